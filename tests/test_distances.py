@@ -1,0 +1,233 @@
+"""Distances between draws: known answers, slow obvious loops, identities, failures."""
+
+from __future__ import annotations
+
+import doctest
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+
+import pyro_opu.distances
+from pyro_opu.distances import energy_distance, kl_divergence, kl_from_log, wasserstein1
+
+CONCENTRATIONS = [[1.0, 1.0], [0.2, 3.0], [2.0, 0.5, 7.0], [0.05, 0.05, 1.0, 4.0]]
+
+
+def draws(
+    alpha: list[float], num_draws: int, num_inputs: int, dtype: torch.dtype = torch.float64
+) -> Tensor:
+    alpha_tensor = torch.tensor(alpha, dtype=dtype)
+    return torch.distributions.Dirichlet(alpha_tensor).sample((num_draws, num_inputs))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def slow_energy_distance(p: Tensor, q: Tensor) -> Tensor:
+    """Every pair, one after the other."""
+    out = []
+    for n in range(p.shape[1]):
+        x, y = p[:, n], q[:, n]
+        across = np.mean([float((a - b).abs().sum()) for a in x for b in y])
+        within_x = np.mean([float((a - b).abs().sum()) for a, b in permutations(x, 2)])
+        within_y = np.mean([float((a - b).abs().sum()) for a, b in permutations(y, 2)])
+        out.append(2 * across - within_x - within_y)
+    return torch.tensor(out)
+
+
+@pytest.mark.parametrize("alpha", CONCENTRATIONS)
+@pytest.mark.parametrize(("num_p", "num_q"), [(2, 2), (5, 5), (4, 9)])
+def test_energy_distance_equals_the_loop_over_pairs(
+    alpha: list[float], num_p: int, num_q: int
+) -> None:
+    p, q = draws(alpha, num_p, 3), draws([1.0] * len(alpha), num_q, 3)
+    # Rounding in float64.
+    torch.testing.assert_close(
+        energy_distance(p, q), slow_energy_distance(p, q).to(p), atol=1e-12, rtol=0
+    )
+
+
+@pytest.mark.parametrize("chunk_size", [1, 2, 7, 100])
+def test_chunks_do_not_change_the_answer(chunk_size: int) -> None:
+    p, q = draws([1.0, 2.0, 3.0], 6, 7), draws([3.0, 2.0, 1.0], 6, 7)
+    torch.testing.assert_close(energy_distance(p, q, chunk_size=chunk_size), energy_distance(p, q))
+    p, q = p[..., :2] / p[..., :2].sum(-1, True), q[..., :2] / q[..., :2].sum(-1, True)
+    torch.testing.assert_close(wasserstein1(p, q, chunk_size=chunk_size), wasserstein1(p, q))
+
+
+def test_many_inputs_cross_the_default_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, q = draws([1.0, 2.0, 3.0], 6, 50), draws([3.0, 2.0, 1.0], 6, 50)
+    whole = energy_distance(p, q)
+    monkeypatch.setattr(pyro_opu.distances, "_ELEMENTS_AT_ONCE", 200)
+    torch.testing.assert_close(energy_distance(p, q), whole)
+
+
+@pytest.mark.parametrize("num_draws", [2, 5, 40])
+def test_energy_distance_of_one_distribution_is_zero_on_average(num_draws: int) -> None:
+    num_inputs = 20_000 // num_draws
+    distances = energy_distance(
+        draws([0.5, 1.0, 2.0], num_draws, num_inputs), draws([0.5, 1.0, 2.0], num_draws, num_inputs)
+    )
+    # Monte Carlo: five standard errors of the mean over inputs; false alarms below one in a
+    # million.
+    assert distances.mean().abs() < 5 * distances.std() / num_inputs**0.5
+    assert (distances < 0).any()  # unbiased, hence of both signs
+
+
+def test_energy_distance_in_float32_keeps_small_values() -> None:
+    p, q = draws([30.0, 60.0, 10.0], 400, 8), draws([30.0, 63.0, 10.0], 400, 8)
+    # Rounding of probabilities near one half in float32 (6e-8), summed over classes.
+    torch.testing.assert_close(
+        energy_distance(p.float(), q.float()).double(), energy_distance(p, q), atol=1e-6, rtol=0
+    )
+
+
+def test_energy_distance_of_point_masses() -> None:
+    p = torch.tensor([0.7, 0.2, 0.1]).expand(3, 4, 3)
+    q = torch.tensor([0.1, 0.2, 0.7]).expand(2, 4, 3)
+    torch.testing.assert_close(energy_distance(p, q), torch.full((4,), 2 * 1.2))
+    torch.testing.assert_close(energy_distance(p, p), torch.zeros(4))
+
+
+def test_wasserstein_between_two_betas() -> None:
+    a, b = (2.0, 3.0), (0.5, 0.8)
+    grid = np.linspace(0, 1, 200_001)
+    gap = np.abs(stats.beta(*a).cdf(grid) - stats.beta(*b).cdf(grid))
+    # The l1 distance on the simplex is twice the distance on the line.
+    expected = 2 * float(np.trapezoid(gap, grid))
+    p, q = draws(list(a), 4_000, 40), draws(list(b), 3_000, 40)
+    # Monte Carlo: about 0.01 per input at 3,000 draws, averaged over 40 inputs; bias below that, of
+    # order 1/S.
+    assert wasserstein1(p, q).mean().item() == pytest.approx(expected, abs=0.006)
+
+
+def test_two_classes_agree_with_scipy_and_with_the_assignment() -> None:
+    p, q = draws([1.0, 2.0], 11, 5), draws([2.0, 2.0], 11, 5)
+    line = wasserstein1(p, q)
+    for n in range(5):
+        assert line[n].item() == pytest.approx(
+            2 * stats.wasserstein_distance(p[:, n, 0], q[:, n, 0])
+        )
+    # A third class of probability zero changes nothing, and goes through the other branch.
+    padded = [torch.cat([t, torch.zeros(11, 5, 1, dtype=t.dtype)], -1) for t in (p, q)]
+    torch.testing.assert_close(wasserstein1(*padded), line)
+
+
+def test_assignment_equals_the_best_of_all_permutations() -> None:
+    p, q = draws([1.0, 2.0, 0.5], 5, 4), draws([1.0, 0.5, 3.0], 5, 4)
+    for n, distance in enumerate(wasserstein1(p, q)):
+        costs = [
+            (p[:, n] - q[list(order), n]).abs().sum(-1).mean() for order in permutations(range(5))
+        ]
+        assert distance.item() == pytest.approx(float(min(costs)))
+
+
+@pytest.mark.parametrize("alpha", CONCENTRATIONS)
+def test_wasserstein_bounds(alpha: list[float]) -> None:
+    p, q = draws(alpha, 30, 6), draws([2.0] * len(alpha), 30, 6)
+    w1 = wasserstein1(p, q)
+    assert (w1 >= (p.mean(0) - q.mean(0)).abs().sum(-1) - 1e-12).all()  # a linear witness; rounding
+    assert (w1 <= 2).all()
+    within = [0.5 * (t[:, None] - t[None]).abs().sum(-1).mean((0, 1)) for t in (p, q)]
+    across = (p[:, None] - q[None]).abs().sum(-1).mean((0, 1))
+    assert (
+        w1 >= across - sum(within) - 1e-12
+    ).all()  # half the (V-statistic) energy distance: its witness is 1-Lipschitz
+    assert (w1 <= across + 1e-12).all()  # the independent coupling
+
+
+@pytest.mark.parametrize("distance", [energy_distance, wasserstein1])
+@pytest.mark.parametrize("alpha", CONCENTRATIONS)
+def test_symmetric_and_blind_to_the_order_of_draws_and_classes(
+    distance, alpha: list[float]
+) -> None:
+    p, q = draws(alpha, 12, 3), draws([1.0] * len(alpha), 12, 3)
+    expected = distance(p, q)
+    torch.testing.assert_close(distance(q, p), expected)
+    torch.testing.assert_close(distance(p[torch.randperm(12)], q), expected)
+    torch.testing.assert_close(distance(p.flip(-1), q.flip(-1)), expected)
+
+
+def test_wasserstein_of_the_same_draws_is_zero() -> None:
+    for alpha in CONCENTRATIONS:
+        p = draws(alpha, 20, 3)
+        torch.testing.assert_close(
+            wasserstein1(p, p[torch.randperm(20)]), torch.zeros(3, dtype=p.dtype)
+        )
+
+
+def test_inputs_are_independent_of_each_other() -> None:
+    p, q = draws([1.0, 2.0, 3.0], 8, 4), draws([3.0, 2.0, 1.0], 8, 4)
+    for distance in (energy_distance, wasserstein1):
+        one_by_one = torch.cat([distance(p[:, n : n + 1], q[:, n : n + 1]) for n in range(4)])
+        torch.testing.assert_close(distance(p, q), one_by_one)
+
+
+def test_kl_known_answers() -> None:
+    p = torch.tensor([[0.25, 0.75], [1.0, 0.0], [0.5, 0.5], [0.0, 1.0]], dtype=torch.float64)
+    q = torch.tensor([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    expected = torch.tensor([0.0, np.log(2), np.inf, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(kl_divergence(p, q), expected)
+    torch.testing.assert_close(kl_from_log(p.log(), q.log()), expected)
+
+
+def test_kl_equals_torch_and_is_not_negative() -> None:
+    p, q = draws([0.5, 1.0, 2.0], 1, 50)[0], draws([1.0, 1.0, 1.0], 1, 50)[0]
+    categorical = torch.distributions.Categorical
+    expected = torch.distributions.kl_divergence(categorical(probs=p), categorical(probs=q))
+    torch.testing.assert_close(kl_divergence(p, q), expected)
+    torch.testing.assert_close(kl_from_log(p.log(), q.log()), expected)
+    assert (expected > 0).all()
+
+
+def test_gradient_of_kl_from_log_is_finite_at_an_impossible_class() -> None:
+    logits = torch.tensor([[-300.0, 0.0, 1.0]], requires_grad=True)
+    kl_from_log(
+        torch.tensor([[-torch.inf, -0.5, -0.9327]]), logits.log_softmax(-1)
+    ).sum().backward()
+    assert logits.grad is not None and logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("distance", [energy_distance, wasserstein1])
+def test_failures(distance) -> None:
+    good = draws([1.0, 1.0, 1.0], 4, 2)
+    with pytest.raises(
+        ValueError, match=r"`p` must be floating-point draws of shape \(S, N, C\); got .*\(4, 3\)"
+    ):
+        distance(good[:, 0], good)
+    with pytest.raises(ValueError, match=r"`q` must be floating-point draws"):
+        distance(good, torch.ones(4, 2, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match="`p` and `q` must agree in inputs and classes"):
+        distance(good, good[:, :1])
+    with pytest.raises(ValueError, match="`q` must hold points of the simplex"):
+        distance(good, 2 * good)
+    with pytest.raises(ValueError, match="`p` must hold points of the simplex"):
+        distance(good * torch.nan, good)
+
+
+def test_failures_of_each() -> None:
+    good = draws([1.0, 1.0, 1.0], 4, 2)
+    with pytest.raises(ValueError, match="`q` must hold at least 2 draws"):
+        energy_distance(good, good[:1])
+    with pytest.raises(ValueError, match="`chunk_size` must be a positive number"):
+        energy_distance(good, good, chunk_size=0)
+    with pytest.raises(
+        ValueError,
+        match="the same number of draws when there are more than two classes; got 4 and 3",
+    ):
+        wasserstein1(good, good[:3])
+    with pytest.raises(ValueError, match="`p_mean` and `q_mean` must have the same shape"):
+        kl_divergence(good[0], good[0, :1])
+    with pytest.raises(ValueError, match="`log_p` and `log_q` must have the same shape"):
+        kl_from_log(good[0], good[0, :1])
+
+
+def test_examples() -> None:
+    results = doctest.testmod(pyro_opu.distances, extraglobs={"torch": torch})
+    assert results.attempted > 0 and results.failed == 0
