@@ -1,0 +1,81 @@
+"""The policy used where none is given."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from pyro_opu.transfer.features import Box, Gaussian, HeldOut, Jitter, Mixup, Permute, Shuffle
+from pyro_opu.transfer.images import ImageCorruption
+from pyro_opu.transfer.mixture import Mixture
+from pyro_opu.transfer.policy import TransferPolicy, check_inputs
+
+__all__ = ["default_transfer"]
+
+
+def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> Mixture:
+    """Choose a policy that suits x, for tabular inputs or for images; it is returned unfitted.
+
+    Inputs of shape (H, W) or (channels, H, W) with both sides at least 8, or any inputs with an
+    ``image_shape``, are images: 30 % held-out rows, 45 % corruptions, and 5 to 10 % each of mixed,
+    jittered, boxed and pixel-permuted rows. Everything else is tabular: 40 % held-out, 25 % mixed,
+    15 % jittered rows, and the rest from a box, shuffled columns and wide Gaussians. Permuted
+    rows join these where the features look exchangeable, as the pixels of flattened images do: at
+    least 8 of them, none negative, and at least half of them reaching half of the largest value.
+
+    Args:
+        x: Transfer inputs (N, *input_shape), floating and finite.
+        image_shape: (H, W) or (channels, H, W) where x holds flattened images.
+
+    Returns:
+        An unfitted mixture of policies; print it to see its parts.
+
+    Raises:
+        TypeError: x is not a floating tensor.
+        ValueError: x is empty or not finite.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.transfer import default_transfer
+        >>> policy = default_transfer(torch.zeros(10, 1, 28, 28))
+        >>> [type(part).__name__ for _, part in policy.components]
+        ['HeldOut', 'ImageCorruption', 'Mixup', 'Jitter', 'Box', 'Permute']
+    """
+    check_inputs(x)
+    if image_shape is not None or (x.ndim in (3, 4) and min(x.shape[-2:]) >= 8):
+        return _for_images(image_shape)
+    return _for_tables(exchangeable=_features_share_scale(x))
+
+
+def _for_images(image_shape: tuple[int, ...] | None) -> Mixture:
+    return Mixture(
+        [
+            (0.30, HeldOut()),
+            (0.45, ImageCorruption(image_shape=image_shape)),
+            (0.10, Mixup()),
+            (0.05, Jitter()),
+            (0.05, Box(expand=0.0)),
+            (0.05, Permute()),
+        ]
+    )
+
+
+def _for_tables(exchangeable: bool) -> Mixture:
+    components: list[tuple[float, TransferPolicy]] = [
+        (0.40, HeldOut()),
+        (0.25, Mixup()),
+        (0.15, Jitter()),
+        (0.05, Box(expand=0.25)),
+        (0.05, Shuffle()),
+        (0.05, Gaussian(scale=2.0)),
+        (0.05, Gaussian(scale=4.0)),
+    ]
+    if exchangeable:
+        components.append((0.05, Permute()))
+    return Mixture(components)
+
+
+def _features_share_scale(x: Tensor) -> bool:
+    """Whether x looks like pixels; the rule is in the docstring of :func:`default_transfer`."""
+    maxima = x.reshape(len(x), -1).amax(dim=0)
+    alike = 2 * int((maxima >= maxima.max() / 2).sum()) >= len(maxima)
+    return len(maxima) >= 8 and bool(x.min() >= 0) and alike

@@ -1,0 +1,159 @@
+"""Policies for inputs of any shape, read as vectors of features."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributions import Beta
+
+from pyro_opu.transfer.policy import TransferPolicy, check_positive
+
+__all__ = ["Box", "Gaussian", "HeldOut", "Jitter", "Mixup", "Permute", "Shuffle"]
+
+
+@dataclass(frozen=True)
+class HeldOut(TransferPolicy):
+    """The transfer inputs as they are: rows of x, with replacement."""
+
+    def _draw(self, n: int) -> Tensor:
+        return self._rows(n)
+
+
+@dataclass(frozen=True)
+class Jitter(TransferPolicy):
+    r"""Rows of x with Gaussian noise, some near the data and some far.
+
+    .. math:: x_i + r\,s \odot \epsilon, \qquad \log r \sim U(\log min\_scale, \log scale)
+
+    s is the standard deviation of each feature, :math:`\epsilon` standard normal, and r one number
+    per row. A feature that never varies in x stays constant.
+
+    Args:
+        scale: Largest noise, in standard deviations of the feature.
+        min_scale: Smallest noise, likewise; at most ``scale``.
+    """
+
+    scale: float = 1.0
+    min_scale: float = 0.01
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+        check_positive("min_scale", self.min_scale)
+        if self.min_scale > self.scale:
+            raise ValueError(
+                f"`min_scale` must be at most `scale`; got {self.min_scale} > {self.scale}. "
+                "Pass both to Jitter."
+            )
+
+    def _statistics(self, x: Tensor) -> dict[str, Tensor]:
+        return {"x": x, "std": x.std(dim=0, correction=0)}
+
+    def _draw(self, n: int) -> Tensor:
+        rows = self._rows(n)
+        size = self._per_row(n).uniform_(math.log(self.min_scale), math.log(self.scale)).exp_()
+        return rows + size * self.buffers["std"] * torch.randn_like(rows)
+
+
+@dataclass(frozen=True)
+class Mixup(TransferPolicy):
+    r"""Points between two rows of x: :math:`w x_i + (1 - w) x_j` with :math:`w \sim Beta(a, a)`.
+
+    With a single row in x there is nothing to mix, and that row comes back.
+
+    Args:
+        alpha: a > 0; 1 is uniform along the segment, smaller stays nearer to its ends.
+
+    References:
+        Zhang, Cisse, Dauphin, Lopez-Paz. mixup: Beyond Empirical Risk Minimization. ICLR 2018,
+        https://arxiv.org/abs/1710.09412. Here without mixed labels: the teacher gives its own.
+    """
+
+    alpha: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("alpha", self.alpha)
+
+    def _draw(self, n: int) -> Tensor:
+        per_row = self._per_row(n)
+        a = torch.tensor(self.alpha, dtype=torch.float32, device=per_row.device)  # Beta: no half
+        weight = Beta(a, a).sample(per_row.shape).to(per_row.dtype)
+        return torch.lerp(self._rows(n), self._rows(n), weight)
+
+
+@dataclass(frozen=True)
+class Box(TransferPolicy):
+    """Uniform in the bounding box of x: every feature on its own, between its expanded extremes.
+
+    Args:
+        expand: By how much each side moves outwards, in widths of the box; 0 keeps the box. A
+            feature that never varies in x stays constant.
+    """
+
+    expand: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.expand) and self.expand >= 0):
+            raise ValueError(f"`expand` must be a non-negative finite number; got {self.expand!r}.")
+
+    def _statistics(self, x: Tensor) -> dict[str, Tensor]:
+        low, high = x.amin(dim=0), x.amax(dim=0)
+        margin = self.expand * (high - low)
+        return {"low": low - margin, "high": high + margin}
+
+    def _draw(self, n: int) -> Tensor:
+        low, high = self.buffers["low"], self.buffers["high"]
+        place = torch.rand(n, *low.shape, dtype=low.dtype, device=low.device)
+        return torch.lerp(low, high, place)
+
+
+@dataclass(frozen=True)
+class Shuffle(TransferPolicy):
+    """The product of the marginals: every feature is drawn from its own column of x.
+
+    Each value is one that the feature takes in x; their combinations are new.
+    """
+
+    def _draw(self, n: int) -> Tensor:
+        x = self.buffers["x"]
+        columns = x.reshape(len(x), -1)
+        picks = torch.randint(len(x), (n, columns.shape[1]), device=x.device)
+        return columns.gather(0, picks).view(n, *x.shape[1:])
+
+
+@dataclass(frozen=True)
+class Gaussian(TransferPolicy):
+    """A Gaussian blob with the mean and the (enlarged) standard deviation of each feature of x.
+
+    Args:
+        scale: Factor on the standard deviations. A feature that never varies in x stays constant.
+    """
+
+    scale: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_positive("scale", self.scale)
+
+    def _statistics(self, x: Tensor) -> dict[str, Tensor]:
+        return {"mean": x.mean(dim=0), "std": x.std(dim=0, correction=0)}
+
+    def _draw(self, n: int) -> Tensor:
+        mean, std = self.buffers["mean"], self.buffers["std"]
+        normal = torch.randn(n, *mean.shape, dtype=mean.dtype, device=mean.device)
+        return mean + self.scale * std * normal
+
+
+@dataclass(frozen=True)
+class Permute(TransferPolicy):
+    """Rows of x with their features in random order, another order for each row.
+
+    Meant for features that share a scale, such as pixels: see :func:`default_transfer`.
+    """
+
+    def _draw(self, n: int) -> Tensor:
+        rows = self._rows(n)
+        flat = rows.reshape(n, -1)
+        order = torch.rand(flat.shape, device=flat.device).argsort(dim=1)
+        return flat.gather(1, order).view(rows.shape)

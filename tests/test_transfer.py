@@ -1,0 +1,469 @@
+"""Transfer policies: where the inputs fall, and what each image kind does."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+
+import pytest
+import torch
+
+from pyro_opu.transfer import (
+    Box,
+    Gaussian,
+    HeldOut,
+    ImageCorruption,
+    Jitter,
+    Mixture,
+    Mixup,
+    Permute,
+    Shuffle,
+    TransferPolicy,
+    default_transfer,
+)
+from pyro_opu.transfer.corruptions import IMAGE_KINDS
+from pyro_opu.transfer.policy import split_count
+
+VECTOR_POLICIES = [
+    HeldOut(),
+    Jitter(),
+    Mixup(),
+    Mixup(alpha=0.2),
+    Box(),
+    Shuffle(),
+    Gaussian(),
+    Permute(),
+    Mixture([(0.7, HeldOut()), (0.3, Mixup())]),
+]
+IMAGE_POLICIES = [ImageCorruption((kind,), depth=1) for kind in IMAGE_KINDS]
+name = str  # policies are shown by their repr in the test ids
+
+
+def _images(n: int = 40, channels: int = 2, height: int = 12, width: int = 10) -> torch.Tensor:
+    """Smooth images in [-0.5, 1.5]: neither flat nor two-valued; every kind changes them."""
+    coarse = torch.rand(n, channels, 4, 4)
+    smooth = torch.nn.functional.interpolate(coarse, size=(height, width), mode="bilinear")
+    return (smooth - smooth.min()) / (smooth.max() - smooth.min()) * 2 - 0.5
+
+
+def _inputs(policy: TransferPolicy) -> torch.Tensor:
+    return _images() if isinstance(policy, ImageCorruption) else torch.randn(30, 5)
+
+
+@pytest.mark.parametrize("policy", VECTOR_POLICIES + IMAGE_POLICIES, ids=name)
+class TestEveryPolicy:
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+    def test_shape_dtype_and_no_gradient(
+        self, policy: TransferPolicy, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        x = _inputs(policy).to(device, dtype).requires_grad_()
+        fitted = policy.fit(x)
+        for n in (1, 2, 33):
+            drawn = fitted.sample(n)
+            assert drawn.shape == (n, *x.shape[1:])
+            assert (drawn.dtype, drawn.device) == (x.dtype, x.device)
+            assert torch.isfinite(drawn).all()
+            assert not drawn.requires_grad
+
+    def test_the_global_generator_fixes_the_draws(self, policy: TransferPolicy) -> None:
+        fitted = policy.fit(_inputs(policy))
+        torch.manual_seed(5)
+        state = torch.get_rng_state()
+        first, second = fitted.sample(20), fitted.sample(20)
+        torch.set_rng_state(state)
+        assert torch.equal(fitted.sample(20), first)
+        assert not torch.equal(first, second)
+
+    def test_fit_uses_no_randomness_and_changes_nothing(self, policy: TransferPolicy) -> None:
+        x = _inputs(policy)
+        kept, state = x.clone(), torch.get_rng_state()
+        fitted = policy.fit(x)
+        assert torch.equal(state, torch.get_rng_state())
+        fitted.sample(20)
+        assert torch.equal(x, kept)
+        assert fitted.fitted
+        assert not policy.fitted
+        assert fitted == policy
+        assert repr(fitted) == repr(policy)
+
+    def test_unfitted_policy_says_what_to_call(self, policy: TransferPolicy) -> None:
+        with pytest.raises(RuntimeError, match=r"Call policy\.fit\(x\) first"):
+            policy.sample(3)
+
+    def test_one_row(self, policy: TransferPolicy) -> None:
+        x = _inputs(policy)[:1]
+        drawn = policy.fit(x).sample(4)
+        if not isinstance(policy, ImageCorruption | Permute):
+            torch.testing.assert_close(drawn, x.expand_as(drawn))
+
+    def test_pickle(self, policy: TransferPolicy) -> None:
+        fitted = policy.fit(_inputs(policy))
+        restored = pickle.loads(pickle.dumps(fitted))
+        torch.manual_seed(1)
+        expected = fitted.sample(7)
+        torch.manual_seed(1)
+        assert torch.equal(restored.sample(7), expected)
+
+    @pytest.mark.parametrize(
+        ("x", "error", "message"),
+        [
+            (torch.ones(3, 8, 8, dtype=torch.long), TypeError, r"convert it with x\.float\(\)"),
+            ([[1.0, 2.0]], TypeError, r"got list\. Convert it with torch\.as_tensor"),
+            (torch.empty(0, 8, 8), ValueError, r"at least one transfer input.*\(0, 8, 8\)"),
+            (torch.tensor(1.0), ValueError, r"at least one transfer input.*got shape \(\)"),
+            (torch.full((3, 8, 8), math.nan), ValueError, r"NaN or infinity in 3 of 3 rows"),
+            (
+                torch.eye(8).expand(2, 8, 8) * torch.tensor([1.0, math.inf])[:, None, None],
+                ValueError,
+                r"must be finite",
+            ),
+        ],
+    )
+    def test_refused_inputs(
+        self, policy: TransferPolicy, x: torch.Tensor, error: type[Exception], message: str
+    ) -> None:
+        with pytest.raises(error, match=f"(?i){message}"):
+            policy.fit(x)
+
+    def test_refused_count(self, policy: TransferPolicy) -> None:
+        with pytest.raises(ValueError, match="`n` must be at least 1; got 0"):
+            policy.fit(_inputs(policy)).sample(0)
+
+
+def test_scalar_inputs_are_rows_too() -> None:
+    x = torch.rand(10)
+    for policy in VECTOR_POLICIES:
+        assert policy.fit(x).sample(4).shape == (4,)
+
+
+def test_held_out_and_permute_keep_rows() -> None:
+    x = torch.arange(24.0).view(6, 4)
+    drawn = HeldOut().fit(x).sample(200)
+    assert {tuple(row.tolist()) for row in drawn} == {tuple(row.tolist()) for row in x}
+    permuted = Permute().fit(x).sample(200)
+    assert torch.equal(permuted.sort(dim=1).values[:, 0] % 4, torch.zeros(200))
+    orders = {tuple((row % 4).tolist()) for row in permuted}
+    # 24 orders, 200 rows: a given order is missed with probability (23/24)**200 = 2e-4
+    assert len(orders) > 20
+
+
+def test_jitter_moves_near_and_far_and_keeps_constant_features() -> None:
+    x = torch.cat([torch.randn(500, 20) * torch.tensor([1.0, 10.0] * 10), torch.ones(500, 1)], 1)
+    drawn = Jitter(scale=10.0, min_scale=0.01).fit(x[:1].expand(2, -1)).sample(50)
+    torch.testing.assert_close(drawn, x[:1].expand(50, -1))  # no spread in x, no noise
+    fitted = Jitter(scale=10.0, min_scale=0.01).fit(x)
+    rows = fitted.sample(400)
+    assert torch.equal(rows[:, -1], torch.ones(400))
+    distance = torch.cdist((rows / x.std(0))[:, :20], (x / x.std(0))[:, :20]).amin(dim=1)
+    # per-row scales are log-uniform over three decades: a third below 0.1 and a third above 1;
+    # at 20 features the nearest row is the row itself up to a noise of about 1 standard deviation
+    assert 0.2 < (distance < 0.1 * math.sqrt(20)).float().mean() < 0.45
+    assert 0.2 < (distance > 1.0 * math.sqrt(20)).float().mean() < 0.45
+
+
+def test_mixup_stays_in_the_convex_hull_and_fills_it() -> None:
+    x = torch.tensor([[-1.0], [0.5], [4.0]], dtype=torch.float64)
+    drawn = Mixup().fit(x).sample(2000)
+    assert drawn.min() >= -1
+    assert drawn.max() <= 4
+    between = ((drawn > 1.0) & (drawn < 3.5)).double().mean()
+    assert between > 0.1
+    ends = Mixup(alpha=0.01).fit(x).sample(300)
+    near = (ends - x.T).abs().amin(dim=1) < 0.05
+    assert near.double().mean() > 0.9  # Beta(0.01, 0.01) leaves about 4 % between its ends
+    pair = torch.tensor([[0.0, 0.0], [1.0, 2.0]])
+    mixed = Mixup().fit(pair).sample(50)
+    torch.testing.assert_close(mixed[:, 1], 2 * mixed[:, 0])  # on the segment, not in the box
+
+
+def test_box_is_the_expanded_bounding_box() -> None:
+    x = torch.tensor([[0.0, 10.0, 3.0], [1.0, 30.0, 3.0]], dtype=torch.float64)
+    inside = Box(expand=0.0).fit(x).sample(1000)
+    assert (inside >= x.amin(0)).all()
+    assert (inside <= x.amax(0)).all()
+    wide = Box(expand=0.5).fit(x).sample(4000)
+    low = torch.tensor([-0.5, 0.0, 3.0], dtype=torch.float64)
+    high = torch.tensor([1.5, 40.0, 3.0], dtype=torch.float64)
+    assert (wide >= low).all()
+    assert (wide <= high).all()
+    # extremes of 4000 uniform draws lie within 1 % of the ends, but for a chance of 4e-18 each
+    torch.testing.assert_close(wide.amin(0), low, atol=0.4, rtol=0)
+    torch.testing.assert_close(wide.amax(0), high, atol=0.4, rtol=0)
+
+
+def test_shuffle_keeps_the_marginals_and_breaks_the_dependence() -> None:
+    column = torch.randn(50, dtype=torch.float64)
+    x = torch.stack([column, 2 * column, torch.ones_like(column)], dim=1)
+    drawn = Shuffle().fit(x).sample(4000)
+    for k in range(3):
+        assert torch.isin(drawn[:, k], x[:, k]).all()
+    counts = (drawn[:, :1] == x[:, 0]).double().sum(0)
+    chi2 = ((counts - 80) ** 2 / 80).sum()
+    assert chi2 < 100  # chi-square with 49 degrees of freedom: exceeded with probability 3e-5
+    correlation = torch.corrcoef(drawn[:, :2].T)[0, 1]
+    assert abs(correlation) < 0.08  # 5 standard errors of 1/sqrt(4000)
+
+
+def test_gaussian_moments() -> None:
+    x = torch.randn(200, 3, dtype=torch.float64) * torch.tensor([1.0, 5.0, 0.0]) + 7
+    drawn = Gaussian(scale=3.0).fit(x).sample(20_000)
+    std = 3 * x.std(0, correction=0)
+    # 5 standard errors at 20,000 draws: std / sqrt(n) for the mean, half of that for std / std
+    assert ((drawn.mean(0) - x.mean(0)).abs() <= 5 * std / math.sqrt(20_000) + 1e-12).all()
+    torch.testing.assert_close(drawn.std(0), std, rtol=0.025, atol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 100])
+def test_split_count(n: int) -> None:
+    weights = [0.5, 3.0, 1.5]
+    total = torch.zeros(3)
+    for _ in range(2000):
+        counts = split_count(n, weights)
+        assert sum(counts) == n
+        assert all(abs(c - n * w / 5) < 1 + 1e-9 for c, w in zip(counts, weights, strict=True))
+        total += torch.tensor(counts)
+    shares = torch.tensor([n * w / 5 for w in weights])
+    # a count differs from its share by less than 1: 5 standard errors of the mean of 2000 are 0.11
+    torch.testing.assert_close(total / 2000, shares, atol=0.11, rtol=0)
+
+
+def test_mixture_proportions_and_order() -> None:
+    x = torch.zeros(5, 1)
+    parts = [(1, HeldOut()), (2, Box()), (5.0, Mixup())]
+    assert Mixture(parts).fit(x).sample(8).shape == (8, 1)
+
+    # Two policies that can be told apart: the rows 1 and 2, and a far blob.
+    x = torch.tensor([[1.0], [2.0]])
+    far = Mixture([(1, HeldOut()), (1, Box(expand=1e6))])
+    nested = Mixture([(1, HeldOut()), (3, far)]).fit(x)
+    drawn = nested.sample(800).squeeze(1)
+    held_out = torch.isin(drawn, x).float()
+    assert held_out.sum() == 500  # 1/4 + 3/4 * 1/2
+    # shuffled: the first half holds its fair share (hypergeometric, standard deviation 6.8)
+    assert abs(held_out[:400].sum() - 250) < 35
+
+
+def test_mixture_takes_a_generator_and_compares_by_value() -> None:
+    parts = [(1, HeldOut()), (2, Jitter(0.5))]
+    mixture = Mixture(pair for pair in parts)
+    assert mixture == Mixture(parts)
+    assert hash(mixture) == hash(Mixture(tuple(parts)))
+    expected = "Mixture(components=((1, HeldOut()), (2, Jitter(scale=0.5, min_scale=0.01))))"
+    assert repr(mixture) == expected
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: Jitter(scale=0), ValueError, "`scale` must be a positive finite number; got 0"),
+        (lambda: Jitter(scale=0.001), ValueError, r"`min_scale` must be at most `scale`; got 0.01"),
+        (lambda: Mixup(alpha=-1.0), ValueError, r"`alpha` must be a positive .* got -1\.0"),
+        (lambda: Gaussian(math.nan), ValueError, "`scale` must be a positive finite number"),
+        (lambda: Box(expand=-0.1), ValueError, r"`expand` must be a non-negative .* got -0\.1"),
+        (lambda: Mixture([]), ValueError, "at least one pair"),
+        (lambda: Mixture([HeldOut()]), TypeError, r"must be pairs .* got HeldOut\(\)"),
+        (lambda: Mixture([(1, "HeldOut")]), TypeError, "TransferPolicy; got 'HeldOut' of type str"),
+        (lambda: Mixture([(0, HeldOut())]), ValueError, r"positive finite weights; got 0 for Held"),
+        (lambda: Mixture([(math.inf, HeldOut())]), ValueError, "positive finite weights; got inf"),
+        (lambda: ImageCorruption(("blur",)), ValueError, "one or more of affine, .*; got 'blur'"),
+        (lambda: ImageCorruption(()), ValueError, "one or more of affine, .*; got none"),
+        (lambda: ImageCorruption("affine"), TypeError, "must be a tuple of names"),
+        (lambda: ImageCorruption(depth=0), ValueError, "`depth` must be at least 1; got 0"),
+    ],
+)
+def test_refused_settings(build: object, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_image_policy_refuses_what_is_no_image() -> None:
+    with pytest.raises(ValueError, match=r"must hold images.*shape \(64,\) and image_shape=None"):
+        ImageCorruption().fit(torch.rand(5, 64))
+    with pytest.raises(ValueError, match=r"shape \(64,\) and image_shape=\(8, 9\)"):
+        ImageCorruption(image_shape=(8, 9)).fit(torch.rand(5, 64))
+    with pytest.raises(ValueError, match=r"shape \(64,\) and image_shape=\(64,\)"):
+        ImageCorruption(image_shape=(64,)).fit(torch.rand(5, 64))
+    with pytest.raises(ValueError, match=r"at least 4 x 4 pixels; got shape \(2, 32\)"):
+        ImageCorruption(image_shape=(2, 32)).fit(torch.rand(5, 64))
+
+
+@pytest.mark.parametrize("kind", IMAGE_KINDS)
+def test_image_kind_stays_in_range_and_changes_the_image(kind: str) -> None:
+    x = _images()
+    drawn = ImageCorruption((kind,), depth=1).fit(x).sample(200)
+    assert drawn.min() >= x.min()
+    assert drawn.max() <= x.max()
+    nearest = torch.cdist(drawn.flatten(1), x.flatten(1)).amin(dim=1)
+    # patch_shuffle leaves one 2 x 2 permutation in 24 as it is: 2 % of its rows on average
+    assert (nearest > 1e-3).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", sorted(set(IMAGE_KINDS) - {"invert"}))
+def test_image_kind_has_parameters_per_row(kind: str) -> None:
+    x = _images(1)
+    drawn = ImageCorruption((kind,), depth=1).fit(x).sample(100).flatten(1)
+    different = len(torch.unique(drawn, dim=0))
+    # dilate and erode have two radii, patch_shuffle 24 coarse orders beside the fine ones
+    assert different == 2 if kind in ("dilate", "erode") else different > 50
+
+
+def test_image_layouts_agree() -> None:
+    flat = _images(channels=1).flatten(1)
+    shapes = [(12, 10), (1, 12, 10)]
+    draws = []
+    for policy, x in [
+        *((ImageCorruption(image_shape=shape), flat) for shape in shapes),
+        *((ImageCorruption(), flat.view(-1, *shape)) for shape in shapes),
+    ]:
+        torch.manual_seed(3)
+        drawn = policy.fit(x).sample(50)
+        assert drawn.shape == (50, *x.shape[1:])
+        draws.append(drawn.flatten(1))
+    for drawn in draws[1:]:
+        assert torch.equal(drawn, draws[0])
+
+
+def test_depth_is_the_largest_number_of_kinds() -> None:
+    x = torch.zeros(1, 16, 16)
+    x[0, 8, 8] = 1.0  # each dilation widens this square by 1 or 2 on every side
+    for depth in (1, 2, 3):
+        drawn = ImageCorruption(("dilate",), depth=depth).fit(x).sample(400)
+        widths = drawn.sum(dim=(1, 2)).sqrt()
+        assert set(widths.tolist()) == {2.0 * radius + 1 for radius in range(1, 2 * depth + 1)}
+
+
+def _slow_dilate(image: torch.Tensor, radius: int) -> torch.Tensor:
+    height, width = image.shape
+    result = torch.empty_like(image)
+    for i, j in itertools.product(range(height), range(width)):
+        rows = range(max(0, i - radius), min(height, i + radius + 1))
+        columns = range(max(0, j - radius), min(width, j + radius + 1))
+        result[i, j] = max(image[r, c] for r in rows for c in columns)
+    return result
+
+
+@pytest.mark.parametrize(("kind", "sign"), [("dilate", 1), ("erode", -1)])
+def test_dilation_and_erosion_equal_the_loop(kind: str, sign: int) -> None:
+    images = torch.randn(12, 2, 6, 7)
+    out = IMAGE_KINDS[kind](images, images.min(), images.max())
+    used = set()
+    for image, result in zip(images.flatten(0, 1), out.flatten(0, 1), strict=True):
+        slow = [sign * _slow_dilate(sign * image, radius) for radius in (1, 2)]
+        matches = [torch.equal(result, expected) for expected in slow]
+        assert any(matches)
+        used.add(matches.index(True))
+    assert used == {0, 1}
+
+
+def test_affine_of_a_flat_image_is_flat_and_small_shifts_are_seen() -> None:
+    low, high = torch.tensor(-0.5), torch.tensor(1.5)
+    flat = torch.full((20, 1, 9, 9), 0.7)
+    torch.testing.assert_close(IMAGE_KINDS["affine"](flat, low, high), flat)
+    ramp = torch.linspace(-0.5, 1.5, 9).expand(500, 1, 9, 9)
+    moved = IMAGE_KINDS["affine"](ramp, low, high)
+    # symmetric in angle, shear and shift, so the mean over draws stays the ramp's own middle value;
+    # per-image means spread by about 0.3, hence 5 standard errors of 0.3 / sqrt(500)
+    assert abs(moved.mean() - 0.5) < 0.07
+
+
+def test_threshold_invert_contrast_and_noise_by_formula() -> None:
+    images, low, high = _images(), torch.tensor(-0.5), torch.tensor(1.5)
+    binary = IMAGE_KINDS["threshold"](images, low, high)
+    assert torch.isin(binary, torch.stack([low, high])).all()
+    dark, bright = images.where(binary == low, low), images.where(binary == high, high)
+    assert (dark.amax((1, 2, 3)) <= bright.amin((1, 2, 3))).all()
+    torch.testing.assert_close(IMAGE_KINDS["invert"](images, low, high), 1.0 - images)
+    stretched = IMAGE_KINDS["contrast"](images, low, high)
+    middle = images.mean((1, 2, 3), keepdim=True)
+    torch.testing.assert_close(stretched.mean((1, 2, 3), keepdim=True), middle)
+    factor = stretched.std((1, 2, 3)) / images.std((1, 2, 3))
+    assert 0.2 - 1e-4 <= factor.min()
+    assert factor.max() <= 5 + 1e-4
+    added = (IMAGE_KINDS["noise"](images, low, high) - images).std((1, 2, 3))
+    # noise of 0.02 to 0.6 times the range of 2, estimated from 240 pixels: 5 standard errors, 23 %
+    assert 0.04 * 0.77 < added.min()
+    assert added.max() < 1.2 * 1.23
+
+
+def test_patch_shuffle_moves_patches_whole() -> None:
+    images = torch.arange(2 * 9 * 10.0).view(1, 2, 9, 10).expand(60, 2, 9, 10)
+    shuffled = IMAGE_KINDS["patch_shuffle"](images, images.min(), images.max())
+    assert torch.equal(shuffled.flatten(1).sort(dim=1).values, images.flatten(1))
+    assert torch.equal(shuffled[:, 1] - shuffled[:, 0], torch.full((60, 9, 10), 90.0))
+    assert torch.equal(shuffled[:, :, 8], images[:, :, 8])  # 9 = 2 * 4 + 1: the last row stays
+    # rows 0 and 1, 2 and 3, ... share a patch in the 2 x 2 (4 rows high) and 4 x 4 (2 rows) grids
+    assert torch.equal(shuffled[:, 0, 1:8:2] - shuffled[:, 0, 0:8:2], torch.full((60, 4, 10), 10.0))
+    assert (shuffled != images).flatten(1).any(dim=1).sum() > 50  # 1 in 48 is left as it is
+
+
+def test_blobs_are_smooth_fields_from_clouds_to_two_valued() -> None:
+    images, low, high = _images(300, 1, 24, 24), torch.tensor(-0.5), torch.tensor(1.5)
+    fields = IMAGE_KINDS["blobs"](images, low, high)
+    assert fields.min() >= low
+    assert fields.max() <= high
+    extreme = ((fields < -0.4) | (fields > 1.4)).float().mean((1, 2, 3))
+    assert (extreme > 0.9).any()  # nearly two-valued
+    assert (extreme < 0.2).any()  # clouds
+    step = (fields.diff(dim=3) ** 2).mean((1, 2, 3)) / (2 * fields.var((1, 2, 3)) + 1e-12)
+    assert step.median() < 0.5  # white noise has 1: neighbours are much alike
+
+
+def test_blobs_ignore_the_content_of_the_image() -> None:
+    images, low, high = _images(), torch.tensor(-0.5), torch.tensor(1.5)
+    torch.manual_seed(2)
+    first = IMAGE_KINDS["blobs"](images, low, high)
+    torch.manual_seed(2)
+    assert torch.equal(IMAGE_KINDS["blobs"](torch.zeros_like(images), low, high), first)
+
+
+def _names(mixture: Mixture) -> list[str]:
+    return [type(policy).__name__ for _, policy in mixture.components]
+
+
+def test_default_for_tables() -> None:
+    x = torch.randn(50, 6)
+    policy = default_transfer(x)
+    assert not policy.fitted
+    assert _names(policy) == [
+        "HeldOut", "Mixup", "Jitter", "Box", "Shuffle", "Gaussian", "Gaussian",
+    ]  # fmt: skip
+    assert math.isclose(sum(weight for weight, _ in policy.components), 1.0)
+    assert policy.fit(x).sample(64).shape == (64, 6)
+
+
+def test_default_permutes_only_features_of_one_scale() -> None:
+    pixels = torch.rand(50, 64)
+    pixels[:, :20] = 0.0  # dark borders do not matter
+    assert "Permute" in _names(default_transfer(pixels))
+    assert "Permute" not in _names(default_transfer(pixels - 0.5))
+    assert "Permute" not in _names(default_transfer(pixels * torch.logspace(-3, 3, 64)))
+    assert "Permute" not in _names(default_transfer(torch.rand(50, 4)))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (1, 28, 28), (3, 9, 8)])
+def test_default_for_images(shape: tuple[int, ...]) -> None:
+    x = torch.rand(20, *shape)
+    policy = default_transfer(x)
+    assert "ImageCorruption" in _names(policy)
+    assert policy.fit(x).sample(32).shape == (32, *shape)
+    flat = default_transfer(x.flatten(1), image_shape=shape).fit(x.flatten(1)).sample(32)
+    assert flat.shape == (32, x[0].numel())
+
+
+def test_default_takes_short_sequences_for_tables() -> None:
+    assert "ImageCorruption" not in _names(default_transfer(torch.rand(20, 16, 4)))
+    with pytest.raises(TypeError, match=r"x\.float\(\)"):
+        default_transfer(torch.ones(20, 8, 8, dtype=torch.uint8))
+
+
+@pytest.mark.gpu
+def test_on_the_gpu() -> None:
+    x = torch.rand(64, 1, 12, 12, device="cuda")
+    fitted = default_transfer(x).fit(x)
+    state = torch.get_rng_state(), torch.cuda.get_rng_state()
+    first = fitted.sample(100)
+    torch.set_rng_state(state[0])
+    torch.cuda.set_rng_state(state[1])
+    assert first.device == x.device
+    assert torch.equal(fitted.sample(100), first)
