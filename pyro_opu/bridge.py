@@ -1,0 +1,226 @@
+r"""Closed forms between Gaussian logits and probabilities: the Laplace bridge and the probit.
+
+A Laplace approximation or a Gaussian process gives logits :math:`z \sim N(\mu, \Sigma)`. The
+Laplace bridge names a Dirichlet for :math:`\mathrm{softmax}(z)`, and the way back; the probit
+approximates its mean alone. None of them samples, and all are differentiable.
+
+References:
+    MacKay: Choice of basis for Laplace approximation (1998).
+    Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with Bayesian deep
+    networks (2020), https://arxiv.org/abs/2003.01227.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+__all__ = ["inverse_laplace_bridge", "laplace_bridge", "probit_predictive"]
+
+
+def laplace_bridge(mean: Tensor, covariance: Tensor, *, project: bool = True) -> Tensor:
+    r"""Dirichlet parameter for the softmax of Gaussian logits.
+
+    .. math:: \alpha_k = \frac{1}{\Sigma_{kk}}
+              \Bigl(1 - \frac{2}{C} + \frac{e^{\mu_k}}{C^2}\sum_l e^{-\mu_l}\Bigr)
+
+    The formula speaks of logits that sum to zero. Softmax does not see the sum of its logits, so
+    with ``project`` the Gaussian is replaced by that of :math:`Pz`, :math:`P = I - 11^\top\!/C`,
+    which has the same law on the simplex; ``mean`` needs no projection, since the formula does not
+    see its sum either. The usual code for this paper instead *conditions* the Gaussian on a zero
+    sum, which changes the law on the simplex when variances are unequal, and divides 0 by 0 where
+    the sum is zero already.
+
+    Good, as a Laplace approximation is, for Gaussians that a Dirichlet maps to. Others have more
+    numbers than ``alpha`` can hold, and then even the mean is off, however small the variance: for
+    independent logits of variance 0.01 and standard normal ``mean``, by 0.001 in total variation
+    for C = 2, 0.09 for C = 3 and 0.26 for C = 10, where :func:`probit_predictive` is within 0.001.
+
+    It is evaluated in log space; an ``alpha`` beyond the dtype becomes its largest number divided
+    by C, so that the result stays a legal Dirichlet parameter.
+
+    Args:
+        mean: :math:`\mu`, ``(*B, C)``, C >= 2, real.
+        covariance: :math:`\Sigma`, ``(*B, C, C)``, symmetric, or its diagonal ``(*B, C)``; each
+            :math:`\Sigma_{kk}` that the formula meets must be positive.
+        project: ``False`` takes the variances as they are, for logits that sum to zero already
+            (such as the diagonal that :func:`inverse_laplace_bridge` gives). A full covariance with
+            rows that sum to zero comes to the same either way; a diagonal does not, since with
+            ``project`` it stands for independent logits.
+
+    Returns:
+        :math:`\alpha`, ``(*B, C)``, positive.
+
+    Raises:
+        ValueError: on shapes that do not belong together, fewer than two classes, values not
+            finite, variances not positive, or a covariance that is not symmetric.
+
+    Example:
+        >>> laplace_bridge(torch.tensor([2.0, 0.0, -2.0]), torch.tensor([0.5, 0.5, 0.5]))
+        tensor([21.9957,  3.8415,  1.3846])
+
+    References:
+        Eq. 5 of Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with
+        Bayesian deep networks (2020).
+    """
+    variance = _variance(mean, covariance)
+    classes, largest = mean.shape[-1], torch.finfo(mean.dtype).max
+    if project and variance is covariance:
+        average = variance.mean(-1, keepdim=True)
+        variance = torch.add(average / classes, variance, alpha=1.0 - 2.0 / classes)
+    elif project:
+        shared = covariance.mean((-2, -1)).unsqueeze(-1) - 2.0 * covariance.mean(-1)
+        variance = variance + shared
+    _check_positive(variance)
+    # exp(mu_k) sum_l exp(-mu_l) is one over the softmax of -mu. In place where the graph allows.
+    log_ratio = torch.rsub(torch.log_softmax(-mean, -1), -2.0 * math.log(classes))
+    ratio = log_ratio.clamp_(max=math.log(largest) - 1.0).exp_()
+    return (ratio + (1.0 - 2.0 / classes)).div_(variance).clamp_(max=largest / classes)
+
+
+def inverse_laplace_bridge(alpha: Tensor, *, full: bool = False) -> tuple[Tensor, Tensor]:
+    r"""Gaussian logits, summing to zero, for a Dirichlet.
+
+    .. math:: \mu_k = \log\alpha_k - \frac1C\sum_l\log\alpha_l, \qquad
+              \Sigma_{kl} = \frac{\delta_{kl}}{\alpha_k} - \frac1C
+              \Bigl[\frac1{\alpha_k} + \frac1{\alpha_l} - \frac1C\sum_u\frac1{\alpha_u}\Bigr]
+
+    It is :func:`laplace_bridge` backwards: that returns ``alpha`` from this mean and covariance
+    (from the diagonal with ``project=False``). The other round trip holds only for Gaussians that a
+    Dirichlet maps to: ``alpha`` has C numbers, mean and covariance have more.
+
+    Args:
+        alpha: ``(*B, C)``, C >= 2, positive and finite.
+        full: return the whole covariance, not its diagonal.
+
+    Returns:
+        The mean ``(*B, C)``, rows summing to zero, and the variances ``(*B, C)`` (with ``full``:
+        the covariance ``(*B, C, C)``, of rank C - 1, rows summing to zero).
+
+    Raises:
+        ValueError: if ``alpha`` is not ``(*B, C)`` with C >= 2, positive and finite.
+
+    Example:
+        >>> mean, covariance = inverse_laplace_bridge(torch.tensor([4.0, 2.0]), full=True)
+        >>> mean
+        tensor([ 0.3466, -0.3466])
+        >>> covariance
+        tensor([[ 0.1875, -0.1875],
+                [-0.1875,  0.1875]])
+
+    References:
+        Eqs. 6 and 7 of Hobbhahn, Kristiadi, Hennig (2020).
+    """
+    _check_mean(alpha, "alpha")
+    if alpha.numel() and not alpha.detach().amin() > 0:
+        raise ValueError(
+            f"`alpha` must be positive; got {alpha.min().item():.3g}. Clamp it above zero."
+        )
+    classes = alpha.shape[-1]
+    log_alpha, inverse = alpha.log(), alpha.reciprocal()
+    mean = log_alpha.sub_(log_alpha.mean(-1, keepdim=True))
+    average = inverse.mean(-1, keepdim=True)
+    if not full:
+        return mean, torch.add(average / classes, inverse, alpha=1.0 - 2.0 / classes)
+    pair = inverse.unsqueeze(-1) + inverse.unsqueeze(-2) - average.unsqueeze(-1)
+    return mean, torch.diag_embed(inverse) - pair / classes
+
+
+def probit_predictive(mean: Tensor, covariance: Tensor) -> Tensor:
+    r"""Mean of the softmax of Gaussian logits, by MacKay's probit approximation.
+
+    .. math:: \mathrm{E}\,\mathrm{softmax}(z) \approx
+              \mathrm{softmax}\Bigl(\mu_k\big/\sqrt{1 + \tfrac{\pi}{8}\Sigma_{kk}}\Bigr)
+
+    For two classes :math:`\mathrm{sigmoid}\bigl((\mu_0-\mu_1)/\sqrt{1+\tfrac\pi8 v}\bigr)` with
+    the variance of the difference, :math:`v = \Sigma_{00} + \Sigma_{11} - 2\Sigma_{01}`; it is
+    within 0.02 of the integral. For more classes it is a mean-field rule of thumb: it uses the
+    diagonal only, and depends on the sum of the logits, which the softmax does not.
+
+    Args:
+        mean: :math:`\mu`, ``(*B, C)``, C >= 2, real.
+        covariance: ``(*B, C, C)``, symmetric, or its diagonal ``(*B, C)``, not negative.
+
+    Returns:
+        Probabilities, ``(*B, C)``.
+
+    Raises:
+        ValueError: as :func:`laplace_bridge`; variances may be zero here.
+
+    Example:
+        >>> probit_predictive(torch.tensor([2.0, 0.0]), torch.tensor([4.0, 4.0]))
+        tensor([0.7277, 0.2723])
+
+    References:
+        MacKay: The evidence framework applied to classification networks (1992), Eq. 12.
+        Gibbs: Bayesian Gaussian processes for regression and classification (1997).
+    """
+    variance = _variance(mean, covariance)
+    if mean.shape[-1] > 2:
+        return torch.softmax(mean / (1.0 + math.pi / 8.0 * variance).sqrt(), -1)
+    of_difference = variance.sum(-1)
+    if variance is not covariance:
+        of_difference = (of_difference - 2.0 * covariance[..., 0, 1]).clamp(min=0.0)
+    logit = (mean[..., 0] - mean[..., 1]) / (1.0 + math.pi / 8.0 * of_difference).sqrt()
+    return torch.stack((torch.sigmoid(logit), torch.sigmoid(-logit)), -1)
+
+
+def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
+    """Checks both, and returns the variances: ``covariance`` itself where it is a diagonal."""
+    _check_mean(mean, "mean")
+    full = (*mean.shape, mean.shape[-1])
+    if covariance.shape not in (mean.shape, full):
+        raise ValueError(
+            f"`covariance` must have shape {tuple(mean.shape)} (diagonal) or {full} (full) for "
+            f"this `mean`; got {tuple(covariance.shape)}. Expand it to the batch shape of `mean`."
+        )
+    if covariance.shape == mean.shape:
+        variance = covariance
+    else:
+        variance = covariance.diagonal(dim1=-2, dim2=-1)
+        _check_symmetric(covariance.detach())
+    if covariance.numel():
+        low, high = variance.detach().aminmax()
+        if not (low >= 0 and high < torch.inf):  # also where there is NaN
+            raise ValueError(
+                "`covariance` must be finite with variances that are not negative; got variances "
+                f"from {low.item():.3g} to {high.item():.3g}. Standard deviations or precisions "
+                "given by mistake?"
+            )
+    return variance
+
+
+def _check_mean(mean: Tensor, name: str) -> None:
+    if mean.dim() < 1 or mean.shape[-1] < 2 or not mean.is_floating_point():
+        raise ValueError(
+            f"`{name}` must be real of shape (*B, C) with C >= 2 classes; got {tuple(mean.shape)}, "
+            f"{mean.dtype}. For one logit of a binary model pass [z, 0]."
+        )
+    if mean.numel():
+        low, high = mean.detach().aminmax()
+        if not (low > -torch.inf and high < torch.inf):  # also where there is NaN
+            raise ValueError(
+                f"`{name}` must be finite; got values from {low.item()} to {high.item()}. "
+                "Look at what produced them."
+            )
+
+
+def _check_symmetric(covariance: Tensor) -> None:
+    gap = (covariance - covariance.mT).abs()
+    # What two float32 products of the same factors may differ by.
+    allowed = 1e-3 * covariance.abs().amax((-2, -1), keepdim=True)
+    if not (gap <= allowed).all():  # also where there is NaN
+        raise ValueError(
+            "`covariance` must be a symmetric matrix without NaN; got entries that differ by up to "
+            f"{gap.max().item():.3g} from the transpose. Use (S + S.mT) / 2 if that is rounding."
+        )
+
+
+def _check_positive(variance: Tensor) -> None:
+    if variance.numel() and not variance.detach().amin() > 0:
+        raise ValueError(
+            "`covariance` must leave a positive variance to every logit after projection; got "
+            f"{variance.min().item():.3g}. Add a small jitter to the diagonal."
+        )
