@@ -1,0 +1,83 @@
+"""Teachers: any posterior as draws of class probabilities on the simplex."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pyro.infer import MCMC, Predictive
+from torch import Tensor, nn
+
+from pyro_opu.teachers.base import BaseTeacher, Teacher
+from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
+from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
+from pyro_opu.teachers.pyro_model import PredictiveTeacher
+
+Source = Predictive | nn.Module | Sequence[nn.Module] | Callable[..., Tensor] | Teacher
+
+__all__ = [
+    "BaseTeacher",
+    "DropoutTeacher",
+    "EnsembleTeacher",
+    "FunctionTeacher",
+    "PredictiveTeacher",
+    "Source",
+    "Teacher",
+    "as_teacher",
+]
+
+
+def as_teacher(source: Source, site: str | None = None) -> BaseTeacher:
+    r"""Make a teacher, draws :math:`\pi_s = T(x; \theta_s)` on the simplex, from any posterior.
+
+    Args:
+        source: One of
+
+            * a :class:`pyro.infer.Predictive`, from posterior samples or a guide;
+            * an ``nn.Module`` with dropout, ``x -> logits (N, C)``: each draw one set of masks;
+            * a sequence of ``nn.Module``: an ensemble, SGLD snapshots;
+            * a callable ``x -> (S, N, C)`` or ``(x, num_draws) -> (S, N, C)``;
+            * a :class:`Teacher`.
+        site: The observed categorical site of a ``Predictive``'s model, when there are several.
+
+    Returns:
+        An object with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs`` and ``.num_classes``.
+
+    Raises:
+        TypeError: ``source`` is none of these.
+        ValueError: ``site`` given for a source without sites.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu import as_teacher
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Dropout(), torch.nn.Linear(8, 3))
+        >>> as_teacher(net).probs(torch.zeros(5, 2), num_draws=7).shape
+        torch.Size([7, 5, 3])
+    """
+    if isinstance(source, Predictive):
+        return PredictiveTeacher(source, site)
+    if site is not None and not isinstance(source, PredictiveTeacher):
+        raise ValueError(
+            f"`site` names a site of a Pyro model, but `source` is a {type(source).__name__}; "
+            "leave `site` out."
+        )
+    if isinstance(source, BaseTeacher):
+        return source
+    if isinstance(source, MCMC):
+        raise TypeError(
+            "`source` is an MCMC run, which does not know its model's inputs; pass "
+            "pyro.infer.Predictive(model, mcmc.get_samples())."
+        )
+    if isinstance(source, (list, tuple, nn.ModuleList)):
+        return EnsembleTeacher(source)
+    if isinstance(source, Teacher):
+        return MembersTeacher(source)
+    if isinstance(source, nn.Module):
+        return DropoutTeacher(source)
+    if callable(source):
+        return FunctionTeacher(source)
+    raise TypeError(
+        "`source` must be a pyro.infer.Predictive, an nn.Module with dropout, a sequence of "
+        "nn.Modules, a callable x -> (S, N, C) or a Teacher; got "
+        f"{type(source).__name__}."
+    )
