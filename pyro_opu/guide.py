@@ -1,0 +1,189 @@
+r"""The student: :math:`x \mapsto \mathrm{Dir}(\alpha(x))` with :math:`\alpha = h(x)\, e^{g(x)}`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.networks import build_trunk, default_trunk_config
+
+#: Range of g = log alpha_0; beyond it a Dirichlet is a set of corners, or a point, in float32.
+LOG_CONCENTRATION_RANGE = (-8.0, 16.0)
+
+
+def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
+    r"""The identity between ``low`` and ``high``, bent at the ends so that gradients stay alive.
+
+    .. math:: g - \mathrm{softplus}(g - high) + \mathrm{softplus}(low - g)
+
+    Args:
+        g: Any shape.
+        low: Value approached as g falls.
+        high: Value approached as g grows.
+
+    Returns:
+        Tensor of the shape of ``g``, in (low, high).
+    """
+    return g - softplus(g - high) + softplus(low - g)
+
+
+class PredictiveGuide(nn.Module):
+    r"""An amortized Dirichlet over class probabilities, one forward pass (Cui et al. 2019, eq. 3-4).
+
+    .. math::
+        q(\pi \mid x; \phi) = \mathrm{Dir}(\pi \mid \alpha(x)), \quad
+        \alpha(x) = h(x; \phi_1)\, e^{g(x; \phi_2)}, \quad \alpha_0(x) = e^{g(x)}
+
+    The *prediction model* h is the mean, a point of the simplex; the *concentration model* g
+    says how sure the posterior is. With one ``trunk`` both are heads on its features (one pass
+    costs what the plug-in network costs); with a ``concentration_trunk`` beside it they are the
+    paper's two separate networks. Given x the student's draws are independent between inputs: the
+    marginal of every input is the teacher's, the covariance between inputs is not.
+
+    Args:
+        trunk: Any module ``x (N, ...) -> features (N, F)``.
+        num_features: F, the width of the trunk's output.
+        num_classes: C >= 2.
+        concentration_trunk: A second module ``x -> (N, F2)`` for g; ``None`` shares the first.
+        num_concentration_features: F2; by default F.
+
+    Raises:
+        ValueError: fewer than two classes.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu import PredictiveGuide
+        >>> trunk = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU())
+        >>> guide = PredictiveGuide(trunk, num_features=16, num_classes=3)
+        >>> dirichlet = guide(torch.zeros(5, 4))
+        >>> dirichlet.batch_shape, dirichlet.event_shape
+        (torch.Size([5]), torch.Size([3]))
+
+    References:
+        Cui, Yao, Li, Chan and Xue (2019), Accelerating Monte Carlo Bayesian Inference via
+        Approximating Predictive Uncertainty over Simplex.
+    """
+
+    config: dict[str, Any] | None = None
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        num_features: int,
+        num_classes: int,
+        concentration_trunk: nn.Module | None = None,
+        num_concentration_features: int | None = None,
+    ) -> None:
+        super().__init__()
+        if num_classes < 2:
+            raise ValueError(
+                f"`num_classes` must be at least 2; got {num_classes}. Two classes are [1 - p, p]."
+            )
+        self.trunk = trunk
+        self.concentration_trunk = concentration_trunk
+        self.mean_head = nn.Linear(num_features, num_classes)
+        self.concentration_head = nn.Linear(num_concentration_features or num_features, 1)
+        # g -> scale * g + shift, set by recalibration after training.
+        self.register_buffer("calibration", torch.tensor([1.0, 0.0]))
+        self._calibrated = False
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> PredictiveGuide:
+        """Build the guide that ``guide.config`` describes, with fresh weights.
+
+        Args:
+            config: ``{"trunk": ..., "num_classes": C, "shared": bool}`` as :meth:`for_inputs` writes it.
+
+        Returns:
+            A guide of that shape.
+        """
+        trunk, features = build_trunk(config["trunk"])
+        other = None if config["shared"] else build_trunk(config["trunk"])[0]
+        guide = cls(trunk, features, config["num_classes"], other)
+        guide.config = config
+        return guide
+
+    @classmethod
+    def for_inputs(
+        cls,
+        x: Tensor,
+        num_classes: int,
+        *,
+        shared: bool = True,
+        hidden: tuple[int, ...] | None = None,
+    ) -> PredictiveGuide:
+        """A guide sized to the inputs: a multilayer perceptron, or convolutions for images.
+
+        Args:
+            x: Inputs ``(N, *input_shape)``; their mean and scale standardise what the guide sees.
+            num_classes: C.
+            shared: One trunk with two heads, or (False) the paper's two separate networks.
+            hidden: Widths of the hidden layers; by default chosen by the input's size.
+
+        Returns:
+            The guide, with fresh weights drawn from torch's default generator.
+        """
+        trunk = default_trunk_config(x, hidden)
+        guide = cls.from_config({"trunk": trunk, "num_classes": num_classes, "shared": shared})
+        for part in (guide.trunk, guide.concentration_trunk):
+            if part is not None:
+                part.fit_scale(x)
+        return guide.to(x.device)
+
+    @property
+    def shared(self) -> bool:
+        """Whether h and g are two heads of one trunk."""
+        return self.concentration_trunk is None
+
+    def _logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.trunk(x)
+        other = features if self.concentration_trunk is None else self.concentration_trunk(x)
+        return self.mean_head(features), self.concentration_head(other)
+
+    def _bounded(self, raw: Tensor) -> Tensor:
+        if self._calibrated:
+            raw = self.calibration[0] * raw + self.calibration[1]
+        return soft_clamp(raw.squeeze(-1), *LOG_CONCENTRATION_RANGE)
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
+        logits, raw = self._logits(x)
+        return PredictiveDirichlet(logits.log_softmax(-1), self._bounded(raw), validate_args=False)
+
+    def mean(self, x: Tensor) -> Tensor:
+        """The prediction model h(x), class probabilities ``(N, C)``."""
+        return self.mean_head(self.trunk(x)).softmax(-1)
+
+    def log_concentration(self, x: Tensor) -> Tensor:
+        """The concentration model g(x) = log alpha_0, ``(N,)``."""
+        trunk = self.concentration_trunk or self.trunk
+        return self._bounded(self.concentration_head(trunk(x)))
+
+    def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+        """Parameters of h and of g, for alternating steps; a shared trunk is in both."""
+        other = self.concentration_trunk or self.trunk
+        mean = [*self.trunk.parameters(), *self.mean_head.parameters()]
+        return mean, [*other.parameters(), *self.concentration_head.parameters()]
+
+    def recalibrate(self, scale: float, shift: float) -> None:
+        r"""Replace g by ``scale * g + shift`` (composed with any earlier one).
+
+        Args:
+            scale: Positive factor on g before its soft clamp.
+            shift: Added after it, in nats of log alpha_0.
+        """
+        old_scale, old_shift = self.calibration.tolist()
+        self.calibration.copy_(torch.tensor([scale * old_scale, scale * old_shift + shift]))
+        self._calibrated = True
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+        super()._load_from_state_dict(*args, **kwargs)
+        self._calibrated = bool((self.calibration != self.calibration.new_tensor([1.0, 0.0])).any())
+
+    def extra_repr(self) -> str:
+        form = "one trunk, two heads" if self.shared else "two networks"
+        return f"alpha(x) = h(x) exp(g(x)), {form}"

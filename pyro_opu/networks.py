@@ -1,0 +1,120 @@
+"""Default networks of the student: what stands between an input and the heads of the guide."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Standardize(nn.Module):
+    """Shift and scale each feature by what the transfer inputs had; a constant feature is left.
+
+    Args:
+        shape: Shape of one input, or of what is to be standardised (one value per channel).
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(shape))
+        self.register_buffer("scale", torch.ones(shape))
+
+    def fit(self, x: Tensor, axes: tuple[int, ...]) -> None:
+        """Take mean and standard deviation of ``x`` over ``axes``."""
+        std, mean = torch.std_mean(x.detach().float(), dim=axes, keepdim=True, correction=0)
+        typical = std[std > 0].median() if bool((std > 0).any()) else torch.ones(())
+        # A feature that hardly varies must not explode when an outside input has a value there.
+        std = torch.where(std > 0.05 * typical, std, typical)
+        self.shift.copy_(mean.reshape(self.shift.shape))
+        self.scale.copy_(std.reciprocal().reshape(self.scale.shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``(x - shift) * scale``, in the dtype of the weights."""
+        return (x - self.shift) * self.scale
+
+
+class Perceptron(nn.Module):
+    """Flatten, standardise, then linear layers with ReLU: ``(N, *shape) -> (N, hidden[-1])``.
+
+    Args:
+        input_shape: Shape of one input.
+        hidden: Widths of the hidden layers.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        size = math.prod(input_shape)
+        self.input_shape = tuple(input_shape)
+        self.standardize = Standardize((size,))
+        layers: list[nn.Module] = []
+        for width, after in zip((size, *hidden[:-1]), hidden, strict=True):
+            layers += [nn.Linear(width, after), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+
+    def fit_scale(self, x: Tensor) -> None:
+        """Standardise by these inputs from now on."""
+        self.standardize.fit(x.flatten(1), (0,))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features ``(N, F)``."""
+        return self.layers(self.standardize(x.flatten(1)))
+
+
+class Convolutions(nn.Module):
+    """Two strided convolutions and a linear layer: images ``(N, [ch,] H, W) -> (N, hidden[-1])``.
+
+    Args:
+        input_shape: ``(ch, H, W)`` or ``(H, W)``.
+        hidden: Channels of the two convolutions and the width of the linear layer.
+    """
+
+    def __init__(self, input_shape: tuple[int, ...], hidden: tuple[int, ...]) -> None:
+        super().__init__()
+        channels, height, width = (1, *input_shape)[-3:]
+        first, second, features = hidden
+        self.image_shape = (channels, height, width)
+        self.standardize = Standardize((channels, 1, 1))
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, first, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(first, second, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(second * math.ceil(height / 4) * math.ceil(width / 4), features),
+            nn.ReLU(),
+        )
+
+    def fit_scale(self, x: Tensor) -> None:
+        """Standardise each channel by these inputs from now on."""
+        self.standardize.fit(x.reshape(-1, *self.image_shape), (0, 2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features ``(N, F)``."""
+        return self.layers(self.standardize(x.reshape(-1, *self.image_shape)))
+
+
+_TRUNKS = {"perceptron": Perceptron, "convolutions": Convolutions}
+
+
+def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> dict[str, Any]:
+    """The plain description of a trunk for inputs like ``x`` ``(N, *input_shape)``.
+
+    Images (three or four axes, the last two at least 8) get convolutions, all else a perceptron
+    with two layers whose width grows with the input's size from 128 to 512.
+    """
+    shape = tuple(x.shape[1:])
+    image = len(shape) in (2, 3) and min(shape[-2:]) >= 8
+    if hidden is None:
+        size = math.prod(shape)
+        width = 128 if size <= 16 else 256 if size <= 256 else 512
+        hidden = (32, 64, 128) if image else (width, width)
+    kind = "convolutions" if image and len(hidden) == 3 else "perceptron"
+    return {"kind": kind, "input_shape": list(shape), "hidden": list(hidden)}
+
+
+def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:
+    """The trunk a plain description stands for, and the width of its features."""
+    shape, hidden = tuple(config["input_shape"]), tuple(config["hidden"])
+    return _TRUNKS[config["kind"]](shape, hidden), hidden[-1]
