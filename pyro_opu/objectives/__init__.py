@@ -1,0 +1,54 @@
+"""Objectives: what makes a student like its teacher, one file each, all called the same way."""
+
+from __future__ import annotations
+
+from pyro_opu.objectives.base import Objective
+from pyro_opu.objectives.critic import MetaCritic
+from pyro_opu.objectives.cross_entropy import CrossEntropy
+from pyro_opu.objectives.energy import EnergyDistance
+from pyro_opu.objectives.likelihood import DirichletLikelihood
+from pyro_opu.objectives.moments import MomentMatching
+from pyro_opu.objectives.wasserstein import WassersteinELBO
+
+_BY_NAME: dict[str, type[Objective]] = {
+    "wasserstein": WassersteinELBO,
+    "moments": MomentMatching,
+    "energy": EnergyDistance,
+    "likelihood": DirichletLikelihood,
+    "cross_entropy": CrossEntropy,
+}
+
+__all__ = [
+    "CrossEntropy",
+    "DirichletLikelihood",
+    "EnergyDistance",
+    "MetaCritic",
+    "MomentMatching",
+    "Objective",
+    "WassersteinELBO",
+    "as_objective",
+]
+
+
+def as_objective(loss: str | Objective) -> Objective:
+    """The objective of that name, or the objective itself.
+
+    Args:
+        loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", or an
+            :class:`Objective`.
+
+    Raises:
+        ValueError: an unknown name.
+        TypeError: neither a name nor an objective.
+    """
+    if isinstance(loss, Objective):
+        return loss
+    if isinstance(loss, str):
+        if loss not in _BY_NAME:
+            raise ValueError(
+                f"`loss` must be one of {sorted(_BY_NAME)} or an Objective; got {loss!r}."
+            )
+        return _BY_NAME[loss]()
+    raise TypeError(
+        f"`loss` must be one of {sorted(_BY_NAME)} or an Objective; got {type(loss).__name__}."
+    )

@@ -1,0 +1,66 @@
+"""What an objective is: one number to be made small, from the student, the teacher's draws and x."""
+
+from __future__ import annotations
+
+import torch
+from pyro.distributions import Dirichlet
+from torch import Tensor, nn
+
+
+class Objective(nn.Module):
+    """A loss between a student's Dirichlet and a teacher's draws, called the same way for all.
+
+    ``objective(student, draws, x)`` is the sum of :meth:`parts`, a mean over the N inputs. An
+    objective with a ``critic`` is adversarial: :func:`~pyro_opu.distill` steps the critic on
+    :meth:`critic_loss` between student steps.
+
+    Attributes:
+        learning_rate: Student's learning rate that suits this loss after the warm start.
+        alternate: Whether h and g are stepped in turn (Algorithm 1 of Cui et al.).
+        critic: The adversary, or ``None``.
+    """
+
+    learning_rate: float = 3e-4
+    alternate: bool = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.critic: nn.Module | None = None
+
+    def prepare(self, x: Tensor, num_classes: int) -> None:
+        """Size whatever depends on the inputs ``(N, ...)``; called once before training."""
+
+    def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        """Named terms of the loss, each a scalar; their sum is the loss."""
+        raise NotImplementedError
+
+    def forward(self, student: Dirichlet, draws: Tensor, x: Tensor) -> Tensor:
+        """The loss.
+
+        Args:
+            student: Dirichlet with batch shape ``(N,)`` and event shape ``(C,)``.
+            draws: Teacher's draws ``(S, N, C)`` on the simplex.
+            x: Inputs ``(N, ...)``; only a critic looks at them.
+
+        Returns:
+            Scalar tensor, in nats or in units of the ground metric.
+        """
+        return torch.stack(list(self.parts(student, draws, x).values())).sum()
+
+
+def cross_entropy(student: Dirichlet, draws: Tensor) -> Tensor:
+    r"""Expected negative log-likelihood of labels drawn from the teacher's predictive, in nats.
+
+    .. math:: -\mathbb{E}_x \sum_k \bar\pi_k \log h_k(x), \quad \bar\pi = \tfrac1S \sum_s \pi_s
+
+    Args:
+        student: Batch ``(N,)``, event ``(C,)``.
+        draws: ``(S, N, C)``.
+
+    Returns:
+        Scalar; at least the entropy of the teacher's mean.
+    """
+    log_mean = getattr(student, "log_mean", None)
+    if log_mean is None:
+        log_mean = student.mean.clamp_min(torch.finfo(student.mean.dtype).tiny).log()
+    return -(draws.mean(0) * log_mean).sum(-1).mean()
