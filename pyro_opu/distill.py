@@ -1,0 +1,314 @@
+"""Learn, once, a student that answers in one pass as a posterior does in hundreds."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from pyro_opu.checkpoint import Checkpoint
+from pyro_opu.guide import PredictiveGuide
+from pyro_opu.layout import read_layouts
+from pyro_opu.objectives import MomentMatching, Objective, as_objective
+from pyro_opu.predictive import OnePassPredictive, checked_device
+from pyro_opu.teachers import BaseTeacher, PredictiveTeacher, as_teacher
+from pyro_opu.teachers import Source as TeacherSource
+from pyro_opu.teachers.base import check_inputs
+from pyro_opu.training import (
+    HeldOutSet,
+    Phase,
+    Settings,
+    Source,
+    State,
+    evaluate,
+    init_phase,
+    init_state,
+    judge,
+    recalibrate,
+    step,
+)
+from pyro_opu.transfer import TransferPolicy, default_transfer
+
+#: Of the transfer inputs this share, at most so many, is kept to judge the student by.
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
+#: Teacher's draws at each held-out input, at most.
+HELD_OUT_DRAWS = 256
+#: Share of the steps that the closed-form warm start takes.
+WARM_SHARE = 0.8
+
+
+def distill(
+    source: TeacherSource,
+    x: Tensor,
+    *,
+    guide: nn.Module | None = None,
+    loss: str | Objective = "wasserstein",
+    transfer: TransferPolicy | None = None,
+    num_steps: int = 3000,
+    batch_size: int = 256,
+    num_draws: int = 32,
+    learning_rate: float = 2e-3,
+    warm_start: bool = True,
+    seed: int | None = None,
+    progress: bool = True,
+    device: torch.device | str | None = None,
+    site: str | None = None,
+    return_sites: Sequence[str] | None = None,
+    inputs: Callable[..., Tensor] | None = None,
+    num_samples: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    evaluate_every: int = 100,
+) -> OnePassPredictive:
+    r"""Learn a student :math:`\mathrm{Dir}(\alpha(x))` of a teacher :math:`p(\pi|x,D)`.
+
+    A closed-form warm start (cross-entropy for h, moment matching for g), then the objective
+    from there; the best iterate on held-out transfer inputs is kept, so a refinement that does not
+    improve on the warm start stops early and is dropped; at last :math:`\alpha_0` is recalibrated by
+    moments. ``fast.report`` says what was kept. No labels are needed, and where the student is
+    taught decides what it knows: the teacher can label any input, so the transfer policy makes
+    inputs around and away from ``x`` too.
+
+    Args:
+        source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
+            ensemble, a callable, a ``Teacher``.
+        x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
+            trained on; floating and finite.
+        guide: Any module ``x -> Dirichlet``; by default a
+            :class:`~pyro_opu.PredictiveGuide` sized to the input. It is trained in place.
+        loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", or an
+            :class:`~pyro_opu.Objective`.
+        transfer: A transfer policy; by default one for tables or for images.
+        num_steps: Steps in all; four fifths of them the warm start.
+        batch_size: Inputs per step.
+        num_draws: Teacher's draws per input and step (all of a smaller posterior).
+        learning_rate: Adam's at the top of the warm start's schedule.
+        warm_start: False starts the objective from scratch.
+        seed: Fixes everything random; torch's generator is left as it was. By default it is
+            drawn from torch's generator.
+        progress: Show a bar with the losses and the held-out fidelity.
+        device: Where the student is trained; by default where ``x`` is.
+        site: The observed categorical site, when the model has several.
+        return_sites: Sites that come back; by default those of the ``Predictive``. "probs" asks
+            for the draws of class probabilities.
+        inputs: Picks the input from the arguments of a call, for models not called ``model(x, ...)``.
+        num_samples: S of the answers; by default the ``Predictive``'s.
+        checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
+            killed run started again ends with the weights of an unbroken one.
+        evaluate_every: Steps between evaluations.
+
+    Returns:
+        The drop-in for ``source``.
+
+    Raises:
+        TypeError: ``x`` or ``source`` or ``loss`` of a wrong type.
+        ValueError: bad values of any argument; a teacher with one draw or one class; a site that
+            is not categorical, or a latent one asked for; a device this machine does not have.
+        DistillationError: the loss stopped being finite.
+
+    Example:
+        >>> import torch, pyro_opu
+        >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
+        >>> fast = pyro_opu.distill(
+        ...     teacher, torch.randn(50, 2), num_steps=5, seed=0, progress=False)
+        >>> fast(torch.randn(4, 2))["obs"].shape
+        torch.Size([20, 4])
+
+    References:
+        Cui, Yao, Li, Chan and Xue (2019), Algorithm 1; the warm start, the selection and the
+        recalibration are this project's.
+    """
+    check_inputs(x)
+    target = x.device if device is None else checked_device(device)
+    objective = as_objective(loss)
+    resume = None if checkpoint is None else Checkpoint(checkpoint)
+    seed = _seed(seed, resume)
+    with torch.random.fork_rng([target] if target.type == "cuda" else []):
+        torch.manual_seed(seed)
+        teacher = as_teacher(source, site)
+        num_classes = _check_teacher(teacher, x)
+        sites = read_layouts(teacher, x, return_sites)
+        warm = _warm_steps(num_steps, objective, warm_start)
+        settings = Settings(
+            warm,
+            num_steps - warm,
+            batch_size,
+            min(num_draws, teacher.max_draws or num_draws),
+            learning_rate,
+            evaluate_every,
+        )
+        if guide is None:
+            guide = PredictiveGuide.for_inputs(x, num_classes)
+        guide = guide.to(target)
+        _check_guide(guide, x[:2].to(target), num_classes)
+        held_out, rest = _hold_out(teacher, x, target)
+        policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
+        feed = Source(teacher, policy, settings, target)
+        report = _train(guide, objective, feed, held_out, seed, resume, progress)
+    guide.requires_grad_(False).eval()
+    return OnePassPredictive(
+        guide,
+        x.shape[1:],
+        num_classes,
+        sites,
+        teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
+        input_name=_input_name(teacher),
+        inputs=inputs,
+        report={"seed": seed, "loss": type(objective).__name__, **report},
+    )
+
+
+def _train(
+    guide: nn.Module,
+    objective: Objective,
+    feed: Source,
+    held_out: HeldOutSet,
+    seed: int,
+    resume: Checkpoint | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Run the phases, keep the best iterate in ``guide``, recalibrate; returns the record."""
+    settings, state = feed.settings, init_state(guide)
+    objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
+    plan = [
+        (name, each, steps, rate)
+        for name, each, steps, rate in (
+            ("warm start", MomentMatching(), settings.warm_steps, settings.learning_rate),
+            ("objective", objective, settings.refine_steps, objective.learning_rate),
+        )
+        if steps
+    ]
+    first = 0 if resume is None else resume.start(state, seed, settings, objective)
+    with tqdm(total=sum(entry[2] for entry in plan), disable=not progress) as bar:
+        for index, (name, each, steps, rate) in enumerate(plan[first:], first):
+            phase = init_phase(name, each, guide, steps, rate)
+            if resume is not None:
+                resume.restore(phase)
+            _run_phase(state, phase, feed, held_out, bar, resume, index)
+            if state.best is not None:
+                guide.load_state_dict(state.best)
+                state.average.load_state_dict(state.best)
+            state.step = state.waited = 0
+    before = state.score
+    calibration = recalibrate(guide, held_out)
+    return {
+        **judge(guide, held_out),
+        "kept": _kept(state.history, before),
+        "recalibration": calibration,
+        "history": state.history,
+    }
+
+
+def _run_phase(
+    state: State,
+    phase: Phase,
+    feed: Source,
+    held_out: HeldOutSet,
+    bar: Any,  # noqa: ANN401 - tqdm's own type differs between terminals
+    resume: Checkpoint | None,
+    index: int,
+) -> None:
+    """Steps of one phase, judged every so often; ends early when the score stops falling."""
+    settings = feed.settings
+    bar.update(state.step)
+    while state.step < phase.steps:
+        parts = step(state, phase, feed)
+        bar.update(1)
+        if state.step % settings.evaluate_every and state.step < phase.steps:
+            continue
+        record = evaluate(state, phase, held_out, parts)
+        shown = {**parts, "held-out energy": record["energy_distance"], "KL": record["kl"]}
+        bar.set_description(phase.name)
+        bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
+        if phase.name != "warm start" and state.waited >= settings.patience:
+            break
+        if resume is not None:
+            resume.save(state, phase, index)
+
+
+def _kept(history: list[dict[str, Any]], score: float) -> str:
+    """In words, which phase the result comes from and what the other reached."""
+    best = {
+        name: min(r["energy_distance"] for r in history if r["phase"] == name)
+        for name in dict.fromkeys(record["phase"] for record in history)
+    }
+    if len(best) < 2:
+        return f"{next(iter(best))}: held-out energy distance {score:.5f}"
+    warm, refined = best["warm start"], best["objective"]
+    verdict = "kept" if refined < warm else "not kept, no better than the warm start"
+    return f"refinement {verdict}: held-out energy distance {warm:.5f} -> {refined:.5f}"
+
+
+def _seed(seed: int | None, resume: Checkpoint | None) -> int:
+    if seed is not None:
+        return seed
+    return resume.seed if resume is not None and resume.exists else int(torch.randint(2**31, ()))
+
+
+def _warm_steps(num_steps: int, objective: Objective, warm_start: bool) -> int:
+    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
+        raise ValueError(f"`num_steps` must be a positive integer; got {num_steps!r}.")
+    if not warm_start:
+        return 0
+    return num_steps if type(objective) is MomentMatching else max(1, round(WARM_SHARE * num_steps))
+
+
+def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:
+    """Number of classes; refuses a teacher with nothing to teach."""
+    shape = teacher.probs(x[:2], None if teacher.max_draws is None else teacher.max_draws).shape
+    if teacher.max_draws == 1 or shape[0] == 1:
+        raise ValueError(
+            "`source` holds one posterior draw; expected at least two, or there is no uncertainty to "
+            "learn. Pass more posterior samples, or more networks."
+        )
+    if shape[-1] < 2:
+        raise ValueError(
+            f"`source` gives {shape[-1]} class; expected at least two (for two classes [1 - p, p])."
+        )
+    return shape[-1]
+
+
+def _check_guide(guide: nn.Module, x: Tensor, num_classes: int) -> None:
+    with torch.no_grad():
+        answer = guide(x)
+    if not isinstance(answer, torch.distributions.Dirichlet):
+        raise TypeError(
+            f"`guide` must return a Dirichlet for x; got {type(answer).__name__}. Use a PredictiveGuide "
+            "around your network."
+        )
+    if answer.batch_shape != x.shape[:1] or answer.event_shape != (num_classes,):
+        raise ValueError(
+            f"`guide` must return a Dirichlet with batch shape (N,) and event shape ({num_classes},), "
+            f"the teacher's classes; got {tuple(answer.batch_shape)} and {tuple(answer.event_shape)} "
+            f"for N = {len(x)}."
+        )
+
+
+def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[HeldOutSet, Tensor]:
+    """Some transfer inputs with the teacher's answers, and the other inputs."""
+    if len(x) < 4:
+        raise ValueError(
+            f"`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got {len(x)}."
+        )
+    order = torch.randperm(len(x)).to(x.device)
+    count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
+    chosen, rest = x[order[:count]], x[order[count:]]
+    draws = teacher.probs(chosen, min(HELD_OUT_DRAWS, teacher.max_draws or HELD_OUT_DRAWS))
+    return HeldOutSet(chosen.to(device), draws.to(device, torch.float32)), rest
+
+
+def _input_name(teacher: BaseTeacher) -> str | None:
+    """Name of the model's first parameter, so that the input may be passed by keyword too."""
+    if not isinstance(teacher, PredictiveTeacher):
+        return None
+    model = teacher.predictive.model
+    function = model.forward if isinstance(model, nn.Module) else model
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return None
+    return names[0] if names else None

@@ -1,0 +1,111 @@
+"""Tensors and plain text in one safetensors file, written aside and moved into place."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+_FORMAT = "pyro_opu"
+
+
+def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], config: Any) -> None:  # noqa: ANN401
+    """Write named tensors with a JSON description in the header; no pickle.
+
+    The file appears whole or not at all: it is written beside its place and moved there.
+
+    Args:
+        path: Where to; its folder must exist.
+        kind: What the file holds, checked by :func:`read`.
+        tensors: Named tensors.
+        config: Anything JSON can hold.
+
+    Raises:
+        FileNotFoundError: the folder does not exist.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"`path` must lie in an existing folder; {str(path.parent)!r} does not exist. Create it first."
+        )
+    metadata = {"format": _FORMAT, "kind": kind, "config": json.dumps(config)}
+    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    os.close(handle)
+    try:
+        whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        save_file(whole, aside, metadata)
+        os.replace(aside, path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
+    """Read back what :func:`write` wrote.
+
+    Args:
+        path: The file.
+        kind: What it must hold.
+
+    Returns:
+        ``(tensors, config)``, tensors on the CPU.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: corrupt, not of this project, or of another kind.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"`path` must be a file written by pyro_opu; {str(path)!r} does not exist."
+        )
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ValueError(
+            f"`path` must be a safetensors file written by pyro_opu; {str(path)!r} is corrupt or of "
+            f"another format ({error}). Save it again from the original."
+        ) from error
+    if metadata.get("format") != _FORMAT or metadata.get("kind") != kind:
+        found = f"{metadata.get('format', 'unknown')}/{metadata.get('kind', 'unknown')}"
+        raise ValueError(
+            f"`path` must be a {kind} file written by pyro_opu; {str(path)!r} holds {found}. "
+            f"Was it written by another library?"
+        )
+    return tensors, json.loads(metadata["config"])
+
+
+def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # noqa: ANN401
+    """Split nested dicts and lists into named tensors and what JSON can hold."""
+    tensors: dict[str, Tensor] = {}
+
+    def walk(node: Any, name: str) -> Any:  # noqa: ANN401
+        if isinstance(node, Tensor):
+            tensors[name] = node
+            return {"tensor": name}
+        if isinstance(node, dict):
+            return {"dict": [[key, walk(value, f"{name}.{key}")] for key, value in node.items()]}
+        if isinstance(node, (list, tuple)):
+            return {"list": [walk(value, f"{name}.{i}") for i, value in enumerate(node)]}
+        return {"value": node}
+
+    return tensors, walk(tree, prefix)
+
+
+def unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:  # noqa: ANN401
+    """Put back together what :func:`flatten` took apart."""
+    ((tag, content),) = plain.items()
+    if tag == "tensor":
+        return tensors[content]
+    if tag == "dict":
+        return {key: unflatten(tensors, value) for key, value in content}
+    if tag == "list":
+        return [unflatten(tensors, value) for value in content]
+    return content

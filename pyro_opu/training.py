@@ -1,0 +1,303 @@
+"""Settings, state, init and step of distillation; the loop over them is in ``distill.py``."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from pyro.distributions import Dirichlet
+from torch import Tensor, nn
+
+from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
+from pyro_opu.distances import energy_distance, kl_divergence
+from pyro_opu.objectives import Objective
+from pyro_opu.objectives.moments import gini_parts, share_loss
+from pyro_opu.teachers import BaseTeacher
+from pyro_opu.transfer import TransferPolicy
+
+
+class DistillationError(RuntimeError):
+    """Training stopped at a loss that is not finite; what was saved before is untouched."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Numbers of a distillation; see :func:`~pyro_opu.distill`."""
+
+    warm_steps: int
+    refine_steps: int
+    batch_size: int
+    num_draws: int
+    learning_rate: float
+    evaluate_every: int
+    patience: int = 5
+    averaging: float = 0.99
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "num_draws", "evaluate_every", "patience"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"`{name}` must be a positive integer; got {value!r}.")
+        if self.warm_steps + self.refine_steps < 1:
+            raise ValueError("`num_steps` must be at least 1.")
+        if self.num_draws < 2:
+            raise ValueError(
+                "`num_draws` must be at least 2: one draw per input says nothing about the spread; got 1."
+            )
+        if not self.learning_rate > 0:
+            raise ValueError(f"`learning_rate` must be positive; got {self.learning_rate!r}.")
+
+
+@dataclass(frozen=True)
+class HeldOutSet:
+    """Transfer inputs the student never sees, with the teacher's answers there.
+
+    Attributes:
+        x: ``(N, ...)``, on the student's device.
+        draws: Teacher's draws ``(S, N, C)``.
+    """
+
+    x: Tensor
+    draws: Tensor
+
+
+@dataclass
+class Phase:
+    """One stretch of training with its own objective, optimizers and schedule.
+
+    Attributes:
+        name: "warm start" or "objective".
+        objective: What is made small.
+        steps: How many.
+        optimizers: One, or one for h and one for g, stepped in turn.
+        rates: Learning rate each optimizer starts from.
+        critic_optimizer: For an adversarial objective.
+    """
+
+    name: str
+    objective: Objective
+    steps: int
+    optimizers: list[torch.optim.Optimizer]
+    rates: list[float]
+    critic_optimizer: torch.optim.Optimizer | None = None
+
+
+@dataclass
+class State:
+    """All that changes while training; saved and restored whole.
+
+    Attributes:
+        guide: The student being stepped.
+        average: Exponential average of its weights, the one that is judged.
+        best: Weights of the best average so far, and None before the first evaluation.
+        score: Held-out energy distance of ``best``.
+        step: Steps done in this phase.
+        waited: Evaluations since ``best``.
+        history: One record per evaluation.
+    """
+
+    guide: nn.Module
+    average: nn.Module
+    best: dict[str, Tensor] | None = None
+    score: float = math.inf
+    step: int = 0
+    waited: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+def init_state(guide: nn.Module) -> State:
+    """State before the first step."""
+    return State(guide, copy.deepcopy(guide).requires_grad_(False))
+
+
+def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, rate: float) -> Phase:
+    """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
+
+    The objective must be prepared, so that its critic exists.
+    """
+    groups = [list(guide.parameters())]
+    if objective.alternate and hasattr(guide, "parameter_groups"):
+        groups = [list(group) for group in guide.parameter_groups()]
+    adversarial = objective.critic is not None
+    betas = (0.5, 0.99) if adversarial else (0.9, 0.99)
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Adam(group, lr=rate, betas=betas) for group in groups
+    ]
+    critic_optimizer = None
+    if objective.critic is not None:
+        critic_rate = getattr(objective, "critic_learning_rate", 1e-3)
+        critic_optimizer = torch.optim.Adam(
+            objective.critic.parameters(), lr=critic_rate, betas=betas
+        )
+    return Phase(name, objective, steps, optimizers, [rate] * len(optimizers), critic_optimizer)
+
+
+def schedule(step: int, steps: int) -> float:
+    """Factor on the learning rate: a short rise, then a cosine down to a hundredth."""
+    rise = min(50, max(1, steps // 10))
+    if step < rise:
+        return (step + 1) / rise
+    return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * (step - rise) / max(1, steps - rise)))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where batches come from: a fitted transfer policy labelled by the teacher."""
+
+    teacher: BaseTeacher
+    policy: TransferPolicy
+    settings: Settings
+    device: torch.device
+
+    def batch(self) -> tuple[Tensor, Tensor]:
+        """Inputs ``(N, ...)`` and the teacher's draws ``(S, N, C)`` there."""
+        x = self.policy.sample(self.settings.batch_size)
+        draws = self.teacher.probs(x, self.settings.num_draws)
+        return x.to(self.device), draws.to(self.device, torch.float32)
+
+
+def step(state: State, phase: Phase, source: Source) -> dict[str, float]:
+    """One student step (and the critic's before it); returns the named parts of the loss."""
+    for optimizer, rate in zip(phase.optimizers, phase.rates, strict=True):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * schedule(state.step, phase.steps)
+    parts: dict[str, float] = {}
+    if phase.critic_optimizer is not None:
+        objective: Any = phase.objective
+        rounds = objective.critic_warmup if state.step == 0 else objective.critic_steps
+        for _ in range(rounds):
+            parts |= critic_step(state, phase, source)
+    x, draws = source.batch()
+    turn = state.step % len(phase.optimizers)
+    student = as_predictive(state.guide(x))
+    part = _in_turn(student, turn, len(phase.optimizers))
+    losses = phase.objective.parts(part, draws, x)
+    parts |= _descend(phase.optimizers[turn], losses, state, student)
+    _update_average(state, source.settings.averaging)
+    state.step += 1
+    return parts
+
+
+def _in_turn(student: PredictiveDirichlet, turn: int, turns: int) -> Dirichlet:
+    """The student as the stepped part sees it: the other part held."""
+    if turns == 1:
+        return student
+    return student.detach_concentration() if turn == 0 else student.detach_mean()
+
+
+def critic_step(state: State, phase: Phase, source: Source) -> dict[str, float]:
+    """One step of the critic against the student as it is."""
+    x, draws = source.batch()
+    objective: Any = phase.objective
+    with torch.no_grad():
+        student = as_predictive(state.guide(x))
+        samples = student.sample((objective.num_samples,))
+    assert phase.critic_optimizer is not None
+    return _descend(
+        phase.critic_optimizer, objective.critic_loss(samples, draws, x), state, student, "critic "
+    )
+
+
+def _descend(
+    optimizer: torch.optim.Optimizer,
+    parts: dict[str, Tensor],
+    state: State,
+    student: PredictiveDirichlet,
+    prefix: str = "",
+) -> dict[str, float]:
+    loss = torch.stack(list(parts.values())).sum()
+    values = {prefix + name: float(value.detach()) for name, value in parts.items()}
+    if not math.isfinite(float(loss.detach())):
+        smallest = float(student.concentration.detach().min())
+        raise DistillationError(
+            f"the loss is not finite at step {state.step}: parts {values}, smallest alpha "
+            f"{smallest:.3g}. Nothing saved before is lost; lower `learning_rate`, or look at the "
+            "teacher's draws on the generated transfer inputs."
+        )
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    nn.utils.clip_grad_norm_(stepped, 5.0)
+    optimizer.step()
+    return values
+
+
+@torch.no_grad()
+def _update_average(state: State, decay: float) -> None:
+    decay = min(decay, (1 + state.step) / (10 + state.step))
+    for mine, new in zip(state.average.parameters(), state.guide.parameters(), strict=True):
+        mine.lerp_(new, 1 - decay)
+    for mine, new in zip(state.average.buffers(), state.guide.buffers(), strict=True):
+        mine.copy_(new)
+
+
+@torch.no_grad()
+def judge(guide: nn.Module, held_out: HeldOutSet, samples: int = 256) -> dict[str, float]:
+    """Held-out fidelity of a guide: energy distance, and KL of the means in nats.
+
+    The student's draws use a fixed seed, so that two guides are compared on the same noise.
+    """
+    with torch.random.fork_rng(_cuda_devices(held_out.x.device)):
+        torch.manual_seed(0)
+        student = as_predictive(guide(held_out.x))
+        draws = student.sample((samples,))
+    energy = energy_distance(held_out.draws, draws).mean()
+    kl = kl_divergence(held_out.draws.mean(0), student.mean).mean()
+    return {"energy_distance": float(energy), "kl": float(kl)}
+
+
+def evaluate(
+    state: State, phase: Phase, held_out: HeldOutSet, parts: dict[str, float]
+) -> dict[str, Any]:
+    """Judge the average; keep its weights if they are the best so far."""
+    record = {"phase": phase.name, "step": state.step, **judge(state.average, held_out), **parts}
+    if record["energy_distance"] < state.score:
+        state.score, state.waited = record["energy_distance"], 0
+        state.best = {k: v.detach().clone() for k, v in state.average.state_dict().items()}
+    else:
+        state.waited += 1
+    state.history.append(record)
+    return record
+
+
+def recalibrate(guide: nn.Module, held_out: HeldOutSet) -> dict[str, float] | None:
+    r"""Set g -> a g + b to the least of the closed-form moment loss on the held-out inputs.
+
+    Convex in (a, b). Kept only where the held-out energy distance falls.
+
+    Returns:
+        ``{"scale", "shift", "before", "after"}``, or ``None`` where it was not kept or the guide
+        has no ``recalibrate``.
+    """
+    if not hasattr(guide, "recalibrate"):
+        return None
+    with torch.no_grad():
+        g = as_predictive(guide(held_out.x)).log_concentration.double()
+        between, within = (part.double() for part in gini_parts(held_out.draws))
+    line = torch.tensor([1.0, 0.0], dtype=torch.double, requires_grad=True)
+    solver = torch.optim.LBFGS([line], max_iter=100, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        solver.zero_grad()
+        value = share_loss(line[0] * g + line[1], between, within).mean()
+        value.backward()
+        return value
+
+    solver.step(loss)
+    scale, shift = line.tolist()
+    if not (0.5 < scale < 2 and abs(shift) < 2):
+        return None
+    corrected = copy.deepcopy(guide)
+    corrected.recalibrate(scale, shift)
+    before, after = (judge(each, held_out)["energy_distance"] for each in (guide, corrected))
+    if after >= before:
+        return None
+    guide.recalibrate(scale, shift)
+    return {"scale": scale, "shift": shift, "before": before, "after": after}
+
+
+def _cuda_devices(device: torch.device) -> list[torch.device]:
+    return [device] if device.type == "cuda" else []
