@@ -1,0 +1,26 @@
+"""One-pass predictive uncertainty for Pyro.
+
+``distill`` learns, once and from any posterior, a Dirichlet over class probabilities that one
+forward pass gives; the :class:`OnePassPredictive` it returns takes the place of
+``pyro.infer.Predictive``.
+"""
+
+from pyro_opu.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
+from pyro_opu.detection import detection, misclassification, out_of_domain
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distill import distill
+from pyro_opu.fidelity import FidelityReport, fidelity
+from pyro_opu.guide import PredictiveGuide
+from pyro_opu.objectives import (
+    CrossEntropy,
+    DirichletLikelihood,
+    EnergyDistance,
+    MetaCritic,
+    MomentMatching,
+    Objective,
+    WassersteinELBO,
+)
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.teachers import Teacher, as_teacher
+from pyro_opu.training import DistillationError
+from pyro_opu.uncertainty import uncertainty

@@ -1,0 +1,255 @@
+"""The object that replaces ``pyro.infer.Predictive``: the same call, answered in one pass."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu import files
+from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
+from pyro_opu.guide import PredictiveGuide
+from pyro_opu.layout import SiteLayout
+from pyro_opu.teachers.base import check_inputs
+from pyro_opu.uncertainty import Uncertainty, uncertainty
+
+_KIND = "one-pass predictive"
+InputPicker = Callable[..., Tensor]
+
+
+class OnePassPredictive(nn.Module):
+    r"""A drop-in for :class:`pyro.infer.Predictive` that runs one forward pass.
+
+    ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
+    observed site, :math:`\pi_s \sim \mathrm{Dir}(\alpha(x)), y_s \sim \mathrm{Cat}(\pi_s)`, and the
+    :math:`\pi_s` themselves where a site of class probabilities is asked for. Without such a site
+    the labels are drawn from the Dirichlet's mean, which has the same distribution. Draws are
+    independent between inputs given x: the marginals of every input are the teacher's, the covariance
+    between inputs is not.
+
+    Made by :func:`~pyro_opu.distill` or :meth:`load`.
+
+    Args:
+        guide: ``x -> Dirichlet``, batch shape ``(N,)``, event shape ``(C,)``.
+        input_shape: Shape of one input.
+        num_classes: C.
+        sites: Layouts of the sites that come back.
+        num_samples: S.
+        input_name: Keyword under which the input may be passed too.
+        inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
+            default the first positional argument.
+        report: Plain record of how it was distilled.
+    """
+
+    def __init__(
+        self,
+        guide: nn.Module,
+        input_shape: Sequence[int],
+        num_classes: int,
+        sites: Sequence[SiteLayout] = (SiteLayout("obs", "label", "int64", (-1,)),),
+        num_samples: int = 500,
+        *,
+        input_name: str | None = None,
+        inputs: InputPicker | None = None,
+        report: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
+            raise ValueError(f"`num_samples` must be a positive integer; got {num_samples!r}.")
+        self.guide = guide
+        self.input_shape = tuple(input_shape)
+        self.num_classes = num_classes
+        self.sites = tuple(sites)
+        self.num_samples = num_samples
+        self.input_name = input_name
+        self.inputs = inputs
+        self.report = report or {}
+
+    def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
+        """The distribution of class probabilities at ``x``, one forward pass.
+
+        Args:
+            x: Inputs ``(N, *input_shape)``, floating and finite; moved to the guide's dtype.
+
+        Returns:
+            A :class:`pyro.distributions.Dirichlet` with batch shape ``(N,)``, event shape ``(C,)``.
+
+        Raises:
+            TypeError: ``x`` is no floating tensor.
+            ValueError: ``x`` has another shape than the student was taught with, or is not finite.
+        """
+        check_inputs(x)
+        if x.shape[1:] != self.input_shape:
+            raise ValueError(
+                f"`x` must have shape (N, {', '.join(map(str, self.input_shape))}), as the inputs the "
+                f"student was taught with; got {tuple(x.shape)}."
+            )
+        weight = next(self.guide.parameters(), None)
+        if weight is not None and x.dtype != weight.dtype:
+            x = x.to(weight.dtype)
+        return as_predictive(self.guide(x))
+
+    def uncertainty(self, x: Tensor) -> Uncertainty:
+        """Total = aleatoric + epistemic uncertainty and the other measures, ``(N,)`` each, in nats.
+
+        See :func:`pyro_opu.uncertainty`; raises as :meth:`dirichlet`.
+        """
+        return uncertainty(self.dirichlet(x))
+
+    @torch.no_grad()
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # noqa: ANN401
+        """Draws from the predictive distribution, called as the ``Predictive`` it replaces.
+
+        Args:
+            *args: The model's arguments; the first is the input ``(N, *input_shape)``.
+            **kwargs: The model's keyword arguments; only the input is looked at.
+
+        Returns:
+            ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
+        """
+        dirichlet = self.dirichlet(self._input(args, kwargs))
+        if any(site.needs_probs for site in self.sites):
+            probs = dirichlet.sample((self.num_samples,))
+            labels = torch.multinomial(probs.flatten(0, 1), 1).reshape(probs.shape[:2])
+        else:
+            probs = None
+            labels = torch.multinomial(dirichlet.mean, self.num_samples, replacement=True).T
+        return {site.name: site.fill(labels, probs, self.num_classes) for site in self.sites}
+
+    def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
+        """The values of :meth:`forward` as a tuple, sorted by site, as ``Predictive.call`` gives."""
+        return tuple(value for _, value in sorted(self(*args, **kwargs).items()))
+
+    def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        if self.inputs is not None:
+            return self.inputs(*args, **kwargs)
+        if args:
+            return args[0]
+        if self.input_name in kwargs:
+            return kwargs[self.input_name]
+        raise TypeError(
+            "the input must be the first positional argument"
+            + (f" or the keyword '{self.input_name}'" if self.input_name else "")
+            + f"; got keywords {sorted(kwargs)}. For a model called otherwise distill with "
+            "inputs=lambda *args, **kwargs: ... that picks the input."
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the student to one safetensors file with its configuration as text; no pickle.
+
+        A guide made by :func:`~pyro_opu.distill` is described in the file; for one of your own pass
+        the same architecture to :meth:`load`. ``inputs`` is a function and is not saved.
+
+        Args:
+            path: Written aside and moved into place.
+
+        Raises:
+            FileNotFoundError: its folder does not exist.
+        """
+        config = {
+            "input_shape": self.input_shape,
+            "num_classes": self.num_classes,
+            "num_samples": self.num_samples,
+            "input_name": self.input_name,
+            "sites": [asdict(site) for site in self.sites],
+            "guide": getattr(self.guide, "config", None),
+            "report": self.report,
+        }
+        files.write(path, _KIND, self.guide.state_dict(), config)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        guide: nn.Module | None = None,
+        inputs: InputPicker | None = None,
+        device: torch.device | str | None = None,
+    ) -> OnePassPredictive:
+        """Read a student written by :meth:`save`.
+
+        Args:
+            path: The file.
+            guide: The architecture, for a student whose guide was not the default one.
+            inputs: As in the constructor.
+            device: Where to put it; the CPU by default.
+
+        Returns:
+            The student, with the same answers.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: corrupt or foreign file; no ``guide`` where one is needed; one whose number
+                of classes or parameters do not match.
+        """
+        tensors, config = files.read(path, _KIND)
+        if guide is None:
+            if config["guide"] is None:
+                raise ValueError(
+                    "`guide` must be given: the file holds the weights of a guide of your own, whose "
+                    "architecture it does not describe. Build it and pass guide=..."
+                )
+            guide = PredictiveGuide.from_config(config["guide"])
+        _check_match(guide, tensors, config["num_classes"])
+        guide.load_state_dict(tensors)
+        guide.requires_grad_(False).eval()
+        sites = [SiteLayout(**{**site, "shape": tuple(site["shape"])}) for site in config["sites"]]
+        fast = cls(
+            guide,
+            config["input_shape"],
+            config["num_classes"],
+            sites,
+            config["num_samples"],
+            input_name=config["input_name"],
+            inputs=inputs,
+            report=config["report"],
+        )
+        return fast.to(checked_device(device))
+
+    def extra_repr(self) -> str:
+        names = ", ".join(site.name for site in self.sites)
+        return (
+            f"input {self.input_shape} -> {self.num_classes} classes, sites [{names}], "
+            f"num_samples={self.num_samples}"
+        )
+
+
+def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int) -> None:
+    """Refuse a guide of another shape, before anything is loaded into it."""
+    own = {name: tuple(value.shape) for name, value in guide.state_dict().items()}
+    found = {name: tuple(value.shape) for name, value in tensors.items()}
+    if own == found:
+        return
+    head = own.get("mean_head.weight")
+    if head is not None and head[0] != num_classes:
+        raise ValueError(
+            f"`guide` must have {num_classes} classes, as the file; it has {head[0]}. "
+            f"Build it with num_classes={num_classes}."
+        )
+    wrong = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
+    raise ValueError(
+        f"`guide` must have the parameters of the file; these differ: {wrong[:5]}. Build it with the "
+        "architecture that was saved."
+    )
+
+
+def checked_device(device: torch.device | str | None) -> torch.device:
+    """The device asked for (the CPU by default), if this machine has it.
+
+    Raises:
+        ValueError: not a device, or CUDA where there is none.
+    """
+    try:
+        chosen = torch.device("cpu" if device is None else device)
+    except RuntimeError as error:
+        raise ValueError(f'`device` must be such as "cpu" or "cuda"; got {device!r}.') from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            f'`device` is "{chosen}", but this machine has no CUDA device that torch can use; '
+            'pass device="cpu".'
+        )
+    return chosen
