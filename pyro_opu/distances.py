@@ -8,15 +8,12 @@ twice the total-variation distance between two categorical distributions and sep
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor
 
-__all__ = ["energy_distance", "kl_divergence", "kl_from_log", "wasserstein1"]
+from pyro_opu.chunks import chunks
 
-# Elements of the pooled draws sorted at one time: about 50 MB in float32, with the indices.
-_ELEMENTS_AT_ONCE = 2**22
+__all__ = ["energy_distance", "kl_divergence", "kl_from_log", "wasserstein1"]
 
 
 def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tensor:
@@ -37,7 +34,7 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
     Args:
         p: Draws on the simplex, shape ``(S, N, C)``, ``S >= 2``.
         q: Draws on the simplex, shape ``(S', N, C)``, ``S' >= 2``; ``S'`` may differ from ``S``.
-        chunk_size: Inputs handled at one time. By default as many as fit in about 50 MB.
+        chunk_size: Inputs handled at one time. By default as many as keep memory bounded.
 
     Returns:
         The distances, shape ``(N,)``, without gradient.
@@ -64,7 +61,7 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
                 f"got {draws.shape[0]}. Ask for more draws, or compare means with `kl_divergence`."
             )
     out = p.new_empty(p.shape[1], dtype=_working_dtype(p, q))
-    for inputs in _chunks(p, q, chunk_size):
+    for inputs in chunks(p.shape[1], p.shape[0] + q.shape[0], p.shape[2], chunk_size):
         f, g, gap = _distribution_functions(p[:, inputs], q[:, inputs])
         v_statistic = 2 * (f - g).square()
         own_pairs = 2 * f * (1 - f) / (p.shape[0] - 1) + 2 * g * (1 - g) / (q.shape[0] - 1)
@@ -90,8 +87,8 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
     Args:
         p: Draws on the simplex, shape ``(S, N, C)``.
         q: Draws on the simplex, shape ``(S', N, C)``; ``S' == S`` when ``C > 2``.
-        chunk_size: Inputs handled at one time when ``C == 2``. By default as many as keep the work
-            space near 50 MB.
+        chunk_size: Inputs handled at one time when ``C == 2``. By default as many as keep
+            memory bounded.
 
     Returns:
         The distances, shape ``(N,)``, without gradient, each in ``[0, 2]``.
@@ -113,7 +110,7 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
     _check_pair(p, q)
     out = p.new_empty(p.shape[1], dtype=_working_dtype(p, q))
     if p.shape[2] == 2:
-        for inputs in _chunks(p, q, chunk_size):
+        for inputs in chunks(p.shape[1], p.shape[0] + q.shape[0], p.shape[2], chunk_size):
             f, g, gap = _distribution_functions(p[:, inputs, :1], q[:, inputs, :1])
             out[inputs] = 2 * ((f - g).abs() * gap).sum((-2, -1))
         return out
@@ -202,16 +199,6 @@ def _distribution_functions(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tenso
 def _working_dtype(p: Tensor, q: Tensor) -> torch.dtype:
     """The wider of the two, and at least float32."""
     return torch.promote_types(torch.promote_types(p.dtype, q.dtype), torch.float32)
-
-
-def _chunks(p: Tensor, q: Tensor, chunk_size: int | None) -> Iterator[slice]:
-    """Slices of the inputs."""
-    if chunk_size is None:
-        chunk_size = max(1, _ELEMENTS_AT_ONCE // ((p.shape[0] + q.shape[0]) * p.shape[2]))
-    elif chunk_size < 1:
-        raise ValueError(f"`chunk_size` must be a positive number of inputs; got {chunk_size}.")
-    for start in range(0, p.shape[1], chunk_size):
-        yield slice(start, start + chunk_size)
 
 
 def _check_pair(p: Tensor, q: Tensor) -> None:
