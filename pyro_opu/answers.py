@@ -1,0 +1,130 @@
+"""Asking students and teachers: which call gives the answer, and where randomness comes from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pyro.infer import Predictive
+from torch import Tensor, nn
+
+from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
+
+if TYPE_CHECKING:
+    from pyro_opu.teachers import BaseTeacher
+
+__all__ = ["is_student", "ready_teacher", "seeded", "student_dirichlet"]
+
+
+def student_dirichlet(student: Any, x: Tensor) -> PredictiveDirichlet:
+    r"""The student's answer :math:`q(\pi|x) = \mathrm{Dir}(\pi\,|\,\alpha(x))`, without gradient.
+
+    Modules are put in evaluation mode for the call, and back in the mode of each part after it.
+
+    Args:
+        student: An object with a method ``dirichlet(x)``, such as a ``OnePassPredictive``, or a
+            callable ``x -> Dirichlet``, such as a guide.
+        x: Inputs, shape ``(N, ...)``.
+
+    Returns:
+        A Dirichlet with batch shape ``(N,)``.
+
+    Raises:
+        TypeError: When the student is not callable, or does not return a Dirichlet.
+        ValueError: When the Dirichlet has another batch shape.
+
+    Example:
+        >>> guide = lambda x: torch.distributions.Dirichlet(torch.ones(len(x), 3))
+        >>> student_dirichlet(guide, torch.zeros(5, 2)).batch_shape
+        torch.Size([5])
+    """
+    call = getattr(student, "dirichlet", student)
+    if not callable(call):
+        raise TypeError(
+            "`student` must have a method `dirichlet(x)` or be a callable x -> Dirichlet; got "
+            f"{type(student).__name__}. Pass the result of `distill`, or its `.guide`."
+        )
+    with torch.no_grad(), _evaluation_mode(student):
+        answer = call(x)
+    if not isinstance(answer, torch.distributions.Dirichlet):
+        raise TypeError(
+            "`student` must answer an input with a Dirichlet; "
+            f"{type(student).__name__} returned {type(answer).__name__}. Give it a method "
+            "`dirichlet(x)`, or return `torch.distributions.Dirichlet(alpha)`."
+        )
+    if answer.batch_shape != x.shape[:1]:
+        raise ValueError(
+            f"`student` must return a Dirichlet with batch shape (N,) = ({x.shape[0]},); got "
+            f"{tuple(answer.batch_shape)} for inputs of shape {tuple(x.shape)}."
+        )
+    return as_predictive(answer)
+
+
+def is_student(source: Any, x: Tensor) -> bool:
+    """Whether the source answers with Dirichlets (a student) and not with draws (a teacher).
+
+    A student has a method ``dirichlet``, or returns a Dirichlet when called; that is tried at one
+    input where the type alone does not tell, and the random generators are left as they were.
+    """
+    if hasattr(source, "dirichlet"):
+        return True
+    if isinstance(source, (Predictive, list, tuple, nn.ModuleList)) or hasattr(source, "probs"):
+        return False
+    if not callable(source) or not _takes_inputs_alone(source, x):
+        return False
+    with torch.no_grad(), _evaluation_mode(source), seeded(0):
+        return isinstance(source(x[:1]), torch.distributions.Dirichlet)
+
+
+def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
+    """False for a teacher's function ``(x, num_draws)``."""
+    try:
+        inspect.signature(source).bind(x)
+    except TypeError:
+        return False
+    except ValueError:  # builtins have no signature
+        pass
+    return True
+
+
+def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
+    """The teacher of a source, shown one input so that its classes and draws are known."""
+    from pyro_opu.teachers import as_teacher
+
+    teacher = as_teacher(source)
+    teacher.probs(x[:1], 1)
+    return teacher
+
+
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Torch's generators seeded inside, and as they were afterwards; ``None`` leaves them alone.
+
+    A CUDA that has not been started yet stays so.
+    """
+    if seed is None:
+        yield
+        return
+    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    gpus = list(range(torch.cuda.device_count())) if started else []
+    with torch.random.fork_rng(devices=gpus):
+        torch.default_generator.manual_seed(seed)
+        if gpus:
+            torch.cuda.manual_seed_all(seed)
+        yield
+
+
+@contextmanager
+def _evaluation_mode(source: Any) -> Iterator[None]:
+    modules = list(source.modules()) if isinstance(source, nn.Module) else []
+    modes = [module.training for module in modules]
+    for module in modules:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode

@@ -1,0 +1,74 @@
+"""Plain-text tables and JSON-ready numbers for the reports."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["cell", "json_ready", "table"]
+
+
+def cell(value: float | None) -> str:
+    """A number for a table: four decimals, powers of ten where those would hide it, or ``n/a``.
+
+    Args:
+        value: The number; ``None`` leaves the cell empty (``-``), NaN is undefined (``n/a``).
+
+    Returns:
+        Its text.
+
+    Example:
+        >>> [cell(v) for v in (0.12345, 0.00012345, 0.0, 12345.6, float("nan"), None)]
+        ['0.1235', '1.2e-04', '0.0000', '1.2e+04', 'n/a', '-']
+    """
+    if value is None:
+        return "-"
+    if math.isnan(value):
+        return "n/a"
+    if value != 0 and not 1e-3 <= abs(value) < 1e4:
+        return f"{value:.1e}"
+    return f"{value:.4f}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Aligned columns: the first to the left, the others to the right.
+
+    Args:
+        header: Column names; the first heads the row labels.
+        rows: One sequence of texts per row, as long as the header.
+
+    Returns:
+        The lines, joined; no line ends in spaces.
+
+    Example:
+        >>> print(table(["", "student"], [["KL", "0.0057"], ["agreement", "0.98"]]))
+                   student
+        KL          0.0057
+        agreement     0.98
+    """
+    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+    lines = []
+    for row in (header, *rows):
+        label, *values = row
+        right = "".join(
+            f"  {text:>{width}}" for text, width in zip(values, widths[1:], strict=True)
+        )
+        lines.append((label.ljust(widths[0]) + right).rstrip())
+    return "\n".join(lines)
+
+
+def json_ready(value: Any) -> Any:
+    """The same value in strict JSON's types, which know no NaN or infinity: those become ``None``.
+
+    Example:
+        >>> json_ready({"a": (1.0, float("nan"))})
+        {'a': [1.0, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): json_ready(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_ready(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

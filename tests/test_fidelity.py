@@ -1,0 +1,316 @@
+"""Fidelity of students whose distance from the teacher is known."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distances import energy_distance, kl_divergence
+from pyro_opu.fidelity import fidelity
+from pyro_opu.judging import from_draws
+from pyro_opu.uncertainty import epistemic_uncertainty, variance
+
+NUM_CLASSES = 3
+
+
+def alpha(x: Tensor) -> Tensor:
+    """What both know: a concentration between about 2 and 30, means of every kind."""
+    return torch.softmax(2 * x, -1) * torch.exp(2 + 0.5 * x[:, :1].clamp(-2, 2))
+
+
+class DirichletTeacher:
+    """A posterior that is a Dirichlet at every input; remembers how much was asked at once."""
+
+    num_classes = NUM_CLASSES
+    max_draws = None
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        self.asked.append(len(x) * (num_draws or 0))
+        return PredictiveDirichlet.from_alpha(alpha(x)).sample((num_draws or 100,))
+
+    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        return self.probs(x, num_draws).log()
+
+
+class FinitePosterior:
+    """``M`` linear classifiers."""
+
+    num_classes = NUM_CLASSES
+
+    def __init__(self, max_draws: int) -> None:
+        self.max_draws = max_draws
+        generator = torch.Generator().manual_seed(1)
+        self.weights = torch.eye(NUM_CLASSES) + torch.randn(
+            max_draws, NUM_CLASSES, NUM_CLASSES, generator=generator
+        )
+
+    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        chosen = self.weights[torch.randperm(self.max_draws)[: num_draws or self.max_draws]]
+        return torch.softmax(x @ chosen, -1)
+
+    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        return self.probs(x, num_draws).log()
+
+
+def student(scale: float = 1.0):
+    return lambda x: torch.distributions.Dirichlet(scale * alpha(x))
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(200, NUM_CLASSES, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_perfect_student_is_at_the_floor(x: Tensor) -> None:
+    report = fidelity(student(), DirichletTeacher(), x, num_draws=300, seed=0)
+    # Monte Carlo at 200 inputs x 300 draws; one input's energy distance has an error of 0.003.
+    assert abs(report.energy_distance) < 1e-3 and abs(report.energy_distance_floor) < 1e-3
+    # 64 inputs, whose distances vary by a third: a standard error of 4 % each.
+    assert report.wasserstein == pytest.approx(report.wasserstein_floor, rel=0.2)
+    assert report.kl == pytest.approx(report.kl_floor / 2, rel=0.25)  # half the draws are noisy
+    assert report.coverage_50 == pytest.approx(0.5, abs=0.01)
+    assert report.coverage_90 == pytest.approx(0.9, abs=0.01)
+    assert abs(report.mutual_information_error) < 0.02 and abs(report.variance_error) < 0.02
+    assert report.mutual_information_spearman > report.mutual_information_spearman_floor > 0.9
+    assert report.agreement > 0.95
+    # The teacher is a Dirichlet: the best one differs from it by the noise of its own 300 draws.
+    assert report.energy_distance < report.energy_distance_best < 0.003
+    assert report.coverage_90_best == pytest.approx(0.9, abs=0.01)
+
+
+def test_means_are_those_of_the_closed_forms(x: Tensor) -> None:
+    report = fidelity(student(), DirichletTeacher(), x, num_draws=300, seed=0)
+    truth = PredictiveDirichlet.from_alpha(alpha(x))
+    information, spread = epistemic_uncertainty(truth).mean(), variance(truth).mean()
+    assert report.mutual_information == pytest.approx(information.item(), rel=1e-5)  # rounding
+    assert report.variance == pytest.approx(spread.item(), rel=1e-5)
+    # Monte Carlo, as above.
+    assert report.mutual_information_teacher == pytest.approx(information.item(), rel=0.02)
+    assert report.variance_teacher == pytest.approx(spread.item(), rel=0.02)
+
+
+def test_a_student_ten_times_too_sure(x: Tensor) -> None:
+    sure, right = (
+        fidelity(student(scale), DirichletTeacher(), x, num_draws=200, seed=0)
+        for scale in (10.0, 1.0)
+    )
+    assert sure.energy_distance > 0.03
+    assert sure.wasserstein > 1.3 * sure.wasserstein_floor
+    assert sure.coverage_50 < 0.3 and sure.coverage_90 < 0.6
+    # Its mean is right; only draws of the student, which come after those of the teacher, differ.
+    assert sure.kl == pytest.approx(right.kl, rel=0.1)
+    truth = PredictiveDirichlet.from_alpha(alpha(x))
+    wrong = PredictiveDirichlet.from_alpha(10 * alpha(x))
+    expected = (variance(wrong).mean() / variance(truth).mean() - 1).item()
+    assert sure.variance_error == pytest.approx(expected, abs=0.02)  # Monte Carlo, as above
+    assert sure.mutual_information_error < -0.7
+    assert sure.mutual_information_spearman > 0.7  # the order is nearly right
+
+
+def test_a_student_not_sure_enough(x: Tensor) -> None:
+    report = fidelity(student(0.2), DirichletTeacher(), x, num_draws=200, seed=0)
+    assert report.coverage_50 > 0.6 and report.variance_error > 0.5
+    assert report.energy_distance > 0.03
+
+
+def test_a_wrong_mean_has_its_divergence(x: Tensor) -> None:
+    def shifted(x: Tensor) -> torch.distributions.Dirichlet:
+        return torch.distributions.Dirichlet(alpha(x).roll(1, -1))
+
+    report = fidelity(shifted, DirichletTeacher(), x, num_draws=400, seed=0)
+    mean = alpha(x) / alpha(x).sum(-1, keepdim=True)
+    # Monte Carlo of the teacher's mean at 400 draws: standard deviation 0.02 per input.
+    assert report.kl == pytest.approx(kl_divergence(mean, mean.roll(1, -1)).mean().item(), rel=0.02)
+    assert report.agreement < 0.2 and report.energy_distance > 0.3
+
+
+def test_the_trivial_student_is_right_where_nothing_depends_on_the_input() -> None:
+    x = torch.zeros(100, NUM_CLASSES)
+    report = fidelity(student(), DirichletTeacher(), x, num_draws=200, seed=0)
+    # Monte Carlo: the trivial student is made from 6,400 draws in all.
+    assert abs(report.energy_distance_trivial) < 3e-3
+    assert report.variance_trivial == pytest.approx(report.variance_teacher, rel=0.05)
+    assert math.isnan(report.variance_spearman) and math.isnan(report.variance_spearman_trivial)
+    assert "n/a" in str(report)
+
+
+def test_the_trivial_student_is_wrong_where_much_depends_on_it(x: Tensor) -> None:
+    report = fidelity(student(), DirichletTeacher(), 3 * x, num_draws=100, seed=0)
+    assert report.kl_trivial > 100 * report.kl
+    assert report.energy_distance_trivial > 0.2
+    assert report.agreement_trivial < 0.7
+
+
+def test_information_of_few_draws_is_not_low() -> None:
+    dirichlet = PredictiveDirichlet.from_alpha(torch.tensor([[4.0, 3.0, 5.0]]).expand(20_000, -1))
+    draws = dirichlet.sample((10,))
+    exact = epistemic_uncertainty(dirichlet).mean().item()
+    # The next order of the bias, about 1/S**2, and the Monte Carlo error of 0.2 %.
+    assert from_draws(draws).mutual_information.mean().item() == pytest.approx(exact, rel=0.02)
+    assert epistemic_uncertainty(draws).mean().item() < 0.93 * exact
+
+
+@pytest.mark.parametrize(("max_draws", "num_draws", "used"), [(41, 500, 20), (40, 10, 10)])
+def test_a_finite_posterior_is_split(max_draws: int, num_draws: int, used: int, x: Tensor) -> None:
+    report = fidelity(student(), FinitePosterior(max_draws), x, num_draws=num_draws, seed=0)
+    assert report.num_draws == used and report.max_draws == max_draws
+    assert f"The posterior holds {max_draws} draws: two disjoint random sets of {used}" in str(
+        report
+    )
+    assert report.energy_distance > 0.05 > abs(report.energy_distance_floor)
+
+
+def test_floor_of_a_finite_posterior_is_unbiased(x: Tensor) -> None:
+    posterior = FinitePosterior(12)
+    floors = [
+        fidelity(student(), posterior, x[:20], seed=seed, wasserstein_inputs=0)
+        for seed in range(30)
+    ]
+    values = torch.tensor([report.energy_distance_floor for report in floors])
+    # Monte Carlo over splits (one per input and seed): four standard errors.
+    assert values.mean().abs() < 4 * values.std() / len(values) ** 0.5
+    assert math.isnan(floors[0].wasserstein)
+
+
+def test_both_halves_judge(x: Tensor) -> None:
+    """So that the energy distance is nearly that to all draws."""
+    posterior = FinitePosterior(200)
+    report = fidelity(student(), posterior, x, num_draws=500, seed=0)
+    direct = energy_distance(posterior.probs(x), student()(x).sample((2000,))).mean().item()
+    # Monte Carlo of the student's draws, and pairs across the halves, which only `direct` has.
+    assert report.energy_distance == pytest.approx(direct, rel=0.05)
+
+
+def test_luck_of_joint_draws_averages_out_over_inputs(x: Tensor) -> None:
+    """All inputs share twenty draws; one split for all would leave its luck in the floor."""
+    floors = [
+        fidelity(student(), FinitePosterior(20), x, seed=seed, wasserstein_inputs=0)
+        for seed in range(5)
+    ]
+    # Seen over seeds: a standard deviation of 0.007, and of 0.045 with one split for all.
+    assert max(abs(report.energy_distance_floor) for report in floors) < 0.03
+    # The error of the mean over inputs is that of common draws, as it has to be.
+    assert max(report.variance_error_floor for report in floors) > 0.05
+
+
+def test_extra_sets_and_names(x: Tensor) -> None:
+    extra = {"wide": 3 * x[:50], "origin": torch.zeros(5, NUM_CLASSES)}
+    report = fidelity(student(), DirichletTeacher(), x, extra=extra, num_draws=50, seed=0)
+    assert list(report) == ["held-out", "wide", "origin"]
+    assert report["held-out"].kl == report.kl
+    assert report["wide"].num_inputs == 50 and report["wide"].variance < report.variance
+    text = str(report)
+    assert [text.count(word) for word in ("held-out (200", "wide (50", "origin (5")] == [1, 1, 1]
+    assert all(len(line) <= 100 for line in text.splitlines())
+    for row in report["wide"].rows:
+        assert getattr(report, row) is not None and getattr(report, f"{row}_best") is not None
+    assert "energy_distance_floor" in dir(report)
+    with pytest.raises(
+        KeyError, match="no set of inputs 'narrow'; there are held-out, wide, origin"
+    ):
+        report["narrow"]
+    with pytest.raises(AttributeError, match="no number 'accuracy'; there are kl, energy_distance"):
+        _ = report.accuracy
+    assert copy.deepcopy(report) == report or math.isnan(report.coverage_50_floor)
+
+
+def test_to_dict_is_strict_json(x: Tensor) -> None:
+    report = fidelity(student(), DirichletTeacher(), x[:1], num_draws=20, seed=0)
+    numbers = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    rows = numbers["sets"]["held-out"]["rows"]
+    assert rows["kl"]["student"] == pytest.approx(report.kl)
+    assert rows["variance_spearman"]["student"] is None  # of one input
+    assert numbers["num_draws"] == 20 and numbers["max_draws"] is None
+
+
+def test_seed(x: Tensor) -> None:
+    state = torch.get_rng_state()
+    first = fidelity(student(), DirichletTeacher(), x, num_draws=20, seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    again = fidelity(student(), DirichletTeacher(), x, num_draws=20, seed=3)
+    other = fidelity(student(), DirichletTeacher(), x, num_draws=20, seed=4)
+    assert str(first) == str(again) != str(other)
+    fidelity(student(), DirichletTeacher(), x, num_draws=20)
+    assert not torch.equal(torch.get_rng_state(), state)
+
+
+def test_memory_is_bounded_by_the_chunk(x: Tensor) -> None:
+    teacher = DirichletTeacher()
+    small = fidelity(student(), teacher, x, num_draws=50, chunk_size=7, seed=0)
+    assert max(teacher.asked) <= 7 * 2 * 50
+    whole = fidelity(student(), teacher, x, num_draws=50, chunk_size=1000, seed=0)
+    # Other draws of the same distributions: Monte Carlo, a standard error of about 6 %.
+    assert small.kl == pytest.approx(whole.kl, rel=0.3)
+    assert small.wasserstein == pytest.approx(whole.wasserstein, rel=0.3)
+    assert small["held-out"].wasserstein_inputs == 64
+
+
+def test_two_classes() -> None:
+    def line(x: Tensor) -> torch.distributions.Dirichlet:
+        return torch.distributions.Dirichlet(torch.cat([x.exp(), 2 + 0 * x], -1))
+
+    x = torch.linspace(-1, 2, 100)[:, None]
+    report = fidelity(line, lambda x, num_draws: line(x).sample((num_draws,)), x, seed=0)
+    # 64 inputs, whose distances vary by a half: a standard error of 6 % each.
+    assert report.wasserstein == pytest.approx(report.wasserstein_floor, rel=0.3)
+    assert report.coverage_90 == pytest.approx(0.9, abs=0.01)  # Monte Carlo at 50,000 draws
+
+
+def test_a_teacher_without_spread(x: Tensor) -> None:
+    """A concentration of infinity is asked for, and a mutual information of zero."""
+
+    def certain(x: Tensor, num_draws: int) -> Tensor:
+        return torch.softmax(x, -1).expand(num_draws, -1, -1)
+
+    report = fidelity(student(), certain, x, num_draws=10, seed=0)
+    assert report.energy_distance_floor == pytest.approx(0, abs=1e-6)  # rounding
+    assert report.energy_distance_best < 1e-3  # a concentration of 1e8
+    assert math.isnan(report.mutual_information_spearman)
+
+
+def test_a_teacher_of_corners(x: Tensor) -> None:
+    """A concentration of zero is asked for."""
+
+    def corners(x: Tensor, num_draws: int) -> Tensor:
+        chosen = torch.distributions.Categorical(logits=x).sample((num_draws,))
+        return torch.nn.functional.one_hot(chosen, NUM_CLASSES).to(x)
+
+    report = fidelity(student(), corners, x, num_draws=200, seed=0)
+    assert report.energy_distance_best < 0.01 < report.energy_distance
+    assert all(math.isfinite(report["held-out"].rows[row].best) for row in ("kl", "coverage_90"))
+
+
+def test_failures(x: Tensor) -> None:
+    teacher = DirichletTeacher()
+    with pytest.raises(ValueError, match="`x` must be finite"):
+        fidelity(student(), teacher, x * torch.nan)
+    with pytest.raises(ValueError, match=r"`extra\['far'\]` must be finite"):
+        fidelity(student(), teacher, x, extra={"far": x / 0})
+    with pytest.raises(ValueError, match="`extra` must not use the name 'held-out'"):
+        fidelity(student(), teacher, x, extra={"held-out": x})
+    with pytest.raises(ValueError, match="`num_draws` must be at least 2"):
+        fidelity(student(), teacher, x, num_draws=1)
+    with pytest.raises(
+        ValueError, match="`teacher` must hold at least 4 posterior draws.* holds 3"
+    ):
+        fidelity(student(), FinitePosterior(3), x)
+    with pytest.raises(ValueError, match="`student` has 4 classes and `teacher` has 3"):
+        fidelity(lambda x: torch.distributions.Dirichlet(torch.ones(len(x), 4)), teacher, x)
+    with pytest.raises(TypeError, match="must answer an input with a Dirichlet"):
+        fidelity(lambda x: x, teacher, x)
+    with pytest.raises(ValueError, match="`chunk_size` must be a positive number"):
+        fidelity(student(), teacher, x, chunk_size=0)
