@@ -1,0 +1,123 @@
+"""Are predicted probabilities right on labelled data? Accuracy and three standard scores."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Calibration", "calibration", "expected_calibration_error"]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    r"""Scores of predicted class probabilities :math:`p_n` against labels :math:`y_n`.
+
+    Attributes:
+        accuracy: Share of inputs whose likeliest class is the label.
+        nll: Negative log-likelihood :math:`-\frac{1}{N} \sum_n \log p_{n, y_n}`, nats.
+        brier: :math:`\frac{1}{N} \sum_n \sum_k (p_{nk} - 1[y_n = k])^2`, between 0 and 2.
+        ece: `expected_calibration_error`.
+    """
+
+    accuracy: float
+    nll: float
+    brier: float
+    ece: float
+
+    def to_dict(self) -> dict[str, float]:
+        """The numbers by name."""
+        return asdict(self)
+
+
+def calibration(log_probs: Tensor, y: Tensor) -> Calibration:
+    """All scores at once.
+
+    Args:
+        log_probs: Normalised log-probabilities, shape ``(N, C)``; the log of a student's or
+            teacher's mean.
+        y: Labels, integers in ``[0, C)``, shape ``(N,)``.
+
+    Returns:
+        The scores.
+
+    Raises:
+        TypeError: When ``y`` is no integer tensor.
+        ValueError: When ``y`` has another length, or a label that is no class.
+
+    Example:
+        >>> calibration(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1])).accuracy
+        0.5
+    """
+    y = check_labels(y, log_probs)
+    log_probs = log_probs.double()
+    probs = log_probs.exp()
+    hit = torch.nn.functional.one_hot(y, probs.shape[-1])
+    return Calibration(
+        accuracy=(log_probs.argmax(-1) == y).double().mean().item(),
+        nll=-log_probs.gather(-1, y[:, None]).mean().item(),
+        brier=(probs - hit).square().sum(-1).mean().item(),
+        ece=expected_calibration_error(probs, y),
+    )
+
+
+def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> float:
+    r"""How far confidence is from accuracy, on average over equally wide bins of confidence.
+
+    .. math:: \mathrm{ECE} = \sum_b \frac{N_b}{N} \left| \mathrm{acc}_b - \mathrm{conf}_b \right|
+
+    with the confidence of an input its largest probability. A known weakness: it is biased upwards
+    on few inputs, and blind to errors that cancel inside a bin.
+
+    Args:
+        probs: Class probabilities, shape ``(N, C)``.
+        y: Labels, integers in ``[0, C)``, shape ``(N,)``.
+        num_bins: Number of bins, closed on the right: :math:`((b-1)/B, b/B]`.
+
+    Returns:
+        The error, between 0 and 1.
+
+    Raises:
+        TypeError: When ``y`` is no integer tensor.
+        ValueError: When ``y`` has another length, or a label that is no class.
+
+    Example:
+        >>> probs = torch.tensor([[0.75, 0.25]] * 4)
+        >>> expected_calibration_error(probs, torch.tensor([0, 0, 0, 1]))  # right 3 times in 4
+        0.0
+
+    References:
+        Guo et al., *On calibration of modern neural networks*, 2017, eq. 3.
+    """
+    y = check_labels(y, probs)
+    confidence, predicted = probs.double().max(-1)
+    gap = (predicted == y).double() - confidence
+    which = (confidence * num_bins).ceil().long().sub(1).clamp(0, num_bins - 1)
+    return float(torch.bincount(which, gap, num_bins).abs().sum() / len(y))
+
+
+def check_labels(y: Tensor, probs: Tensor) -> Tensor:
+    """Return the labels as ``int64`` beside the probabilities, if they fit them.
+
+    Raises:
+        TypeError: When ``y`` is no integer tensor.
+        ValueError: When it is not ``(N,)``, or holds a label outside ``[0, C)``.
+    """
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
+        found = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise TypeError(
+            f"`y` must be a tensor of integer labels; got {found}. Convert it with .long()."
+        )
+    if y.shape != probs.shape[:1]:
+        raise ValueError(
+            f"`y` must hold one label per input, shape ({probs.shape[0]},); got {tuple(y.shape)}. "
+            "Were labels and inputs filtered in the same way?"
+        )
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= probs.shape[1]:
+        raise ValueError(
+            f"`y` must hold labels from 0 to C - 1 = {probs.shape[1] - 1}; got labels from {low} "
+            f"to {high}. Number the classes from 0."
+        )
+    return y.to(probs.device).long()

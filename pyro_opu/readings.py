@@ -1,0 +1,105 @@
+"""What a student or a teacher says of many inputs: its mean, and how uncertain it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_opu.answers import ready_teacher, student_dirichlet
+from pyro_opu.chunks import chunks
+from pyro_opu.uncertainty import uncertainty
+
+__all__ = ["MEASURES", "Array", "Reader", "Reading"]
+
+Array = NDArray[np.float64]
+#: All measures, by the names they have in the tables.
+MEASURES = (
+    "entropy",
+    "max_probability",
+    "mutual_information",
+    "variance",
+    "concentration",
+    "expected_pairwise_kl",
+    "differential_entropy",
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one source says of one set of inputs."""
+
+    log_mean: Tensor  # (N, C)
+    measures: dict[str, Array]  # (N,) each, the larger the more uncertain
+
+
+class Reader:
+    """Reads a student or a teacher at any inputs, with bounded memory."""
+
+    def __init__(
+        self,
+        source: Any,
+        x: Tensor,
+        student: bool,
+        num_draws: int,
+        chunk_size: int | None,
+    ) -> None:
+        self.source, self.student, self.chunk_size = source, student, chunk_size
+        self.num_draws = 1
+        self.num_classes = 1
+        if not student:
+            if num_draws < 2:
+                raise ValueError(
+                    f"`num_draws` must be at least 2, to see a spread; got {num_draws}."
+                )
+            self.source = ready_teacher(source, x)
+            held = self.source.max_draws
+            self.num_draws = num_draws if held is None else min(num_draws, held)
+            self.num_classes = self.source.num_classes
+
+    def __call__(self, x: Tensor) -> Reading:
+        means, measures = [], []
+        for part in chunks(len(x), self.num_draws, self.num_classes, self.chunk_size):
+            log_mean, values = self._read(x[part])
+            means.append(log_mean)
+            measures.append(values)
+        joined = {name: np.concatenate([m[name] for m in measures]) for name in MEASURES}
+        return Reading(torch.cat(means), joined)
+
+    @torch.no_grad()
+    def _read(self, x: Tensor) -> tuple[Tensor, dict[str, Array]]:
+        if self.student:
+            dirichlet = student_dirichlet(self.source, x)
+            log_mean, found = dirichlet.log_mean, uncertainty(dirichlet)
+        else:
+            log_probs = self.source.log_probs(x, self.num_draws)
+            log_mean = log_probs.logsumexp(0) - math.log(len(log_probs))
+            found = uncertainty(log_probs.exp())
+        values = {
+            **{name: found[name] for name in MEASURES},
+            # 1 - max, added up from the other classes: in float32 the difference is often zero.
+            "max_probability": _all_but_the_largest(log_mean),
+            "concentration": -found.concentration.log(),
+        }
+        return log_mean, {name: _array(name, value) for name, value in values.items()}
+
+
+def _all_but_the_largest(log_mean: Tensor) -> Tensor:
+    largest = torch.nn.functional.one_hot(log_mean.argmax(-1), log_mean.shape[-1]).bool()
+    return log_mean.masked_fill(largest, -torch.inf).logsumexp(-1).exp()
+
+
+def _array(name: str, values: Tensor) -> Array:
+    """As float64; infinite values (draws that all agree) become the largest there are."""
+    if values.isnan().any():
+        raise ValueError(
+            f"the measure {name!r} is NaN at {int(values.isnan().sum())} inputs; the source's "
+            "probabilities are not finite there."
+        )
+    array: Array = values.double().nan_to_num().cpu().numpy()
+    return array

@@ -1,0 +1,64 @@
+"""Accuracy, NLL, Brier score and ECE against scikit-learn and slow obvious loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, log_loss
+
+from pyro_opu.calibration import calibration, expected_calibration_error
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    torch.manual_seed(0)
+
+
+def some_predictions(num_inputs: int = 400) -> tuple[torch.Tensor, torch.Tensor]:
+    probs = torch.distributions.Dirichlet(torch.tensor([0.5, 1.0, 2.0])).sample((num_inputs,))
+    return probs, torch.distributions.Categorical(probs).sample()
+
+
+def test_equals_scikit_learn_and_the_definition() -> None:
+    probs, y = some_predictions()
+    scores = calibration(probs.log(), y)
+    assert scores.accuracy == pytest.approx(accuracy_score(y, probs.argmax(-1)))
+    assert scores.nll == pytest.approx(log_loss(y, probs.double() / probs.double().sum(-1, True)))
+    brier = [sum((probs[n, k] - (y[n] == k).float()) ** 2 for k in range(3)) for n in range(400)]
+    assert scores.brier == pytest.approx(float(np.mean(brier)), rel=1e-5)  # float32 rounding
+    assert scores.ece == pytest.approx(expected_calibration_error(probs, y))
+
+
+def test_ece_equals_the_loop_over_bins() -> None:
+    probs, y = some_predictions()
+    confidence, predicted = probs.double().max(-1)
+    expected = 0.0
+    for b in range(15):
+        inside = (confidence > b / 15) & (confidence <= (b + 1) / 15)
+        if inside.any():
+            hit = (predicted == y)[inside].double().mean()
+            expected += inside.double().mean() * (hit - confidence[inside].mean()).abs()
+    assert expected_calibration_error(probs, y) == pytest.approx(float(expected))
+
+
+def test_ece_known_answers() -> None:
+    sure = torch.tensor([[1.0, 0.0]] * 4)
+    assert expected_calibration_error(sure, torch.tensor([0, 0, 0, 0])) == 0
+    assert expected_calibration_error(sure, torch.tensor([1, 1, 1, 1])) == 1
+    assert expected_calibration_error(sure, torch.tensor([0, 0, 1, 1])) == 0.5
+    probs, y = some_predictions(20_000)
+    # Calibrated by construction; ECE is biased upwards by about sqrt(bins / N) / 2.
+    assert expected_calibration_error(probs, y) < 0.015
+
+
+def test_failures() -> None:
+    probs, y = some_predictions(4)
+    with pytest.raises(TypeError, match="tensor of integer labels; got torch.float32"):
+        calibration(probs.log(), y.float())
+    with pytest.raises(TypeError, match="`y` must be a tensor of integer labels; got list"):
+        calibration(probs.log(), [0, 1, 2, 0])
+    with pytest.raises(ValueError, match=r"one label per input, shape \(4,\); got \(3,\)"):
+        calibration(probs.log(), y[:3])
+    with pytest.raises(ValueError, match="labels from 0 to C - 1 = 2; got labels from 3 to 6"):
+        expected_calibration_error(probs, torch.tensor([3, 4, 5, 6]))
