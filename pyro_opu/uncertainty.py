@@ -1,0 +1,288 @@
+r"""Uncertainty of a distribution on the simplex: closed forms, and the same from draws.
+
+Every measure takes a Dirichlet, batch shape ``(*B)``, or teacher draws ``(S, N, C)`` whose rows are
+points of the simplex, and returns one number per input, in nats where it is an entropy or a
+divergence. All is evaluated in float64 and rounded once, at the end, to the dtype of the source
+(float32 for half precision).
+
+On a Dirichlet the values are exact and differentiable. On draws they are estimates, averaged over
+``S``; each docstring says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from pyro_opu._measures import DirichletMeasures, DrawMeasures
+
+__all__ = [
+    "Uncertainty",
+    "aleatoric_uncertainty",
+    "concentration",
+    "differential_entropy",
+    "entropy",
+    "epistemic_uncertainty",
+    "expected_pairwise_kl",
+    "max_probability",
+    "moment_concentration",
+    "mutual_information",
+    "total_uncertainty",
+    "uncertainty",
+    "variance",
+]
+
+Source = torch.distributions.Dirichlet | Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """Every measure of one source, each of shape ``(N,)`` (the batch shape of a Dirichlet).
+
+    Fields are also found by name, ``u["total"]``, and ``dict(u)`` works.
+
+    Attributes:
+        total: entropy of the mean; see :func:`total_uncertainty`. ``entropy`` is the same.
+        aleatoric: expected entropy; see :func:`aleatoric_uncertainty`.
+        epistemic: ``total - aleatoric``; see :func:`epistemic_uncertainty`.
+            ``mutual_information`` is the same.
+        expected_pairwise_kl: see :func:`expected_pairwise_kl`.
+        variance: summed over classes; see :func:`variance`.
+        max_probability: see :func:`max_probability`.
+        differential_entropy: see :func:`differential_entropy`.
+        concentration: see :func:`concentration`.
+    """
+
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    expected_pairwise_kl: Tensor
+    variance: Tensor
+    max_probability: Tensor
+    differential_entropy: Tensor
+    concentration: Tensor
+
+    @property
+    def entropy(self) -> Tensor:
+        """The usual name of ``total``."""
+        return self.total
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """The usual name of ``epistemic``."""
+        return self.epistemic
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return tuple(field.name for field in fields(self))
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in (*self.keys(), "entropy", "mutual_information"):
+            raise KeyError(f"no measure {name!r}; there are {', '.join(self.keys())}")
+        value: Tensor = getattr(self, name)
+        return value
+
+    def to_dict(self) -> dict[str, Tensor]:
+        """The fields as a plain dictionary."""
+        return {name: self[name] for name in self.keys()}
+
+
+def _measures(source: Source) -> DirichletMeasures | DrawMeasures:
+    if isinstance(source, torch.distributions.Dirichlet):
+        return DirichletMeasures(source)
+    if isinstance(source, Tensor):
+        return DrawMeasures(source)
+    raise TypeError(
+        "`source` must be a Dirichlet or a tensor of draws (S, N, C); got "
+        f"{type(source).__name__}. For a student pass student.dirichlet(x), for a teacher "
+        "teacher.probs(x)."
+    )
+
+
+def _measure(source: Source, name: str) -> Tensor:
+    measures = _measures(source)
+    value: Tensor = getattr(measures, name)
+    return value.to(measures.dtype)
+
+
+def uncertainty(source: Source) -> Uncertainty:
+    """Every measure at once.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, or draws ``(S, N, C)`` on the simplex, S >= 2.
+
+    Returns:
+        An :class:`Uncertainty` of ``(N,)`` tensors; ``total = aleatoric + epistemic`` to rounding.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is neither a Dirichlet nor a tensor.
+
+    Example:
+        >>> u = uncertainty(torch.distributions.Dirichlet(torch.tensor([[90.0, 10.0], [0.9, 0.1]])))
+        >>> u.total  # the same mean, the same total
+        tensor([0.3251, 0.3251])
+        >>> u.epistemic  # but little of it, or most of it, would go with more data
+        tensor([0.0049, 0.1805])
+    """
+    measures = _measures(source)
+    values = {f.name: getattr(measures, f.name).to(measures.dtype) for f in fields(Uncertainty)}
+    return Uncertainty(**values)
+
+
+def total_uncertainty(source: Source) -> Tensor:
+    r"""Entropy of the mean, :math:`H[\mathrm{E}\pi] = -\sum_k m_k\log m_k`.
+
+    On draws: of their average. Args and Returns as for :func:`uncertainty`, any number of draws.
+
+    Example:
+        >>> total_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+        tensor([0.6931])
+    """
+    return _measure(source, "total")
+
+
+entropy = total_uncertainty
+
+
+def aleatoric_uncertainty(source: Source) -> Tensor:
+    r"""Expected entropy, :math:`\mathrm{E}\,H[\pi]`: what remains once the parameters are known.
+
+    .. math:: \mathrm{E}\,H[\pi] = \psi(\alpha_0 + 1) - \sum_k m_k\,\psi(\alpha_k + 1)
+
+    On draws: the average of their entropies, with 0 log 0 = 0; any number of draws.
+
+    Example:
+        >>> aleatoric_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+        tensor([0.])
+    """
+    return _measure(source, "aleatoric")
+
+
+def epistemic_uncertainty(source: Source) -> Tensor:
+    r"""Mutual information of label and parameters, :math:`H[\mathrm{E}\pi] - \mathrm{E}\,H[\pi]`.
+
+    .. math:: I = \sum_k m_k\,\delta(\alpha_k) - \delta(\alpha_0), \qquad
+              \delta(a) = \psi(a + 1) - \log a = \tfrac{1}{2a} - \tfrac{1}{12a^2} + \dots
+
+    With :math:`\delta` in place of the two entropies nothing cancels: :math:`I` tends to
+    :math:`(C-1)/(2\alpha_0)` at large concentration, to :math:`H[m]` at small. Never below zero.
+
+    On draws: the plug-in difference, S >= 2, low by about :math:`I/S` in expectation.
+
+    Example:
+        >>> epistemic_uncertainty(torch.distributions.Dirichlet(torch.tensor([5e7, 5e7])))
+        tensor(5.0000e-09)
+
+    References:
+        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018), Eq. 2.
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), appendix C.
+    """
+    return _measure(source, "epistemic")
+
+
+mutual_information = epistemic_uncertainty
+
+
+def expected_pairwise_kl(source: Source) -> Tensor:
+    r"""Expected divergence between two independent draws, :math:`\mathrm{E}\,KL(\pi\,\|\,\pi')`.
+
+    .. math:: \mathrm{E}\,KL(\pi\,\|\,\pi') = (C - 1)/\alpha_0
+
+    On draws: the average over pairs of different draws (unbiased), S >= 2, from the means of
+    :math:`\pi`, :math:`\log\pi` and :math:`\pi\log\pi`; no S x S table is made. It would be
+    infinite when a class has probability zero in one draw and not in another; logarithms are
+    therefore taken of probabilities raised to the smallest normal number of the draws' dtype, so
+    that in float32 no pair counts for more than 87.
+
+    Example:
+        >>> expected_pairwise_kl(torch.distributions.Dirichlet(torch.tensor([2.0, 3.0, 5.0])))
+        tensor(0.2000)
+    """
+    return _measure(source, "expected_pairwise_kl")
+
+
+def variance(source: Source) -> Tensor:
+    r"""Variance summed over classes.
+
+    .. math:: \sum_k\mathrm{Var}\,\pi_k = \Bigl(1-\sum_k m_k^2\Bigr)/(\alpha_0+1)
+
+    On draws: the unbiased sample variance, S >= 2.
+
+    Example:
+        >>> variance(torch.distributions.Dirichlet(torch.tensor([1.0, 1.0])))
+        tensor(0.1667)
+    """
+    return _measure(source, "variance")
+
+
+def max_probability(source: Source) -> Tensor:
+    r"""Largest component of the mean, :math:`\max_k m_k`. A confidence: large where certain.
+
+    Example:
+        >>> max_probability(torch.distributions.Dirichlet(torch.tensor([1.0, 3.0])))
+        tensor(0.7500)
+    """
+    return _measure(source, "max_probability")
+
+
+def differential_entropy(source: Source) -> Tensor:
+    r"""Differential entropy of the density on the simplex: negative, without bound, where certain.
+
+    .. math:: h = \log B(\alpha) + (\alpha_0-C)\,\psi(\alpha_0) - \sum_k(\alpha_k-1)\,\psi(\alpha_k)
+
+    On draws: of the moment-matched Dirichlet (see :func:`moment_concentration`), S >= 2; minus
+    infinity when the draws are all equal, all corners, or without one of the classes.
+
+    Example:
+        >>> differential_entropy(torch.distributions.Dirichlet(torch.ones(3)))  # log of 1/2
+        tensor(-0.6931)
+    """
+    return _measure(source, "differential_entropy")
+
+
+def concentration(source: Source) -> Tensor:
+    r"""Concentration :math:`\alpha_0 = \sum_k\alpha_k`, large where certain.
+
+    On draws: :func:`moment_concentration`, S >= 2.
+
+    Example:
+        >>> concentration(torch.distributions.Dirichlet(torch.tensor([1.0, 3.0])))
+        tensor(4.)
+    """
+    return _measure(source, "concentration")
+
+
+def moment_concentration(draws: Tensor) -> Tensor:
+    r"""Concentration of the Dirichlet with the draws' mean and summed variance.
+
+    .. math:: \alpha_0 = B / A, \qquad
+              A = \mathrm{mean}_s\,\pi_s\cdot\pi_s
+                  - \mathrm{mean}_{s\ne s'}\,\pi_s\cdot\pi_{s'}, \qquad
+              B = 1 - \mathrm{mean}_s\,\pi_s\cdot\pi_s
+
+    ``A`` is the Gini uncertainty between draws (computed as the summed sample variance, which it
+    equals), ``B`` the one within; both are unbiased for :math:`(1-\sum m^2)/(\alpha_0+1)` and
+    :math:`\alpha_0` times that. Their ratio is consistent as S grows.
+
+    Args:
+        draws: points of the simplex, ``(S, N, C)``, S >= 2.
+
+    Returns:
+        :math:`\alpha_0`, ``(N,)``: 0 when all draws are corners, infinite when they are all equal.
+
+    Raises:
+        ValueError: as :func:`uncertainty`.
+
+    Example:
+        >>> moment_concentration(torch.tensor([[[0.6, 0.4]], [[0.4, 0.6]]]))
+        tensor([12.0000])
+    """
+    if not isinstance(draws, Tensor):
+        raise TypeError(
+            f"`draws` must be a tensor (S, N, C); got {type(draws).__name__}. "
+            "For the concentration of a Dirichlet use concentration(dirichlet)."
+        )
+    return concentration(draws)
