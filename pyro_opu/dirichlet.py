@@ -85,7 +85,8 @@ class PredictiveDirichlet(dist.Dirichlet):
     what follows from them is computed when asked for, so that building one costs a microsecond or
     two; draws are made in log space (:func:`log_dirichlet_rsample`); ``log_prob`` and ``entropy``
     are evaluated in float64 (at :math:`\alpha_0 = 10^8` float32 would lose a hundred nats) and
-    rounded to the parameters' dtype. float16 and bfloat16 parameters are turned into float32.
+    rounded to the parameters' dtype. float16 and bfloat16 parameters are turned into float32, and
+    the mean normalised again.
 
     Args:
         log_mean: normalised log-probabilities :math:`\log m`, ``(*B, C)``, finite.
@@ -125,23 +126,25 @@ class PredictiveDirichlet(dist.Dirichlet):
                 f"{tuple(shape)} and {tuple(log_concentration.shape)}. One concentration belongs "
                 "to each row: squeeze or expand `log_concentration` to the batch shape."
             )
-        self.log_mean = _at_least_float32(log_mean)
+        # In half precision a row is off by a percent: normalise what is computed with.
+        half = log_mean.dtype in _HALF
+        self.log_mean = log_mean.float().log_softmax(-1) if half else log_mean
         self.log_concentration = _at_least_float32(log_concentration)
         # Past torch's Dirichlet.__init__, which would compute the concentration now.
         torch.distributions.Distribution.__init__(
             self, shape[:-1], shape[-1:], validate_args=validate_args
         )
         if self._validate_args:
-            self._check_values()
+            self._check_values(log_mean)
 
-    def _check_values(self) -> None:
-        if not (self.log_mean.isfinite().all() and self.log_concentration.isfinite().all()):
+    def _check_values(self, log_mean: Tensor) -> None:
+        if not (log_mean.isfinite().all() and self.log_concentration.isfinite().all()):
             raise ValueError(
                 "`log_mean` and `log_concentration` must be finite; got an infinite value. Clamp "
                 "probabilities away from zero before taking their logarithm."
             )
-        error = (self.log_mean.detach().exp().sum(-1) - 1.0).abs()
-        if error.numel() and error.max() > 1e-3:
+        error = (log_mean.detach().float().exp().sum(-1) - 1.0).abs()
+        if error.numel() and error.max() > max(1e-3, 8 * torch.finfo(log_mean.dtype).eps):
             raise ValueError(
                 "`log_mean` must be normalised log-probabilities (exp of a row sums to 1); got a "
                 f"row that is off by {error.max().item():.3g}. Apply log_softmax to logits first."

@@ -196,7 +196,8 @@ def test_float32_log_prob_and_entropy_at_large_concentration() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     log_mean = MEAN.log().to(dtype)
-    d = PredictiveDirichlet(log_mean, torch.tensor(-12.0, dtype=dtype), validate_args=False)
+    d = PredictiveDirichlet(log_mean, torch.tensor(-12.0, dtype=dtype), validate_args=True)
+    torch.testing.assert_close(d.mean.sum(), torch.tensor(1.0))
     log_pi = d.log_rsample((100,))
     assert log_pi.dtype == d.mean.dtype == d.entropy().dtype == torch.float32
     assert log_pi.isfinite().all() and log_pi.amin() < -65_504  # beyond float16
