@@ -2,6 +2,7 @@ r"""The student: :math:`x \mapsto \mathrm{Dir}(\alpha(x))` with :math:`\alpha = 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.networks import build_trunk, default_trunk_config
+from pyro_opu.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
 
 #: Range of g = log alpha_0; beyond it a Dirichlet is a set of corners, or a point, in float32.
 LOG_CONCENTRATION_RANGE = (-8.0, 16.0)
@@ -18,21 +19,27 @@ LOG_CONCENTRATION_RANGE = (-8.0, 16.0)
 def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
     r"""The identity between ``low`` and ``high``, bent at the ends so that gradients stay alive.
 
-    .. math:: g - \mathrm{softplus}(g - high) + \mathrm{softplus}(low - g)
+    .. math:: low + \mathrm{softplus}(g - low) - \mathrm{softplus}(g - high)
+
+    It differs from g by less than :math:`e^{-d}` where g is d inside either end, and its slope is
+    :math:`\sigma(high - g) - \sigma(low - g)`, one half at the ends.
 
     Args:
-        g: Any shape.
+        g: Any shape; infinite values are taken to the ends.
         low: Value approached as g falls.
         high: Value approached as g grows.
 
     Returns:
-        Tensor of the shape of ``g``, in (low, high).
+        Tensor of the shape of ``g``, in [low, high].
     """
-    return g - softplus(g - high) + softplus(low - g)
+    # So far outside the slope is below e^-50; beyond, the difference of two large numbers has no
+    # digits left (and for an input 1e10 away it would be zero).
+    g = g.clamp(low - 50.0, high + 50.0)
+    return low + softplus(g - low) - softplus(g - high)
 
 
 class PredictiveGuide(nn.Module):
-    r"""An amortized Dirichlet over class probabilities, one forward pass (Cui et al. 2019, eq. 3-4).
+    r"""An amortized Dirichlet over class probabilities in one forward pass.
 
     .. math::
         q(\pi \mid x; \phi) = \mathrm{Dir}(\pi \mid \alpha(x)), \quad
@@ -65,10 +72,11 @@ class PredictiveGuide(nn.Module):
 
     References:
         Cui, Yao, Li, Chan and Xue (2019), Accelerating Monte Carlo Bayesian Inference via
-        Approximating Predictive Uncertainty over Simplex.
+        Approximating Predictive Uncertainty over Simplex, eq. 3-4.
     """
 
     config: dict[str, Any] | None = None
+    calibration: Tensor
 
     def __init__(
         self,
@@ -96,7 +104,8 @@ class PredictiveGuide(nn.Module):
         """Build the guide that ``guide.config`` describes, with fresh weights.
 
         Args:
-            config: ``{"trunk": ..., "num_classes": C, "shared": bool}`` as :meth:`for_inputs` writes it.
+            config: ``{"trunk": ..., "num_classes": C, "shared": bool}``, as :meth:`for_inputs`
+                writes it.
 
         Returns:
             A guide of that shape.
@@ -122,7 +131,8 @@ class PredictiveGuide(nn.Module):
             x: Inputs ``(N, *input_shape)``; their mean and scale standardise what the guide sees.
             num_classes: C.
             shared: One trunk with two heads, or (False) the paper's two separate networks.
-            hidden: Widths of the hidden layers; by default chosen by the input's size.
+            hidden: Widths of the hidden layers (for images: channels of two convolutions and the
+                width after them); by default chosen by the input's size.
 
         Returns:
             The guide, with fresh weights drawn from torch's default generator.
@@ -130,7 +140,7 @@ class PredictiveGuide(nn.Module):
         trunk = default_trunk_config(x, hidden)
         guide = cls.from_config({"trunk": trunk, "num_classes": num_classes, "shared": shared})
         for part in (guide.trunk, guide.concentration_trunk):
-            if part is not None:
+            if isinstance(part, (Perceptron, Convolutions)):
                 part.fit_scale(x)
         return guide.to(x.device)
 
@@ -160,12 +170,12 @@ class PredictiveGuide(nn.Module):
 
     def log_concentration(self, x: Tensor) -> Tensor:
         """The concentration model g(x) = log alpha_0, ``(N,)``."""
-        trunk = self.concentration_trunk or self.trunk
+        trunk = self.trunk if self.concentration_trunk is None else self.concentration_trunk
         return self._bounded(self.concentration_head(trunk(x)))
 
     def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
         """Parameters of h and of g, for alternating steps; a shared trunk is in both."""
-        other = self.concentration_trunk or self.trunk
+        other = self.trunk if self.concentration_trunk is None else self.concentration_trunk
         mean = [*self.trunk.parameters(), *self.mean_head.parameters()]
         return mean, [*other.parameters(), *self.concentration_head.parameters()]
 
@@ -175,14 +185,23 @@ class PredictiveGuide(nn.Module):
         Args:
             scale: Positive factor on g before its soft clamp.
             shift: Added after it, in nats of log alpha_0.
+
+        Raises:
+            ValueError: a scale that is not positive, or either not finite.
         """
+        if not (0 < scale < math.inf and math.isfinite(shift)):
+            raise ValueError(
+                f"`scale` must be positive and `shift` finite; got {scale} and {shift}. A scale "
+                "of 0 or below would forget or invert what g says."
+            )
         old_scale, old_shift = self.calibration.tolist()
-        self.calibration.copy_(torch.tensor([scale * old_scale, scale * old_shift + shift]))
+        new = [scale * old_scale, scale * old_shift + shift]
+        self.calibration.copy_(torch.tensor(new, dtype=self.calibration.dtype))
         self._calibrated = True
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
-        self._calibrated = bool((self.calibration != self.calibration.new_tensor([1.0, 0.0])).any())
+        self._calibrated = self.calibration.tolist() != [1.0, 0.0]
 
     def extra_repr(self) -> str:
         form = "one trunk, two heads" if self.shared else "two networks"
