@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -10,11 +11,19 @@ from torch import Tensor, nn
 
 
 class Standardize(nn.Module):
-    """Shift and scale each feature by what the transfer inputs had; a constant feature is left.
+    """Shift and scale each feature by what the transfer inputs had.
+
+    A feature that hardly varies must not explode when an input from elsewhere has a value there:
+    a constant one is scaled by the typical (median) deviation of the others, and so is a faint one
+    among features that share their units, such as pixels. In a table of mixed units every feature
+    that varies has its own scale, however small.
 
     Args:
         shape: Shape of one input, or of what is to be standardised (one value per channel).
     """
+
+    shift: Tensor
+    scale: Tensor
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -23,16 +32,26 @@ class Standardize(nn.Module):
 
     def fit(self, x: Tensor, axes: tuple[int, ...]) -> None:
         """Take mean and standard deviation of ``x`` over ``axes``."""
-        std, mean = torch.std_mean(x.detach().float(), dim=axes, keepdim=True, correction=0)
-        typical = std[std > 0].median() if bool((std > 0).any()) else torch.ones(())
-        # A feature that hardly varies must not explode when an outside input has a value there.
-        std = torch.where(std > 0.05 * typical, std, typical)
+        x = x.detach().float()
+        std, mean = torch.std_mean(x, dim=axes, keepdim=True, correction=0)
+        low, high = x.amin(axes, keepdim=True), x.amax(axes, keepdim=True)
+        # Rounding of the mean gives a constant feature a deviation of about 1e-7 of its value.
+        varies = std > 1e-6 * torch.maximum(low.abs(), high.abs())
+        typical = std[varies].median() if bool(varies.any()) else std.new_ones(())
+        if _share_units(high - low):
+            varies &= std > 0.05 * typical
+        std = torch.where(varies, std, typical)
         self.shift.copy_(mean.reshape(self.shift.shape))
         self.scale.copy_(std.reciprocal().reshape(self.scale.shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """``(x - shift) * scale``, in the dtype of the weights."""
-        return (x - self.shift) * self.scale
+        return (x.to(self.shift.dtype) - self.shift) * self.scale
+
+
+def _share_units(ranges: Tensor) -> bool:
+    """Whether features look like pixels: 8 or more, half ranging half as far as the widest."""
+    return ranges.numel() >= 8 and bool((2 * ranges >= ranges.max()).float().mean() >= 0.5)
 
 
 class Perceptron(nn.Module):
@@ -40,7 +59,7 @@ class Perceptron(nn.Module):
 
     Args:
         input_shape: Shape of one input.
-        hidden: Widths of the hidden layers.
+        hidden: Widths of the hidden layers; with none the features are the standardised input.
     """
 
     def __init__(self, input_shape: tuple[int, ...], hidden: tuple[int, ...]) -> None:
@@ -49,8 +68,8 @@ class Perceptron(nn.Module):
         self.input_shape = tuple(input_shape)
         self.standardize = Standardize((size,))
         layers: list[nn.Module] = []
-        for width, after in zip((size, *hidden[:-1]), hidden, strict=True):
-            layers += [nn.Linear(width, after), nn.ReLU()]
+        for before, after in pairwise((size, *hidden)):
+            layers += [nn.Linear(before, after), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
 
     def fit_scale(self, x: Tensor) -> None:
@@ -95,7 +114,10 @@ class Convolutions(nn.Module):
         return self.layers(self.standardize(x.reshape(-1, *self.image_shape)))
 
 
-_TRUNKS = {"perceptron": Perceptron, "convolutions": Convolutions}
+_TRUNKS: dict[str, type[Perceptron] | type[Convolutions]] = {
+    "perceptron": Perceptron,
+    "convolutions": Convolutions,
+}
 
 
 def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> dict[str, Any]:
@@ -117,4 +139,4 @@ def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> di
 def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:
     """The trunk a plain description stands for, and the width of its features."""
     shape, hidden = tuple(config["input_shape"]), tuple(config["hidden"])
-    return _TRUNKS[config["kind"]](shape, hidden), hidden[-1]
+    return _TRUNKS[config["kind"]](shape, hidden), (math.prod(shape), *hidden)[-1]

@@ -1,0 +1,121 @@
+"""Default networks: what they are chosen by, and how they standardise what they see."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pyro_opu.networks import (
+    Convolutions,
+    Perceptron,
+    Standardize,
+    build_trunk,
+    default_trunk_config,
+)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "hidden"),
+    [
+        ((1,), "perceptron", [128, 128]),
+        ((16,), "perceptron", [128, 128]),
+        ((64,), "perceptron", [256, 256]),
+        ((784,), "perceptron", [512, 512]),
+        ((4, 5), "perceptron", [256, 256]),
+        ((28, 28), "convolutions", [32, 64, 128]),
+        ((1, 28, 28), "convolutions", [32, 64, 128]),
+        ((3, 9, 11), "convolutions", [32, 64, 128]),
+        ((3, 9, 4), "perceptron", [256, 256]),  # too small an image
+        ((2, 3, 8, 8), "perceptron", [512, 512]),  # not an image
+    ],
+)
+def test_default_trunk(shape: tuple[int, ...], kind: str, hidden: list[int]) -> None:
+    x = torch.randn(3, *shape)
+    config = default_trunk_config(x)
+    assert config == {"kind": kind, "input_shape": list(shape), "hidden": hidden}
+    trunk, width = build_trunk(config)
+    assert isinstance(trunk, {"perceptron": Perceptron, "convolutions": Convolutions}[kind])
+    for rows in (1, 3):
+        assert trunk(x[:rows]).shape == (rows, width)
+
+
+def test_hidden_widths_are_followed() -> None:
+    image = torch.rand(2, 1, 8, 8)
+    assert default_trunk_config(image, (3, 4, 5))["kind"] == "convolutions"
+    assert default_trunk_config(image, (30, 20))["kind"] == "perceptron"
+    trunk, width = build_trunk(default_trunk_config(torch.randn(2, 3), ()))
+    assert width == 3 and not list(trunk.parameters())
+
+
+def standardised(x: torch.Tensor) -> torch.Tensor:
+    layer = Standardize(tuple(x.shape[1:]))
+    layer.fit(x, (0,))
+    return layer(x)
+
+
+def test_standardised_features_have_mean_zero_and_deviation_one() -> None:
+    x = torch.randn(500, 4) * torch.tensor([1e-4, 1.0, 30.0, 1e4]) + torch.tensor([0.0, 5, -2, 1e5])
+    z = standardised(x)
+    # float32: a mean of 10 deviations (the last) costs one of the seven digits.
+    torch.testing.assert_close(z.mean(0), torch.zeros(4), rtol=0, atol=1e-5)
+    torch.testing.assert_close(z.std(0, correction=0), torch.ones(4), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-2, 1e3])
+def test_a_feature_in_its_own_unit_is_not_lost(unit: float) -> None:
+    x = torch.randn(200, 3)
+    x[:, 2] *= unit
+    torch.testing.assert_close(
+        standardised(x)[:, 2].std(correction=0), torch.ones(()), rtol=1e-5, atol=0
+    )
+
+
+def test_a_faint_pixel_does_not_explode() -> None:
+    x = torch.rand(200, 20)
+    x[:, 7] = 0.0
+    x[3, 7] = 1e-3
+    layer = Standardize((20,))
+    layer.fit(x, (0,))
+    outside = torch.full((1, 20), 0.9)
+    # Deviations of uniforms are 0.29, so 0.9 is about three of them on a pixel that was dark.
+    assert layer(outside).abs().max() < 4
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -3.7, 1e6])
+def test_a_constant_feature_gets_the_typical_scale(value: float) -> None:
+    x = torch.randn(1000, 3) * 2
+    x[:, 1] = value
+    layer = Standardize((3,))
+    layer.fit(x, (0,))
+    # Rounding of the mean of a constant in float32, in units of the deviation 2.
+    torch.testing.assert_close(
+        layer(x)[:, 1], torch.zeros(1000), rtol=0, atol=1e-6 * max(1, abs(value))
+    )
+    spread = x[:, [0, 2]].std(0, correction=0)
+    assert 0.99 / spread.max() < layer.scale[1] < 1.01 / spread.min()
+
+
+def test_one_input_and_constant_inputs() -> None:
+    for x in (torch.tensor([[1.0, -5.0]]), torch.full((9, 2), 3.0)):
+        assert torch.equal(standardised(x), torch.zeros_like(x))
+
+
+def test_image_channels_are_standardised_each() -> None:
+    x = torch.rand(50, 3, 8, 8) * torch.tensor([1.0, 0.01, 255.0])[:, None, None]
+    trunk = Convolutions((3, 8, 8), (2, 2, 2))
+    trunk.fit_scale(x)
+    z = trunk.standardize(x)
+    torch.testing.assert_close(z.mean((0, 2, 3)), torch.zeros(3), rtol=0, atol=1e-5)  # rounding
+    torch.testing.assert_close(z.std((0, 2, 3), correction=0), torch.ones(3), rtol=1e-5, atol=0)
+
+
+def test_standardisation_is_saved_and_is_no_parameter() -> None:
+    trunk = Perceptron((3,), (4,))
+    trunk.fit_scale(torch.randn(20, 3) * 5 + 2)
+    assert {"standardize.shift", "standardize.scale"} <= set(trunk.state_dict())
+    assert not any("standardize" in name for name, _ in trunk.named_parameters())
+
+
+def test_unfitted_standardisation_is_the_identity() -> None:
+    x = torch.randn(4, 3)
+    assert torch.equal(Standardize((3,))(x), x)
