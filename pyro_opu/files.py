@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 _FORMAT = "pyro_opu"
@@ -32,17 +31,17 @@ def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], c
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(
-            f"`path` must lie in an existing folder; {str(path.parent)!r} does not exist. Create it first."
+            f"`path` must lie in an existing folder; {str(path.parent)!r} does not exist. "
+            "Create it first."
         )
     metadata = {"format": _FORMAT, "kind": kind, "config": json.dumps(config)}
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    os.close(handle)
+    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        save_file(whole, aside, metadata)
+        aside.write_bytes(save(whole, metadata))  # save_file would make it unreadable to others
         os.replace(aside, path)
     except BaseException:
-        Path(aside).unlink(missing_ok=True)
+        aside.unlink(missing_ok=True)
         raise
 
 
@@ -70,8 +69,8 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise ValueError(
-            f"`path` must be a safetensors file written by pyro_opu; {str(path)!r} is corrupt or of "
-            f"another format ({error}). Save it again from the original."
+            f"`path` must be a safetensors file written by pyro_opu; {str(path)!r} is corrupt or "
+            f"of another format ({error}). Save it again from the original."
         ) from error
     if metadata.get("format") != _FORMAT or metadata.get("kind") != kind:
         found = f"{metadata.get('format', 'unknown')}/{metadata.get('kind', 'unknown')}"
@@ -83,11 +82,15 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
 
 
 def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # noqa: ANN401
-    """Split nested dicts and lists into named tensors and what JSON can hold."""
+    """Split nested dicts and lists into named tensors and what JSON can hold.
+
+    Tuples come back from :func:`unflatten` as lists; keys of dicts stay numbers or text.
+    """
     tensors: dict[str, Tensor] = {}
 
     def walk(node: Any, name: str) -> Any:  # noqa: ANN401
         if isinstance(node, Tensor):
+            name = f"{len(tensors)}{name}"  # the number tells {"a.b": t} from {"a": {"b": t}}
             tensors[name] = node
             return {"tensor": name}
         if isinstance(node, dict):
