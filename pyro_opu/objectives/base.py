@@ -1,4 +1,4 @@
-"""What an objective is: one number to be made small, from the student, the teacher's draws and x."""
+"""What an objective is: one number to be made small, from the student, the draws and x."""
 
 from __future__ import annotations
 
@@ -33,6 +33,12 @@ class Objective(nn.Module):
     def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """Named terms of the loss, each a scalar; their sum is the loss."""
         raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """The settings; a checkpoint is only resumed by an objective that shows the same."""
+        plain = (bool, int, float, str)
+        settings = {k: v for k, v in vars(self).items() if isinstance(v, plain) and k != "training"}
+        return ", ".join(f"{k}={v!r}" for k, v in settings.items() if not k.startswith("_"))
 
     def forward(self, student: Dirichlet, draws: Tensor, x: Tensor) -> Tensor:
         """The loss.

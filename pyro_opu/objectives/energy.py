@@ -24,7 +24,8 @@ def energy_distance_loss(student: Tensor, teacher: Tensor) -> Tensor:
     r"""Energy distance with the l1 ground metric per input, differentiable in ``student``.
 
     .. math::
-        2\,\mathbb{E}\|\pi - \pi'\|_1 - \mathbb{E}\|\pi - \tilde\pi\|_1 - \mathbb{E}\|\pi' - \tilde\pi'\|_1
+        2\,\mathbb{E}\|\pi - \pi'\|_1 - \mathbb{E}\|\pi - \tilde\pi\|_1
+        - \mathbb{E}\|\pi' - \tilde\pi'\|_1
 
     The l1 norm separates, so each class is a one-dimensional problem solved by sorting; it sees
     the marginal of every class and not their dependence. The value is that of
@@ -36,7 +37,15 @@ def energy_distance_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
     Returns:
         ``(N,)``; an unbiased estimate, so it can be slightly negative.
+
+    Raises:
+        ValueError: fewer than two draws on either side.
     """
+    if min(len(student), len(teacher)) < 2:
+        raise ValueError(
+            "`student` and `teacher` must hold at least two draws per input each; got "
+            f"{len(student)} and {len(teacher)}. One draw says nothing about the spread."
+        )
     student, teacher = (draws.movedim(0, -1).contiguous() for draws in (student, teacher))
     n, m = student.shape[-1], teacher.shape[-1]
     own, other = mean_absolute_difference(student), mean_absolute_difference(teacher)

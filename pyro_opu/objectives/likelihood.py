@@ -36,11 +36,13 @@ class DirichletLikelihood(Objective):
 
     def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"negative_log_likelihood"}``."""
-        log_alpha = as_predictive(student).log_alpha
+        # float64: at alpha_0 = 1e6 the gammas are 1e7 each, and float32 would leave only rounding.
+        log_alpha = as_predictive(student).log_alpha.double()
         alpha = log_alpha.exp()
-        total = torch.logsumexp(log_alpha, -1).exp()
-        smooth = (1 - self.smoothing) * draws + self.smoothing / draws.shape[-1]
+        total = alpha.sum(-1)
+        smooth = (1 - self.smoothing) * draws.double() + self.smoothing / draws.shape[-1]
         mean_log = smooth.clamp_min(torch.finfo(draws.dtype).tiny).log().mean(0)
         # log Gamma(a) = log Gamma(a + 1) - log a stays finite as a -> 0.
         log_norm = torch.lgamma(total) - (torch.lgamma(alpha + 1) - log_alpha).sum(-1)
-        return {"negative_log_likelihood": -(log_norm + ((alpha - 1) * mean_log).sum(-1)).mean()}
+        value = -(log_norm + ((alpha - 1) * mean_log).sum(-1)).mean()
+        return {"negative_log_likelihood": value.to(draws.dtype)}

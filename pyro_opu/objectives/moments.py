@@ -17,8 +17,9 @@ def gini_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
     r"""Between-draw and within-draw parts of the Gini uncertainty, both unbiased for S >= 2.
 
     .. math::
-        A = \operatorname{mean}_s \|\pi_s\|^2 - \operatorname{mean}_{s \neq s'} \pi_s \cdot \pi_{s'},
-        \qquad B = 1 - \operatorname{mean}_s \|\pi_s\|^2
+        A = \operatorname{mean}_s \|\pi_s\|^2
+        - \operatorname{mean}_{s \neq s'} \pi_s \cdot \pi_{s'}, \qquad
+        B = 1 - \operatorname{mean}_s \|\pi_s\|^2
 
     Args:
         draws: ``(S, N, C)`` on the simplex.
