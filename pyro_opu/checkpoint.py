@@ -31,7 +31,8 @@ class Checkpoint:
         self.path = Path(path)
         if not self.path.parent.is_dir():
             raise FileNotFoundError(
-                f"`checkpoint` must lie in an existing folder; {str(self.path.parent)!r} does not exist."
+                "`checkpoint` must lie in an existing folder; "
+                f"{str(self.path.parent)!r} does not exist. Create it first."
             )
         self._saved: dict[str, Any] | None = None
         if self.path.is_file():
@@ -69,8 +70,8 @@ class Checkpoint:
         wrong = sorted(key for key, value in self._identity.items() if theirs.get(key) != value)
         if wrong:
             raise ValueError(
-                f"`checkpoint` {str(self.path)!r} belongs to another run: {wrong} differ. Call distill "
-                "with the same arguments, or name another file."
+                f"`checkpoint` {str(self.path)!r} belongs to another run: {wrong} differ. Call "
+                "distill with the same arguments, or name another file."
             )
         state.guide.load_state_dict(self._saved["guide"])
         state.average.load_state_dict(self._saved["average"])
@@ -89,10 +90,11 @@ class Checkpoint:
             optimizer.load_state_dict(values)
         torch.set_rng_state(saved["random"])
         if saved["cuda random"] is not None:
-            torch.cuda.set_rng_state(saved["cuda random"])
+            torch.cuda.set_rng_state(saved["cuda random"], _device(phase))
 
     def save(self, state: State, phase: Phase, index: int) -> None:
         """Write everything aside and move it into place."""
+        device = _device(phase)
         tensors, plain = files.flatten(
             {
                 "identity": self._identity,
@@ -107,10 +109,14 @@ class Checkpoint:
                 "objective": dict(phase.objective.state_dict()),
                 "optimizers": [optimizer.state_dict() for optimizer in _optimizers(phase)],
                 "random": torch.get_rng_state(),
-                "cuda random": torch.cuda.get_rng_state() if torch.cuda.is_available() else None,
+                "cuda random": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
             }
         )
         files.write(self.path, _KIND, tensors, plain)
+
+
+def _device(phase: Phase) -> torch.device:
+    return phase.optimizers[0].param_groups[0]["params"][0].device
 
 
 def _optimizers(phase: Phase) -> list[torch.optim.Optimizer]:
