@@ -29,7 +29,6 @@ from pyro_opu.training import (
     init_phase,
     init_state,
     judge,
-    recalibrate,
     step,
 )
 from pyro_opu.transfer import TransferPolicy, default_transfer
@@ -39,7 +38,7 @@ HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
 #: Teacher's draws at each held-out input, at most.
 HELD_OUT_DRAWS = 256
 #: Share of the steps that the closed-form warm start takes.
-WARM_SHARE = 0.8
+WARM_SHARE = 0.9
 
 
 def distill(
@@ -83,7 +82,7 @@ def distill(
         loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", or an
             :class:`~pyro_opu.Objective`.
         transfer: A transfer policy; by default one for tables or for images.
-        num_steps: Steps in all; four fifths of them the warm start.
+        num_steps: Steps in all; nine tenths of them the warm start.
         batch_size: Inputs per step.
         num_draws: Teacher's draws per input and step (all of a smaller posterior).
         learning_rate: Adam's at the top of the warm start's schedule.
@@ -183,6 +182,8 @@ def _train(
         if steps
     ]
     first = 0 if resume is None else resume.start(state, seed, settings, objective)
+    if not state.history:
+        evaluate(state, "start", held_out, {})
     with tqdm(total=sum(entry[2] for entry in plan), disable=not progress) as bar:
         for index, (name, each, steps, rate) in enumerate(plan[first:], first):
             phase = init_phase(name, each, guide, steps, rate)
@@ -193,14 +194,10 @@ def _train(
                 guide.load_state_dict(state.best)
                 state.average.load_state_dict(state.best)
             state.step = state.waited = 0
-    before = state.score
-    calibration = recalibrate(guide, held_out)
-    return {
-        **judge(guide, held_out),
-        "kept": _kept(state.history, before),
-        "recalibration": calibration,
-        "history": state.history,
-    }
+    found = judge(guide, held_out)
+    if isinstance(guide, PredictiveGuide):
+        guide.recalibrate(1.0, found["shift"])
+    return {**found, "kept": _kept(state.history), "history": state.history}
 
 
 def _run_phase(
@@ -220,7 +217,7 @@ def _run_phase(
         bar.update(1)
         if state.step % settings.evaluate_every and state.step < phase.steps:
             continue
-        record = evaluate(state, phase, held_out, parts)
+        record = evaluate(state, phase.name, held_out, parts)
         shown = {**parts, "held-out energy": record["energy_distance"], "KL": record["kl"]}
         bar.set_description(phase.name)
         bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
@@ -230,17 +227,17 @@ def _run_phase(
             resume.save(state, phase, index)
 
 
-def _kept(history: list[dict[str, Any]], score: float) -> str:
-    """In words, which phase the result comes from and what the other reached."""
-    best = {
-        name: min(r["energy_distance"] for r in history if r["phase"] == name)
-        for name in dict.fromkeys(record["phase"] for record in history)
-    }
-    if len(best) < 2:
-        return f"{next(iter(best))}: held-out energy distance {score:.5f}"
-    warm, refined = best["warm start"], best["objective"]
-    verdict = "kept" if refined < warm else "not kept, no better than the warm start"
-    return f"refinement {verdict}: held-out energy distance {warm:.5f} -> {refined:.5f}"
+def _kept(history: list[dict[str, Any]]) -> str:
+    """In words, which phase the result comes from and what came of it."""
+    best: dict[str, float] = {}
+    for record in history:
+        name, score = record["phase"], record["energy_distance"]
+        best[name] = min(score, best.get(name, score))
+    names = list(best)
+    last, before = best[names[-1]], min(best[name] for name in names[:-1])
+    what = "refinement" if "warm start" in names and names[-1] == "objective" else names[-1]
+    verdict = "kept" if last < before else "not kept, no better than what it started from"
+    return f"{what} {verdict}: held-out energy distance {before:.5f} -> {last:.5f}"
 
 
 def _seed(seed: int | None, resume: Checkpoint | None) -> int:

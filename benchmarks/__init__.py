@@ -1,0 +1,1 @@
+"""Commands that measure ``pyro_opu`` and write what they found to ``benchmarks/results``."""

@@ -1,0 +1,67 @@
+"""The picture of the main job: what the student says beside what its teacher says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from scipy.stats import beta
+from torch import Tensor
+
+import pyro_opu
+
+BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "#555555"  # Okabe and Ito
+
+
+def draw(path: Path, fast, teacher, x: Tensor, outside: dict[str, Tensor], times: dict) -> None:
+    """Three panels: epistemic uncertainty of both, one uncertain input, and the time of both."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    draws = teacher.probs(x)
+    scatter(left, fast, teacher, {"digits": x, **outside})
+    one_input(middle, fast, draws, x)
+    right.barh(list(times), [1e3 * t for t in times.values()], color=[ORANGE, BLUE], height=0.5)
+    right.set_xscale("log")
+    right.set_xlabel(f"milliseconds for {len(x)} inputs")
+    ratio = times["Predictive"] / times["one pass"]
+    right.set_title(f"{ratio:.0f} times faster")
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def scatter(axes, fast, teacher, sets: dict[str, Tensor]) -> None:
+    """Mutual information per input, teacher against student."""
+    colours = (BLUE, ORANGE, GREEN, GREY)
+    for (name, x), colour in zip(sets.items(), colours, strict=False):
+        theirs = pyro_opu.uncertainty(teacher.probs(x)).epistemic
+        mine = fast.uncertainty(x).epistemic
+        axes.scatter(theirs, mine, s=7, alpha=0.5, color=colour, label=name, linewidths=0)
+    low, high = 1e-5, 1.5
+    axes.plot([low, high], [low, high], color="black", linewidth=0.8)
+    axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    axes.set(xlabel="teacher (nats)", ylabel="student, one pass (nats)")
+    axes.set_title("Epistemic uncertainty of every input")
+    axes.legend(markerscale=2, frameon=False)
+
+
+def one_input(axes, fast, draws: Tensor, x: Tensor) -> None:
+    """Class probabilities of the input with the most total uncertainty: draws and Beta intervals."""
+    chosen = int(pyro_opu.uncertainty(draws).total.argmax())
+    alpha = fast.dirichlet(x[chosen : chosen + 1]).concentration[0].double()
+    classes = torch.arange(draws.shape[-1])
+    jitter = (torch.rand(draws.shape[0], 1) - 0.5) * 0.3
+    axes.scatter(
+        (classes + jitter - 0.2).flatten(), draws[:, chosen].flatten(), s=2, alpha=0.25, color=BLUE,
+        linewidths=0, label="teacher's draws",
+    )  # fmt: skip
+    low, high = (beta.ppf(q, alpha, alpha.sum() - alpha) for q in (0.05, 0.95))
+    axes.vlines(classes + 0.2, low, high, color=ORANGE, linewidth=4, label="student's 90 % interval")
+    axes.plot(classes + 0.2, alpha / alpha.sum(), "_", color="black", label="student's mean")
+    axes.set(xticks=classes.tolist(), xlabel="class", ylabel="probability", ylim=(-0.02, 1.02))
+    axes.set_title("The most uncertain digit")
+    axes.legend(frameon=False, markerscale=1.5)

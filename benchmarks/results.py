@@ -1,0 +1,86 @@
+"""Results files: what was measured, by which command, with which versions."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pyro
+import torch
+
+import pyro_opu
+
+FOLDER = Path(__file__).parent / "results"
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """Options that all commands have."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument("--quick", action="store_true", help="small sizes, nothing is written")
+    return options
+
+
+def write(name: str, command: str, settings: dict[str, Any], tables: dict[str, list[dict]]) -> None:
+    """Write ``results/name.json`` and a Markdown table of each list of rows beside it.
+
+    Args:
+        name: Stem of the two files.
+        command: The command line that makes them.
+        settings: Sizes, seeds and the like.
+        tables: Title -> rows, each a dict column -> value.
+    """
+    machine = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "pyro": pyro.__version__,
+        "pyro_opu": getattr(pyro_opu, "__version__", "0.1.0"),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    FOLDER.mkdir(exist_ok=True)
+    whole = {"command": command, "settings": settings, "machine": machine, "tables": tables}
+    _put(FOLDER / f"{name}.json", json.dumps(whole, indent=1) + "\n")
+    lines = [f"# {name.replace('_', ' ')}", "", f"Made by `{command}`.", ""]
+    lines += [f"{key}: {value}  " for key, value in {**settings, **machine}.items()]
+    for title, rows in tables.items():
+        lines += ["", f"## {title}", "", *markdown(rows)]
+    _put(FOLDER / f"{name}.md", "\n".join(lines) + "\n")
+
+
+def _put(path: Path, text: str) -> None:
+    aside = path.with_suffix(path.suffix + ".part")
+    aside.write_text(text)
+    os.replace(aside, path)
+
+
+def markdown(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows as lines of a Markdown table."""
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    for row in rows:
+        lines.append("| " + " | ".join(shown(row.get(key, "")) for key in columns) + " |")
+    return lines
+
+
+def shown(value: Any) -> str:
+    """A number with four digits, anything else as it is."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def spread(values: list[float]) -> str:
+    """``mean ± standard deviation`` over seeds."""
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.4g} ± {deviation:.2g}"
+
+
+def say(tables: dict[str, list[dict]]) -> None:
+    """Print the tables."""
+    for title, rows in tables.items():
+        print(f"\n{title}\n" + "\n".join(markdown(rows)), flush=True)

@@ -1,0 +1,23 @@
+"""All benchmarks one after another: ``python -m benchmarks.run [--quick]``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+NAMES = ("main_job", "digits_fidelity", "known_answers", "adversarial", "speed")
+
+
+def main() -> int:
+    failed = []
+    for name in NAMES:
+        command = [sys.executable, "-m", f"benchmarks.{name}", *sys.argv[1:]]
+        print(f"\n== {' '.join(command[1:])}", flush=True)
+        if subprocess.run(command, check=False).returncode:
+            failed.append(name)
+    print(f"\n{len(NAMES) - len(failed)} of {len(NAMES)} benchmarks ran; failed: {failed or 'none'}")
+    return len(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

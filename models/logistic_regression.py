@@ -1,0 +1,49 @@
+"""Bayesian logistic regression, binary and multi-class, as Pyro models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+
+def logistic_regression(
+    num_classes: int, scale: float = 1.0
+) -> Callable[[Tensor, Tensor | None], Tensor]:
+    r"""A Pyro model ``model(x, y=None)`` with one weight vector per class.
+
+    .. math:: w_{dk}, b_k \sim N(0, \mathrm{scale}^2), \quad y \sim \mathrm{Cat}(\mathrm{softmax}(x w + b))
+
+    Two classes are a Bernoulli with one weight vector.
+
+    Args:
+        num_classes: C >= 2.
+        scale: Standard deviation of the prior of each weight.
+
+    Returns:
+        The model: ``x (N, D)`` floating, ``y (N,)`` labels or None; sites "weight", "bias", "obs".
+
+    Example:
+        >>> import torch
+        >>> model = logistic_regression(3)
+        >>> model(torch.zeros(5, 2)).shape
+        torch.Size([5])
+    """
+    if num_classes < 2:
+        raise ValueError(f"`num_classes` must be at least 2; got {num_classes}.")
+    outputs = 1 if num_classes == 2 else num_classes
+
+    def model(x: Tensor, y: Tensor | None = None) -> Tensor:
+        zeros = torch.zeros(x.shape[1], outputs)
+        weight = pyro.sample("weight", dist.Normal(zeros, scale).to_event(2))
+        bias = pyro.sample("bias", dist.Normal(torch.zeros(outputs), scale).to_event(1))
+        logits = x @ weight + bias
+        with pyro.plate("data", len(x)):
+            if num_classes == 2:
+                return pyro.sample("obs", dist.Bernoulli(logits=logits.squeeze(-1)), obs=y)
+            return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+
+    return model
