@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from pyro_opu import files
 from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.guide import PredictiveGuide
+from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import SiteLayout
-from pyro_opu.teachers.base import check_inputs
 from pyro_opu.uncertainty import Uncertainty, uncertainty
 
 _KIND = "one-pass predictive"

@@ -110,8 +110,9 @@ class TestEveryPolicy:
         [
             (torch.ones(3, 8, 8, dtype=torch.long), TypeError, r"convert it with x\.float\(\)"),
             ([[1.0, 2.0]], TypeError, r"got list\. Convert it with torch\.as_tensor"),
-            (torch.empty(0, 8, 8), ValueError, r"at least one transfer input.*\(0, 8, 8\)"),
-            (torch.tensor(1.0), ValueError, r"at least one transfer input.*got shape \(\)"),
+            (torch.empty(0, 8, 8), ValueError, r"at least one input.*\(0, 8, 8\)"),
+            (torch.empty(3, 0), ValueError, r"at least one feature.*got shape \(3, 0\)"),
+            (torch.tensor(1.0), ValueError, r"must have shape \(N, D\).*got \(\)"),
             (torch.full((3, 8, 8), math.nan), ValueError, r"NaN or infinity in 3 of 3 rows"),
             (
                 torch.eye(8).expand(2, 8, 8) * torch.tensor([1.0, math.inf])[:, None, None],

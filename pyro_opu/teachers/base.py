@@ -8,6 +8,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from pyro_opu.inputs import check_inputs
+
 #: Draws times inputs evaluated at once. Small enough that the activations of a layer of a few
 #: hundred units stay in a processor's cache, large enough to hide the cost of a call.
 CHUNK_ROWS = 8_192
@@ -36,42 +38,6 @@ class Teacher(Protocol):
     def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
         """Their logarithms ``(S, N, C)``, accurate near the corners of the simplex."""
         ...
-
-
-def check_inputs(x: Any, argument: str = "x") -> Tensor:
-    """Return ``x`` if it is a non-empty, finite, floating tensor ``(N, ...)``.
-
-    Raises:
-        TypeError: ``x`` is no floating tensor.
-        ValueError: ``x`` has no rows, no feature axis, or holds NaN or infinity.
-    """
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"`{argument}` must be a torch.Tensor of shape (N, ...); got {type(x).__name__}. "
-            "Convert it with torch.as_tensor(..., dtype=torch.float32)."
-        )
-    if not x.is_floating_point():
-        raise TypeError(
-            f"`{argument}` must have a floating dtype; got {x.dtype}. Convert it with .float()."
-        )
-    if x.ndim < 2:
-        raise ValueError(
-            f"`{argument}` must have shape (N, D) or (N, *input_shape); got {tuple(x.shape)}. "
-            "For a single input pass x[None]; for one feature pass x[:, None]."
-        )
-    if x.shape[0] == 0:
-        raise ValueError(
-            f"`{argument}` must hold at least one input; got shape {tuple(x.shape)}. "
-            "Was the set filtered down to nothing?"
-        )
-    # x * 0 is NaN exactly where x is not finite: one pass and one number, no boolean copy of x.
-    if not torch.isnan((x.detach() * 0).sum()).logical_not():
-        bad = int((~torch.isfinite(x)).reshape(x.shape[0], -1).any(1).sum())
-        raise ValueError(
-            f"`{argument}` must be finite; {bad} of its {x.shape[0]} rows hold NaN or infinity. "
-            "Remove or impute them first."
-        )
-    return x
 
 
 def log_probs_of_output(output: Any) -> Tensor:

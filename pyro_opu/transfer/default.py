@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from pyro_opu.inputs import check_inputs
 from pyro_opu.transfer.features import Box, Gaussian, HeldOut, Jitter, Mixup, Permute, Shuffle
 from pyro_opu.transfer.images import ImageCorruption
 from pyro_opu.transfer.mixture import Mixture
-from pyro_opu.transfer.policy import TransferPolicy, check_inputs
+from pyro_opu.transfer.policy import TransferPolicy
 
 __all__ = ["default_transfer"]
 
@@ -40,7 +41,7 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
         >>> [type(part).__name__ for _, part in policy.components]
         ['HeldOut', 'ImageCorruption', 'Mixup', 'Jitter', 'Box', 'Permute']
     """
-    check_inputs(x)
+    check_inputs(x, features=False)
     if image_shape is not None or (x.ndim in (3, 4) and min(x.shape[-2:]) >= 8):
         return _for_images(image_shape)
     return _for_tables(exchangeable=_features_share_scale(x))

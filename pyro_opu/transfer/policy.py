@@ -11,34 +11,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["TransferPolicy", "check_inputs", "check_positive", "in_random_order", "split_count"]
+from pyro_opu.inputs import check_inputs
+
+__all__ = ["TransferPolicy", "check_positive", "in_random_order", "split_count"]
 
 Self = TypeVar("Self", bound="TransferPolicy")
-
-
-def check_inputs(x: Tensor) -> None:
-    """Raise unless x is a non-empty, finite, floating tensor of at least one dimension."""
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"`x` must be a torch.Tensor of transfer inputs (N, *input_shape); got "
-            f"{type(x).__name__}. Convert it with torch.as_tensor(x)."
-        )
-    if not x.is_floating_point():
-        raise TypeError(
-            f"`x` must have a floating dtype, since policies mix and perturb inputs; got "
-            f"{x.dtype}. Convert it with x.float()."
-        )
-    if x.ndim == 0 or x.numel() == 0:
-        raise ValueError(
-            f"`x` must hold at least one transfer input, shape (N, *input_shape); got shape "
-            f"{tuple(x.shape)}. Pass the inputs to teach the student on; labels are not needed."
-        )
-    bad = ~torch.isfinite(x).reshape(len(x), -1).all(dim=1)
-    if bad.any():
-        raise ValueError(
-            f"`x` must be finite; got NaN or infinity in {int(bad.sum())} of {len(x)} rows "
-            f"(first: row {int(bad.nonzero()[0])}). Remove or impute those rows."
-        )
 
 
 def check_positive(name: str, value: float) -> None:
@@ -106,7 +83,7 @@ class TransferPolicy:
             TypeError: x is not a floating tensor.
             ValueError: x is empty or not finite, or of a shape this policy cannot use.
         """
-        check_inputs(x)
+        check_inputs(x, features=False)
         fitted = copy.copy(self)
         object.__setattr__(fitted, "buffers", self._statistics(x.detach()))
         return fitted
