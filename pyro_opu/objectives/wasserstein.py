@@ -32,7 +32,7 @@ class WassersteinELBO(Objective):
     :math:`1 + W_1 / 2\lambda`, so the term reads larger than W1 by about that factor. It is
     one-sided, on slopes above 1, by default. A two-sided one drives every slope to 1, and a
     witness that runs one way cannot turn around: where the two means agree it is blind to the
-    spread, which is all that g is about (on two classes it gains a tenth of W1, against all of it).
+    spread, which is all that g is about (on two classes it mostly gains a tenth of W1).
 
     With ``residual`` the critic learns what to add to the witness of the energy distance,
     :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi-\pi'\|_1 - \mathbb{E}_p\|\pi-\pi'\|_1)`, which is
@@ -43,9 +43,9 @@ class WassersteinELBO(Objective):
         beta: Weight of the transport term.
         likelihood: Weight of the expected log-likelihood; 0 for the paper's objective.
         penalty: :math:`\lambda`, weight of the gradient penalty.
-        two_sided: Penalise slopes below 1 too, as Gulrajani et al. and the paper do.
         critic: A ``MetaCritic`` or any module ``(x, points (S, N, C)) -> (S, N)``; by default
             one sized to the inputs.
+        two_sided: Penalise slopes below 1 too, as Gulrajani et al. and the paper do.
         residual: Whether the critic adds to the energy distance's witness.
         ground: Ground metric of the simplex, "l1" (the paper's) or "l2".
         num_samples: Student draws per input.
@@ -54,7 +54,8 @@ class WassersteinELBO(Objective):
         critic_learning_rate: Adam's, for the critic.
 
     Raises:
-        ValueError: a negative weight, an unknown ground metric, or a residual with "l2".
+        ValueError: a negative weight, a count or rate that is not positive, an unknown ground
+            metric, or a residual with "l2".
 
     References:
         Cui, Yao, Li, Chan and Xue (2019), eq. 5-9 and Algorithm 1. Differences: the likelihood
@@ -89,6 +90,17 @@ class WassersteinELBO(Objective):
             raise ValueError(f'`ground` must be "l1" or "l2"; got {ground!r}.')
         if residual and ground != "l1":
             raise ValueError('`residual` needs ground="l1"; pass residual=False for "l2".')
+        for name, count, least in (
+            ("num_samples", num_samples, 2),
+            ("critic_steps", critic_steps, 1),
+            ("critic_warmup", critic_warmup, 1),
+        ):
+            if isinstance(count, bool) or not isinstance(count, int) or count < least:
+                raise ValueError(f"`{name}` must be an integer of at least {least}; got {count!r}.")
+        if not critic_learning_rate > 0:
+            raise ValueError(
+                f"`critic_learning_rate` must be positive; got {critic_learning_rate!r}."
+            )
         self.beta, self.likelihood, self.penalty = beta, likelihood, penalty
         self.critic = critic
         self.two_sided = two_sided

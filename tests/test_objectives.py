@@ -1,0 +1,450 @@
+"""Objectives: what each is least at, which gradients it gives, and its behaviour at extremes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from scipy import special, stats
+from torch import Tensor
+
+from pyro_opu import (
+    CrossEntropy,
+    DirichletLikelihood,
+    EnergyDistance,
+    MomentMatching,
+    Objective,
+    PredictiveDirichlet,
+    PredictiveGuide,
+    WassersteinELBO,
+)
+from pyro_opu.distances import energy_distance
+from pyro_opu.objectives import as_objective
+from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.objectives.energy import energy_distance_loss, mean_absolute_difference
+from pyro_opu.objectives.moments import gini_parts, share_loss
+
+C = 3
+MEAN = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+
+# Errors of a Monte Carlo mean are allowed this many standard errors: once in 2e6 by chance.
+SIGMAS = 5.0
+
+OBJECTIVES: dict[str, Callable[[], Objective]] = {
+    "moments, share": MomentMatching,
+    "moments, variance": lambda: MomentMatching("variance"),
+    "energy": EnergyDistance,
+    "likelihood": DirichletLikelihood,
+    "cross-entropy": CrossEntropy,
+    "wasserstein": WassersteinELBO,
+    "wasserstein, the paper's": lambda: WassersteinELBO(likelihood=0.0, residual=False),
+    "wasserstein, l2": lambda: WassersteinELBO(residual=False, ground="l2"),
+}
+every_objective = pytest.mark.parametrize("build", OBJECTIVES.values(), ids=OBJECTIVES)
+
+
+def dirichlet_draws(concentration: float, num_draws: int, rows: int) -> Tensor:
+    """Draws ``(S, N, C)`` in float64 of the Dirichlet with mean MEAN."""
+    alpha = (concentration * MEAN).expand(rows, C)
+    return torch.distributions.Dirichlet(alpha).sample((num_draws,))
+
+
+def student(concentration: float, rows: int = 5) -> PredictiveDirichlet:
+    g = torch.full((rows,), math.log(concentration))
+    return PredictiveDirichlet(MEAN.float().log().expand(rows, C), g)
+
+
+def sure_within(values: Tensor, expected: float) -> bool:
+    """Whether the mean of independent values agrees with its expectation."""
+    error = values.std() / len(values) ** 0.5
+    return bool((values.mean() - expected).abs() < SIGMAS * error)
+
+
+# All alike -----------------------------------------------------------------------------------
+
+
+@every_objective
+def test_loss_is_one_number_and_the_sum_of_its_parts(build: Callable[[], Objective]) -> None:
+    objective, x = build(), torch.randn(5, 2)
+    objective.prepare(x, C)
+    draws = dirichlet_draws(4.0, 7, 5).float()
+    torch.manual_seed(1)
+    loss = objective(student(3.0), draws, x)
+    torch.manual_seed(1)
+    parts = objective.parts(student(3.0), draws, x)
+    assert loss.shape == () and loss.dtype == torch.float32
+    assert all(part.shape == () for part in parts.values())
+    torch.testing.assert_close(loss, sum(parts.values()), rtol=1e-6, atol=1e-7)  # order of a sum
+
+
+CORNERS = torch.eye(C)[torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 1, 2], [0, 1, 2, 1, 1]])]
+EXTREME_DRAWS = {
+    "ordinary": torch.full((3, 5, C), 1 / C).lerp(CORNERS, 0.5),
+    "corners": CORNERS,
+    "equal": torch.tensor([0.7, 0.2, 0.1]).expand(3, 5, C),
+    "close": torch.tensor([0.7, 0.2, 0.1]).expand(3, 5, C) + 1e-7 * (CORNERS - 1 / C),
+}
+
+
+@every_objective
+@pytest.mark.parametrize("kind", EXTREME_DRAWS)
+@pytest.mark.parametrize("concentration", [1e-3, 1.0, 1e6])
+@pytest.mark.parametrize("mean", [[0.2, 0.5, 0.3], [1.0, 1e-12, 1e-30]])
+def test_loss_and_gradient_are_finite_at_extremes(
+    build: Callable[[], Objective], kind: str, concentration: float, mean: list[float]
+) -> None:
+    objective, x = build(), torch.randn(5, 2)
+    objective.prepare(x, C)
+    log_mean = torch.tensor(mean).log().repeat(5, 1).requires_grad_()
+    g = torch.full((5,), math.log(concentration), requires_grad=True)
+    loss = objective(PredictiveDirichlet(log_mean, g), EXTREME_DRAWS[kind], x)
+    loss.backward()
+    assert loss.isfinite()
+    for leaf in (log_mean, g):
+        assert leaf.grad is None or leaf.grad.isfinite().all()
+
+
+@every_objective
+def test_gradient_reaches_what_it_should(build: Callable[[], Objective]) -> None:
+    objective, x = build(), torch.randn(20, 2)
+    objective.prepare(x, C)
+    guide = PredictiveGuide.for_inputs(x, C, shared=False, hidden=(8,))
+    objective(guide(x), dirichlet_draws(4.0, 7, 20).float(), x).backward()
+    for name, parameter in guide.named_parameters():
+        if isinstance(objective, CrossEntropy) and name.startswith("concentration"):
+            assert parameter.grad is None, name
+        else:
+            assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
+
+
+@every_objective
+def test_takes_any_dirichlet(build: Callable[[], Objective]) -> None:
+    objective, x = build(), torch.randn(5, 2)
+    objective.prepare(x, C)
+    draws = dirichlet_draws(4.0, 7, 5).float()
+    own = student(3.0)
+    torch.manual_seed(1)
+    expected = objective(own, draws, x)
+    torch.manual_seed(1)
+    found = objective(torch.distributions.Dirichlet(own.concentration), draws, x)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)  # alpha to its logarithm
+
+
+@every_objective
+def test_settings_are_shown_and_state_is_saved(build: Callable[[], Objective]) -> None:
+    objective, other = build(), build()
+    for each in (objective, other):
+        each.prepare(torch.randn(5, 2), C)
+    other.load_state_dict(objective.state_dict())
+    for name, value in objective.state_dict().items():
+        assert torch.equal(other.state_dict()[name], value)
+    assert repr(objective) == repr(other)
+
+
+def test_repr_tells_settings_apart() -> None:
+    assert "beta=0.5" in repr(WassersteinELBO(beta=0.5))
+    assert repr(MomentMatching("share")) != repr(MomentMatching("variance"))
+
+
+def test_objectives_by_name() -> None:
+    names = ("wasserstein", "moments", "energy", "likelihood", "cross_entropy")
+    kinds = (WassersteinELBO, MomentMatching, EnergyDistance, DirichletLikelihood, CrossEntropy)
+    for name, kind in zip(names, kinds, strict=True):
+        assert type(as_objective(name)) is kind
+    own = EnergyDistance(7)
+    assert as_objective(own) is own
+    with pytest.raises(ValueError, match=r"`loss` must be one of \['cross_entropy'.*got 'kl'"):
+        as_objective("kl")
+    with pytest.raises(TypeError, match="`loss` must be .* got function"):
+        as_objective(lambda *args: 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: MomentMatching("both"), '`weights` must be "share" or "variance"; got \'both\''),
+        (lambda: EnergyDistance(1), "`num_samples` must be at least 2; got 1"),
+        (lambda: DirichletLikelihood(1.0), r"`smoothing` must be in \[0, 1\); got 1.0"),
+        (lambda: DirichletLikelihood(-0.1), r"`smoothing` must be in \[0, 1\); got -0.1"),
+    ],
+)
+def test_bad_settings(build: Callable[[], Objective], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
+
+
+@pytest.mark.parametrize("objective", [MomentMatching(), EnergyDistance()])
+def test_one_draw_is_refused(objective: Objective) -> None:
+    with pytest.raises(ValueError, match="at least two draws per input.*says nothing"):
+        objective(student(3.0), dirichlet_draws(4.0, 1, 5).float(), torch.randn(5, 2))
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [MomentMatching(), MomentMatching("variance"), DirichletLikelihood(), CrossEntropy()],
+    ids=["share", "variance", "likelihood", "cross-entropy"],
+)
+@pytest.mark.parametrize("concentration", [0.1, 20.0])
+def test_gradcheck(objective: Objective, concentration: float) -> None:
+    draws = dirichlet_draws(4.0, 6, 2)
+
+    def loss(logits: Tensor, g: Tensor) -> Tensor:
+        d = PredictiveDirichlet(logits.log_softmax(-1), g)
+        return objective(d, draws, draws[0])
+
+    logits = torch.randn(2, C, dtype=torch.float64, requires_grad=True)
+    g = torch.full((2,), math.log(concentration), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(loss, (logits, g))
+
+
+# Cross-entropy -------------------------------------------------------------------------------
+
+
+def test_cross_entropy_is_least_at_the_teachers_mean() -> None:
+    draws = dirichlet_draws(4.0, 6, 5)
+    target = draws.mean(0)
+    g = torch.zeros(5, dtype=torch.float64)
+    logits = target.log().clone().requires_grad_()
+    loss = cross_entropy(PredictiveDirichlet(logits.log_softmax(-1), g), draws)
+    (slope,) = torch.autograd.grad(loss, logits)
+    entropy = -(target * target.log()).sum(-1).mean()
+    torch.testing.assert_close(loss, entropy)
+    torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-12)  # rounding
+
+
+# Moments -------------------------------------------------------------------------------------
+
+
+def gini_by_loop(draws: Tensor) -> tuple[Tensor, Tensor]:
+    count = len(draws)
+    squares = torch.stack([(pi * pi).sum(-1) for pi in draws]).mean(0)
+    pairs = [(draws[s] * draws[t]).sum(-1) for s, t in itertools.permutations(range(count), 2)]
+    return squares - torch.stack(pairs).mean(0), 1 - squares
+
+
+@pytest.mark.parametrize("num_draws", [2, 3, 9])
+def test_gini_parts_against_a_loop(num_draws: int) -> None:
+    draws = dirichlet_draws(2.0, num_draws, 4)
+    for found, expected in zip(gini_parts(draws), gini_by_loop(draws), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("num_draws", [2, 5])
+@pytest.mark.parametrize("concentration", [0.05, 1.0, 50.0])
+def test_gini_parts_are_unbiased(num_draws: int, concentration: float) -> None:
+    draws = dirichlet_draws(concentration, num_draws, 20_000)
+    between, within = gini_parts(draws)
+    gini, share = float(1 - MEAN.square().sum()), 1 / (concentration + 1)
+    assert sure_within(between, gini * share)
+    assert sure_within(within, gini * (1 - share))
+
+
+def test_gini_parts_keep_their_digits_in_float32() -> None:
+    spread = 1e-6 * torch.randn(50, 4, dtype=torch.float64)
+    mean = torch.tensor([0.9, 0.1], dtype=torch.float64)
+    draws = mean + torch.stack([spread, -spread], -1)
+    exact, _ = gini_parts(draws)
+    # Draws near 0.9 are rounded by up to 3e-8, 3 % of the spread: 0.5 % of the variance of 50.
+    torch.testing.assert_close(gini_parts(draws.float())[0].double(), exact, rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize("weights", ["share", "variance"])
+@pytest.mark.parametrize("concentration", [1e-3, 0.3, 20.0, 1e6])
+def test_moments_are_least_at_the_true_concentration(concentration: float, weights: str) -> None:
+    gini, share = 1 - MEAN.square().sum(), 1 / (concentration + 1)
+    between, within = gini * share, gini * (1 - share)
+
+    def loss(g: Tensor) -> Tensor:
+        return share_loss(g, between, within, weights=weights)
+
+    g = torch.tensor(math.log(concentration), dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(loss(g), g)
+    assert abs(float(slope)) < 1e-15  # rounding
+    # sigma(-g) is the epistemic share of the Gini uncertainty there.
+    torch.testing.assert_close(torch.sigmoid(-g).detach(), between / (between + within))
+
+
+@pytest.mark.parametrize("weights", ["share", "variance"])
+def test_moments_are_convex(weights: str) -> None:
+    between, within = gini_parts(dirichlet_draws(2.0, 5, 6))
+    for value in torch.linspace(-15, 15, 61, dtype=torch.float64):
+        g = value.expand(6).clone().requires_grad_()
+        loss = share_loss(g, between, within, weights=weights).sum()
+        (slope,) = torch.autograd.grad(loss, g, create_graph=True)
+        (curvature,) = torch.autograd.grad(slope.sum(), g)
+        assert (curvature > 0).all()
+
+
+@pytest.mark.parametrize("concentration", [0.1, 5.0, 200.0])
+def test_moments_recover_the_concentration_from_draws(concentration: float) -> None:
+    # 400 groups of 50 draws, whose parts are averaged before the minimiser is taken.
+    between, within = gini_parts(dirichlet_draws(concentration, 50, 400))
+    found = (within.mean() / between.mean()).log()
+    # Delta method for the logarithm of a ratio of means.
+    ratio = within / within.mean() - between / between.mean()
+    error = ratio.std() / len(ratio) ** 0.5
+    assert abs(found - math.log(concentration)) < SIGMAS * error
+
+
+def test_share_weights_count_inputs_alike() -> None:
+    between, within = torch.tensor([0.2, 2e-6]), torch.tensor([0.3, 3e-6])
+    loss = share_loss(torch.tensor([0.7, 0.7]), between, within)
+    torch.testing.assert_close(loss[0], loss[1])
+    nothing = share_loss(torch.zeros(1), torch.zeros(1), torch.zeros(1))  # draws at one corner
+    assert nothing == 0
+
+
+# Energy distance -----------------------------------------------------------------------------
+
+
+def energy_by_loop(p: Tensor, q: Tensor) -> Tensor:
+    def mean(a: Tensor, b: Tensor, same: bool) -> Tensor:
+        pairs = [(i, j) for i in range(len(a)) for j in range(len(b)) if not (same and i == j)]
+        return torch.stack([(a[i] - b[j]).abs().sum(-1) for i, j in pairs]).mean(0)
+
+    return 2 * mean(p, q, False) - mean(p, p, True) - mean(q, q, True)
+
+
+@pytest.mark.parametrize(("num_p", "num_q"), [(2, 2), (3, 7), (8, 5)])
+def test_energy_distance_against_a_loop(num_p: int, num_q: int) -> None:
+    p, q = dirichlet_draws(2.0, num_p, 4), dirichlet_draws(9.0, num_q, 4)
+    torch.testing.assert_close(energy_distance_loss(p, q), energy_by_loop(p, q))
+    torch.testing.assert_close(energy_distance_loss(p, q), energy_distance(p, q))
+
+
+def test_energy_distance_with_ties() -> None:
+    p, q = CORNERS.double(), CORNERS.double()[:, torch.tensor([1, 1, 0, 3, 2])]
+    torch.testing.assert_close(energy_distance_loss(p, q), energy_by_loop(p, q))
+
+
+def test_mean_absolute_difference_of_known_values() -> None:
+    # |1-3|, |1-8|, |3-8| have the mean (2 + 7 + 5) / 3.
+    value = mean_absolute_difference(torch.tensor([3.0, 8.0, 1.0]))
+    torch.testing.assert_close(value, torch.tensor(14 / 3))
+
+
+@pytest.mark.parametrize("concentration", [0.05, 3.0])
+def test_energy_distance_of_equals_has_mean_zero(concentration: float) -> None:
+    p, q = (dirichlet_draws(concentration, count, 5_000) for count in (8, 6))
+    assert sure_within(energy_distance_loss(p, q), 0.0)
+
+
+def exact_energy(alpha: Tensor, teacher: Tensor) -> float:
+    """Energy distance of a Dirichlet to fixed draws ``(T, C)``, from its Beta marginals."""
+    total, value = 0.0, 0.0
+    for k, a in enumerate(alpha.tolist()):
+        b = float(alpha.sum()) - a
+        y = teacher[:, k].numpy()
+        # E|X - y| = y (2 F(y) - 1) + E X - 2 E X 1(X < y), with E X 1(X < y) = m F_{a+1,b}(y).
+        m, below = a / (a + b), special.betainc(a, b, y)
+        to_teacher = y * (2 * below - 1) + m - 2 * m * special.betainc(a + 1, b, y)
+        log_own = special.betaln(a + b, a + b) - special.betaln(a, a) - special.betaln(b, b)
+        value += 2 * to_teacher.mean() - 4 / (a + b) * math.exp(log_own)
+        total += float(mean_absolute_difference(teacher[:, k]))
+    return value - total
+
+
+@pytest.mark.parametrize("concentration", [0.5, 10.0])
+def test_energy_gradient_against_the_exact_expectation(concentration: float) -> None:
+    teacher = dirichlet_draws(3.0, 12, 1)
+    replicates, step = 4_000, 1e-5
+    logits, g = torch.tensor([0.3, -0.4, 0.1], dtype=torch.float64), math.log(concentration)
+
+    def expectation(shift: Tensor) -> float:
+        alpha = (logits + shift[:C]).softmax(-1) * math.exp(g + float(shift[C]))
+        return exact_energy(alpha, teacher[:, 0])
+
+    # Every row is a replicate with its own parameters, so the rows' gradients are independent.
+    shift = torch.zeros(replicates, C + 1, dtype=torch.float64, requires_grad=True)
+    log_mean = (logits + shift[:, :C]).log_softmax(-1)
+    own = PredictiveDirichlet(log_mean, g + shift[:, C])
+    loss = EnergyDistance(16)(own, teacher.expand(-1, replicates, -1), teacher)
+    (slopes,) = torch.autograd.grad(loss * replicates, shift)
+    for k, unit in enumerate(torch.eye(C + 1, dtype=torch.float64)):
+        numeric = (expectation(step * unit) - expectation(-step * unit)) / (2 * step)
+        assert sure_within(slopes[:, k], numeric)
+
+
+def test_energy_value_against_the_exact_expectation() -> None:
+    teacher, replicates = dirichlet_draws(3.0, 12, 1), 4_000
+    alpha = torch.tensor([0.4, 1.0, 2.0], dtype=torch.float64)
+    draws = torch.distributions.Dirichlet(alpha.expand(replicates, C)).sample((8,))
+    values = energy_distance_loss(draws, teacher.expand(-1, replicates, -1))
+    assert sure_within(values, exact_energy(alpha, teacher[:, 0]))
+
+
+# Likelihood ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concentration", [0.5, 30.0, 1e5])
+def test_likelihood_is_torchs(concentration: float) -> None:
+    draws = dirichlet_draws(max(concentration, 1.0), 6, 5)
+    alpha = (concentration * torch.rand(5, C, dtype=torch.float64)).clamp_min(0.01)
+    expected = -torch.distributions.Dirichlet(alpha).log_prob(draws).mean()
+    found = DirichletLikelihood(smoothing=0.0)(
+        PredictiveDirichlet.from_alpha(alpha), draws, draws[0]
+    )
+    # float64 gammas of 1e6 lose seven of the sixteen digits.
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-8)
+
+
+@pytest.mark.parametrize("concentration", [2.0, 50.0, 1e5])
+def test_likelihood_is_least_at_the_true_alpha(concentration: float) -> None:
+    rows = 2_000
+    draws = dirichlet_draws(concentration, 8, rows)
+    log_alpha = (concentration * MEAN).log().repeat(rows, 1).requires_grad_()
+    d = PredictiveDirichlet(log_alpha.log_softmax(-1), log_alpha.logsumexp(-1))
+    loss = DirichletLikelihood(smoothing=0.0)(d, draws, draws[0])
+    (slopes,) = torch.autograd.grad(loss * rows, log_alpha)
+    for k in range(C):
+        assert sure_within(slopes[:, k], 0.0)
+
+
+def test_likelihood_in_float32_has_the_digits_of_float64() -> None:
+    draws, results = dirichlet_draws(1e6, 100, 5).float(), []
+    for dtype in (torch.float32, torch.float64):
+        g = torch.full((5,), math.log(1e6), requires_grad=True, dtype=dtype)
+        d = PredictiveDirichlet(MEAN.to(dtype).log().expand(5, C), g, validate_args=False)
+        loss = DirichletLikelihood(smoothing=0.0)(d, draws.to(dtype), draws[0])
+        results.append((loss.item(), torch.autograd.grad(loss, g)[0].double()))
+    (single, slope), (double, exact) = results
+    # g = 13.8 and log h are themselves rounded, to 1e-6: alpha to 1, log pi to 1e-6 of 1.
+    assert abs(single - double) < 0.1
+    torch.testing.assert_close(slope, exact, rtol=0, atol=0.1)
+
+
+def test_smoothing_moves_draws_towards_the_uniform() -> None:
+    d, draws = student(3.0), CORNERS
+    smooth = 0.9 * draws + 0.1 / C
+    found = DirichletLikelihood(smoothing=0.1)(d, draws, draws[0])
+    expected = -d.log_prob(smooth).mean()
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)  # float32
+
+
+def test_objectives_agree_that_the_truth_is_best() -> None:
+    """Each is lower at the teacher's own Dirichlet than 30 % beside it in alpha_0."""
+    true = 5.0
+    draws = dirichlet_draws(true, 200, 50).float()
+    for objective in (MomentMatching(), DirichletLikelihood(), EnergyDistance(2000)):
+        losses = []
+        for factor in (0.7, 1.0, 1.3):
+            torch.manual_seed(3)
+            losses.append(float(objective(student(factor * true, 50), draws, draws[0])))
+        assert min(losses) == losses[1], objective
+
+
+def test_exact_energy_of_this_file_against_quadrature() -> None:
+    """The reference itself: E|X - X'| and E|X - y| of Betas by quadrature."""
+    grid = (torch.arange(200_000, dtype=torch.float64) + 0.5) / 200_000
+    for a, b in [(2.0, 3.5), (30.0, 4.0)]:
+        cdf = stats.beta(a, b).cdf(grid.numpy())
+        gini = 2 * float((cdf * (1 - cdf)).mean())
+        y = 0.37
+        to_y = float(cdf[grid.numpy() < y].sum() + (1 - cdf[grid.numpy() >= y]).sum()) / len(grid)
+        alpha = torch.tensor([a, b], dtype=torch.float64)
+        teacher = torch.tensor([[y, 1 - y]] * 2, dtype=torch.float64)
+        # Two equal classes' worth: the second coordinate mirrors the first. Midpoint rule: 1e-5.
+        assert abs(exact_energy(alpha, teacher) - 2 * (2 * to_y - gini)) < 1e-4
