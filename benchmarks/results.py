@@ -38,7 +38,7 @@ def write(name: str, command: str, settings: dict[str, Any], tables: dict[str, l
         "python": platform.python_version(),
         "torch": torch.__version__,
         "pyro": pyro.__version__,
-        "pyro_opu": getattr(pyro_opu, "__version__", "0.1.0"),
+        "pyro_opu": pyro_opu.__version__,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
     }

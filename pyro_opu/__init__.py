@@ -24,3 +24,31 @@ from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.training import DistillationError
 from pyro_opu.uncertainty import uncertainty
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CrossEntropy",
+    "DirichletLikelihood",
+    "DistillationError",
+    "EnergyDistance",
+    "FidelityReport",
+    "MetaCritic",
+    "MomentMatching",
+    "Objective",
+    "OnePassPredictive",
+    "PredictiveDirichlet",
+    "PredictiveGuide",
+    "Teacher",
+    "WassersteinELBO",
+    "as_teacher",
+    "detection",
+    "distill",
+    "fidelity",
+    "inverse_laplace_bridge",
+    "laplace_bridge",
+    "misclassification",
+    "out_of_domain",
+    "probit_predictive",
+    "uncertainty",
+]
