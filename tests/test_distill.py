@@ -1,0 +1,670 @@
+"""Distillation: known teachers are recovered; seeds, checkpoints and failures keep their word."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pyro_opu import (
+    DistillationError,
+    EnergyDistance,
+    MomentMatching,
+    Objective,
+    OnePassPredictive,
+    PredictiveDirichlet,
+    PredictiveGuide,
+    WassersteinELBO,
+    distill,
+)
+from pyro_opu.distances import energy_distance
+from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.teachers import as_teacher
+from pyro_opu.training import Settings, Source, init_phase, init_state, schedule, step
+from pyro_opu.transfer import HeldOut, TransferPolicy
+
+C = 3
+WEIGHTS = torch.tensor([[1.0, -0.5, 0.2], [0.0, 0.8, -0.6]])
+NAMES = ["wasserstein", "moments", "energy", "likelihood", "cross_entropy"]
+
+
+def truth(x: Tensor, concentration: float | None = None) -> PredictiveDirichlet:
+    """The teacher's own Dirichlet; its log alpha_0 depends on x where none is given."""
+    x = x.float().flatten(1)[:, :2]
+    g = 2 + x[:, 0] if concentration is None else torch.full((len(x),), math.log(concentration))
+    return PredictiveDirichlet((x @ WEIGHTS).log_softmax(-1), g)
+
+
+def teacher(concentration: float | None = None) -> Callable[..., Tensor]:
+    def probs(x: Tensor, num_draws: int) -> Tensor:
+        return truth(x, concentration).sample((num_draws,))
+
+    return probs
+
+
+def inputs(rows: int = 200) -> Tensor:
+    return torch.randn(rows, 2, generator=torch.Generator().manual_seed(5))
+
+
+QUICK: dict[str, Any] = {
+    "loss": "energy",
+    "num_steps": 20,
+    "batch_size": 16,
+    "num_draws": 4,
+    "evaluate_every": 5,
+    "seed": 0,
+    "progress": False,
+}
+
+
+def quick(source: Any = None, x: Tensor | None = None, **changes: Any) -> OnePassPredictive:
+    return distill(
+        teacher() if source is None else source,
+        inputs() if x is None else x,
+        **{**QUICK, **changes},
+    )
+
+
+def quick_wasserstein(**changes: Any) -> WassersteinELBO:
+    return WassersteinELBO(**{"critic_warmup": 3, "critic_steps": 1, "num_samples": 8, **changes})
+
+
+def weights(fast: OnePassPredictive) -> dict[str, Tensor]:
+    return dict(fast.guide.state_dict())
+
+
+def same(one: OnePassPredictive, other: OnePassPredictive) -> bool:
+    mine, theirs = weights(one), weights(other)
+    return mine.keys() == theirs.keys() and all(torch.equal(mine[k], theirs[k]) for k in mine)
+
+
+# What is learnt ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concentration", [0.5, 20.0, 500.0, None])
+def test_a_dirichlet_teacher_is_recovered(concentration: float | None) -> None:
+    x = torch.randn(1000, 2)
+    fast = quick(
+        teacher(concentration),
+        x,
+        loss="moments",
+        num_steps=400,
+        batch_size=128,
+        num_draws=16,
+        learning_rate=5e-3,
+        evaluate_every=50,
+    )
+    new = torch.randn(300, 2)
+    found, expected = fast.dirichlet(new), truth(new, concentration)
+    ratio = found.log_concentration - expected.log_concentration
+    # Optimisation, 400 steps: 15 % of alpha_0 in the typical case.
+    assert ratio.abs().median() < 0.15
+    # Means, too, to 0.02 on average.
+    assert (found.mean - expected.mean).abs().mean() < 0.02
+    assert energy_distance(expected.sample((200,)), found.sample((200,))).mean() < 0.01
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_every_loss_by_name(loss: str) -> None:
+    fast = quick(loss=loss, num_steps=60, batch_size=64, evaluate_every=10)
+    first, *_ = fast.report["history"]
+    assert fast.report["energy_distance"] < 0.5 * first["energy_distance"]
+    phases = {record["phase"] for record in fast.report["history"]}
+    assert "warm start" in phases and ("objective" in phases) == (loss != "moments")
+    assert fast(inputs(7))["obs"].shape == (500, 7)
+    assert fast.dirichlet(inputs(7)).batch_shape == (7,)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_every_loss_without_a_warm_start(loss: str) -> None:
+    fast = quick(loss=loss, warm_start=False)
+    assert {record["phase"] for record in fast.report["history"]} <= {"start", "objective"}
+
+
+def test_refinement_by_the_objective_given() -> None:
+    calls = []
+
+    class Counting(EnergyDistance):
+        def parts(self, *args: Any) -> dict[str, Tensor]:
+            calls.append(1)
+            return super().parts(*args)
+
+    fast = quick(loss=Counting(8), num_steps=20, warm_start=False)
+    assert len(calls) == fast.report["history"][-1]["step"] > 0
+    assert fast.report["loss"] == "Counting"
+
+
+def test_images() -> None:
+    x = torch.rand(40, 1, 8, 8, generator=torch.Generator().manual_seed(5))
+    fast = quick(x=x, num_steps=4)
+    assert fast.dirichlet(x[:5]).batch_shape == (5,)
+    assert "Conv2d" in repr(fast.guide)
+
+
+@pytest.mark.parametrize("num_classes", [2, 7])
+def test_numbers_of_classes(num_classes: int) -> None:
+    def probs(x: Tensor, num_draws: int) -> Tensor:
+        alpha = torch.ones(len(x), num_classes)
+        return PredictiveDirichlet.from_alpha(alpha).sample((num_draws,))
+
+    assert quick(probs).dirichlet(inputs(5)).event_shape == (num_classes,)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["default guide", "own guide"])
+def test_float64_inputs(own: bool) -> None:
+    guide = PredictiveGuide(nn.Linear(2, 4), 4, C) if own else None
+    fast = quick(x=inputs().double(), guide=guide)
+    assert fast.dirichlet(inputs(5).double()).mean.dtype == torch.float32
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_float64_guide(loss: str) -> None:
+    guide = PredictiveGuide.for_inputs(inputs(), C).double()
+    fast = quick(guide=guide, loss=quick_wasserstein() if loss == "wasserstein" else loss)
+    assert fast.dirichlet(inputs(5)).mean.dtype == torch.float64
+
+
+def test_a_posterior_with_few_draws() -> None:
+    fixed = torch.randn(3, 2, C)
+    fast = quick(lambda x: (x @ fixed).softmax(-1), num_draws=32)
+    assert fast.num_samples == 3 and fast.report["history"]
+
+
+# The guide -----------------------------------------------------------------------------------
+
+
+class Plain(nn.Module):
+    """A user's guide that returns torch's own Dirichlet."""
+
+    def __init__(self, classes: int = C) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, classes)
+
+    def forward(self, x: Tensor) -> torch.distributions.Dirichlet:
+        return torch.distributions.Dirichlet(nn.functional.softplus(self.layer(x)) + 0.01)
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_a_guide_of_ones_own(loss: str) -> None:
+    guide = Plain()
+    before = {name: value.clone() for name, value in guide.state_dict().items()}
+    fast = quick(guide=guide, loss=loss, learning_rate=0.05)
+    assert fast.guide is guide  # trained in place
+    assert any(not torch.equal(before[name], value) for name, value in weights(fast).items())
+    assert fast.report["energy_distance"] < fast.report["history"][0]["energy_distance"]
+    assert isinstance(fast.dirichlet(inputs(4)), PredictiveDirichlet)
+
+
+def test_two_networks() -> None:
+    guide = PredictiveGuide.for_inputs(inputs(), C, shared=False, hidden=(8,))
+    fast = quick(guide=guide, loss=quick_wasserstein(), num_steps=40)
+    assert fast.report["energy_distance"] < fast.report["history"][0]["energy_distance"]
+
+
+def test_a_distilled_guide_can_be_distilled_again() -> None:
+    first = quick(num_steps=4)
+    again = quick(guide=first.guide, num_steps=30)
+    assert again.report["energy_distance"] < again.report["history"][0]["energy_distance"]
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(4), nn.Dropout(0.5)], ids=["norm", "dropout"])
+def test_a_guide_that_differs_between_training_and_use(layer: nn.Module) -> None:
+    guide = PredictiveGuide(nn.Sequential(nn.Linear(2, 4), layer, nn.Tanh()), 4, C)
+    fast = quick(guide=guide, num_steps=30)
+    assert not fast.guide.training
+    scores = [record["energy_distance"] for record in fast.report["history"]]
+    assert fast.report["energy_distance"] == min(scores)
+    # What was judged is what is returned: two readings on the same noise agree.
+    held_out = fast.report["energy_distance"]
+    x = inputs(2000)
+    torch.manual_seed(0)
+    fresh = energy_distance(truth(x).sample((64,)), fast.dirichlet(x).sample((64,))).mean()
+    # 30 held-out inputs against 2000 fresh ones: they differ by the inputs, not by a factor.
+    assert 0.5 * held_out < fresh < 2 * held_out
+
+
+class Returning(nn.Module):
+    def __init__(self, answer: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.answer = answer
+
+    def forward(self, x: Tensor) -> Any:
+        return self.answer(x)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (lambda x: x, TypeError, "`guide` must return a Dirichlet for x; got Tensor"),
+        (
+            lambda x: torch.distributions.Dirichlet(torch.ones(len(x), C + 1)),
+            ValueError,
+            r"event shape \(3,\), the teacher's classes; got \(2,\) and \(4,\)",
+        ),
+        (
+            lambda x: torch.distributions.Dirichlet(torch.ones(C)),
+            ValueError,
+            r"batch shape \(N,\).*got \(\) and \(3,\)",
+        ),
+    ],
+)
+def test_wrong_guides_are_refused(
+    answer: Callable[[Tensor], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        quick(guide=Returning(answer))
+
+
+# Seeds ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["wasserstein", "energy"])
+def test_same_seed_same_weights(loss: str) -> None:
+    losses = [quick_wasserstein() if loss == "wasserstein" else loss for _ in range(3)]
+    one = quick(loss=losses[0])
+    torch.manual_seed(99)
+    other = quick(loss=losses[1])
+    assert same(one, other) and one.report == other.report
+    assert not same(one, quick(loss=losses[2], seed=1))
+
+
+def test_the_callers_random_state_is_untouched() -> None:
+    before = torch.get_rng_state()
+    quick(loss=quick_wasserstein())
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(DistillationError):
+        quick(loss=NotFiniteAt(3), warm_start=False)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_without_a_seed_torchs_generator_decides() -> None:
+    torch.manual_seed(7)
+    one = quick(seed=None)
+    two = quick(seed=None)
+    torch.manual_seed(7)
+    assert same(one, quick(seed=None)) and same(two, quick(seed=None))
+    assert one.report["seed"] != two.report["seed"]
+    assert same(one, quick(seed=one.report["seed"]))
+
+
+# Progress and the record ---------------------------------------------------------------------
+
+
+def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    quick(progress=False)
+    assert capsys.readouterr() == ("", "")
+    quick(progress=True)
+    shown = capsys.readouterr().err
+    for text in ("warm start", "objective", "held-out energy=", "KL=", "20/20"):
+        assert text in shown
+
+
+def test_report() -> None:
+    report = quick().report
+    assert report["seed"] == 0 and report["loss"] == "EnergyDistance"
+    assert json.loads(json.dumps(report)) == report  # it is saved as text
+    steps = [r["step"] for r in report["history"] if r["phase"] == "warm start"]
+    assert steps == [*range(5, steps[-1], 5), steps[-1]]
+    assert report["history"][0]["phase"] == "start"
+    assert {"cross_entropy", "moments", "energy_distance", "kl"} <= report["history"][1].keys()
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_best_iterate_is_kept(loss: str) -> None:
+    fast = quick(loss=loss, learning_rate=0.03)
+    scores = [record["energy_distance"] for record in fast.report["history"]]
+    assert fast.report["energy_distance"] == min(scores)
+
+
+class Boastful(Objective):
+    """Names its parts as the record of an evaluation names its numbers."""
+
+    def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        loss = cross_entropy(student, draws)
+        return {"energy_distance": loss - 1000, "kl": loss - 1000, "step": loss - 1000}
+
+
+def test_names_of_parts_do_not_replace_what_is_measured() -> None:
+    fast = quick(loss=Boastful())
+    for record in fast.report["history"]:
+        assert record["energy_distance"] > -1 and record["kl"] > -1 and record["step"] >= 0
+    assert fast.report["energy_distance"] == min(
+        record["energy_distance"] for record in fast.report["history"]
+    )
+
+
+class Harmful(EnergyDistance):
+    """Steps so large that it only destroys."""
+
+    learning_rate = 10.0
+
+
+def test_a_refinement_that_harms_is_dropped() -> None:
+    fast = quick(loss=Harmful(8), num_steps=60, evaluate_every=2)
+    history = fast.report["history"]
+    warm = [r["energy_distance"] for r in history if r["phase"] == "warm start"]
+    refined = [r["energy_distance"] for r in history if r["phase"] == "objective"]
+    assert min(refined) > min(warm) == fast.report["energy_distance"]
+    assert "not kept" in fast.report["kept"]
+
+
+def test_the_student_never_sees_what_it_is_judged_by() -> None:
+    seen = []
+
+    class Recording(TransferPolicy):
+        def fit(self, x: Tensor) -> Recording:
+            seen.append(x)
+            return super().fit(x)
+
+        def _draw(self, n: int) -> Tensor:
+            return self._rows(n)
+
+    x, judged = inputs(), []
+
+    def watching(points: Tensor, num_draws: int) -> Tensor:
+        if num_draws > 100:
+            judged.append(points)
+        return teacher()(points, num_draws)
+
+    quick(watching, x, transfer=Recording())
+    taught = {tuple(row) for row in seen[0].tolist()}
+    held_out = {tuple(row) for row in judged[-1].tolist()} - {tuple(r) for r in x[:2].tolist()}
+    assert len(held_out) >= 25 and not taught & held_out
+    assert len(taught) == len(x) - 30  # 15 % are held out
+
+
+# A step --------------------------------------------------------------------------------------
+
+
+def test_h_and_g_are_stepped_in_turn() -> None:
+    x = inputs()
+    guide = PredictiveGuide.for_inputs(x, C, shared=False, hidden=(8,))
+    objective = quick_wasserstein()
+    objective.prepare(x, C)
+    settings = Settings(0, 10, 16, 4, 1e-3, 5)
+    feed = Source(as_teacher(teacher()), HeldOut().fit(x), settings, torch.device("cpu"))
+    state = init_state(guide)
+    phase = init_phase("objective", objective, guide, 10, 1e-2)
+    mean, concentration = guide.parameter_groups()
+    for turn in range(4):
+        before = [[p.detach().clone() for p in group] for group in (mean, concentration)]
+        parts = step(state, phase, feed)
+        moved = [
+            any(not torch.equal(p, old) for p, old in zip(group, olds, strict=True))
+            for group, olds in zip((mean, concentration), before, strict=True)
+        ]
+        assert moved == [turn % 2 == 0, turn % 2 == 1]
+        assert {"wasserstein", "log_likelihood", "critic gain", "critic penalty"} == parts.keys()
+    assert state.step == 4
+
+
+def test_schedule_rises_and_falls() -> None:
+    factors = [schedule(step, 1000) for step in range(1000)]
+    assert factors[0] == 1 / 50 and max(factors) == factors[50] == 1.0
+    assert factors[50:] == sorted(factors[50:], reverse=True)
+    assert 0.01 <= factors[-1] < 0.011
+    assert all(0 < schedule(step, steps) <= 1 for steps in (1, 2, 9) for step in range(steps))
+
+
+# Failures ------------------------------------------------------------------------------------
+
+
+class NotFiniteAt(Objective):
+    """Cross-entropy that turns NaN at call ``k``."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__()
+        self.k = k
+        self._calls = 0
+
+    def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        self._calls += 1
+        loss = cross_entropy(student, draws)
+        return {"fine": loss, "broken": loss * math.nan if self._calls == self.k else loss * 0}
+
+
+def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    settings = {"warm_start": False, "checkpoint": path}
+    with pytest.raises(DistillationError) as caught:
+        quick(loss=NotFiniteAt(8), **settings)
+    message = str(caught.value)
+    for text in ("not finite at step 7", "'fine': ", "'broken': nan", "smallest alpha "):
+        assert text in message
+    # The file from before is whole, and a run that has no such step goes on from it.
+    fixed = NotFiniteAt(8)
+    fixed._calls = 8
+    resumed = quick(loss=fixed, **settings)
+    never = NotFiniteAt(8)
+    never._calls = 8
+    assert same(resumed, quick(loss=never, warm_start=False))
+
+
+def test_a_critic_that_is_not_finite_stops() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(C))
+
+        def forward(self, x: Tensor, pi: Tensor) -> Tensor:
+            return (pi * self.weight).sum(-1) * math.inf
+
+    loss = quick_wasserstein(critic=Broken())
+    with pytest.raises(DistillationError, match="step 0: parts {'critic gain': nan"):
+        quick(loss=loss, warm_start=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"num_steps": 0}, ValueError, "`num_steps` must be a positive integer; got 0"),
+        ({"num_steps": True}, ValueError, "`num_steps` must be a positive integer; got True"),
+        ({"num_steps": 2.5}, ValueError, "`num_steps` must be a positive integer; got 2.5"),
+        ({"batch_size": 0}, ValueError, "`batch_size` must be a positive integer; got 0"),
+        ({"batch_size": 8.0}, ValueError, "`batch_size` must be a positive integer; got 8.0"),
+        ({"num_draws": 0}, ValueError, "`num_draws` must be a positive integer; got 0"),
+        ({"num_draws": 1}, ValueError, "`num_draws` must be at least 2.*got 1"),
+        ({"learning_rate": 0.0}, ValueError, "`learning_rate` must be positive; got 0.0"),
+        ({"learning_rate": math.nan}, ValueError, "`learning_rate` must be positive; got nan"),
+        ({"evaluate_every": 0}, ValueError, "`evaluate_every` must be a positive integer; got 0"),
+        ({"num_samples": 0}, ValueError, "`num_samples` must be a positive integer; got 0"),
+        ({"loss": "kl"}, ValueError, r"`loss` must be one of \[.*got 'kl'"),
+        ({"loss": 3}, TypeError, "`loss` must be one of .* got int"),
+        ({"x": inputs(3)}, ValueError, "`x` must hold at least 4 transfer inputs.*got 3"),
+        ({"x": inputs().long()}, TypeError, "`x` must have a floating dtype; got torch.int64"),
+        ({"x": inputs().tolist()}, TypeError, "`x` must be a torch.Tensor.*got list"),
+        ({"x": inputs() * math.inf}, ValueError, "`x` must be finite"),
+        ({"x": inputs()[:, 0]}, ValueError, r"`x` must have shape \(N, D\)"),
+        ({"device": "warp"}, ValueError, '`device` must be such as "cpu" or "cuda"; got \'warp\''),
+        ({"source": 3}, TypeError, "`source` must be .* got int"),
+        ({"source": lambda x: torch.ones(1, len(x), 2) / 2}, ValueError, "one posterior draw"),
+        ({"source": lambda x: torch.ones(5, len(x), 1)}, ValueError, "at least two classes"),
+        ({"return_sites": ["theta"]}, ValueError, "`return_sites` asks for 'theta'"),
+    ],
+)
+def test_bad_arguments(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    before = torch.get_rng_state()
+    with pytest.raises(error, match=message):
+        quick(**changes)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_cuda_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match='`device` is "cuda", but this machine has no CUDA'):
+        quick(device="cuda")
+
+
+# Checkpoints ---------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    """Stands for a power cut."""
+
+
+class Mortal:
+    """A teacher that dies at its ``k``-th batch, and counts them."""
+
+    num_classes = C
+
+    def __init__(self, k: int | None = None) -> None:
+        self.k, self.batches = k, 0
+
+    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        if num_draws == QUICK["num_draws"]:
+            self.batches += 1
+            if self.batches == self.k:
+                raise Killed
+        return truth(x).sample((num_draws or 500,))
+
+    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        return self.probs(x, num_draws).log()
+
+
+LOSSES: dict[str, Callable[[], Objective]] = {
+    "wasserstein": quick_wasserstein,
+    "the paper's": lambda: quick_wasserstein(likelihood=0.0, residual=False),
+    "energy": lambda: EnergyDistance(8),
+    "moments": MomentMatching,
+}
+
+
+# Batches of a run of 50 steps: 45 of the warm start, then those of the objective.
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.85, 1.0])
+def test_a_killed_run_started_again_ends_as_an_unbroken_one(
+    tmp_path: Path, loss: str, share: float
+) -> None:
+    unbroken = Mortal()
+    expected = quick(unbroken, loss=LOSSES[loss](), num_steps=50)
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Killed):
+        mortal = Mortal(max(1, round(share * unbroken.batches)))
+        quick(mortal, loss=LOSSES[loss](), num_steps=50, checkpoint=path)
+    torch.manual_seed(12345)  # another process
+    rest = Mortal()
+    resumed = quick(rest, loss=LOSSES[loss](), num_steps=50, checkpoint=path)
+    assert same(resumed, expected)
+    assert resumed.report == expected.report
+    if share > 0.1:
+        assert rest.batches < unbroken.batches  # it did not begin again
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    expected = quick(Mortal(), loss=quick_wasserstein(), num_steps=40)
+    path, attempts = tmp_path / "run.safetensors", 0
+    while True:
+        attempts += 1
+        try:
+            # Long enough to get past the critic's warm-up to the next evaluation.
+            fast = quick(Mortal(12), loss=quick_wasserstein(), num_steps=40, checkpoint=path)
+            break
+        except Killed:
+            assert attempts < 50
+    assert attempts > 3
+    assert same(fast, expected) and fast.report == expected.report
+
+
+def test_a_finished_run_started_again_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    first = quick(Mortal(), checkpoint=path)
+    again = Mortal()
+    assert same(quick(again, checkpoint=path), first)
+    assert again.batches == 0
+
+
+def test_a_run_with_a_checkpoint_is_the_run_without(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    assert same(quick(loss=quick_wasserstein(), checkpoint=path), quick(loss=quick_wasserstein()))
+
+
+def test_a_run_without_a_seed_goes_on_with_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    torch.manual_seed(1)
+    expected = quick(Mortal(), seed=None)
+    torch.manual_seed(1)
+    with pytest.raises(Killed):
+        quick(Mortal(10), seed=None, checkpoint=path)
+    torch.manual_seed(2)
+    assert same(quick(Mortal(), seed=None, checkpoint=path), expected)
+
+
+def small_guide() -> PredictiveGuide:
+    return PredictiveGuide.for_inputs(inputs(), C, hidden=(4,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"seed": 1}, "seed"),
+        ({"batch_size": 8}, "batch_size"),
+        ({"num_draws": 5}, "num_draws"),
+        ({"learning_rate": 0.1}, "learning_rate"),
+        ({"num_steps": 30}, "warm_steps"),
+        ({"evaluate_every": 7}, "evaluate_every"),
+        ({"loss": "energy"}, "objective"),
+        ({"loss": quick_wasserstein(beta=2.0)}, "objective"),
+        ({"guide": small_guide()}, "guide"),
+        ({"x": inputs() + 1}, "x"),
+        ({"source": teacher(3.0)}, "teacher"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    path = tmp_path / "run.safetensors"
+    settings = {"loss": quick_wasserstein(), "checkpoint": path}
+    quick(**settings)
+    content = path.read_bytes()
+    with pytest.raises(ValueError, match=rf"belongs to another run: \[.*'{named}'.*\] differ"):
+        quick(**{**settings, "loss": quick_wasserstein(), **changes})
+    assert path.read_bytes() == content
+
+
+def test_corrupt_checkpoints_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.safetensors"
+    quick(checkpoint=path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="corrupt or of another format"):
+        quick(checkpoint=path)
+    quick().save(path)
+    with pytest.raises(ValueError, match="must be a distillation checkpoint file"):
+        quick(checkpoint=path)
+    with pytest.raises(FileNotFoundError, match="`checkpoint` must lie in an existing folder"):
+        quick(checkpoint=tmp_path / "nowhere" / "run.safetensors")
+
+
+# The GPU -------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", ["cpu", "cuda"])
+def test_distilling_on_the_gpu(tmp_path: Path, where: str) -> None:
+    weight = WEIGHTS.clone()
+
+    def probs(x: Tensor, num_draws: int) -> Tensor:
+        d = PredictiveDirichlet((x @ weight.to(x.device)).log_softmax(-1), 2 + x[:, 0])
+        return d.sample((num_draws,))
+
+    x = inputs().to(where)
+    before = torch.cuda.get_rng_state()
+    settings: dict[str, Any] = {"device": "cuda", "num_steps": 40, "batch_size": 64}
+    fast = quick(probs, x, loss=quick_wasserstein(), **settings)
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+    assert all(value.is_cuda for value in weights(fast).values())
+    assert fast(x.cuda())["obs"].is_cuda
+    assert fast.report["energy_distance"] < fast.report["history"][0]["energy_distance"]
+    path = tmp_path / "run.safetensors"
+    quick(probs, x, loss=quick_wasserstein(), checkpoint=path, **settings)
+    resumed = quick(probs, x, loss=quick_wasserstein(), checkpoint=path, **settings)
+    # Sums on the GPU may be taken in any order.
+    for name, value in weights(resumed).items():
+        torch.testing.assert_close(value, weights(fast)[name], rtol=1e-3, atol=1e-3)
