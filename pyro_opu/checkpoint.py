@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 
 from pyro_opu import files
 from pyro_opu.objectives import Objective
-from pyro_opu.training import Phase, Settings, State
+from pyro_opu.training import HeldOutSet, Phase, Settings, State
 
 _KIND = "distillation checkpoint"
 
@@ -51,11 +52,19 @@ class Checkpoint:
         assert self._saved is not None
         return self._saved["identity"]["seed"]
 
-    def start(self, state: State, seed: int, settings: Settings, objective: Objective) -> int:
+    def start(
+        self,
+        state: State,
+        seed: int,
+        settings: Settings,
+        objective: Objective,
+        held_out: HeldOutSet | None = None,
+    ) -> int:
         """Put the saved state into ``state``; returns the phase to go on with, 0 if none is saved.
 
         Raises:
-            ValueError: the file belongs to a run with other settings, seed, objective or guide.
+            ValueError: the file belongs to a run with other settings, seed, objective, guide,
+                transfer inputs or teacher.
         """
         shapes = {k: list(v.shape) for k, v in state.guide.state_dict().items()}
         self._identity = {
@@ -63,6 +72,7 @@ class Checkpoint:
             "objective": repr(objective),
             **asdict(settings),
             "guide": shapes,
+            **({} if held_out is None else _fingerprint(held_out)),
         }
         if self._saved is None:
             return 0
@@ -113,6 +123,14 @@ class Checkpoint:
             }
         )
         files.write(self.path, _KIND, tensors, plain)
+
+
+def _fingerprint(held_out: HeldOutSet) -> dict[str, Any]:
+    """What tells other transfer inputs, or another teacher on the same ones, apart."""
+    content = held_out.x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    # To three digits, so that it is the same on a machine that rounds otherwise.
+    mean = [f"{value:.3f}" for value in held_out.draws.double().mean((0, 1)).tolist()]
+    return {"x": hashlib.sha256(content).hexdigest(), "teacher": mean}
 
 
 def _device(phase: Phase) -> torch.device:
