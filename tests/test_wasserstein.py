@@ -193,6 +193,18 @@ def test_the_energy_witness_has_slope_at_most_one_and_gains_half_the_distance() 
     )
 
 
+@pytest.mark.parametrize("residual", [True, False])
+def test_witness_values_against_a_loop(residual: bool) -> None:
+    samples, draws, x = points(30, 5).double(), points(20, 5).double() ** 2, torch.randn(5, 3)
+    objective = WassersteinELBO(residual=residual, critic=MetaCritic(x, C)).double()
+    pi, x = points(11, 5).double(), x.double()
+    expected = objective.critic(x, pi)
+    if residual:
+        expected = expected + energy_witness(pi, samples, draws)
+    found = objective.witness_values(pi, samples, draws, x)
+    torch.testing.assert_close(found, expected.detach())
+
+
 class Fixed(nn.Module):
     """A witness that is linear, the same at every input."""
 

@@ -45,7 +45,7 @@ def witness(points: Tensor, weights: Weights) -> Tensor:
     Returns:
         ``(S, N)``.
     """
-    hidden = points.transpose(0, 1)  # (N, S, C)
+    hidden = points.transpose(0, 1).to(weights[0][0].dtype)  # (N, S, C)
     for layer, (matrix, bias) in enumerate(weights):
         hidden = torch.baddbmm(bias[:, None], hidden, matrix.transpose(1, 2))
         if layer < len(weights) - 1:

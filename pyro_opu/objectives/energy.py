@@ -78,6 +78,6 @@ class EnergyDistance(Objective):
         self.num_samples = num_samples
 
     def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """``{"energy_distance"}``."""
+        """``{"energy"}``."""
         samples = as_predictive(student).rsample((self.num_samples,))
-        return {"energy_distance": energy_distance_loss(samples, draws).mean()}
+        return {"energy": energy_distance_loss(samples, draws).mean()}

@@ -186,7 +186,7 @@ class WassersteinELBO(Objective):
 
 def _cdf(points: Tensor, draws: Tensor) -> Tensor:
     """Marginal distribution functions of the draws at the points, class by class."""
-    table, where = _sorted(draws), points.permute(1, 2, 0).contiguous()
+    table, where = _sorted(draws.to(points.dtype)), points.permute(1, 2, 0).contiguous()
     return (torch.searchsorted(table, where) / len(draws)).permute(2, 0, 1).to(points.dtype)
 
 
@@ -196,7 +196,7 @@ def _mean_distance(points: Tensor, draws: Tensor) -> Tensor:
     Class by class, with F the distribution function and M(t) the mean of the draws below t:
     :math:`\mathbb{E}|t - Y| = t\,(2F(t) - 1) + \mathbb{E}Y - 2M(t)`.
     """
-    table, where = _sorted(draws), points.permute(1, 2, 0).contiguous()
+    table, where = _sorted(draws.to(points.dtype)), points.permute(1, 2, 0).contiguous()
     below = torch.searchsorted(table, where)
     sums = torch.nn.functional.pad(table.cumsum(-1), (1, 0))
     part, whole = sums.gather(-1, below), sums[..., -1:]
