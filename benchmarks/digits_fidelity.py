@@ -42,7 +42,11 @@ def main() -> None:
         say({"Fidelity": fidelities, "Out of domain": scores})
     fidelities.append(
         {
-            key: "mean" if key == "seed" else "" if key == "kept" else spread([f[key] for f in fidelities])
+            key: "mean"
+            if key == "seed"
+            else ""
+            if key == "kept"
+            else spread([f[key] for f in fidelities])
             for key in fidelities[0]
         }
     )
@@ -117,7 +121,11 @@ def mean(scores: list[dict]) -> list[dict]:
     return [
         {
             "outside": name,
-            **{k: spread([g[k] for g in group]) for k in group[0] if k not in ("seed", "outside", "by")},
+            **{
+                k: spread([g[k] for g in group])
+                for k in group[0]
+                if k not in ("seed", "outside", "by")
+            },
         }
         for name, group in groups.items()
     ]

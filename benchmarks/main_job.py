@@ -1,8 +1,8 @@
 """The main job: a Pyro model with NUTS draws on real digits, distilled, swapped and compared.
 
 scikit-learn's digits on their first 16 principal components; Bayesian multinomial logistic
-regression; 500 draws of NUTS; ``distill``; then accuracy, fidelity, out-of-domain scores and time of
-teacher and student, and a picture.
+regression; 500 draws of NUTS; ``distill``; then accuracy, fidelity, out-of-domain scores and time
+of teacher and student, and a picture.
 
     python -m benchmarks.main_job
 """
@@ -54,7 +54,10 @@ def main() -> None:
 
     start = time.perf_counter()
     fast = pyro_opu.distill(
-        predictive, task.data.transfer.x, seed=args.seed, **({"num_steps": 60} if args.quick else {})
+        predictive,
+        task.data.transfer.x,
+        seed=args.seed,
+        **({"num_steps": 60} if args.quick else {}),
     )
     seconds["distill"] = time.perf_counter() - start
 
@@ -134,7 +137,7 @@ def summary(report, scores, both: dict[str, float], seconds: dict[str, float], r
             "student": report.mutual_information,
         },
     ]
-    for name in scores.names:
+    for name in scores.tables:
         if name != "misclassification":
             best = {who: scores.best(who, name)[1].auroc for who in ("teacher", "student")}
             quality.append({"": f"AUROC, {name}", **{who: 100 * v for who, v in best.items()}})

@@ -50,7 +50,7 @@ def scatter(axes, fast, teacher, sets: dict[str, Tensor]) -> None:
 
 
 def one_input(axes, fast, draws: Tensor, x: Tensor) -> None:
-    """Class probabilities of the input with the most total uncertainty: draws and Beta intervals."""
+    """Class probabilities of the most uncertain input: the draws and the Beta intervals."""
     chosen = int(pyro_opu.uncertainty(draws).total.argmax())
     alpha = fast.dirichlet(x[chosen : chosen + 1]).concentration[0].double()
     classes = torch.arange(draws.shape[-1])
@@ -60,7 +60,9 @@ def one_input(axes, fast, draws: Tensor, x: Tensor) -> None:
         linewidths=0, label="teacher's draws",
     )  # fmt: skip
     low, high = (beta.ppf(q, alpha, alpha.sum() - alpha) for q in (0.05, 0.95))
-    axes.vlines(classes + 0.2, low, high, color=ORANGE, linewidth=4, label="student's 90 % interval")
+    axes.vlines(
+        classes + 0.2, low, high, color=ORANGE, linewidth=4, label="student's 90 % interval"
+    )
     axes.plot(classes + 0.2, alpha / alpha.sum(), "_", color="black", label="student's mean")
     axes.set(xticks=classes.tolist(), xlabel="class", ylabel="probability", ylim=(-0.02, 1.02))
     axes.set_title("The most uncertain digit")

@@ -15,7 +15,9 @@ def main() -> int:
         print(f"\n== {' '.join(command[1:])}", flush=True)
         if subprocess.run(command, check=False).returncode:
             failed.append(name)
-    print(f"\n{len(NAMES) - len(failed)} of {len(NAMES)} benchmarks ran; failed: {failed or 'none'}")
+    print(
+        f"\n{len(NAMES) - len(failed)} of {len(NAMES)} benchmarks ran; failed: {failed or 'none'}"
+    )
     return len(failed)
 
 

@@ -1,6 +1,6 @@
 """One pass against ``Predictive``, the batched teacher and the plug-in network, in one run.
 
-    python -m benchmarks.speed
+python -m benchmarks.speed
 """
 
 from __future__ import annotations
@@ -62,7 +62,9 @@ def network(rows: int, draws: int) -> dict:
     )
     plug_in.requires_grad_(False)
     x = torch.randn(rows, 784)
-    return compare("MLP 784-400-400-10", Predictive(bayesian_network, samples), plug_in, x, SIZES[1:3])
+    return compare(
+        "MLP 784-400-400-10", Predictive(bayesian_network, samples), plug_in, x, SIZES[1:3]
+    )
 
 
 def regression(rows: int, draws: int) -> dict:
@@ -71,7 +73,9 @@ def regression(rows: int, draws: int) -> dict:
     samples = {"weight": torch.randn(draws, 57, 1), "bias": torch.randn(draws, 1)}
     plug_in = nn.Linear(57, 2).requires_grad_(False)
     predictive = Predictive(logistic_regression(2), samples)
-    return compare("logistic regression, 57 features", predictive, plug_in, torch.randn(rows, 57), None)
+    return compare(
+        "logistic regression, 57 features", predictive, plug_in, torch.randn(rows, 57), None
+    )
 
 
 def compare(
@@ -83,7 +87,9 @@ def compare(
     """
     teacher = pyro_opu.as_teacher(predictive)
     classes = teacher.probs(x[:1], 2).shape[-1]
-    guide = PredictiveGuide.for_inputs(x if len(x) > 1 else torch.randn(9, *x.shape[1:]), classes, hidden=hidden)
+    guide = PredictiveGuide.for_inputs(
+        x if len(x) > 1 else torch.randn(9, *x.shape[1:]), classes, hidden=hidden
+    )
     assert isinstance(guide.trunk, Perceptron)
     sites = pyro_opu.layout.read_layouts(teacher, x, None)
     guide.requires_grad_(False).eval()

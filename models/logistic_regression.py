@@ -15,7 +15,9 @@ def logistic_regression(
 ) -> Callable[[Tensor, Tensor | None], Tensor]:
     r"""A Pyro model ``model(x, y=None)`` with one weight vector per class.
 
-    .. math:: w_{dk}, b_k \sim N(0, \mathrm{scale}^2), \quad y \sim \mathrm{Cat}(\mathrm{softmax}(x w + b))
+    .. math::
+        w_{dk}, b_k \sim N(0, \mathrm{scale}^2), \quad
+        y \sim \mathrm{Cat}(\mathrm{softmax}(x w + b))
 
     Two classes are a Bernoulli with one weight vector.
 

@@ -20,11 +20,12 @@ from pyro_opu.teachers import BaseTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.base import check_inputs
 from pyro_opu.training import (
-    HeldOutSet,
+    Labelled,
     Phase,
     Settings,
     Source,
     State,
+    calibrating_shift,
     evaluate,
     init_phase,
     init_state,
@@ -35,8 +36,8 @@ from pyro_opu.transfer import TransferPolicy, default_transfer
 
 #: Of the transfer inputs this share, at most so many, is kept to judge the student by.
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
-#: Teacher's draws at each held-out input, at most.
-HELD_OUT_DRAWS = 256
+#: Teacher's draws at each input that judges or calibrates, at most, and numbers in all of them.
+LABEL_DRAWS, LABELS_MOST = 256, 2**22
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
 
@@ -65,12 +66,13 @@ def distill(
 ) -> OnePassPredictive:
     r"""Learn a student :math:`\mathrm{Dir}(\alpha(x))` of a teacher :math:`p(\pi|x,D)`.
 
-    A closed-form warm start (cross-entropy for h, moment matching for g), then the objective
-    from there; the best iterate on held-out transfer inputs is kept, so a refinement that does not
-    improve on the warm start stops early and is dropped; at last :math:`\alpha_0` is recalibrated by
-    moments. ``fast.report`` says what was kept. No labels are needed, and where the student is
-    taught decides what it knows: the teacher can label any input, so the transfer policy makes
-    inputs around and away from ``x`` too.
+    A closed-form warm start (cross-entropy for h, moment matching for g), then the objective from
+    there. The best iterate on held-out transfer inputs is kept, so a refinement that does not
+    improve on the warm start stops early and is dropped. At last :math:`\alpha_0` is recalibrated
+    so that the mean mutual information over the transfer inputs is the teacher's.
+    ``fast.report`` says what was kept. No labels are needed, and where the student is taught
+    decides what it knows: the teacher can label any input, so the transfer policy makes inputs
+    around and away from ``x`` too.
 
     Args:
         source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
@@ -78,7 +80,8 @@ def distill(
         x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
             trained on; floating and finite.
         guide: Any module ``x -> Dirichlet``; by default a
-            :class:`~pyro_opu.PredictiveGuide` sized to the input. It is trained in place.
+            :class:`~pyro_opu.PredictiveGuide` sized to the input. It is trained in place; only
+            a ``PredictiveGuide`` is recalibrated.
         loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", or an
             :class:`~pyro_opu.Objective`.
         transfer: A transfer policy; by default one for tables or for images.
@@ -94,7 +97,7 @@ def distill(
         site: The observed categorical site, when the model has several.
         return_sites: Sites that come back; by default those of the ``Predictive``. "probs" asks
             for the draws of class probabilities.
-        inputs: Picks the input from the arguments of a call, for models not called ``model(x, ...)``.
+        inputs: Picks the input from a call's arguments, for models not called ``model(x, ...)``.
         num_samples: S of the answers; by default the ``Predictive``'s.
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
             killed run started again ends with the weights of an unbroken one.
@@ -140,14 +143,18 @@ def distill(
             learning_rate,
             evaluate_every,
         )
+        # Before anything that depends on `guide`: a seed holds out the same inputs for all guides.
+        held_out, rest = _hold_out(teacher, x, target)
         if guide is None:
             guide = PredictiveGuide.for_inputs(x, num_classes)
         guide = guide.to(target)
         _check_guide(guide, x[:2].to(target), num_classes)
-        held_out, rest = _hold_out(teacher, x, target)
         policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
         feed = Source(teacher, policy, settings, target)
         report = _train(guide, objective, feed, held_out, seed, resume, progress)
+        if isinstance(guide, PredictiveGuide):
+            report["recalibration"] = calibrating_shift(guide, _label(teacher, x, target))
+            guide.recalibrate(1.0, report["recalibration"]["shift"])
     guide.requires_grad_(False).eval()
     return OnePassPredictive(
         guide,
@@ -165,12 +172,12 @@ def _train(
     guide: nn.Module,
     objective: Objective,
     feed: Source,
-    held_out: HeldOutSet,
+    held_out: Labelled,
     seed: int,
     resume: Checkpoint | None,
     progress: bool,
 ) -> dict[str, Any]:
-    """Run the phases, keep the best iterate in ``guide``, recalibrate; returns the record."""
+    """Run the phases and keep the best iterate in ``guide``; returns the record."""
     settings, state = feed.settings, init_state(guide)
     objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
     plan = [
@@ -184,7 +191,10 @@ def _train(
     first = 0 if resume is None else resume.start(state, seed, settings, objective)
     if not state.history:
         evaluate(state, "start", held_out, {})
-    with tqdm(total=sum(entry[2] for entry in plan), disable=not progress) as bar:
+    done = sum(entry[2] for entry in plan[:first])
+    with tqdm(
+        total=settings.warm_steps + settings.refine_steps, initial=done, disable=not progress
+    ) as bar:
         for index, (name, each, steps, rate) in enumerate(plan[first:], first):
             phase = init_phase(name, each, guide, steps, rate)
             if resume is not None:
@@ -194,17 +204,14 @@ def _train(
                 guide.load_state_dict(state.best)
                 state.average.load_state_dict(state.best)
             state.step = state.waited = 0
-    found = judge(guide, held_out)
-    if isinstance(guide, PredictiveGuide):
-        guide.recalibrate(1.0, found["shift"])
-    return {**found, "kept": _kept(state.history), "history": state.history}
+    return {**judge(guide, held_out), "kept": _kept(state.history), "history": state.history}
 
 
 def _run_phase(
     state: State,
     phase: Phase,
     feed: Source,
-    held_out: HeldOutSet,
+    held_out: Labelled,
     bar: Any,  # noqa: ANN401 - tqdm's own type differs between terminals
     resume: Checkpoint | None,
     index: int,
@@ -259,8 +266,8 @@ def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:
     shape = teacher.probs(x[:2], None if teacher.max_draws is None else teacher.max_draws).shape
     if teacher.max_draws == 1 or shape[0] == 1:
         raise ValueError(
-            "`source` holds one posterior draw; expected at least two, or there is no uncertainty to "
-            "learn. Pass more posterior samples, or more networks."
+            "`source` holds one posterior draw; expected at least two, or there is no uncertainty "
+            "to learn. Pass more posterior samples, or more networks."
         )
     if shape[-1] < 2:
         raise ValueError(
@@ -274,28 +281,36 @@ def _check_guide(guide: nn.Module, x: Tensor, num_classes: int) -> None:
         answer = guide(x)
     if not isinstance(answer, torch.distributions.Dirichlet):
         raise TypeError(
-            f"`guide` must return a Dirichlet for x; got {type(answer).__name__}. Use a PredictiveGuide "
-            "around your network."
+            f"`guide` must return a Dirichlet for x; got {type(answer).__name__}. Put your network "
+            "into a PredictiveGuide."
         )
     if answer.batch_shape != x.shape[:1] or answer.event_shape != (num_classes,):
         raise ValueError(
-            f"`guide` must return a Dirichlet with batch shape (N,) and event shape ({num_classes},), "
-            f"the teacher's classes; got {tuple(answer.batch_shape)} and {tuple(answer.event_shape)} "
-            f"for N = {len(x)}."
+            f"`guide` must return a Dirichlet with batch shape ({len(x)},) and event shape "
+            f"({num_classes},), the teacher's classes, for N = {len(x)}; got "
+            f"{tuple(answer.batch_shape)} and {tuple(answer.event_shape)}. Check its last layer."
         )
 
 
-def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[HeldOutSet, Tensor]:
+def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[Labelled, Tensor]:
     """Some transfer inputs with the teacher's answers, and the other inputs."""
     if len(x) < 4:
         raise ValueError(
-            f"`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got {len(x)}."
+            "`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got "
+            f"{len(x)}. More inputs need no labels."
         )
     order = torch.randperm(len(x)).to(x.device)
     count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
     chosen, rest = x[order[:count]], x[order[count:]]
-    draws = teacher.probs(chosen, min(HELD_OUT_DRAWS, teacher.max_draws or HELD_OUT_DRAWS))
-    return HeldOutSet(chosen.to(device), draws.to(device, torch.float32)), rest
+    return _label(teacher, chosen, device), rest
+
+
+def _label(teacher: BaseTeacher, x: Tensor, device: torch.device) -> Labelled:
+    """The teacher's draws at ``x``, at as many inputs as ``LABELS_MOST`` numbers allow."""
+    count = min(LABEL_DRAWS, teacher.max_draws or LABEL_DRAWS)
+    some = x[: max(2, LABELS_MOST // (count * teacher.num_classes))]
+    draws = teacher.probs(some, count)
+    return Labelled(some.to(device), draws.to(device, torch.float32))
 
 
 def _input_name(teacher: BaseTeacher) -> str | None:

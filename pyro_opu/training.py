@@ -19,8 +19,10 @@ from pyro_opu.teachers import BaseTeacher
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.uncertainty import epistemic_uncertainty, moment_concentration
 
-#: Recalibration may raise the held-out energy distance by this factor, no more.
+#: Recalibration may raise the energy distance by this factor, no more.
 CALIBRATION_COST = 1.25
+#: Student's draws per input that the energy distance is judged by.
+JUDGING_DRAWS = 256
 
 
 class DistillationError(RuntimeError):
@@ -49,15 +51,16 @@ class Settings:
             raise ValueError("`num_steps` must be at least 1.")
         if self.num_draws < 2:
             raise ValueError(
-                "`num_draws` must be at least 2: one draw per input says nothing about the spread; got 1."
+                "`num_draws` must be at least 2, since one draw per input says nothing about the "
+                "spread; got 1."
             )
         if not self.learning_rate > 0:
             raise ValueError(f"`learning_rate` must be positive; got {self.learning_rate!r}.")
 
 
 @dataclass(frozen=True)
-class HeldOutSet:
-    """Transfer inputs the student never sees, with the teacher's answers there.
+class Labelled:
+    """Inputs with the teacher's answers there, to judge or to calibrate the student by.
 
     Attributes:
         x: ``(N, ...)``, on the student's device.
@@ -123,7 +126,7 @@ def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, ra
     The objective must be prepared, so that its critic exists.
     """
     groups = [list(guide.parameters())]
-    if objective.alternate and hasattr(guide, "parameter_groups"):
+    if objective.alternate and isinstance(guide, PredictiveGuide):
         groups = [list(group) for group in guide.parameter_groups()]
     adversarial = objective.critic is not None
     betas = (0.5, 0.99) if adversarial else (0.9, 0.99)
@@ -158,7 +161,7 @@ class Source:
 
     def batch(self) -> tuple[Tensor, Tensor]:
         """Inputs ``(N, ...)`` and the teacher's draws ``(S, N, C)`` there."""
-        x = self.policy.sample(self.settings.batch_size)
+        x: Tensor = self.policy.sample(self.settings.batch_size)
         draws = self.teacher.probs(x, self.settings.num_draws)
         return x.to(self.device), draws.to(self.device, torch.float32)
 
@@ -234,52 +237,53 @@ def _update_average(state: State, decay: float) -> None:
     decay = min(decay, (1 + state.step) / (10 + state.step))
     for mine, new in zip(state.average.parameters(), state.guide.parameters(), strict=True):
         mine.lerp_(new, 1 - decay)
-    for mine, new in zip(state.average.buffers(), state.guide.buffers(), strict=True):
-        mine.copy_(new)
+    for kept, buffer in zip(state.average.buffers(), state.guide.buffers(), strict=True):
+        kept.copy_(buffer)
 
 
 @torch.no_grad()
-def judge(guide: nn.Module, held_out: HeldOutSet, samples: int = 256) -> dict[str, float]:
-    """Held-out fidelity of a guide with its concentration recalibrated.
-
-    The student's draws use a fixed seed, so that two guides are compared on the same noise.
+def judge(guide: nn.Module, held_out: Labelled) -> dict[str, float]:
+    """Held-out fidelity of a guide.
 
     Returns:
-        "energy_distance" and "kl" (of the means, nats); "shift", what recalibration adds to g;
-        "log_concentration", the mean of g, and "concentration_rank", its rank correlation with
-        the teacher's over the held-out inputs: a collapse of g shows in these two.
+        "energy_distance" and "kl" (of the means, nats); "log_concentration", the mean of g, and
+        "concentration_rank", its rank correlation with the teacher's over the held-out inputs: a
+        collapse of g shows in these two.
     """
     student = as_predictive(guide(held_out.x))
-    shift = calibrating_shift(student, held_out, samples) if isinstance(guide, PredictiveGuide) else 0.0
-    g = student.log_concentration + shift
     return {
-        "energy_distance": _energy(student, shift, held_out, samples),
+        "energy_distance": _energy(student, held_out),
         "kl": float(kl_divergence(held_out.draws.mean(0), student.mean).mean()),
-        "shift": shift,
-        "log_concentration": float(g.mean()),
-        "concentration_rank": _rank_correlation(g, moment_concentration(held_out.draws)),
+        "log_concentration": float(student.log_concentration.mean()),
+        "concentration_rank": _rank_correlation(
+            student.log_concentration, moment_concentration(held_out.draws)
+        ),
     }
 
 
-def calibrating_shift(student: PredictiveDirichlet, held_out: HeldOutSet, samples: int) -> float:
+@torch.no_grad()
+def calibrating_shift(guide: nn.Module, inputs: Labelled) -> dict[str, float]:
     r"""What to add to g so that the mean mutual information is the teacher's.
 
     A Dirichlet with the teacher's second moments can have more mutual information than the
     teacher, whose draws seldom are of Dirichlet shape. The mean over inputs falls with the shift,
     so bisection finds it. It is halved until the energy distance stays within
     ``CALIBRATION_COST`` of what it was.
+
+    Returns:
+        "shift", and the "energy_distance" at these inputs "before" and "after" it.
     """
-    teacher = float(epistemic_uncertainty(held_out.draws).mean())
+    student = as_predictive(guide(inputs.x))
+    teacher = float(epistemic_uncertainty(inputs.draws).mean())
     low, high = -2.0, 2.0
     for _ in range(20):
         middle = (low + high) / 2
         mine = epistemic_uncertainty(_shifted(student, middle)).mean()
         low, high = (middle, high) if mine > teacher else (low, middle)
-    shift = (low + high) / 2
-    most = CALIBRATION_COST * _energy(student, 0.0, held_out, samples)
-    while abs(shift) > 0.01 and _energy(student, shift, held_out, samples) > most:
-        shift /= 2
-    return shift
+    shift, before = (low + high) / 2, _energy(student, inputs)
+    while (after := _energy(_shifted(student, shift), inputs)) > CALIBRATION_COST * before:
+        shift = shift / 2 if abs(shift) > 0.01 else 0.0
+    return {"shift": shift, "before": before, "after": after}
 
 
 def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
@@ -288,14 +292,15 @@ def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
     )
 
 
-def _energy(
-    student: PredictiveDirichlet, shift: float, held_out: HeldOutSet, samples: int
-) -> float:
-    """Mean energy distance to the teacher's draws, always with the same noise."""
-    with torch.random.fork_rng(_cuda_devices(held_out.x.device)):
+def _energy(student: PredictiveDirichlet, inputs: Labelled) -> float:
+    """Mean energy distance to the teacher's draws.
+
+    The student's draws use a fixed seed, so that two students are compared on the same noise.
+    """
+    with torch.random.fork_rng(_cuda_devices(inputs.x.device)):
         torch.manual_seed(0)
-        draws = _shifted(student, shift).sample((samples,))
-    return float(energy_distance(held_out.draws, draws).mean())
+        draws = student.sample((JUDGING_DRAWS,))
+    return float(energy_distance(inputs.draws, draws).mean())
 
 
 def _rank_correlation(a: Tensor, b: Tensor) -> float:
@@ -306,12 +311,13 @@ def _rank_correlation(a: Tensor, b: Tensor) -> float:
 
 
 def evaluate(
-    state: State, phase: str, held_out: HeldOutSet, parts: dict[str, float]
+    state: State, phase: str, held_out: Labelled, parts: dict[str, float]
 ) -> dict[str, Any]:
     """Judge the average; keep its weights if they are the best so far."""
-    record = {"phase": phase, "step": state.step, **judge(state.average, held_out), **parts}
-    if state.best is None or record["energy_distance"] < state.score:
-        state.score, state.waited = record["energy_distance"], 0
+    found = judge(state.average, held_out)
+    record: dict[str, Any] = {"phase": phase, "step": state.step, **found, **parts}
+    if state.best is None or found["energy_distance"] < state.score:
+        state.score, state.waited = found["energy_distance"], 0
         state.best = {k: v.detach().clone() for k, v in state.average.state_dict().items()}
     else:
         state.waited += 1

@@ -20,7 +20,7 @@ class Objective(nn.Module):
         critic: The adversary, or ``None``.
     """
 
-    learning_rate: float = 3e-4
+    learning_rate: float = 1e-4
     alternate: bool = False
 
     def __init__(self) -> None:

@@ -69,7 +69,7 @@ class EnergyDistance(Objective):
         idea between data and a model.
     """
 
-    learning_rate = 3e-4
+    learning_rate = 3e-5
 
     def __init__(self, num_samples: int = 64) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ class WassersteinELBO(Objective):
         start.
     """
 
-    learning_rate = 1e-4
+    learning_rate = 3e-5
     alternate = True
 
     def __init__(
