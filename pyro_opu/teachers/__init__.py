@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
@@ -41,34 +40,37 @@ def as_teacher(source: Source, site: str | None = None) -> BaseTeacher:
         site: The observed categorical site of a ``Predictive``'s model, when there are several.
 
     Returns:
-        An object with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs`` and ``.num_classes``.
+        An object with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs`` and
+        ``.num_classes``.
 
     Raises:
         TypeError: ``source`` is none of these.
-        ValueError: ``site`` given for a source without sites.
+        ValueError: ``site`` given for a source without sites; a source that has nothing to teach.
 
     Example:
         >>> import torch
         >>> from pyro_opu import as_teacher
-        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.Dropout(), torch.nn.Linear(8, 3))
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout())
         >>> as_teacher(net).probs(torch.zeros(5, 2), num_draws=7).shape
         torch.Size([7, 5, 3])
     """
+    if isinstance(source, MCMC):
+        raise TypeError(
+            "`source` must be a pyro.infer.Predictive, which knows the model's sites; got an MCMC "
+            "run. Pass Predictive(model, mcmc.get_samples())."
+        )
+    if isinstance(source, PredictiveTeacher) and site is not None:
+        source = source.predictive
     if isinstance(source, Predictive):
         return PredictiveTeacher(source, site)
-    if site is not None and not isinstance(source, PredictiveTeacher):
+    if site is not None:
         raise ValueError(
-            f"`site` names a site of a Pyro model, but `source` is a {type(source).__name__}; "
-            "leave `site` out."
+            "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
+            f"a {type(source).__name__}. Leave `site` out."
         )
     if isinstance(source, BaseTeacher):
         return source
-    if isinstance(source, MCMC):
-        raise TypeError(
-            "`source` is an MCMC run, which does not know its model's inputs; pass "
-            "pyro.infer.Predictive(model, mcmc.get_samples())."
-        )
-    if isinstance(source, (list, tuple, nn.ModuleList)):
+    if isinstance(source, (Sequence, nn.ModuleList)) and not isinstance(source, str):
         return EnsembleTeacher(source)
     if isinstance(source, Teacher):
         return MembersTeacher(source)
@@ -79,5 +81,5 @@ def as_teacher(source: Source, site: str | None = None) -> BaseTeacher:
     raise TypeError(
         "`source` must be a pyro.infer.Predictive, an nn.Module with dropout, a sequence of "
         "nn.Modules, a callable x -> (S, N, C) or a Teacher; got "
-        f"{type(source).__name__}."
+        f"{type(source).__name__}. Wrap it in a function of x."
     )

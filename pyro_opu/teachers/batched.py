@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from pyro_opu.teachers.base import kept_random
 
 Draws = dict[str, Tensor]
 
 
-def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:  # noqa: ANN401
+def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:
     """Evaluate ``fn`` at each draw in turn and stack the results (tensors or dicts of them)."""
     size = len(next(iter(draws.values())))
     results = [fn({name: value[s] for name, value in draws.items()}) for s in range(size)]
     if isinstance(results[0], dict):
         return {name: torch.stack([r[name] for r in results]) for name in results[0]}
     return torch.stack(results)
+
+
+def vectorized(fn: Callable[[Draws], Any], draws: Draws) -> Any:
+    """The same through ``vmap``; what ``fn`` draws at random differs between draws."""
+    with _OutOfPlace():
+        return torch.vmap(fn, randomness="different")(draws)
 
 
 class Batched:
@@ -34,45 +44,111 @@ class Batched:
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self.vectorized: bool | None = None  # unknown before the first call
+        self.use_vmap: bool | None = None  # unknown before the first call
 
-    def __call__(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:  # noqa: ANN401
+    def __call__(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
         """Results of ``fn`` stacked over the leading axis of every tensor in ``draws``."""
-        if self.vectorized is None:
-            self.vectorized = self._try(fn, draws)
-        if not self.vectorized:
-            return loop(fn, draws)
-        return torch.vmap(fn, randomness="different")(draws)
+        if self.use_vmap is None:
+            with kept_random():
+                self.use_vmap = self._agrees(fn, {name: value[:2] for name, value in draws.items()})
+        if self.use_vmap:
+            try:
+                return vectorized(fn, draws)
+            except Exception as error:  # noqa: BLE001 - an input at which vmap does not work
+                result = loop(fn, draws)  # an error of the function itself is raised from here
+                self._give_up(error)
+                return result
+        return loop(fn, draws)
 
-    def _try(self, fn: Callable[[Draws], Any], draws: Draws) -> bool:
-        few = {name: value[:2] for name, value in draws.items()}
+    def _agrees(self, fn: Callable[[Draws], Any], few: Draws) -> bool:
+        """Whether ``vmap`` gives what the loop gives."""
         reference = loop(fn, few)
         try:
-            state = torch.get_rng_state()
-            fast = torch.vmap(fn, randomness="different")(few)
-            torch.set_rng_state(state)
+            fast = vectorized(fn, few)
         except Exception as error:  # noqa: BLE001 - whatever vmap cannot do, the loop can
-            reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
-            self._warn(f"torch.vmap cannot run it ({reason[:200]})")
+            self._give_up(error)
             return False
-        if _close(fast, reference) or not _close(loop(fn, few), reference):
+        if _close(fast, reference):
             return True
-        self._warn("torch.vmap gives other numbers than the loop for it")
+        if _has_nan(fast) <= _has_nan(reference) and not _close(loop(fn, few), reference):
+            return True  # random by itself, so that no two runs agree
+        self._give_up("it gives other numbers than the loop")
         return False
 
-    def _warn(self, reason: str) -> None:
+    def _give_up(self, reason: Exception | str) -> None:
+        """Use the loop from now on, and say why."""
+        self.use_vmap = False
+        first_line = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
         warnings.warn(
-            f"{self.what} is evaluated draw by draw, which is slow: {reason}. Results are not "
-            "affected. To speed it up, replace Python branches on tensor values by torch.where.",
+            f"{self.what} is evaluated draw by draw, which is slow, because torch.vmap cannot run "
+            f"it: {first_line[:200]}. Results are not affected. Where the cause is a Python branch "
+            "on a tensor's value, torch.where in its place makes it fast.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
 
 
-def _close(a: Any, b: Any) -> bool:  # noqa: ANN401
+class _OutOfPlace(TorchFunctionMode):
+    """Rewrites ``torch.empty(...).normal_()`` and the like, which ``vmap`` refuses, out of place.
+
+    The tensor that was to be filled holds NaN then, so that code which reads it, and not what the
+    call returned, cannot go on unnoticed.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in _OUT_OF_PLACE:
+            return func(*args, **kwargs)
+        fresh = _OUT_OF_PLACE[func](*args, **kwargs)
+        try:
+            return args[0].copy_(fresh)  # works where the tensor differs between draws already
+        except RuntimeError:
+            args[0].fill_(math.nan)
+            return fresh
+
+
+def _normal(like: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    return torch.randn_like(like) * std + mean
+
+
+def _uniform(like: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
+    return torch.rand_like(like) * (high - low) + low
+
+
+def _exponential(like: Tensor, rate: float = 1.0) -> Tensor:
+    return -torch.log1p(-torch.rand_like(like)) / rate
+
+
+def _cauchy(like: Tensor, median: float = 0.0, scale: float = 1.0) -> Tensor:
+    return torch.tan(math.pi * (torch.rand_like(like) - 0.5)) * scale + median
+
+
+#: In-place functions of torch.distributions: samplers that fill a new tensor, and the clamping
+#: of Gamma variates, which vmap does slowly and with a warning.
+_OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    Tensor.normal_: _normal,
+    Tensor.uniform_: _uniform,
+    Tensor.exponential_: _exponential,
+    Tensor.cauchy_: _cauchy,
+    Tensor.clamp_: Tensor.clamp,
+}
+
+
+def _close(a: Any, b: Any) -> bool:
     """Equal to float rounding; a function with randomness of its own never is."""
     if isinstance(a, dict):
         return all(_close(a[name], b[name]) for name in b)
     return a.shape == b.shape and torch.allclose(
         a.double(), b.double(), rtol=1e-3, atol=1e-4, equal_nan=True
     )
+
+
+def _has_nan(a: Any) -> bool:
+    leaves = a.values() if isinstance(a, dict) else [a]
+    return any(bool(leaf.isnan().any()) for leaf in leaves)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pyro_opu.teachers.base import BaseTeacher, Teacher
+from pyro_opu.inputs import check_inputs
+from pyro_opu.teachers.base import BaseTeacher, Teacher, choose
 
 
 class FunctionTeacher(BaseTeacher):
     r"""A callable ``x -> (S, N, C)`` of class probabilities, or ``(x, num_draws) -> (S, N, C)``.
 
-    Without a ``num_draws`` parameter the function's own ``S`` is the size of the posterior and
-    fewer draws are a random subset; the function must then use the same draws for every input.
+    The function is called once with all rows, so that its draws are joint over them; its memory is
+    its own affair. Without a parameter for the number of draws its own ``S`` is the size of the
+    posterior, and fewer draws are a random subset.
 
     Args:
         function: Returns points of the simplex, one :math:`\theta_s` for all rows where possible.
@@ -29,56 +31,76 @@ class FunctionTeacher(BaseTeacher):
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         self.function = function
-        self._takes_draws = _accepts_num_draws(function)
-        self.chunk_rows = 2**20  # the function holds all its draws at once anyway
+        self._keyword = _draws_parameter(function)
 
-    def _pick(self, x: Tensor, num_draws: int) -> Tensor | range:
-        if self._takes_draws:
-            return range(num_draws)
-        return torch.randperm(self._held(x))[:num_draws].sort().values
-
-    def _checked(self, num_draws: int | None) -> int:
-        if num_draws is None and not self._takes_draws:
-            return 2**62  # all that the function gives
-        return super()._checked(num_draws)
-
-    def _held(self, x: Tensor) -> int:
-        """Draws the function gives, learnt from one row."""
-        if self.max_draws is None:
-            self.max_draws = len(check_simplex(self.function(x[:1]), 1))
-        return self.max_draws
-
-    def _evaluate(self, draws: Any, x: Tensor) -> Tensor:  # noqa: ANN401
-        if self._takes_draws:
-            values = check_simplex(self.function(x, len(draws)), len(x))
-            if len(values) != len(draws):
-                raise ValueError(
-                    f"the callable was asked for num_draws={len(draws)} and returned "
-                    f"{len(values)} draws; return a tensor of shape (num_draws, N, C)."
-                )
+    @torch.no_grad()
+    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+        """All draws at all inputs, in one block."""
+        check_inputs(x)
+        count = self._checked(num_draws)
+        if self._keyword is None:
+            values = check_simplex(self.function(x), len(x))
+            self.max_draws = len(values)
+            count = self._checked(num_draws)
+            if count < len(values):
+                values = values[choose(len(values), count).to(values.device)]
         else:
-            values = check_simplex(self.function(x), len(x))[draws.to(x.device)]
-        return values.clamp_min(torch.finfo(values.dtype).tiny).log()
+            values = check_simplex(self.function(x, **{self._keyword: count}), len(x))
+            _check_count(values, count)
+        logs = values.clamp_min(torch.finfo(values.dtype).tiny).log()
+        yield self._check_output(logs, len(x))
 
 
-class MembersTeacher(FunctionTeacher):
-    """A user's own object with the members of :class:`Teacher`, chunked and checked like all."""
+class MembersTeacher(BaseTeacher):
+    """A user's own object with the members of :class:`Teacher`, checked like all.
+
+    Args:
+        teacher: The object; what its ``log_probs`` gives is used.
+    """
 
     def __init__(self, teacher: Teacher) -> None:
-        super().__init__(teacher.probs)
-        self._takes_draws = True
+        self.teacher = teacher
         self.max_draws = getattr(teacher, "max_draws", None)
-        self._num_classes = teacher.num_classes
+
+    @torch.no_grad()
+    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+        """All draws at all inputs, in one block."""
+        check_inputs(x)
+        count = self._checked(num_draws)
+        logs = self.teacher.log_probs(x, count)
+        if not isinstance(logs, Tensor) or not logs.is_floating_point():
+            check_simplex(logs, len(x))  # says what came
+        check_simplex(logs.exp(), len(x))
+        _check_count(logs, count)
+        yield self._check_output(logs, len(x))
 
 
-def _accepts_num_draws(function: Callable[..., Any]) -> bool:
+def _draws_parameter(function: Callable[..., Any]) -> str | None:
+    """Name of the parameter for the number of draws: `num_draws`, or a second one that must be."""
     try:
-        return "num_draws" in inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins have no signature
-        return False
+        return None
+    if "num_draws" in parameters:
+        return "num_draws"
+    needed = [
+        name
+        for name, parameter in parameters.items()
+        if parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and parameter.default is parameter.empty
+    ]
+    return needed[1] if len(needed) == 2 else None
 
 
-def check_simplex(values: Any, rows: int) -> Tensor:  # noqa: ANN401
+def _check_count(values: Tensor, asked: int) -> None:
+    if len(values) != asked:
+        raise ValueError(
+            f"the callable must return as many draws as asked for, {asked}; got {len(values)}. "
+            "Return a tensor of shape (num_draws, N, C)."
+        )
+
+
+def check_simplex(values: Any, rows: int) -> Tensor:
     """Return ``values`` if they are draws ``(S, N, C)`` on the simplex.
 
     Raises:
@@ -88,11 +110,12 @@ def check_simplex(values: Any, rows: int) -> Tensor:  # noqa: ANN401
     if not isinstance(values, Tensor) or not values.is_floating_point():
         found = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(
-            f"the callable must return a floating tensor of class probabilities; got {found}."
+            f"the callable must return a floating tensor of class probabilities (S, {rows}, C); "
+            f"got {found}. Return torch.as_tensor(..., dtype=torch.float32)."
         )
-    if values.ndim != 3 or values.shape[1] != rows:
+    if values.ndim != 3 or values.shape[1] != rows or len(values) == 0:
         raise ValueError(
-            f"the callable must return draws of shape (S, N, C) with N = {rows}; got "
+            f"the callable must return draws of shape (S, N, C) with S >= 1 and N = {rows}; got "
             f"{tuple(values.shape)}. Draws come first, then inputs, then classes."
         )
     if values.shape[-1] < 2:
@@ -100,11 +123,16 @@ def check_simplex(values: Any, rows: int) -> Tensor:  # noqa: ANN401
             f"the callable must return at least two classes (C >= 2); got {tuple(values.shape)}. "
             "For two classes return [1 - p, p]."
         )
-    off = (values.sum(-1) - 1).abs().max()
-    if not (values.min() >= 0 and off < 1e-3):
+    if torch.isnan(values.sum()):
+        raise ValueError(
+            "the callable must return probabilities; got NaN. Check its posterior draws and the "
+            "inputs (torch.isfinite)."
+        )
+    off = float((values.sum(-1) - 1).abs().max())
+    if values.min() < 0 or off > max(1e-3, 4 * torch.finfo(values.dtype).eps):
         raise ValueError(
             "the callable must return probabilities: rows that are >= 0 and sum to 1; got a "
-            f"smallest entry {float(values.min()):.3g} and a sum off by {float(off):.3g}. "
+            f"smallest entry {float(values.min()):.3g} and a sum off by {off:.3g}. "
             "Apply softmax over the last axis?"
         )
     return values.detach()

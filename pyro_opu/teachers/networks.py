@@ -9,11 +9,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
+from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from pyro_opu.teachers.base import BaseTeacher, choose, log_probs_of_output
+from pyro_opu.teachers.base import (
+    BaseTeacher,
+    choose,
+    kept_random,
+    log_probs_of_output,
+    some_rows,
+)
 from pyro_opu.teachers.batched import Batched, Draws
 
 # Dropout functions by how many leading axes their mask spans; the rest of the mask is one.
@@ -24,8 +30,17 @@ _MASKED_AXES: dict[Callable[..., Tensor], int | None] = {
     F.dropout2d: 2,
     F.dropout3d: 2,
     F.feature_alpha_dropout: 2,
+    torch.dropout: None,
+    torch.alpha_dropout: None,
+    torch.feature_dropout: 2,
+    torch.feature_alpha_dropout: 2,
 }
-_ALPHA = (F.alpha_dropout, F.feature_alpha_dropout)
+_ALPHA = {
+    F.alpha_dropout,
+    F.feature_alpha_dropout,
+    torch.alpha_dropout,
+    torch.feature_alpha_dropout,
+}
 _SATURATION = -1.7580993408473766  # what a dropped SELU unit is set to
 
 
@@ -43,15 +58,17 @@ class _SharedMasks(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Any,  # noqa: ANN401
+        types: Any,
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
+    ) -> Any:
         kwargs = kwargs or {}
         if func not in _MASKED_AXES:
             return func(*args, **kwargs)
         given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
         x, p = given["input"], float(given.get("p", 0.5))
+        if p == 0:
+            return x
         axes = _MASKED_AXES[func]
         shape = (1, *x.shape[1:axes], *(1 for _ in x.shape[axes:])) if axes else (1, *x.shape[1:])
         self.calls.append((tuple(shape), p))
@@ -67,44 +84,54 @@ class _SharedMasks(TorchFunctionMode):
 class DropoutTeacher(BaseTeacher):
     r"""A network with dropout: draw ``s`` is one set of masks, used for all rows of ``x``.
 
-    .. math:: \pi_s = \mathrm{softmax}\, f(x;\, \theta \odot m_s), \quad m_s \sim \mathrm{Bernoulli}(1 - p)
+    .. math::
+        \pi_s = \mathrm{softmax}\, f(x;\, \theta \odot m_s), \quad
+        m_s \sim \mathrm{Bernoulli}(1 - p)
 
     Every call of ``torch.nn.functional.dropout`` and its relatives inside the module is given
     the draw's masks, whether the module is in training mode or not; all else runs in
     evaluation mode, and the module's own mode is put back. A draw is the seed of its masks, so
     the batched evaluation equals the loop, in any chunking. Axis 0 of every tensor that meets
-    dropout must be the rows of ``x``.
+    dropout must be the rows of ``x``, and the module must call dropout itself: one inside
+    recurrent or attention layers cannot be reached.
 
     Args:
         module: ``x (N, ...) -> logits (N, C)`` (log-probabilities and probabilities do too).
 
     Raises:
-        ValueError: at the first call, when no dropout is met.
+        ValueError: dropout inside a recurrent or attention layer; at the first call, when no
+            dropout is met.
 
     References:
         Gal and Ghahramani (2016), Dropout as a Bayesian approximation.
     """
 
     def __init__(self, module: nn.Module) -> None:
+        _refuse_hidden_dropout(module)
         self.module = module
-        self._calls: list[tuple[tuple[int, ...], float]] = []
+        self._calls: dict[torch.Size, list[tuple[tuple[int, ...], float]]] = {}
         self._run = Batched("the dropout network")
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
-        if not self._calls:
-            with _evaluating(self.module), _SharedMasks() as probe:
-                self.module(x[:1])
-            self._calls = [(shape, p) for shape, p in probe.calls if p > 0]
-        if not self._calls:
+        if not self._dropouts(x):
             raise ValueError(
-                "`source` is a network in which no dropout with p > 0 was met, so all its draws are "
-                "equal; expected dropout layers. Pass a list of trained networks for an ensemble, "
-                "or a Predictive for a Bayesian network."
+                "`source` must be a network with dropout; in this one no dropout with p > 0 was "
+                "met, so that all its draws are equal. Pass a list of trained networks for an "
+                "ensemble, a Predictive for a Bayesian network, or lambda x: module(x) if the "
+                "module returns draws (S, N, C) itself."
             )
         return torch.randint(2**62, (num_draws,))
 
+    def _dropouts(self, x: Tensor) -> list[tuple[tuple[int, ...], float]]:
+        """Shape of the mask and p of every dropout met at inputs of this shape."""
+        if x.shape[1:] not in self._calls:
+            with _evaluating(self.module), _SharedMasks() as probe:
+                self.module(x[:1])
+            self._calls[x.shape[1:]] = probe.calls
+        return self._calls[x.shape[1:]]
+
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
-        masks = _masks(draws, self._calls, x.device)
+        masks = _masks(draws, self._dropouts(x), x.device)
 
         def one(masks: Draws) -> Tensor:
             with _SharedMasks(list(masks.values())):
@@ -127,6 +154,16 @@ def _masks(
     }
 
 
+def _refuse_hidden_dropout(module: nn.Module) -> None:
+    for name, child in module.named_modules():
+        if isinstance(child, (nn.RNNBase, nn.MultiheadAttention)) and child.dropout > 0:
+            raise ValueError(
+                "`source` must call dropout in Python, where masks can be shared by all rows; "
+                f"'{name}' is a {type(child).__name__} with dropout={child.dropout} inside. Set "
+                "its `dropout` to 0, or pass a callable (x, num_draws) -> (S, N, C)."
+            )
+
+
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
     """Evaluation mode inside, each submodule's own mode put back after."""
@@ -144,8 +181,8 @@ class EnsembleTeacher(BaseTeacher):
 
     .. math:: \pi_s = \mathrm{softmax}\, f_s(x)
 
-    Networks of one architecture are evaluated together (:func:`torch.func.stack_module_state`);
-    others one after another.
+    Networks of one architecture are evaluated together, through :func:`torch.vmap` over their
+    stacked weights; others one after another.
 
     Args:
         modules: Networks ``x (N, ...) -> logits (N, C)``; they run in evaluation mode.
@@ -155,53 +192,75 @@ class EnsembleTeacher(BaseTeacher):
         ValueError: the sequence is empty; at the first call, the numbers of classes differ.
     """
 
-    def __init__(self, modules: Sequence[nn.Module]) -> None:
+    def __init__(self, modules: Sequence[nn.Module] | nn.ModuleList) -> None:
         self.modules = list(modules)
         if not self.modules:
-            raise ValueError("`source` must hold at least two networks; got an empty sequence.")
+            raise ValueError(
+                "`source` must hold at least two networks; got an empty sequence. Pass the trained "
+                "members of the ensemble, or snapshots of a sampler."
+            )
         for index, module in enumerate(self.modules):
             if not isinstance(module, nn.Module):
                 raise TypeError(
-                    f"`source[{index}]` must be an nn.Module; got {type(module).__name__}."
+                    f"`source[{index}]` must be an nn.Module; got {type(module).__name__}. For "
+                    "functions pass one callable (x, num_draws) -> (S, N, C)."
                 )
         self.max_draws = len(self.modules)
+        self._stackable: bool | None = None  # unknown before the first call
         self._run = Batched("the ensemble")
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
+        if self._stackable is None:
+            self._stackable = self._can_be_stacked(some_rows(x, 2))
         return choose(len(self.modules), num_draws)
 
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
         chosen = [self.modules[index] for index in draws.tolist()]
-        if len(chosen) > 1 and _alike(chosen):
-            return self._stacked(chosen, x)
-        outputs = []
-        for module in chosen:
-            with _evaluating(module):
-                outputs.append(log_probs_of_output(module(x)))
-        if len({output.shape for output in outputs}) > 1:
-            raise ValueError(
-                "the networks of `source` must agree on the classes; got outputs of shape "
-                f"{sorted({tuple(output.shape) for output in outputs})}."
-            )
-        return torch.stack(outputs)
+        return self._stacked(chosen, x) if self._stackable else _one_by_one(chosen, x)
+
+    def _can_be_stacked(self, x: Tensor) -> bool:
+        """Whether all members differ in parameters and buffers only, tried at some inputs."""
+        expected = _one_by_one(self.modules, x)
+        if len(self.modules) < 2 or not _alike(self.modules):
+            return False
+        try:
+            with kept_random():
+                stacked = self._stacked(self.modules, x)
+        except Exception:  # noqa: BLE001 - cannot be copied or called functionally: the loop can
+            return False
+        return torch.allclose(stacked, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
 
     def _stacked(self, chosen: list[nn.Module], x: Tensor) -> Tensor:
-        parameters, buffers = stack_module_state(chosen)
+        states = [dict([*m.named_parameters(), *m.named_buffers()]) for m in chosen]
+        together = {name: torch.stack([state[name] for state in states]) for name in states[0]}
         skeleton = copy.deepcopy(chosen[0]).to("meta").eval()
 
         def one(state: Draws) -> Tensor:
             return functional_call(skeleton, state, (x,))
 
-        return log_probs_of_output(self._run(one, {**parameters, **buffers}))
+        return log_probs_of_output(self._run(one, together))
+
+
+def _one_by_one(modules: list[nn.Module], x: Tensor) -> Tensor:
+    outputs = []
+    for module in modules:
+        with _evaluating(module):
+            outputs.append(log_probs_of_output(module(x)))
+    shapes = {tuple(output.shape) for output in outputs}
+    if len(shapes) > 1:
+        raise ValueError(
+            "the networks of `source` must agree on the classes; got outputs of shape "
+            f"{sorted(shapes)}. Give all the same number of logits."
+        )
+    return torch.stack(outputs)
 
 
 def _alike(modules: list[nn.Module]) -> bool:
-    """Whether all have the same structure: class, printed form, and shapes of their state."""
-    first = modules[0]
-    shapes = [(name, value.shape) for name, value in first.state_dict().items()]
-    return bool(shapes) and all(
-        type(m) is type(first)
-        and repr(m) == repr(first)
-        and [(name, value.shape) for name, value in m.state_dict().items()] == shapes
-        for m in modules
-    )
+    """Whether all have the same class, printed form, and names and shapes of their state."""
+
+    def form(module: nn.Module) -> tuple[Any, ...]:
+        state = {name: (v.shape, v.dtype, v.device) for name, v in module.state_dict().items()}
+        return type(module), repr(module), state
+
+    first = form(modules[0])
+    return bool(first[-1]) and all(form(module) == first for module in modules[1:])

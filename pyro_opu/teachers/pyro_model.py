@@ -14,11 +14,17 @@ from pyro.infer.predictive import WeighedPredictive
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
-from pyro_opu.teachers.base import BaseTeacher, choose
+from pyro_opu.teachers.base import BaseTeacher, choose, kept_random, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
-from pyro_opu.teachers.sites import check_one_trial, class_log_probs, site_kind, unwrap
+from pyro_opu.teachers.sites import (
+    ALLOWED,
+    check_one_trial,
+    class_log_probs,
+    given_parameter,
+    site_kind,
+    unwrap,
+)
 
 Model = Callable[..., Any]
 
@@ -28,8 +34,9 @@ class PredictiveTeacher(BaseTeacher):
 
     For each posterior draw :math:`\theta_s` the model is conditioned on it and run at ``x``; the
     class log-probabilities are read off the observed site's distribution before anything is
-    sampled from it, so nothing of the predictive distribution is lost to label noise. All draws go through
-    :func:`torch.vmap` at once, equal to the loop; a model that ``vmap`` cannot run is looped over.
+    sampled from it, so nothing of the predictive distribution is lost to label noise. All draws go
+    through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap`` cannot run is
+    looped over.
 
     With ``posterior_samples`` the draws are those, in order. With a ``guide`` (or neither, the
     prior) every call draws afresh; latents of the whole model are drawn once and shared by all
@@ -40,9 +47,11 @@ class PredictiveTeacher(BaseTeacher):
         site: Name of the observed categorical site, needed when there are several.
 
     Raises:
-        TypeError: a ``WeighedPredictive``, whose draws are not equally likely.
-        ValueError: ``posterior_samples`` that hold NaN or infinity. At the first call: no
-            categorical site, several and none named, an unknown or a latent site named.
+        TypeError: a ``WeighedPredictive``, whose draws are not equally likely; samples that are
+            no tensors.
+        ValueError: ``posterior_samples`` that hold NaN or infinity. At the first call: a model that
+            cannot be run as ``model(x)``; no categorical site, several and none named, an unknown
+            or a latent site named; more than one trial or label per input.
     """
 
     def __init__(self, predictive: Predictive, site: str | None = None) -> None:
@@ -54,11 +63,7 @@ class PredictiveTeacher(BaseTeacher):
         self.predictive = predictive
         self._samples: Draws = dict(predictive.posterior_samples)
         for name, value in self._samples.items():
-            if value.is_floating_point() and not torch.isfinite(value).all():
-                raise ValueError(
-                    f"`posterior_samples['{name}']` must be finite; it holds NaN or infinity. "
-                    "Check the sampler's divergences and step size."
-                )
+            _check_samples(name, value, predictive.num_samples)
         self.max_draws = predictive.num_samples if self._samples else None
         self.default_draws = predictive.num_samples
         self._asked_site = site
@@ -69,61 +74,78 @@ class PredictiveTeacher(BaseTeacher):
         self._source: Model | None = None
         if not self._samples:
             self._source = predictive.guide if predictive.guide is not None else predictive.model
-        self._run_source = Batched("the guide")
+        self._run_source = Batched("the prior" if predictive.guide is None else "the guide")
         self._run_model = Batched("the model")
 
     @property
     def site(self) -> str:
         """Name of the observed site; known once the teacher has seen an input."""
         if self._site is None:
-            raise RuntimeError("the site is not known before the teacher has seen an input")
+            raise AttributeError(
+                "site is not known before the teacher has seen an input; "
+                "call .probs(x[:1]) once first."
+            )
         return self._site
 
     def prepare(self, x: Tensor) -> None:
         """Find the observed site and the latents by running the model once at two rows of ``x``."""
         if self._site is not None:
             return
-        with _quiet():
-            pair, triple = (x[torch.zeros(n, dtype=torch.long)] for n in (2, 3))
-            known = {name: value[0] for name, value in self._samples.items()}
-            latents = dict(known)
-            if self.predictive.guide is not None:
-                shapes = [_latents(self.predictive.guide, known, rows) for rows in (pair, triple)]
-                latents = shapes[0]
-                self._note_latents(*shapes)
-            nodes = _trace(self.predictive.model, latents, pair)
-            self._site = _find_site(nodes, latents, self._asked_site)
-            check_one_trial(nodes[self._site]["fn"], self._site)
-            if self._source is self.predictive.model:
-                shapes = [
-                    _latents(self._source, known, rows, without=self._site)
-                    for rows in (pair, triple)
-                ]
-                self._note_latents(*shapes)
+        model, guide = self.predictive.model, self.predictive.guide
+        known = {name: value[0] for name, value in self._samples.items()}
+        pair, triple = some_rows(x, 2), some_rows(x, 3)
+        with _quiet(), kept_random(), self._explained(x):
+            shapes = [known, known]
+            if guide is not None:
+                shapes = [_latents(guide, known, rows) for rows in (pair, triple)]
+            nodes = _trace(model, shapes[0], pair)
+        site = _find_site(nodes, shapes[0], self._asked_site)
+        check_one_trial(nodes[site]["fn"], site)
+        class_log_probs(nodes[site]["fn"], 2, site)
+        if self._source is not None and guide is None:
+            with _quiet(), kept_random():
+                shapes = [_latents(model, known, rows, without=site) for rows in (pair, triple)]
+        # Latents shared by all rows, and those whose shape grows with the number of rows.
+        self._latent_names = tuple(
+            name
+            for name, value in shapes[0].items()
+            if name in shapes[1] and value.shape == shapes[1][name].shape
+        )
+        self._local = len(self._latent_names) < len(shapes[0])
+        self._site = site
 
     def run_once(self, x: Tensor) -> dict[str, Any]:
-        """Sample sites ``{name: node}`` of one run of the model at ``x`` under one posterior draw."""
-        with _quiet(), torch.random.fork_rng(devices=[]):
+        """Sample sites ``{name: node}`` of one run of the model at ``x`` under one draw."""
+        with _quiet(), kept_random():
             latents = {name: value[0] for name, value in self._samples.items()}
             if self.predictive.guide is not None:
                 latents = _latents(self.predictive.guide, latents, x)
             return _trace(self.predictive.model, latents, x)
 
-    def _note_latents(self, pair: Draws, triple: Draws) -> None:
-        """Tell global latents from those whose shape grows with the number of rows."""
-        shared = tuple(n for n in pair if n in triple and pair[n].shape == triple[n].shape)
-        self._latent_names = shared
-        self._local = len(shared) < len(pair)
+    @contextmanager
+    def _explained(self, x: Tensor) -> Iterator[None]:
+        """Says what a model must be where it cannot be run."""
+        try:
+            yield
+        except Exception as error:
+            reason = (str(error).splitlines() or [""])[0]
+            dtypes = {v.dtype for v in self._samples.values() if v.is_floating_point()} - {x.dtype}
+            hint = f" Some posterior samples are {dtypes.pop()}: convert x to it." if dtypes else ""
+            raise ValueError(
+                f"`source`'s model must run as model(x), at any number of rows; at x of shape "
+                f"{(2, *x.shape[1:])}, {x.dtype}, it raised {type(error).__name__}: {reason}. "
+                "Its first argument must be the inputs and all others optional (y=None); "
+                f"if not, wrap it: Predictive(lambda x: model(...), ...).{hint}"
+            ) from error
 
     def _pick(self, x: Tensor, num_draws: int) -> _Latents:
         self.prepare(x)
+        if num_draws == self.max_draws:
+            return _Latents(self._samples, num_draws)
         if self._samples:
-            chosen = choose(self.predictive.num_samples, num_draws)
-            if num_draws == self.predictive.num_samples:
-                return _Latents(self._samples, num_draws)
-            return _Latents(
-                {k: v[chosen.to(v.device)] for k, v in self._samples.items()}, num_draws
-            )
+            index = choose(self.predictive.num_samples, num_draws)
+            chosen = {name: value[index.to(value.device)] for name, value in self._samples.items()}
+            return _Latents(chosen, num_draws)
         if not self._latent_names:
             return _Latents({}, num_draws)
 
@@ -132,7 +154,7 @@ class PredictiveTeacher(BaseTeacher):
             found = _latents(self._source, {}, x[:2], without=self._site)
             return {name: found[name] for name in self._latent_names}
 
-        with _quiet(), _PlainNormals():
+        with _quiet():
             return _Latents(self._run_source(draw, {"": torch.arange(num_draws)}), num_draws)
 
     def _evaluate(self, draws: _Latents, x: Tensor) -> Tensor:
@@ -178,32 +200,13 @@ class _ClassSite(Messenger):
         self.site = site
         self.fn: Any = None
 
-    def _pyro_sample(self, msg: Any) -> None:  # noqa: ANN401
+    def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] == self.site:
             self.fn = msg["fn"]
             if msg["value"] is None:
-                discrete = site_kind(self.fn) == "categorical"
-                dtype = torch.long if discrete else torch.get_default_dtype()
-                msg["value"] = torch.zeros(self.fn.shape(), dtype=dtype)
-
-
-class _PlainNormals(TorchFunctionMode):
-    """Writes ``torch.normal(mean, std)`` as mean + std * randn, which ``vmap`` can randomise."""
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,  # noqa: ANN401
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:  # noqa: ANN401
-        if func is torch.normal and len(args) == 2 and all(isinstance(a, Tensor) for a in args):
-            mean, std = args
-            noise = torch.randn(
-                torch.broadcast_shapes(mean.shape, std.shape), dtype=mean.dtype, device=mean.device
-            )
-            return mean + std * noise
-        return func(*args, **(kwargs or {}))
+                like = given_parameter(unwrap(self.fn))[0]
+                dtype = torch.long if site_kind(self.fn) == "categorical" else like.dtype
+                msg["value"] = torch.zeros(self.fn.shape(), dtype=dtype, device=like.device)
 
 
 @contextmanager
@@ -211,6 +214,26 @@ def _quiet() -> Iterator[None]:
     """No gradients, no validation (it branches on values), no handlers of the caller."""
     with torch.no_grad(), pyro.validation_enabled(False), poutine.block():
         yield
+
+
+def _check_samples(name: str, value: Any, draws: int) -> None:
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"`posterior_samples['{name}']` must be a torch.Tensor; got {type(value).__name__}. "
+            "Convert it with torch.as_tensor."
+        )
+    if len(value) != draws:
+        raise ValueError(
+            f"`posterior_samples` must all hold the same number of draws, on axis 0; got "
+            f"{len(value)} of '{name}' and {draws} of another site."
+        )
+    bad = ~torch.isfinite(value[:, None].flatten(1)).all(1)
+    if bad.any():
+        raise ValueError(
+            f"`posterior_samples['{name}']` must be finite; got NaN or infinity in "
+            f"{int(bad.sum())} of {len(value)} draws. Leave them out, and check the sampler's "
+            "divergences and step size."
+        )
 
 
 def _trace(model: Model, latents: Draws, x: Tensor) -> dict[str, Any]:
@@ -224,7 +247,7 @@ def _trace(model: Model, latents: Draws, x: Tensor) -> dict[str, Any]:
     }
 
 
-def is_deterministic(node: Any) -> bool:  # noqa: ANN401
+def is_deterministic(node: Any) -> bool:
     """Whether a site was made by ``pyro.deterministic``."""
     return bool(node["infer"].get("_deterministic", False))
 
@@ -235,7 +258,7 @@ def _latents(source: Model, known: Draws, x: Tensor, without: str | None = None)
     fresh = {
         name: node["value"]
         for name, node in nodes.items()
-        if name != without and not is_deterministic(node)
+        if name != without and not node["is_observed"]
     }
     return {**known, **fresh}
 
@@ -244,34 +267,30 @@ def _find_site(nodes: dict[str, Any], latents: Draws, asked: str | None) -> str:
     """The observed categorical site; errors name the candidates."""
     free = {n: v for n, v in nodes.items() if n not in latents and not is_deterministic(v)}
     classes = [n for n, v in free.items() if site_kind(v["fn"]) is not None]
-    if asked is not None:
-        if asked in latents:
-            raise ValueError(
-                f"`site` names '{asked}', a latent site of the posterior; expected the observed "
-                f"categorical site. Candidates: {classes}."
-            )
-        if asked not in nodes:
-            raise ValueError(
-                f"`site` names '{asked}', which the model does not have; expected the observed "
-                f"categorical site. Candidates: {classes}."
-            )
-        if asked not in classes:
-            kind = type(unwrap(nodes[asked]["fn"])).__name__
-            raise ValueError(
-                f"site '{asked}' must be Categorical, OneHotCategorical, Bernoulli, or a one-trial "
-                f"Binomial or Multinomial; got {kind}. Candidates: {classes}."
-            )
+    if asked is None and len(classes) == 1:
+        return classes[0]
+    if asked in classes:
         return asked
-    if len(classes) > 1:
+    if asked is None and classes:
         raise ValueError(
-            f"the model has several observed categorical sites, {classes}; name one with "
-            f"site='{classes[0]}'."
+            f"`site` must name one of the model's observed categorical sites, {classes}; got none. "
+            f"Pass site='{classes[0]}', or another of them."
         )
-    if not classes:
+    if asked is None:
         found = {n: type(unwrap(v["fn"])).__name__ for n, v in free.items()}
         raise ValueError(
-            "the model must have one observed site that is Categorical, OneHotCategorical, "
-            "Bernoulli, or a one-trial Binomial or Multinomial; the sites that the posterior does "
-            f"not fix are {found or 'none'}. Is the class label's site among the posterior samples?"
+            f"`source`'s model must have an observed site that is {ALLOWED}; the sites that the "
+            f"posterior does not fix are {found or 'none'}. Is the class label's site among the "
+            "posterior samples?"
         )
-    return classes[0]
+    kind = (
+        "a latent site of the posterior"
+        if asked in latents
+        else f"a {type(unwrap(nodes[asked]['fn'])).__name__}"
+        if asked in nodes
+        else "which the model does not have"
+    )
+    raise ValueError(
+        f"`site` must name an observed site that is {ALLOWED}; got '{asked}', {kind}. "
+        f"Candidates: {classes}."
+    )

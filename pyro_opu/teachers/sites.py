@@ -2,84 +2,73 @@
 
 from __future__ import annotations
 
-import pyro.distributions as dist
+from typing import Any
+
 import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
-from torch.distributions import Distribution, Independent
+from torch import distributions as dist
 from torch.nn.functional import logsigmoid
 
-_WRAPPERS = (Independent, MaskedDistribution, ExpandedDistribution)
+_WRAPPERS = (dist.Independent, MaskedDistribution, ExpandedDistribution)
 _KINDS = {
     "categorical": dist.Categorical,
-    "onehot": torch.distributions.OneHotCategorical,
-    "multinomial": torch.distributions.Multinomial,
-    "bernoulli": torch.distributions.Bernoulli,
-    "binomial": torch.distributions.Binomial,
+    "onehot": dist.OneHotCategorical,
+    "multinomial": dist.Multinomial,
+    "bernoulli": dist.Bernoulli,
+    "binomial": dist.Binomial,
 }
+#: What an observed site may be, in words.
+ALLOWED = "Categorical, OneHotCategorical, Bernoulli, or a one-trial Binomial or Multinomial"
 
 
-def unwrap(fn: Distribution) -> Distribution:
+def unwrap(fn: Any) -> Any:
     """The distribution inside ``Independent``, ``Masked`` and ``Expanded`` wrappers."""
     while isinstance(fn, _WRAPPERS):
         fn = fn.base_dist
     return fn
 
 
-def site_kind(fn: Distribution) -> str | None:
+def site_kind(fn: Any) -> str | None:
     """One of categorical, onehot, multinomial, bernoulli, binomial; ``None`` for anything else."""
     base = unwrap(fn)
-    for kind, cls in _KINDS.items():
-        if isinstance(base, cls) or (
-            kind == "categorical" and isinstance(base, torch.distributions.Categorical)
-        ):
-            return kind
-    return None
+    return next((kind for kind, cls in _KINDS.items() if isinstance(base, cls)), None)
 
 
-def check_one_trial(fn: Distribution, site: str) -> None:
+def check_one_trial(fn: Any, site: str) -> None:
     """Refuse counts: class probabilities describe one trial.
 
     Raises:
         ValueError: a Binomial or Multinomial with more than one trial.
     """
-    trials = getattr(unwrap(fn), "total_count", 1)
-    if int(torch.as_tensor(trials).max()) != 1:
+    trials = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
+    if trials != 1:
         raise ValueError(
             f"site '{site}' must be a one-trial {type(unwrap(fn)).__name__}; got total_count="
-            f"{int(torch.as_tensor(trials).max())}. Use Categorical or Bernoulli, one row per trial."
+            f"{trials}. Use Categorical or Bernoulli, with one row per trial."
         )
 
 
-def _batched_log_probs(fn: Distribution) -> Tensor:
-    """Log-probabilities ``(*batch, C)``, wrapper by wrapper; a Bernoulli gives [1 - p, p]."""
-    if isinstance(fn, ExpandedDistribution):
-        inner = _batched_log_probs(fn.base_dist)
-        return inner.expand(*fn.batch_shape, *inner.shape[-1:])
-    if isinstance(fn, _WRAPPERS):
-        return _batched_log_probs(fn.base_dist)
-    if site_kind(fn) in ("bernoulli", "binomial"):
-        logits = fn.logits.expand(fn.batch_shape)
-        return torch.stack([logsigmoid(-logits), logsigmoid(logits)], -1)
-    return fn.logits.log_softmax(-1)
-
-
-def class_log_probs(fn: Distribution, rows: int, site: str) -> Tensor:
+def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
     """Log class probabilities ``(N, C)`` of an observed site's distribution.
 
-    Taken from the logits where the distribution has them: near a corner of the simplex the
+    Taken from the logits where the distribution was given them: near a corner of the simplex the
     probabilities have lost the digits.
+
+    Args:
+        fn: The distribution, wrapped or not; a Bernoulli gives [1 - p, p].
+        rows: N.
+        site: Name of the site, for the messages.
 
     Raises:
         ValueError: the site is not categorical, or does not hold one label per input.
     """
     if site_kind(fn) is None:
         raise ValueError(
-            f"site '{site}' must be Categorical, OneHotCategorical, Bernoulli, or a one-trial "
-            f"Binomial or Multinomial; got {type(unwrap(fn)).__name__}. "
+            f"site '{site}' must be {ALLOWED}; got {type(unwrap(fn)).__name__}. "
             "Name the class label's site with site='...'."
         )
-    log_probs = _batched_log_probs(fn)
+    log_probs = _wrapped_log_probs(fn)
     labels = log_probs.shape[:-1].numel()
     if labels == rows:
         return log_probs.reshape(rows, log_probs.shape[-1])
@@ -90,3 +79,31 @@ def class_log_probs(fn: Distribution, rows: int, site: str) -> Tensor:
         f"{tuple(log_probs.shape[:-1])} for {rows} inputs. A model with several labels per input "
         "needs one site per label."
     )
+
+
+def given_parameter(fn: Any) -> tuple[Tensor, bool]:
+    """The parameter that an unwrapped categorical distribution was given; whether it is logits."""
+    holder = getattr(fn, "_categorical", fn)
+    # Either of the two may be cached beside the given one, which is `_param` in all of torch's.
+    return holder._param, holder._param is vars(holder).get("logits")
+
+
+def _wrapped_log_probs(fn: Any) -> Tensor:
+    """Log-probabilities ``(*batch, C)``, wrapper by wrapper."""
+    if isinstance(fn, ExpandedDistribution):
+        inner = _wrapped_log_probs(fn.base_dist)
+        return inner.expand(*fn.batch_shape, *inner.shape[-1:])
+    if isinstance(fn, _WRAPPERS):
+        return _wrapped_log_probs(fn.base_dist)
+    value, is_logits = given_parameter(fn)
+    if isinstance(fn, (dist.Bernoulli, dist.Binomial)):
+        value = value.expand(fn.batch_shape)
+        if is_logits:
+            return torch.stack([logsigmoid(-value), logsigmoid(value)], -1)
+        limits = torch.finfo(value.dtype)
+        # p = 1 says no more than p > 1 - eps / 2, but a small p is known to all its digits.
+        log_no = torch.log1p(-value.clamp_max(1 - limits.eps / 2))
+        return torch.stack([log_no, value.clamp_min(limits.tiny).log()], -1)
+    if is_logits:
+        return value.log_softmax(-1)
+    return value.clamp_min(torch.finfo(value.dtype).tiny).log()
