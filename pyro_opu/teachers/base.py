@@ -221,8 +221,8 @@ def log_probs_of_output(output: Any) -> Tensor:
     if output.ndim < 2 or output.shape[-1] < 2:
         raise ValueError(
             "the network must return logits of shape (N, C) with at least two classes (C >= 2); "
-            f"got {tuple(output.shape)}. For one logit z per input return "
-            "torch.stack([torch.zeros_like(z), z], -1)."
+            f"got {tuple(output.shape)}. For one logit z per input, (N, 1), return "
+            "torch.cat([torch.zeros_like(z), z], -1)."
         )
     tolerance = max(1e-4, 4 * torch.finfo(output.dtype).eps)
     if output.min() >= 0 and (output.sum(-1) - 1).abs().max() < tolerance:

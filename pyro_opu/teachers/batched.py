@@ -144,8 +144,10 @@ def _close(a: Any, b: Any) -> bool:
     """Equal to float rounding; a function with randomness of its own never is."""
     if isinstance(a, dict):
         return all(_close(a[name], b[name]) for name in b)
+    eps = torch.finfo(b.dtype).eps if b.is_floating_point() else 0.0
+    relative, absolute = max(1e-3, 16 * eps), max(1e-4, 16 * eps)  # the second for half precision
     return a.shape == b.shape and torch.allclose(
-        a.double(), b.double(), rtol=1e-3, atol=1e-4, equal_nan=True
+        a.double(), b.double(), rtol=relative, atol=absolute, equal_nan=True
     )
 
 

@@ -126,7 +126,7 @@ class DropoutTeacher(BaseTeacher):
         """Shape of the mask and p of every dropout met at inputs of this shape."""
         if x.shape[1:] not in self._calls:
             with _evaluating(self.module), _SharedMasks() as probe:
-                self.module(x[:1])
+                log_probs_of_output(self.module(x[:1]))  # refuses what are no logits
             self._calls[x.shape[1:]] = probe.calls
         return self._calls[x.shape[1:]]
 

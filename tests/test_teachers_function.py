@@ -1,0 +1,198 @@
+"""A function, or an object with the members of a teacher, as a teacher."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from pyro_opu.teachers import FunctionTeacher, as_teacher
+
+WEIGHTS = torch.randn(6, 4, 3, generator=torch.Generator().manual_seed(0))
+
+
+def held(x: Tensor) -> Tensor:
+    """All six draws that there are."""
+    return (x @ WEIGHTS).softmax(-1)
+
+
+def fresh(x: Tensor, num_draws: int) -> Tensor:
+    """As many draws as asked for."""
+    return (x @ torch.randn(num_draws, 4, 3)).softmax(-1)
+
+
+class TestHeldDraws:
+    def test_come_in_order(self) -> None:
+        x, before = torch.randn(5, 4), torch.get_rng_state()
+        teacher = as_teacher(held)
+        assert isinstance(teacher, FunctionTeacher)
+        torch.testing.assert_close(teacher.probs(x), held(x))
+        torch.testing.assert_close(teacher.log_probs(x), held(x).log())
+        assert teacher.num_classes == 3 and teacher.max_draws == 6
+        # Reading x above aside, nothing random was touched.
+        assert torch.equal(before, torch.get_rng_state()) and teacher.probs(x, 6).shape == (6, 5, 3)
+
+    def test_subset_is_without_replacement(self) -> None:
+        x = torch.randn(1, 4)
+        teacher = as_teacher(held)
+        everything = held(x)[:, 0]
+        for _ in range(10):
+            distance = (teacher.probs(x, 4) - everything).abs().sum(-1)
+            assert distance.min(1).values.max() < 1e-5  # rounding of log and exp
+            assert len(distance.argmin(1).unique()) == 4
+
+    @pytest.mark.parametrize("first", [True, False])
+    def test_more_than_held_is_refused(self, first: bool) -> None:
+        teacher = as_teacher(held)
+        if not first:
+            teacher.probs(torch.randn(2, 4))
+        with pytest.raises(ValueError, match="`num_draws` must be at most 6.*got 7"):
+            teacher.probs(torch.randn(2, 4), 7)
+
+    def test_called_once_with_all_rows(self) -> None:
+        """A function that draws afresh at every call is joint over rows all the same."""
+        calls = []
+
+        def function(x: Tensor) -> Tensor:
+            calls.append(len(x))
+            return (x @ torch.randn(300, 4, 3)).softmax(-1)
+
+        teacher = as_teacher(function)
+        probs = teacher.probs(torch.ones(1, 4).expand(5000, 4))
+        assert calls == [5000]
+        torch.testing.assert_close(probs, probs[:, :1].expand_as(probs))
+
+    def test_another_number_of_draws_later(self) -> None:
+        sizes = iter([4, 6, 2])
+        teacher = as_teacher(lambda x: torch.full((next(sizes), len(x), 2), 0.5))
+        assert [len(teacher.probs(torch.ones(1, 1))) for _ in range(3)] == [4, 6, 2]
+
+
+class TestFreshDraws:
+    @pytest.mark.parametrize(
+        "function",
+        [
+            fresh,
+            lambda x, num_draws=9: fresh(x, num_draws),
+            lambda x, *, num_draws: fresh(x, num_draws),
+            lambda x, count: fresh(x, count),
+            functools.partial(fresh, num_draws=2),
+        ],
+        ids=["named", "default", "keyword", "other-name", "partial"],
+    )
+    def test_as_many_as_asked_for(self, function: Callable) -> None:
+        teacher = as_teacher(function)
+        assert teacher.probs(torch.randn(5, 4), 11).shape == (11, 5, 3)
+        assert teacher.probs(torch.randn(5, 4)).shape == (500, 5, 3)
+        assert teacher.max_draws is None
+
+    def test_deterministic_function_is_not_asked_in_parts(self) -> None:
+        """Asked in parts it would give its first draws again and again."""
+        grid = torch.linspace(0.1, 0.9, 3000)
+
+        def function(x: Tensor, num_draws: int) -> Tensor:
+            p = grid[:num_draws, None].expand(-1, len(x))
+            return torch.stack([1 - p, p], -1)
+
+        probs = as_teacher(function).probs(torch.zeros(1000, 1), 3000)
+        assert torch.allclose(probs[:, -1, 1], grid)
+
+    def test_optional_arguments_are_not_the_number_of_draws(self) -> None:
+        teacher = as_teacher(lambda x, temperature=1.0, noise=0.0: held(x / temperature + noise))
+        assert teacher.probs(torch.randn(5, 4)).shape == (6, 5, 3)
+
+
+def _member(**changes: object) -> object:
+    class Own:
+        """A teacher of the user's own, by no base class."""
+
+        num_classes = 2
+        asked: list[object] = []
+
+        def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+            self.asked.append(num_draws)
+            sure = torch.tensor([-1e3, 0.0])  # beyond what probabilities can hold
+            return sure.expand(num_draws or 7, len(x), 2)
+
+        def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+            return self.log_probs(x, num_draws).exp()
+
+    for name, value in changes.items():
+        setattr(Own, name, value)
+    return Own()
+
+
+class TestOwnTeacher:
+    def test_log_probs_are_its_own(self) -> None:
+        own = _member()
+        teacher = as_teacher(own)
+        log_probs = teacher.log_probs(torch.zeros(3, 1), 5)
+        assert torch.equal(log_probs, torch.tensor([-1e3, 0.0]).expand(5, 3, 2))
+        assert own.asked == [5] and teacher.num_classes == 2
+        assert torch.equal(teacher.probs(torch.zeros(3, 1), 2)[..., 0], torch.zeros(2, 3))
+
+    def test_size_of_its_posterior(self) -> None:
+        teacher = as_teacher(_member(max_draws=7))
+        assert teacher.probs(torch.zeros(3, 1)).shape == (7, 3, 2)
+        with pytest.raises(ValueError, match="must be at most 7"):
+            teacher.probs(torch.zeros(3, 1), 8)
+
+    @pytest.mark.parametrize(
+        ("answer", "error", "message"),
+        [
+            (lambda self, x, n: [0.0], TypeError, "floating tensor of class probabilities.*list"),
+            (lambda self, x, n: torch.zeros(n, len(x), 2), ValueError, "a sum off by 1. Apply"),
+            (
+                lambda self, x, n: held(x[:, :1].expand(-1, 4)).log(),
+                ValueError,
+                "asked for, 5; got 6",
+            ),
+        ],
+    )
+    def test_refused(self, answer: Callable, error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            as_teacher(_member(log_probs=answer)).probs(torch.zeros(3, 1), 5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "message"),
+    [
+        (lambda x: [[0.5, 0.5]], TypeError, r"floating tensor .*\(S, 3, C\); got list"),
+        (lambda x: torch.ones(2, 3, 2, dtype=torch.long), TypeError, "got torch.int64. Return"),
+        (lambda x: torch.full((3, 2), 0.5), ValueError, r"\(S, N, C\).*N = 3; got \(3, 2\). Draws"),
+        (lambda x: torch.full((3, 5, 2), 0.5), ValueError, r"N = 3; got \(3, 5, 2\)"),
+        (lambda x: torch.full((0, 3, 2), 0.5), ValueError, r"S >= 1 and N = 3; got \(0, 3, 2\)"),
+        (lambda x: torch.ones(5, 3, 1), ValueError, r"at least two classes.*got \(5, 3, 1\)"),
+        (lambda x: torch.randn(5, 3, 4), ValueError, "rows that are >= 0 and sum to 1.*Apply soft"),
+        (
+            lambda x: torch.full((5, 3, 4), 0.3),
+            ValueError,
+            "smallest entry 0.3 and a sum off by 0.2",
+        ),
+        (lambda x: torch.tensor([1.5, -0.5]).expand(5, 3, 2), ValueError, "smallest entry -0.5"),
+        (lambda x: torch.full((5, 3, 2), torch.nan), ValueError, "got NaN. Check its posterior"),
+        (lambda x, num_draws: torch.full((5, 3, 2), 0.5), ValueError, "asked for, 500; got 5"),
+    ],
+)
+def test_refused(answer: Callable, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        as_teacher(answer).probs(torch.zeros(3, 4))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_precision_is_kept(dtype: torch.dtype) -> None:
+    probs = torch.randn(5, 3, 4).softmax(-1).to(dtype)
+    answer = as_teacher(lambda x: probs).probs(torch.zeros(3, 1))
+    assert answer.dtype == dtype
+    torch.testing.assert_close(answer, probs)
+
+
+def test_probabilities_of_zero_and_gradients() -> None:
+    """Log-probabilities stay finite; no graph is built."""
+    probs = torch.eye(2).expand(4, 2, 2).clone().requires_grad_()
+    log_probs = as_teacher(lambda x: probs).log_probs(torch.zeros(2, 1))
+    assert torch.isfinite(log_probs).all() and not log_probs.requires_grad
+    assert torch.equal(log_probs.exp().round(decimals=6), probs)
