@@ -246,12 +246,12 @@ class Returning(nn.Module):
         (
             lambda x: torch.distributions.Dirichlet(torch.ones(len(x), C + 1)),
             ValueError,
-            r"event shape \(3,\), the teacher's classes; got \(2,\) and \(4,\)",
+            r"event shape \(3,\), the teacher's classes.* got \(2,\) and \(4,\)",
         ),
         (
             lambda x: torch.distributions.Dirichlet(torch.ones(C)),
             ValueError,
-            r"batch shape \(N,\).*got \(\) and \(3,\)",
+            r"batch shape \(2,\).*got \(\) and \(3,\)",
         ),
     ],
 )
@@ -369,15 +369,30 @@ def test_the_student_never_sees_what_it_is_judged_by() -> None:
     x, judged = inputs(), []
 
     def watching(points: Tensor, num_draws: int) -> Tensor:
-        if num_draws > 100:
+        if len(points) == 30:  # 15 % are held out
             judged.append(points)
         return teacher()(points, num_draws)
 
     quick(watching, x, transfer=Recording())
     taught = {tuple(row) for row in seen[0].tolist()}
-    held_out = {tuple(row) for row in judged[-1].tolist()} - {tuple(r) for r in x[:2].tolist()}
-    assert len(held_out) >= 25 and not taught & held_out
-    assert len(taught) == len(x) - 30  # 15 % are held out
+    (held_out,) = ({tuple(row) for row in points.tolist()} for points in judged)
+    assert not taught & held_out
+    assert taught | held_out == {tuple(row) for row in x.tolist()}
+
+
+def test_recalibration_ends_where_the_student_is_as_good_as_can_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The unbiased energy distance of a perfect student is as often negative as positive."""
+    calls = []
+
+    def negative(p: Tensor, q: Tensor) -> Tensor:
+        calls.append(1)
+        assert len(calls) < 100, "no end of it"
+        return torch.full((p.shape[1],), -1e-4)
+
+    monkeypatch.setattr("pyro_opu.training.energy_distance", negative)
+    quick(num_steps=2)
 
 
 # A step --------------------------------------------------------------------------------------
@@ -403,6 +418,24 @@ def test_h_and_g_are_stepped_in_turn() -> None:
         assert moved == [turn % 2 == 0, turn % 2 == 1]
         assert {"wasserstein", "log_likelihood", "critic gain", "critic penalty"} == parts.keys()
     assert state.step == 4
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_shared_trunk_learns_from_the_head_in_turn(turn: int) -> None:
+    x = inputs()
+    guide = PredictiveGuide.for_inputs(x, C, hidden=(8,))
+    objective = quick_wasserstein()
+    objective.prepare(x, C)
+    settings = Settings(0, 10, 16, 4, 1e-3, 5)
+    feed = Source(as_teacher(teacher()), HeldOut().fit(x), settings, torch.device("cpu"))
+    state = init_state(guide)
+    state.step = turn
+    step(state, init_phase("objective", objective, guide, 10, 1e-2), feed)
+    stepped, held = guide.mean_head, guide.concentration_head
+    if turn == 1:
+        stepped, held = held, stepped
+    assert held.weight.grad is None and stepped.weight.grad is not None
+    assert all(parameter.grad is not None for parameter in guide.trunk.parameters())
 
 
 def test_schedule_rises_and_falls() -> None:
@@ -509,6 +542,10 @@ class Killed(Exception):
     """Stands for a power cut."""
 
 
+# Often evaluated, with steps so large that the score goes up and down.
+BROKEN: dict[str, Any] = {"num_steps": 50, "evaluate_every": 2, "learning_rate": 0.05}
+
+
 class Mortal:
     """A teacher that dies at its ``k``-th batch, and counts them."""
 
@@ -543,14 +580,14 @@ def test_a_killed_run_started_again_ends_as_an_unbroken_one(
     tmp_path: Path, loss: str, share: float
 ) -> None:
     unbroken = Mortal()
-    expected = quick(unbroken, loss=LOSSES[loss](), num_steps=50)
+    expected = quick(unbroken, loss=LOSSES[loss](), **BROKEN)
     path = tmp_path / "run.safetensors"
     with pytest.raises(Killed):
         mortal = Mortal(max(1, round(share * unbroken.batches)))
-        quick(mortal, loss=LOSSES[loss](), num_steps=50, checkpoint=path)
+        quick(mortal, loss=LOSSES[loss](), checkpoint=path, **BROKEN)
     torch.manual_seed(12345)  # another process
     rest = Mortal()
-    resumed = quick(rest, loss=LOSSES[loss](), num_steps=50, checkpoint=path)
+    resumed = quick(rest, loss=LOSSES[loss](), checkpoint=path, **BROKEN)
     assert same(resumed, expected)
     assert resumed.report == expected.report
     if share > 0.1:
@@ -558,13 +595,13 @@ def test_a_killed_run_started_again_ends_as_an_unbroken_one(
 
 
 def test_killed_again_and_again(tmp_path: Path) -> None:
-    expected = quick(Mortal(), loss=quick_wasserstein(), num_steps=40)
+    expected = quick(Mortal(), loss=quick_wasserstein(), **BROKEN)
     path, attempts = tmp_path / "run.safetensors", 0
     while True:
         attempts += 1
         try:
             # Long enough to get past the critic's warm-up to the next evaluation.
-            fast = quick(Mortal(12), loss=quick_wasserstein(), num_steps=40, checkpoint=path)
+            fast = quick(Mortal(12), loss=quick_wasserstein(), checkpoint=path, **BROKEN)
             break
         except Killed:
             assert attempts < 50
@@ -667,4 +704,4 @@ def test_distilling_on_the_gpu(tmp_path: Path, where: str) -> None:
     resumed = quick(probs, x, loss=quick_wasserstein(), checkpoint=path, **settings)
     # Sums on the GPU may be taken in any order.
     for name, value in weights(resumed).items():
-        torch.testing.assert_close(value, weights(fast)[name], rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(value, weights(fast)[name], rtol=1e-2, atol=1e-2)

@@ -63,6 +63,8 @@ def test_critic_equals_explicit_networks(generate: Literal["all", "modulate"]) -
     critic = MetaCritic(x, C, generate=generate, hidden=(16, 8))
     with torch.no_grad():  # far from its start, where all inputs have nearly one witness
         critic.head.weight.normal_()
+        if generate == "modulate":
+            critic.shared.normal_()  # its biases start at zero
     values = critic(x, pi)
     assert values.shape == (6, 5)
     for n in range(5):
