@@ -36,7 +36,6 @@ def main() -> None:
     args = options.parse_args()
     if args.quick:
         args.seeds, args.warm_steps, args.steps, args.cold_steps = 1, 40, 6, 6
-    torch.set_num_threads(2)
     tables = {"From a warm start": [], "From a cold start": [], "Curve of the cold starts": []}
     for seed in range(args.seeds):
         data = digits(seed)

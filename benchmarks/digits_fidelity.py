@@ -33,7 +33,6 @@ def main() -> None:
     args = options.parse_args()
     if args.quick:
         args.seeds = 1
-    torch.set_num_threads(2)
     fidelities, scores = [], []
     for seed in range(args.seeds):
         fidelity, score = one_seed(seed, args)

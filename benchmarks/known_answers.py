@@ -23,7 +23,6 @@ WEIGHTS = torch.tensor([[1.0, -1.0, 0.3], [0.2, 0.7, -0.9]])
 def main() -> None:
     options = parser(__doc__.splitlines()[0])
     args = options.parse_args()
-    torch.set_num_threads(2)
     steps = {"num_steps": 40} if args.quick else {}
     tables = {
         "Concentration of a Dirichlet teacher": recovered(steps),

@@ -42,7 +42,6 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--picture", type=Path, default=FOLDER / "main_job.png")
     args = options.parse_args()
-    torch.set_num_threads(2)
     count, warmup = (20, 20) if args.quick else (500, 300)
     task = principal_components(args.seed)
     begin = time.perf_counter()
