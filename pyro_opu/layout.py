@@ -1,9 +1,9 @@
-"""How the sites that come back are laid out: names, shapes and dtypes as ``Predictive`` gives them."""
+"""How the sites that come back are laid out: names, shapes and dtypes as in ``Predictive``."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from pyro_opu.teachers import BaseTeacher, PredictiveTeacher
+from pyro_opu.teachers.base import kept_random, some_rows
 from pyro_opu.teachers.pyro_model import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
 
@@ -54,91 +55,126 @@ class SiteLayout:
 
 
 def read_layouts(
-    teacher: BaseTeacher, x: Tensor, return_sites: Sequence[str] | None
+    teacher: BaseTeacher, x: Tensor, return_sites: Collection[str] | None
 ) -> tuple[SiteLayout, ...]:
     """The sites a student that replaces this teacher gives back.
 
     Args:
         teacher: Where the sites come from; one that is not a Pyro model has "obs" and "probs".
         x: Inputs ``(N, ...)``; a few rows of them go through the model.
-        return_sites: Names asked for; ``None`` follows the ``Predictive``.
+        return_sites: Names asked for; ``None`` or none at all follows the ``Predictive``.
 
     Returns:
         One layout per site.
 
     Raises:
+        TypeError: ``return_sites`` is no collection of names.
         ValueError: a latent site, a site that does not hold the class probabilities, or an
-            unknown one is asked for by name.
+            unknown one is asked for by name; a model whose labels have no axis of inputs.
     """
-    if not isinstance(teacher, PredictiveTeacher):
-        known = {
-            "obs": SiteLayout("obs", "label", "int64", (-1,)),
-            "probs": SiteLayout("probs", "probs", _dtype(x), (-1, teacher.num_classes)),
-        }
-        wanted = ("obs",) if return_sites is None else tuple(return_sites)
-        for name in wanted:
-            if name not in known:
-                raise ValueError(_unknown(name, list(known)))
-        return tuple(known[name] for name in wanted)
-    return _of_predictive(teacher, x, return_sites)
+    if isinstance(return_sites, str) or not isinstance(return_sites or (), Collection):
+        raise TypeError(
+            f"`return_sites` must be a list or tuple of site names; got {return_sites!r}. "
+            f"For one site pass [{str(return_sites)!r}]."
+        )
+    if isinstance(teacher, PredictiveTeacher):
+        return _of_predictive(teacher, x, return_sites)
+    known = {
+        "obs": SiteLayout("obs", "label", "int64", (-1,)),
+        "probs": SiteLayout("probs", "probs", _dtype(x), (-1, teacher.num_classes)),
+    }
+    return _named(return_sites or ["obs"], known, set())
 
 
 def _of_predictive(
-    teacher: PredictiveTeacher, x: Tensor, return_sites: Sequence[str] | None
+    teacher: PredictiveTeacher, x: Tensor, return_sites: Collection[str] | None
 ) -> tuple[SiteLayout, ...]:
-    asked = return_sites if return_sites is not None else (teacher.predictive.return_sites or None)
-    possible, latent = _possible_sites(teacher, x)
-    if asked is None:
-        default = _default_names(teacher, x)
-        left_out = sorted(set(default) - set(possible))
-        if left_out:
-            warnings.warn(
-                f"one pass cannot give the sites {left_out}, which this Predictive returns by default; "
-                f"they are left out. Pass return_sites={[teacher.site]!r} to say so yourself.",
-                UserWarning,
-                stacklevel=4,
-            )
-        return tuple(layout for layout in possible.values() if layout.name in default)
-    for name in asked:
+    teacher.prepare(x)
+    nodes = teacher.run_once(some_rows(x, 2))
+    possible = _possible(teacher, nodes, x)
+    predictive = teacher.predictive
+    random = {name for name, node in nodes.items() if not is_deterministic(node)}
+    latent = (random | set(predictive.posterior_samples)) - {teacher.site}
+    asked = return_sites or predictive.return_sites
+    if asked:
+        return _named(asked, possible, latent)
+    # As Predictive chooses: all sites with a guide or return_sites=None, else those not given.
+    everything = predictive.guide is not None or predictive.return_sites is None
+    given = set() if everything else set(predictive.posterior_samples)
+    default = [name for name in nodes if name not in given]
+    left_out = sorted(set(default) - set(possible))
+    if left_out:
+        warnings.warn(
+            f"one pass cannot give the sites {left_out}, which this Predictive returns by "
+            f"default; they are left out. Pass return_sites={[teacher.site]!r} to say so yourself.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return tuple(possible[name] for name in default if name in possible)
+
+
+def _named(
+    names: Iterable[str], possible: dict[str, SiteLayout], latent: set[str]
+) -> tuple[SiteLayout, ...]:
+    """The layouts of the sites asked for."""
+    for name in names:
         if name in latent:
             raise ValueError(
-                f"`return_sites` asks for '{name}', a latent site: the student learns the distribution "
-                "of class probabilities that the posterior induces, not the posterior, so one pass "
-                f"cannot give it. Ask for some of {list(possible)}, or read the posterior samples."
+                f"`return_sites` asks for '{name}', a latent site: the student learns the "
+                "distribution of class probabilities that the posterior induces, not the "
+                f"posterior, so one pass cannot give it. Ask for some of {list(possible)}, or read "
+                "the posterior samples."
             )
         if name not in possible:
-            raise ValueError(_unknown(name, list(possible)))
-    return tuple(possible[name] for name in asked)
+            raise ValueError(
+                f"`return_sites` asks for {name!r}, which is neither the observed site nor a "
+                "deterministic site that holds the class probabilities; one pass can give some of "
+                f"{list(possible)}."
+            )
+    return tuple(possible[name] for name in names)
 
 
-def _possible_sites(
-    teacher: PredictiveTeacher, x: Tensor
-) -> tuple[dict[str, SiteLayout], set[str]]:
-    """Layouts of the observed site and of those that hold class probabilities; the latents."""
-    teacher.prepare(x)
-    runs = [teacher.run_once(x[torch.zeros(rows, dtype=torch.long)]) for rows in (2, 3)]
-    nodes = runs[0]
-    kinds = {name: _kind(teacher, node, nodes) for name, node in nodes.items()}
-    layouts = {
-        name: SiteLayout(name, kind, _dtype(nodes[name]["value"]), _template(name, *runs))
-        for name, kind in kinds.items()
-        if kind is not None
-    }
-    classes = class_log_probs(nodes[teacher.site]["fn"], 2, teacher.site).shape[-1]
-    layouts.setdefault("probs", SiteLayout("probs", "probs", _dtype(x), (-1, classes)))
-    latent = {n for n, node in nodes.items() if kinds[n] is None and not is_deterministic(node)}
-    return layouts, latent | set(teacher.predictive.posterior_samples)
-
-
-def _kind(teacher: PredictiveTeacher, node: Any, nodes: dict[str, Any]) -> str | None:  # noqa: ANN401
-    if node["name"] == teacher.site:
-        return "onehot" if site_kind(node["fn"]) in ("onehot", "multinomial") else "label"
-    value = node["value"]
-    if not is_deterministic(node) or not isinstance(value, Tensor):
-        return None
-    if not value.is_floating_point():
-        return None
+def _possible(
+    teacher: PredictiveTeacher, nodes: dict[str, Any], x: Tensor
+) -> dict[str, SiteLayout]:
+    """Layouts of the observed site and of those that hold class probabilities."""
     probs = class_log_probs(nodes[teacher.site]["fn"], 2, teacher.site).exp()
+    kinds = {name: _kind(node, probs) for name, node in nodes.items()}
+    kinds[teacher.site] = _label_kind(nodes[teacher.site]["fn"])
+    names = [name for name, kind in kinds.items() if kind is not None]
+    two, three = _answers(teacher, x, names)
+    layouts = {}
+    for name in names:
+        shape = _template(two[name].shape[1:], three[name].shape[1:])
+        if -1 not in shape:
+            raise ValueError(
+                f"site '{name}' must hold a value for every input; got shape {shape} whatever "
+                "their number. Put it in pyro.plate('data', len(x))."
+            )
+        layouts[name] = SiteLayout(name, str(kinds[name]), _dtype(two[name]), shape)
+    if "probs" not in nodes:
+        layouts["probs"] = SiteLayout("probs", "probs", _dtype(x), (-1, probs.shape[-1]))
+    return layouts
+
+
+def _answers(teacher: PredictiveTeacher, x: Tensor, names: list[str]) -> list[dict[str, Tensor]]:
+    """What ``Predictive`` itself gives for these sites, of one draw at two and at three inputs."""
+    full = teacher.predictive
+    one = {name: value[:1] for name, value in full.posterior_samples.items()}
+    few = Predictive(full.model, one or None, full.guide, num_samples=1, return_sites=names)
+    with kept_random():
+        return [few(some_rows(x, rows)) for rows in (2, 3)]
+
+
+def _label_kind(fn: Any) -> str:
+    return "onehot" if site_kind(fn) in ("onehot", "multinomial") else "label"
+
+
+def _kind(node: Any, probs: Tensor) -> str | None:
+    """Whether a site holds the class probabilities ``(2, C)``, or the second class's."""
+    value = node["value"]
+    if not is_deterministic(node) or not value.is_floating_point():
+        return None
     if value.numel() == probs.numel() and _equal(value.reshape(probs.shape), probs):
         return "probs"
     if probs.shape[-1] == 2 and value.numel() == 2 and _equal(value.reshape(2), probs[:, 1]):
@@ -150,37 +186,10 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a.double(), b.double(), atol=1e-5)
 
 
-def _template(name: str, two: dict[str, Any], three: dict[str, Any]) -> tuple[int, ...]:
-    """Shape after the S axis as ``Predictive`` pads it, -1 at the axis that counts the rows."""
-    nesting = max(
-        (-f.dim for node in two.values() for f in node["cond_indep_stack"] if f.vectorized),
-        default=0,
-    )
-    ones = (1,) * (nesting - len(two[name]["fn"].batch_shape))
-    shape, other = two[name]["value"].shape, three[name]["value"].shape
-    return ones + tuple(-1 if a != b else a for a, b in zip(shape, other, strict=True))
-
-
-def _default_names(teacher: PredictiveTeacher, x: Tensor) -> list[str]:
-    """Sites this ``Predictive`` returns when none are named."""
-    full = teacher.predictive
-    few = Predictive(
-        full.model,
-        posterior_samples={name: value[:1] for name, value in full.posterior_samples.items()}
-        or None,
-        guide=full.guide,
-        num_samples=1,
-    )
-    with torch.random.fork_rng(devices=[]):
-        return list(few(x[torch.zeros(2, dtype=torch.long)]))
+def _template(two: torch.Size, three: torch.Size) -> tuple[int, ...]:
+    """The shape with -1 at the axis that counts the inputs."""
+    return tuple(-1 if a != b else a for a, b in zip(two, three, strict=True))
 
 
 def _dtype(value: Tensor) -> str:
     return str(value.dtype).removeprefix("torch.")
-
-
-def _unknown(name: str, possible: list[str]) -> str:
-    return (
-        f"`return_sites` asks for '{name}', which is neither the observed site nor a deterministic "
-        f"site that holds the class probabilities; one pass can give {possible}."
-    )

@@ -15,6 +15,7 @@ from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.guide import PredictiveGuide
 from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import SiteLayout
+from pyro_opu.teachers.base import kept_random
 from pyro_opu.uncertainty import Uncertainty, uncertainty
 
 _KIND = "one-pass predictive"
@@ -28,8 +29,8 @@ class OnePassPredictive(nn.Module):
     observed site, :math:`\pi_s \sim \mathrm{Dir}(\alpha(x)), y_s \sim \mathrm{Cat}(\pi_s)`, and the
     :math:`\pi_s` themselves where a site of class probabilities is asked for. Without such a site
     the labels are drawn from the Dirichlet's mean, which has the same distribution. Draws are
-    independent between inputs given x: the marginals of every input are the teacher's, the covariance
-    between inputs is not.
+    independent between inputs given x: the marginals of every input are the teacher's, the
+    covariance between inputs is not.
 
     Made by :func:`~pyro_opu.distill` or :meth:`load`.
 
@@ -73,25 +74,31 @@ class OnePassPredictive(nn.Module):
         """The distribution of class probabilities at ``x``, one forward pass.
 
         Args:
-            x: Inputs ``(N, *input_shape)``, floating and finite; moved to the guide's dtype.
+            x: Inputs ``(N, *input_shape)``, floating and finite, where the student is; their
+                dtype is changed to the student's.
 
         Returns:
             A :class:`pyro.distributions.Dirichlet` with batch shape ``(N,)``, event shape ``(C,)``.
 
         Raises:
             TypeError: ``x`` is no floating tensor.
-            ValueError: ``x`` has another shape than the student was taught with, or is not finite.
+            ValueError: ``x`` has another shape than the student was taught with, is on another
+                device, or is not finite.
         """
         check_inputs(x)
         if x.shape[1:] != self.input_shape:
             raise ValueError(
-                f"`x` must have shape (N, {', '.join(map(str, self.input_shape))}), as the inputs the "
-                f"student was taught with; got {tuple(x.shape)}."
+                f"`x` must have shape (N, {', '.join(map(str, self.input_shape))}), as the inputs "
+                f"that the student was taught with; got {tuple(x.shape)}. Reshape it, or distill a "
+                "student for such inputs."
             )
-        weight = next(self.guide.parameters(), None)
-        if weight is not None and x.dtype != weight.dtype:
-            x = x.to(weight.dtype)
-        return as_predictive(self.guide(x))
+        weight = next(self.guide.parameters(), x)
+        if x.device != weight.device:
+            raise ValueError(
+                f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
+                "of them with .to(device)."
+            )
+        return as_predictive(self.guide(x.to(weight.dtype)))
 
     def uncertainty(self, x: Tensor) -> Uncertainty:
         """Total = aleatoric + epistemic uncertainty and the other measures, ``(N,)`` each, in nats.
@@ -101,7 +108,7 @@ class OnePassPredictive(nn.Module):
         return uncertainty(self.dirichlet(x))
 
     @torch.no_grad()
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:  # noqa: ANN401
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draws from the predictive distribution, called as the ``Predictive`` it replaces.
 
         Args:
@@ -120,8 +127,8 @@ class OnePassPredictive(nn.Module):
             labels = torch.multinomial(dirichlet.mean, self.num_samples, replacement=True).T
         return {site.name: site.fill(labels, probs, self.num_classes) for site in self.sites}
 
-    def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:  # noqa: ANN401
-        """The values of :meth:`forward` as a tuple, sorted by site, as ``Predictive.call`` gives."""
+    def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """The values of :meth:`forward` as a tuple sorted by site, as in ``Predictive.call``."""
         return tuple(value for _, value in sorted(self(*args, **kwargs).items()))
 
     def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -190,12 +197,13 @@ class OnePassPredictive(nn.Module):
         if guide is None:
             if config["guide"] is None:
                 raise ValueError(
-                    "`guide` must be given: the file holds the weights of a guide of your own, whose "
-                    "architecture it does not describe. Build it and pass guide=..."
+                    "`guide` must be given: the file holds the weights of a guide of your own, "
+                    "whose architecture it does not describe. Build it and pass guide=..."
                 )
-            guide = PredictiveGuide.from_config(config["guide"])
+            with kept_random():
+                guide = PredictiveGuide.from_config(config["guide"])
         _check_match(guide, tensors, config["num_classes"])
-        guide.load_state_dict(tensors)
+        guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
         guide.requires_grad_(False).eval()
         sites = [SiteLayout(**{**site, "shape": tuple(site["shape"])}) for site in config["sites"]]
         fast = cls(
@@ -232,8 +240,8 @@ def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int)
         )
     wrong = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
     raise ValueError(
-        f"`guide` must have the parameters of the file; these differ: {wrong[:5]}. Build it with the "
-        "architecture that was saved."
+        f"`guide` must have the parameters of the file; these differ: {wrong[:5]}. Build it with "
+        "the architecture that was saved."
     )
 
 

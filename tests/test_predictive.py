@@ -1,0 +1,432 @@
+"""The drop-in: how it is called, how its draws are distributed, how it is saved."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import safetensors.torch
+import torch
+from pyro.infer import Predictive
+from scipy import stats
+from torch import Tensor, nn
+
+from pyro_opu import files, uncertainty
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distill import distill
+from pyro_opu.guide import PredictiveGuide
+from pyro_opu.layout import SiteLayout
+from pyro_opu.predictive import OnePassPredictive
+
+OBS = SiteLayout("obs", "label", "int64", (-1,))
+PROBS = SiteLayout("probs", "probs", "float32", (-1, 3))
+D = 4
+
+
+class Fixed(nn.Module):
+    """A guide that answers every input with the Dirichlet its first three features name."""
+
+    def forward(self, x: Tensor) -> dist.Dirichlet:
+        return dist.Dirichlet(x[:, :3].exp())
+
+
+def fixed(*sites: SiteLayout, num_samples: int = 4000) -> OnePassPredictive:
+    return OnePassPredictive(Fixed(), (D,), 3, sites or (OBS,), num_samples)
+
+
+def student(**changes: object) -> OnePassPredictive:
+    x = torch.randn(8, D)
+    guide = PredictiveGuide.for_inputs(x, 3, hidden=(8, 8)).requires_grad_(False).eval()
+    settings = {"sites": (OBS, PROBS), "num_samples": 5, "input_name": "x", "report": {"seed": 3}}
+    return OnePassPredictive(guide, (D,), 3, **{**settings, **changes})
+
+
+def model(x: Tensor, y: Tensor | None = None) -> None:
+    w = pyro.sample("w", dist.Normal(torch.zeros(D, 3), 1.0).to_event(2))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Categorical(logits=x @ w), obs=y)
+
+
+def same_answers(a: OnePassPredictive, b: OnePassPredictive, x: Tensor) -> bool:
+    answers = []
+    for fast in (a, b):
+        torch.manual_seed(1)
+        answers.append((fast(x), fast.dirichlet(x)))
+    (sites, dirichlet), (other_sites, other) = answers
+    return (
+        list(sites) == list(other_sites)
+        and all(torch.equal(sites[name], other_sites[name]) for name in sites)
+        and torch.equal(dirichlet.log_mean, other.log_mean)
+        and torch.equal(dirichlet.log_concentration, other.log_concentration)
+    )
+
+
+class TestCall:
+    def test_input_comes_first_and_other_arguments_are_ignored(self) -> None:
+        fast, x = student(), torch.randn(6, D)
+        torch.manual_seed(1)
+        expected = fast(x)
+        for call in (
+            lambda: fast(x, None),
+            lambda: fast(x, torch.zeros(6), 3, flag=True),
+            lambda: fast(x=x),
+            lambda: fast(y=None, x=x),
+        ):
+            torch.manual_seed(1)
+            answer = call()
+            assert list(answer) == ["obs", "probs"]
+            assert all(torch.equal(answer[name], expected[name]) for name in expected)
+
+    def test_input_picked_by_a_function(self) -> None:
+        fast = student(inputs=lambda y, data, **_: data["x"].flatten(1))
+        assert fast(None, {"x": torch.randn(6, 2, 2)}, other=1)["obs"].shape == (5, 6)
+
+    def test_tuple_is_sorted_by_site(self) -> None:
+        last = SiteLayout("a", "probs", "float64", (1, -1, 3))
+        fast, x = student(sites=(OBS, last)), torch.randn(6, D)
+        torch.manual_seed(1)
+        first, second = fast.call(x)
+        torch.manual_seed(1)
+        answer = fast(x)
+        assert torch.equal(first, answer["a"]) and torch.equal(second, answer["obs"])
+        assert first.shape == (5, 1, 6, 3) and first.dtype == torch.float64
+
+    def test_number_of_draws_can_be_set(self) -> None:
+        fast, x = student(), torch.randn(6, D)
+        for count in (1, 6, 7):
+            fast.num_samples = count
+            assert fast(x)["obs"].shape == (count, 6) and fast(x)["probs"].shape == (count, 6, 3)
+
+    def test_any_number_of_inputs(self) -> None:
+        for rows in (1, 5, 300):
+            assert student()(torch.randn(rows, D))["probs"].shape == (5, rows, 3)
+
+    def test_is_a_module_without_gradient_in_its_draws(self) -> None:
+        fast, x = student(), torch.randn(6, D, requires_grad=True)
+        fast.guide.requires_grad_(True)
+        answer = fast(x)
+        assert not any(value.requires_grad for value in answer.values())
+        assert fast.dirichlet(x).log_mean.requires_grad
+        assert "input (4,) -> 3 classes, sites [obs, probs], num_samples=5" in repr(fast)
+        assert set(dict(fast.named_children())) == {"guide"}
+
+    def test_precision_follows_the_student(self) -> None:
+        fast, x = student(), torch.randn(6, D, dtype=torch.float64)
+        assert fast.dirichlet(x).log_mean.dtype == torch.float32
+        assert fast.double().dirichlet(x.float()).log_mean.dtype == torch.float64
+        assert fast(x)["probs"].dtype == torch.float32  # as the layout says
+
+    def test_dirichlet_and_uncertainty(self) -> None:
+        fast, x = student(), torch.randn(6, D)
+        dirichlet = fast.dirichlet(x)
+        assert isinstance(dirichlet, PredictiveDirichlet) and dirichlet.batch_shape == (6,)
+        assert isinstance(dirichlet, pyro.distributions.Dirichlet)
+        measures = fast.uncertainty(x)
+        assert torch.equal(measures.total, uncertainty(dirichlet).total)
+        torch.testing.assert_close(measures.total, measures.aleatoric + measures.epistemic)
+
+    def test_guide_of_ones_own_returns_any_dirichlet(self) -> None:
+        x = torch.randn(6, D)
+        torch.testing.assert_close(fixed().dirichlet(x).concentration, x[:, :3].exp())
+
+    def test_in_place_of_predictive(self) -> None:
+        """The code around it does not change."""
+        predictive = Predictive(model, {"w": torch.randn(9, D, 3)})
+        fast = distill(
+            predictive, torch.randn(40, D), loss="moments", num_steps=4, progress=False, seed=0
+        )
+        x = torch.randn(5, D)
+        for answer in (predictive, fast):
+            labels = answer(x)["obs"]
+            assert labels.shape == (9, 5) and labels.dtype == torch.int64
+            assert answer.call(x)[0].shape == (9, 5)
+            assert answer(x=x)["obs"].mode(0).values.shape == (5,)
+
+    @pytest.mark.parametrize(
+        ("call", "error", "message"),
+        [
+            (
+                lambda f: f(torch.randn(6, 3)),
+                ValueError,
+                r"shape \(N, 4\), .*taught with; got \(6, 3",
+            ),
+            (
+                lambda f: f(torch.randn(6, D, 1)),
+                ValueError,
+                r"got \(6, 4, 1\). Reshape it, or dist",
+            ),
+            (lambda f: f(torch.randn(D)), ValueError, r"must have shape \(N, D\).*got \(4,\)"),
+            (lambda f: f(torch.ones(6, D).long()), TypeError, "floating dtype; got torch.int64"),
+            (lambda f: f([[0.0] * D]), TypeError, "must be a torch.Tensor.*got list"),
+            (lambda f: f(torch.full((2, D), math.inf)), ValueError, "infinity in 2 of 2 rows"),
+            (lambda f: f.dirichlet(torch.full((1, D), math.nan)), ValueError, "NaN or infinity"),
+            (lambda f: f.uncertainty(torch.randn(6, 3)), ValueError, r"shape \(N, 4\)"),
+            (
+                lambda f: f(data=torch.randn(6, D), y=None),
+                TypeError,
+                r"first positional argument or the keyword 'x'; got keywords \['data', 'y'\]. For",
+            ),
+            (lambda f: f(), TypeError, r"got keywords \[\]. .*inputs=lambda"),
+        ],
+    )
+    def test_refused(self, call: Callable, error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            call(student())
+
+    def test_input_on_another_device(self) -> None:
+        with pytest.raises(
+            ValueError, match="must be on meta, where the student is; got cpu. Move"
+        ):
+            student().to("meta")(torch.randn(6, D))
+
+    @pytest.mark.parametrize("count", [0, -1, 2.5, True, None])
+    def test_refused_number_of_draws(self, count: object) -> None:
+        with pytest.raises(ValueError, match="`num_samples` must be a positive integer; got"):
+            student(num_samples=count)
+
+
+class TestDistribution:
+    """Alpha is exp of the input's first three features, so the answers are known."""
+
+    x = torch.tensor([[1.0, 0.0, -1.0, 0.0], [2.0, 2.0, 2.0, 0.0], [-2.0, -3.0, -1.0, 0.0]])
+
+    @pytest.mark.parametrize("sites", [(OBS,), (OBS, PROBS)], ids=["labels", "with-probs"])
+    def test_labels_have_the_mean_of_the_dirichlet(self, sites: tuple[SiteLayout, ...]) -> None:
+        labels = fixed(*sites)(self.x)["obs"]
+        mean = self.x[:, :3].double().softmax(-1)
+        for row in range(3):
+            counts = torch.bincount(labels[:, row], minlength=3)
+            # Pearson's test; six of them give a false alarm 6e-5 of the time.
+            assert stats.chisquare(counts.double(), 4000 * mean[row]).pvalue > 1e-5
+
+    def test_probs_have_the_marginals_of_the_dirichlet(self) -> None:
+        probs, alpha = fixed(PROBS)(self.x)["probs"], self.x[:, :3].exp().double()
+        for row in range(3):
+            for k in range(3):
+                beta = stats.beta(alpha[row, k], alpha[row].sum() - alpha[row, k])
+                # Kolmogorov-Smirnov; nine of them give a false alarm 9e-5 of the time.
+                assert stats.kstest(probs[:, row, k].double(), beta.cdf).pvalue > 1e-5
+
+    def test_binary_probability_is_a_beta(self) -> None:
+        layout = SiteLayout("p", "prob1", "float32", (-1,))
+
+        class Two(nn.Module):
+            def forward(self, x: Tensor) -> dist.Dirichlet:
+                return dist.Dirichlet(torch.tensor([2.0, 5.0]).expand(len(x), 2))
+
+        p = OnePassPredictive(Two(), (D,), 2, (layout,), 4000)(self.x[:1])["p"]
+        assert stats.kstest(p[:, 0].double(), stats.beta(5, 2).cdf).pvalue > 1e-5
+
+    def test_labels_are_drawn_from_the_probs_beside_them(self) -> None:
+        answer = fixed(OBS, PROBS)(self.x)
+        drawn = nn.functional.one_hot(answer["obs"], 3).float()
+        # E (1[y = k] - pi_k) pi_k = 0 only if y follows its own pi; five standard errors, nine
+        # comparisons: a false alarm 5e-6 of the time.
+        gap = (drawn - answer["probs"]) * answer["probs"]
+        assert (gap.mean(0).abs() < 5 * gap.std(0) / 4000**0.5).all()
+        # And they do follow it: drawn from the mean, the gap would be minus the variance.
+        assert ((drawn - drawn.mean(0)) * answer["probs"]).mean(0)[2].min() > 0.05
+
+    def test_inputs_are_independent_given_x(self) -> None:
+        probs = fixed(PROBS)(self.x[:1].expand(2, D))["probs"][..., 0]
+        # A correlation of 4,000 independent pairs has standard error 1/sqrt(4000).
+        assert abs(torch.corrcoef(probs.T)[0, 1]) < 5 / 4000**0.5
+
+    def test_seeded_draws_repeat_and_others_differ(self) -> None:
+        fast, answers = student(num_samples=50), []
+        x = torch.randn(6, D)
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            answers.append(fast(x)["obs"])
+        assert torch.equal(answers[0], answers[1]) and not torch.equal(answers[0], answers[2])
+
+    @pytest.mark.parametrize("size", [-60.0, 60.0])
+    def test_extreme_concentrations_give_legal_answers(self, size: float) -> None:
+        answer = fixed(OBS, PROBS, num_samples=50)(torch.full((4, D), size))
+        torch.testing.assert_close(answer["probs"].sum(-1), torch.ones(50, 4))
+        assert answer["obs"].min() >= 0 and answer["obs"].max() <= 2
+
+
+class TestFile:
+    def test_same_answers_bit_for_bit(self, tmp_path: Path) -> None:
+        fast, x = student(), torch.randn(6, D)
+        fast.guide.recalibrate(1.3, -0.2)
+        fast.save(tmp_path / "fast.safetensors")
+        before = torch.get_rng_state()
+        again = OnePassPredictive.load(str(tmp_path / "fast.safetensors"))
+        assert torch.equal(before, torch.get_rng_state())
+        assert same_answers(fast, again, x)
+        for name in ("input_shape", "num_classes", "sites", "num_samples", "input_name", "report"):
+            assert getattr(again, name) == getattr(fast, name)
+        assert not again.guide.training
+        assert not any(p.requires_grad for p in again.parameters())
+
+    @pytest.mark.parametrize("shape", [(D,), (1, 12, 12), (3, 2)])
+    @pytest.mark.parametrize("shared", [True, False])
+    def test_every_default_guide(
+        self, tmp_path: Path, shape: tuple[int, ...], shared: bool
+    ) -> None:
+        x = torch.randn(6, *shape)
+        fast = OnePassPredictive(PredictiveGuide.for_inputs(x, 3, shared=shared), shape, 3)
+        fast.save(tmp_path / "fast")
+        assert same_answers(fast, OnePassPredictive.load(tmp_path / "fast"), x)
+
+    def test_precision_is_kept(self, tmp_path: Path) -> None:
+        fast, x = student().double(), torch.randn(6, D, dtype=torch.float64)
+        fast.save(tmp_path / "fast")
+        again = OnePassPredictive.load(tmp_path / "fast")
+        assert again.dirichlet(x).log_mean.dtype == torch.float64
+        assert same_answers(fast, again, x)
+
+    def test_distilled(self, tmp_path: Path) -> None:
+        x = torch.randn(40, D)
+        predictive = Predictive(model, {"w": torch.randn(9, D, 3)})
+        fast = distill(predictive, x, loss="moments", num_steps=4, progress=False, seed=0)
+        fast.save(tmp_path / "fast")
+        again = OnePassPredictive.load(tmp_path / "fast", device="cpu")
+        assert same_answers(fast, again, x) and again.report == fast.report
+        assert again(x=x[:2])["obs"].shape == (9, 2)
+
+    def test_text_header_and_no_pickle(self, tmp_path: Path) -> None:
+        path = tmp_path / "fast"
+        student().save(path)
+        raw = path.read_bytes()
+        size = int.from_bytes(raw[:8], "little")
+        header = json.loads(raw[8 : 8 + size])
+        config = json.loads(header["__metadata__"]["config"])
+        assert config["num_classes"] == 3 and config["sites"][0]["name"] == "obs"
+        # What follows the header is the numbers of the tensors, and nothing else.
+        tensors = safetensors.torch.load_file(path)
+        numbers = sum(value.numel() * value.element_size() for value in tensors.values())
+        assert len(raw) == 8 + size + numbers
+
+    def test_inputs_are_given_again(self, tmp_path: Path) -> None:
+        student(inputs=lambda y, x: x).save(tmp_path / "fast")
+        again = OnePassPredictive.load(tmp_path / "fast", inputs=lambda y, x: x)
+        assert again(None, torch.randn(6, D))["obs"].shape == (5, 6)
+
+    def test_guide_of_ones_own(self, tmp_path: Path) -> None:
+        def build(classes: int = 3) -> PredictiveGuide:
+            return PredictiveGuide(nn.Sequential(nn.Linear(D, 6), nn.Tanh()), 6, classes)
+
+        fast, x = OnePassPredictive(build(), (D,), 3), torch.randn(6, D)
+        fast.save(tmp_path / "fast")
+        again = OnePassPredictive.load(tmp_path / "fast", guide=build())
+        assert same_answers(fast, again, x)
+        with pytest.raises(ValueError, match="`guide` must be given.*Build it and pass guide="):
+            OnePassPredictive.load(tmp_path / "fast")
+        with pytest.raises(
+            ValueError, match="must have 3 classes, as the file; it has 5. Build it"
+        ):
+            OnePassPredictive.load(tmp_path / "fast", guide=build(5))
+        other = nn.Sequential(nn.Linear(D, 6))
+        before = other[0].weight.clone()
+        with pytest.raises(ValueError, match=r"parameters of the file; these differ: \['0.bias'"):
+            OnePassPredictive.load(tmp_path / "fast", guide=other)
+        assert torch.equal(other[0].weight, before)
+
+    @pytest.mark.parametrize(
+        ("damage", "message"),
+        [
+            (lambda raw: raw[: len(raw) // 2], "is corrupt or of another format"),
+            (lambda raw: raw[:5], "is corrupt or of another format"),
+            (lambda raw: b"", "is corrupt or of another format"),
+            (lambda raw: b"\x80\x04" + raw, "is corrupt or of another format"),
+        ],
+        ids=["half", "five-bytes", "empty", "shifted"],
+    )
+    def test_damaged(self, tmp_path: Path, damage: Callable, message: str) -> None:
+        path = tmp_path / "fast"
+        student().save(path)
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(ValueError, match=message):
+            OnePassPredictive.load(path)
+
+    def test_foreign(self, tmp_path: Path) -> None:
+        path = tmp_path / "other"
+        safetensors.torch.save_file({"weight": torch.ones(3)}, path)
+        with pytest.raises(ValueError, match="must be a one-pass predictive file.*holds unknown"):
+            OnePassPredictive.load(path)
+        torch.save({"weight": torch.ones(3)}, path)
+        with pytest.raises(ValueError, match="corrupt or of another format"):
+            OnePassPredictive.load(path)
+        files.write(path, "distillation checkpoint", {"weight": torch.ones(3)}, {})
+        with pytest.raises(ValueError, match="holds pyro_opu/distillation checkpoint"):
+            OnePassPredictive.load(path)
+        with pytest.raises(FileNotFoundError, match="does not exist"):
+            OnePassPredictive.load(tmp_path / "none")
+
+    def test_missing_folder_leaves_nothing(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError, match="existing folder"):
+            student().save(tmp_path / "none" / "fast")
+        assert list(tmp_path.iterdir()) == []
+
+    def test_interrupted_write_leaves_the_old_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path, fast = tmp_path / "fast", student()
+        fast.save(path)
+        old = path.read_bytes()
+
+        def interrupted(aside: Path, target: Path) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("os.replace", interrupted)
+            student().save(path)
+        assert path.read_bytes() == old and list(tmp_path.iterdir()) == [path]
+        assert same_answers(fast, OnePassPredictive.load(path), torch.randn(6, D))
+
+    @pytest.mark.parametrize(
+        ("device", "message"),
+        [
+            ("cuda", 'is "cuda", but this machine has no CUDA device.*pass device="cpu"'),
+            ("abacus", '`device` must be such as "cpu" or "cuda"; got \'abacus\''),
+        ],
+    )
+    def test_refused_devices(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, message: str
+    ) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        student().save(tmp_path / "fast")
+        with pytest.raises(ValueError, match=message):
+            OnePassPredictive.load(tmp_path / "fast", device=device)
+
+    @pytest.mark.gpu
+    def test_on_the_gpu(self, tmp_path: Path) -> None:
+        fast, x = student(), torch.randn(6, D)
+        fast.to("cuda").save(tmp_path / "fast")
+        again = OnePassPredictive.load(tmp_path / "fast", device="cuda")
+        assert again(x.cuda())["probs"].device.type == "cuda"
+        assert torch.equal(again.cpu().dirichlet(x).log_mean, fast.cpu().dirichlet(x).log_mean)
+
+
+def test_guide_with_a_flat_answer() -> None:
+    """A guide's Dirichlet may be torch's own."""
+
+    class Torch(nn.Module):
+        def forward(self, x: Tensor) -> torch.distributions.Dirichlet:
+            return torch.distributions.Dirichlet(torch.ones(len(x), 3))
+
+    answer = OnePassPredictive(Torch(), (D,), 3, (PROBS,), 7)(torch.randn(2, D))
+    assert answer["probs"].shape == (7, 2, 3)
+
+
+def test_sources_with_nothing_to_teach() -> None:
+    settings = {"num_steps": 4, "loss": "moments", "progress": False, "seed": 0}
+    x = torch.randn(20, D)
+    with pytest.raises(ValueError, match="holds one posterior draw; expected at least two"):
+        distill(Predictive(model, {"w": torch.randn(1, D, 3)}), x, **settings)
+    with pytest.raises(ValueError, match="holds one posterior draw"):
+        distill([nn.Linear(D, 3)], x, **settings)
+    with pytest.raises(ValueError, match=r"at least two classes \(C >= 2\)"):
+        distill(lambda x: torch.ones(5, len(x), 1), x, **settings)
+    with pytest.raises(ValueError, match="asks for 'w', a latent site"):
+        distill(Predictive(model, {"w": torch.randn(5, D, 3)}), x, return_sites=["w"], **settings)
+    with pytest.raises(ValueError, match="`site` must name .*got 'w', a latent site"):
+        distill(Predictive(model, {"w": torch.randn(5, D, 3)}), x, site="w", **settings)
