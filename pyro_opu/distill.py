@@ -27,9 +27,11 @@ from pyro_opu.training import (
     State,
     calibrating_shift,
     evaluate,
+    in_dtype_of,
     init_phase,
     init_state,
     judge,
+    log_concentration_of,
     step,
 )
 from pyro_opu.transfer import TransferPolicy, default_transfer
@@ -147,13 +149,16 @@ def distill(
         held_out, rest = _hold_out(teacher, x, target)
         if guide is None:
             guide = PredictiveGuide.for_inputs(x, num_classes)
-        guide = guide.to(target)
+            guide.start_at(log_concentration_of(held_out))
+        guide = guide.to(target).train()
+        if not any(parameter.requires_grad for parameter in guide.parameters()):
+            guide.requires_grad_(True)  # a distilled guide comes back wholly frozen
         _check_guide(guide, x[:2].to(target), num_classes)
         policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
         feed = Source(teacher, policy, settings, target)
         report = _train(guide, objective, feed, held_out, seed, resume, progress)
         if isinstance(guide, PredictiveGuide):
-            report["recalibration"] = calibrating_shift(guide, _label(teacher, x, target))
+            report["recalibration"] = calibrating_shift(guide.eval(), _label(teacher, x, target))
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     guide.requires_grad_(False).eval()
     return OnePassPredictive(
@@ -188,7 +193,7 @@ def _train(
         )
         if steps
     ]
-    first = 0 if resume is None else resume.start(state, seed, settings, objective)
+    first = 0 if resume is None else resume.start(state, seed, settings, objective, held_out)
     if not state.history:
         evaluate(state, "start", held_out, {})
     done = sum(entry[2] for entry in plan[:first])
@@ -204,7 +209,7 @@ def _train(
                 guide.load_state_dict(state.best)
                 state.average.load_state_dict(state.best)
             state.step = state.waited = 0
-    return {**judge(guide, held_out), "kept": _kept(state.history), "history": state.history}
+    return {**judge(guide.eval(), held_out), "kept": _kept(state.history), "history": state.history}
 
 
 def _run_phase(
@@ -278,7 +283,7 @@ def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:
 
 def _check_guide(guide: nn.Module, x: Tensor, num_classes: int) -> None:
     with torch.no_grad():
-        answer = guide(x)
+        answer = guide(in_dtype_of(guide, x))
     if not isinstance(answer, torch.distributions.Dirichlet):
         raise TypeError(
             f"`guide` must return a Dirichlet for x; got {type(answer).__name__}. Put your network "

@@ -179,6 +179,15 @@ class PredictiveGuide(nn.Module):
         mean = [*self.trunk.parameters(), *self.mean_head.parameters()]
         return mean, [*other.parameters(), *self.concentration_head.parameters()]
 
+    @torch.no_grad()
+    def start_at(self, log_concentration: float) -> None:
+        """Let g begin near this value for every x, rather than near zero.
+
+        Args:
+            log_concentration: In nats.
+        """
+        self.concentration_head.bias.fill_(log_concentration)
+
     def recalibrate(self, scale: float, shift: float) -> None:
         r"""Replace g by ``scale * g + shift`` (composed with any earlier one).
 

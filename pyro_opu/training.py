@@ -15,6 +15,7 @@ from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.distances import energy_distance, kl_divergence
 from pyro_opu.guide import PredictiveGuide
 from pyro_opu.objectives import Objective
+from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.teachers import BaseTeacher
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.uncertainty import epistemic_uncertainty, moment_concentration
@@ -117,7 +118,13 @@ class State:
 
 def init_state(guide: nn.Module) -> State:
     """State before the first step."""
-    return State(guide, copy.deepcopy(guide).requires_grad_(False))
+    return State(guide, copy.deepcopy(guide).requires_grad_(False).eval())
+
+
+def log_concentration_of(inputs: Labelled) -> float:
+    """The one g that moments of all the teacher's draws together ask for: where to begin."""
+    between, within = (part.double().sum() for part in gini_parts(inputs.draws))
+    return float((within / between.clamp_min(1e-12)).clamp(1e-3, 1e6).log())
 
 
 def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, rate: float) -> Phase:
@@ -140,6 +147,17 @@ def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, ra
             objective.critic.parameters(), lr=critic_rate, betas=betas
         )
     return Phase(name, objective, steps, optimizers, [rate] * len(optimizers), critic_optimizer)
+
+
+def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
+    """Inputs in the dtype of the guide's weights."""
+    weight = next(guide.parameters(), None)
+    return x if weight is None else x.to(weight.dtype)
+
+
+def student_at(guide: nn.Module, x: Tensor) -> PredictiveDirichlet:
+    """What the guide says at ``x``, in whatever floating dtype."""
+    return as_predictive(guide(in_dtype_of(guide, x)))
 
 
 def schedule(step: int, steps: int) -> float:
@@ -179,7 +197,7 @@ def step(state: State, phase: Phase, source: Source) -> dict[str, float]:
             parts |= critic_step(state, phase, source)
     x, draws = source.batch()
     turn = state.step % len(phase.optimizers)
-    student = as_predictive(state.guide(x))
+    student = student_at(state.guide, x)
     part = _in_turn(student, turn, len(phase.optimizers))
     losses = phase.objective.parts(part, draws, x)
     parts |= _descend(phase.optimizers[turn], losses, state, student)
@@ -200,7 +218,7 @@ def critic_step(state: State, phase: Phase, source: Source) -> dict[str, float]:
     x, draws = source.batch()
     objective: Any = phase.objective
     with torch.no_grad():
-        student = as_predictive(state.guide(x))
+        student = student_at(state.guide, x)
         samples = student.sample((objective.num_samples,))
     assert phase.critic_optimizer is not None
     return _descend(
@@ -250,7 +268,7 @@ def judge(guide: nn.Module, held_out: Labelled) -> dict[str, float]:
         "concentration_rank", its rank correlation with the teacher's over the held-out inputs: a
         collapse of g shows in these two.
     """
-    student = as_predictive(guide(held_out.x))
+    student = student_at(guide, held_out.x)
     return {
         "energy_distance": _energy(student, held_out),
         "kl": float(kl_divergence(held_out.draws.mean(0), student.mean).mean()),
@@ -273,7 +291,7 @@ def calibrating_shift(guide: nn.Module, inputs: Labelled) -> dict[str, float]:
     Returns:
         "shift", and the "energy_distance" at these inputs "before" and "after" it.
     """
-    student = as_predictive(guide(inputs.x))
+    student = student_at(guide, inputs.x)
     teacher = float(epistemic_uncertainty(inputs.draws).mean())
     low, high = -2.0, 2.0
     for _ in range(20):
@@ -282,6 +300,8 @@ def calibrating_shift(guide: nn.Module, inputs: Labelled) -> dict[str, float]:
         low, high = (middle, high) if mine > teacher else (low, middle)
     shift, before = (low + high) / 2, _energy(student, inputs)
     while (after := _energy(_shifted(student, shift), inputs)) > CALIBRATION_COST * before:
+        if shift == 0:  # the distance of a student without a flaw may be below zero
+            break
         shift = shift / 2 if abs(shift) > 0.01 else 0.0
     return {"shift": shift, "before": before, "after": after}
 
@@ -315,7 +335,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Judge the average; keep its weights if they are the best so far."""
     found = judge(state.average, held_out)
-    record: dict[str, Any] = {"phase": phase, "step": state.step, **found, **parts}
+    record: dict[str, Any] = {**parts, "phase": phase, "step": state.step, **found}
     if state.best is None or found["energy_distance"] < state.score:
         state.score, state.waited = found["energy_distance"], 0
         state.best = {k: v.detach().clone() for k, v in state.average.state_dict().items()}
