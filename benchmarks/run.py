@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("main_job", "digits_fidelity", "known_answers", "adversarial", "speed")
+NAMES = ("main_job", "bad_input", "digits_fidelity", "known_answers", "adversarial", "speed")
 
 
 def main() -> int:
