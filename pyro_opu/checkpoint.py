@@ -12,7 +12,8 @@ import torch
 
 from pyro_opu import files
 from pyro_opu.objectives import Objective
-from pyro_opu.training import Labelled, Phase, Settings, State
+from pyro_opu.selection import Labelled
+from pyro_opu.training import Phase, Settings, State
 
 _KIND = "distillation checkpoint"
 

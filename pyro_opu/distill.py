@@ -12,28 +12,20 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from pyro_opu.checkpoint import Checkpoint
-from pyro_opu.guide import PredictiveGuide
+from pyro_opu.guide import PredictiveGuide, in_dtype_of
 from pyro_opu.layout import read_layouts
 from pyro_opu.objectives import MomentMatching, Objective, as_objective
 from pyro_opu.predictive import OnePassPredictive, checked_device
+from pyro_opu.selection import (
+    Labelled,
+    calibrating_shift,
+    judge,
+    log_concentration_of,
+)
 from pyro_opu.teachers import BaseTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.base import check_inputs
-from pyro_opu.training import (
-    Labelled,
-    Phase,
-    Settings,
-    Source,
-    State,
-    calibrating_shift,
-    evaluate,
-    in_dtype_of,
-    init_phase,
-    init_state,
-    judge,
-    log_concentration_of,
-    step,
-)
+from pyro_opu.training import Phase, Settings, Source, State, evaluate, init_phase, init_state, step
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
 #: Of the transfer inputs this share, at most so many, is kept to judge the student by.

@@ -11,19 +11,12 @@ import torch
 from pyro.distributions import Dirichlet
 from torch import Tensor, nn
 
-from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
-from pyro_opu.distances import energy_distance, kl_divergence
-from pyro_opu.guide import PredictiveGuide
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.guide import PredictiveGuide, student_at
 from pyro_opu.objectives import Objective
-from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.selection import Labelled, judge
 from pyro_opu.teachers import BaseTeacher
 from pyro_opu.transfer import TransferPolicy
-from pyro_opu.uncertainty import epistemic_uncertainty, moment_concentration
-
-#: Recalibration may raise the energy distance by this factor, no more.
-CALIBRATION_COST = 1.25
-#: Student's draws per input that the energy distance is judged by.
-JUDGING_DRAWS = 256
 
 
 class DistillationError(RuntimeError):
@@ -57,19 +50,6 @@ class Settings:
             )
         if not self.learning_rate > 0:
             raise ValueError(f"`learning_rate` must be positive; got {self.learning_rate!r}.")
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Inputs with the teacher's answers there, to judge or to calibrate the student by.
-
-    Attributes:
-        x: ``(N, ...)``, on the student's device.
-        draws: Teacher's draws ``(S, N, C)``.
-    """
-
-    x: Tensor
-    draws: Tensor
 
 
 @dataclass
@@ -121,12 +101,6 @@ def init_state(guide: nn.Module) -> State:
     return State(guide, copy.deepcopy(guide).requires_grad_(False).eval())
 
 
-def log_concentration_of(inputs: Labelled) -> float:
-    """The one g that moments of all the teacher's draws together ask for: where to begin."""
-    between, within = (part.double().sum() for part in gini_parts(inputs.draws))
-    return float((within / between.clamp_min(1e-12)).clamp(1e-3, 1e6).log())
-
-
 def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, rate: float) -> Phase:
     """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
 
@@ -147,17 +121,6 @@ def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, ra
             objective.critic.parameters(), lr=critic_rate, betas=betas
         )
     return Phase(name, objective, steps, optimizers, [rate] * len(optimizers), critic_optimizer)
-
-
-def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
-    """Inputs in the dtype of the guide's weights."""
-    weight = next(guide.parameters(), None)
-    return x if weight is None else x.to(weight.dtype)
-
-
-def student_at(guide: nn.Module, x: Tensor) -> PredictiveDirichlet:
-    """What the guide says at ``x``, in whatever floating dtype."""
-    return as_predictive(guide(in_dtype_of(guide, x)))
 
 
 def schedule(step: int, steps: int) -> float:
@@ -259,77 +222,6 @@ def _update_average(state: State, decay: float) -> None:
         kept.copy_(buffer)
 
 
-@torch.no_grad()
-def judge(guide: nn.Module, held_out: Labelled) -> dict[str, float]:
-    """Held-out fidelity of a guide.
-
-    Returns:
-        "energy_distance" and "kl" (of the means, nats); "log_concentration", the mean of g, and
-        "concentration_rank", its rank correlation with the teacher's over the held-out inputs: a
-        collapse of g shows in these two.
-    """
-    student = student_at(guide, held_out.x)
-    return {
-        "energy_distance": _energy(student, held_out),
-        "kl": float(kl_divergence(held_out.draws.mean(0), student.mean).mean()),
-        "log_concentration": float(student.log_concentration.mean()),
-        "concentration_rank": _rank_correlation(
-            student.log_concentration, moment_concentration(held_out.draws)
-        ),
-    }
-
-
-@torch.no_grad()
-def calibrating_shift(guide: nn.Module, inputs: Labelled) -> dict[str, float]:
-    r"""What to add to g so that the mean mutual information is the teacher's.
-
-    A Dirichlet with the teacher's second moments can have more mutual information than the
-    teacher, whose draws seldom are of Dirichlet shape. The mean over inputs falls with the shift,
-    so bisection finds it. It is halved until the energy distance stays within
-    ``CALIBRATION_COST`` of what it was.
-
-    Returns:
-        "shift", and the "energy_distance" at these inputs "before" and "after" it.
-    """
-    student = student_at(guide, inputs.x)
-    teacher = float(epistemic_uncertainty(inputs.draws).mean())
-    low, high = -2.0, 2.0
-    for _ in range(20):
-        middle = (low + high) / 2
-        mine = epistemic_uncertainty(_shifted(student, middle)).mean()
-        low, high = (middle, high) if mine > teacher else (low, middle)
-    shift, before = (low + high) / 2, _energy(student, inputs)
-    while (after := _energy(_shifted(student, shift), inputs)) > CALIBRATION_COST * before:
-        if shift == 0:  # the distance of a student without a flaw may be below zero
-            break
-        shift = shift / 2 if abs(shift) > 0.01 else 0.0
-    return {"shift": shift, "before": before, "after": after}
-
-
-def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
-    return PredictiveDirichlet(
-        student.log_mean, student.log_concentration + shift, validate_args=False
-    )
-
-
-def _energy(student: PredictiveDirichlet, inputs: Labelled) -> float:
-    """Mean energy distance to the teacher's draws.
-
-    The student's draws use a fixed seed, so that two students are compared on the same noise.
-    """
-    with torch.random.fork_rng(_cuda_devices(inputs.x.device)):
-        torch.manual_seed(0)
-        draws = student.sample((JUDGING_DRAWS,))
-    return float(energy_distance(inputs.draws, draws).mean())
-
-
-def _rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's; 0 where one of the two is constant."""
-    ranks = torch.stack([a.argsort().argsort(), b.argsort().argsort()]).double()
-    value = float(torch.corrcoef(ranks)[0, 1])
-    return value if math.isfinite(value) else 0.0
-
-
 def evaluate(
     state: State, phase: str, held_out: Labelled, parts: dict[str, float]
 ) -> dict[str, Any]:
@@ -343,7 +235,3 @@ def evaluate(
         state.waited += 1
     state.history.append(record)
     return record
-
-
-def _cuda_devices(device: torch.device) -> list[torch.device]:
-    return [device] if device.type == "cuda" else []

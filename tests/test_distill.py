@@ -391,7 +391,7 @@ def test_recalibration_ends_where_the_student_is_as_good_as_can_be(
         assert len(calls) < 100, "no end of it"
         return torch.full((p.shape[1],), -1e-4)
 
-    monkeypatch.setattr("pyro_opu.training.energy_distance", negative)
+    monkeypatch.setattr("pyro_opu.selection.energy_distance", negative)
     quick(num_steps=2)
 
 
