@@ -611,6 +611,21 @@ class TestSeveralSites:
         second = as_teacher(first, site="second")  # a teacher can be asked again
         torch.testing.assert_close(logit_of(second.log_probs(x)), -expected, **ROUNDING)
 
+    def test_discrete_latents_of_the_model(self) -> None:
+        """A component per row, drawn afresh for every draw: two categorical sites, one named."""
+
+        def mixture(x: Tensor) -> None:
+            means = pyro.sample("means", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                k = pyro.sample("k", dist.Categorical(torch.tensor([0.25, 0.75])))
+                pyro.sample("obs", dist.Bernoulli(logits=means[k]))
+
+        predictive = Predictive(mixture, {"means": torch.tensor([-1.0, 1.0]).expand(2000, 2)})
+        logits = logit_of(as_teacher(predictive, "obs").log_probs(torch.zeros(3, 1)))
+        torch.testing.assert_close(logits.abs(), torch.ones(2000, 3), **ROUNDING)
+        # Mean 0.75 - 0.25, deviation sqrt(3)/2; five standard errors.
+        assert ((logits.mean(0) - 0.5).abs() < 5 * (0.75 / 2000) ** 0.5).all()
+
     @pytest.mark.parametrize(
         ("site", "message"),
         [

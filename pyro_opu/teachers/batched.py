@@ -78,11 +78,11 @@ class Batched:
     def _give_up(self, reason: Exception | str) -> None:
         """Use the loop from now on, and say why."""
         self.use_vmap = False
-        first_line = (str(reason).strip().splitlines() or [type(reason).__name__])[0]
+        first_line = (str(reason).strip().splitlines() or [type(reason).__name__])[0][:200]
         warnings.warn(
             f"{self.what} is evaluated draw by draw, which is slow, because torch.vmap cannot run "
-            f"it: {first_line[:200]}. Results are not affected. Where the cause is a Python branch "
-            "on a tensor's value, torch.where in its place makes it fast.",
+            f"it: {first_line.rstrip('.')}. Results are not affected. Where the cause is a Python "
+            "branch on a tensor's value, torch.where in its place makes it fast.",
             UserWarning,
             stacklevel=3,
         )

@@ -76,7 +76,7 @@ class _SharedMasks(TorchFunctionMode):
             return x
         keep = self.masks[len(self.calls) - 1].to(x.dtype)
         if func not in _ALPHA:
-            return x * keep / (1 - p) if p < 1 else x * 0
+            return x * (keep / (1 - p)) if p < 1 else x * 0
         scale = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5 if p < 1 else 0.0
         return scale * (x * keep + _SATURATION * (1 - keep) - p * _SATURATION)
 

@@ -128,7 +128,7 @@ class PredictiveTeacher(BaseTeacher):
         try:
             yield
         except Exception as error:
-            reason = (str(error).splitlines() or [""])[0]
+            reason = (str(error).splitlines() or [""])[0].rstrip(".")
             dtypes = {v.dtype for v in self._samples.values() if v.is_floating_point()} - {x.dtype}
             hint = f" Some posterior samples are {dtypes.pop()}: convert x to it." if dtypes else ""
             raise ValueError(
