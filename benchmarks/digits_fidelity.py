@@ -87,6 +87,7 @@ def one_seed(seed: int, args) -> tuple[dict, list[dict]]:
         "teacher's": report.mutual_information_teacher,
         "relative error": report.mutual_information_error,
         "Spearman": report.mutual_information_spearman,
+        "g shifted by": fast.report["recalibration"]["shift"],
         "seconds": seconds,
         "kept": fast.report["kept"],
     }

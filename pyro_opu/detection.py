@@ -238,7 +238,7 @@ def _score(values: Array, positive: NDArray[np.bool_]) -> Score:
 
 
 def _check(inputs: Mapping[str, Tensor]) -> None:
-    from pyro_opu.teachers.base import check_inputs
+    from pyro_opu.inputs import check_inputs
 
     (first, domain), *others = inputs.items()
     check_inputs(domain, first)

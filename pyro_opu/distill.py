@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from pyro_opu.checkpoint import Checkpoint
 from pyro_opu.guide import PredictiveGuide, in_dtype_of
+from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import read_layouts
 from pyro_opu.objectives import MomentMatching, Objective, as_objective
 from pyro_opu.predictive import OnePassPredictive, checked_device
@@ -24,14 +25,14 @@ from pyro_opu.selection import (
 )
 from pyro_opu.teachers import BaseTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
-from pyro_opu.teachers.base import check_inputs
 from pyro_opu.training import Phase, Settings, Source, State, evaluate, init_phase, init_state, step
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
 #: Of the transfer inputs this share, at most so many, is kept to judge the student by.
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
-#: Teacher's draws at each input that judges or calibrates, at most, and numbers in all of them.
-LABEL_DRAWS, LABELS_MOST = 256, 2**22
+#: Teacher's draws at each input that judges, and at each that calibrates, at most; and numbers in
+#: all the draws of either. Draws are joint over inputs, so a mean over inputs needs many of them.
+JUDGE_DRAWS, CALIBRATE_DRAWS, LABELS_MOST = 256, 1000, 2**23
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
 
@@ -150,7 +151,9 @@ def distill(
         feed = Source(teacher, policy, settings, target)
         report = _train(guide, objective, feed, held_out, seed, resume, progress)
         if isinstance(guide, PredictiveGuide):
-            report["recalibration"] = calibrating_shift(guide.eval(), _label(teacher, x, target))
+            report["recalibration"] = calibrating_shift(
+                guide.eval(), _label(teacher, x, target, CALIBRATE_DRAWS)
+            )
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     guide.requires_grad_(False).eval()
     return OnePassPredictive(
@@ -299,15 +302,15 @@ def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[La
     order = torch.randperm(len(x)).to(x.device)
     count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
     chosen, rest = x[order[:count]], x[order[count:]]
-    return _label(teacher, chosen, device), rest
+    return _label(teacher, chosen, device, JUDGE_DRAWS), rest
 
 
-def _label(teacher: BaseTeacher, x: Tensor, device: torch.device) -> Labelled:
+def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, draws: int) -> Labelled:
     """The teacher's draws at ``x``, at as many inputs as ``LABELS_MOST`` numbers allow."""
-    count = min(LABEL_DRAWS, teacher.max_draws or LABEL_DRAWS)
+    count = min(draws, teacher.max_draws or draws)
     some = x[: max(2, LABELS_MOST // (count * teacher.num_classes))]
-    draws = teacher.probs(some, count)
-    return Labelled(some.to(device), draws.to(device, torch.float32))
+    answers = teacher.probs(some, count)
+    return Labelled(some.to(device), answers.to(device, torch.float32))
 
 
 def _input_name(teacher: BaseTeacher) -> str | None:

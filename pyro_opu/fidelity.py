@@ -114,7 +114,7 @@ def fidelity(
         >>> report.energy_distance < 0.01 < report.energy_distance_trivial
         True
     """
-    from pyro_opu.teachers.base import check_inputs
+    from pyro_opu.inputs import check_inputs
 
     if HELD_OUT in (extra or {}):
         raise ValueError(f"`extra` must not use the name {HELD_OUT!r}, which is that of `x`.")

@@ -15,7 +15,7 @@ from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.uncertainty import epistemic_uncertainty, moment_concentration
 
 #: Recalibration may raise the energy distance by this factor, no more.
-CALIBRATION_COST = 1.25
+CALIBRATION_COST = 1.5
 #: Student's draws per input that the energy distance is judged by.
 JUDGING_DRAWS = 256
 
