@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from pyro.infer import Predictive
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -25,6 +25,7 @@ from pyro_opu.selection import (
 )
 from pyro_opu.teachers import BaseTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
+from pyro_opu.teachers.calling import call_of, first_argument, parameters_of
 from pyro_opu.training import Phase, Settings, Source, State, evaluate, init_phase, init_state, step
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
@@ -92,7 +93,9 @@ def distill(
         site: The observed categorical site, when the model has several.
         return_sites: Sites that come back; by default those of the ``Predictive``. "probs" asks
             for the draws of class probabilities.
-        inputs: Picks the input from a call's arguments, for models not called ``model(x, ...)``.
+        inputs: Picks the input from a call's arguments, for models not called ``model(x, ...)``,
+            such as ``lambda n, x: x``; the teacher is then asked in the same way, with ``None`` for
+            other arguments without a default.
         num_samples: S of the answers; by default the ``Predictive``'s.
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
             killed run started again ends with the weights of an unbroken one.
@@ -126,7 +129,7 @@ def distill(
     seed = _seed(seed, resume)
     with torch.random.fork_rng([target] if target.type == "cuda" else []):
         torch.manual_seed(seed)
-        teacher = as_teacher(source, site)
+        teacher = _as_teacher(source, site, inputs)
         num_classes = _check_teacher(teacher, x)
         sites = read_layouts(teacher, x, return_sites)
         warm = _warm_steps(num_steps, objective, warm_start)
@@ -313,14 +316,17 @@ def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, draws: int) ->
     return Labelled(some.to(device), answers.to(device, torch.float32))
 
 
+def _as_teacher(
+    source: TeacherSource, site: str | None, inputs: Callable[..., Tensor] | None
+) -> BaseTeacher:
+    """The teacher; a ``Predictive`` is called so that ``inputs`` would find x in the call."""
+    if inputs is None or not isinstance(source, Predictive):
+        return as_teacher(source, site)
+    return PredictiveTeacher(source, site, call_of(inputs, source.model) or first_argument)
+
+
 def _input_name(teacher: BaseTeacher) -> str | None:
     """Name of the model's first parameter, so that the input may be passed by keyword too."""
     if not isinstance(teacher, PredictiveTeacher):
         return None
-    model = teacher.predictive.model
-    function = model.forward if isinstance(model, nn.Module) else model
-    try:
-        names = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        return None
-    return names[0] if names else None
+    return next(iter(parameters_of(teacher.predictive.model)), None)

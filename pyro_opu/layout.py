@@ -14,6 +14,7 @@ from torch.nn.functional import one_hot
 
 from pyro_opu.teachers import BaseTeacher, PredictiveTeacher
 from pyro_opu.teachers.base import kept_random, some_rows
+from pyro_opu.teachers.calling import bound
 from pyro_opu.teachers.pyro_model import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
 
@@ -162,8 +163,9 @@ def _answers(teacher: PredictiveTeacher, x: Tensor, names: list[str]) -> list[di
     full = teacher.predictive
     one = {name: value[:1] for name, value in full.posterior_samples.items()}
     few = Predictive(full.model, one or None, full.guide, num_samples=1, return_sites=names)
+    run = bound(few, teacher.call)
     with kept_random():
-        return [few(some_rows(x, rows)) for rows in (2, 3)]
+        return [run(some_rows(x, rows)) for rows in (2, 3)]
 
 
 def _label_kind(fn: Any) -> str:

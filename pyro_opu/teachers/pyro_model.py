@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pyro_opu.teachers.base import BaseTeacher, choose, kept_random, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
+from pyro_opu.teachers.calling import Call, Model, bound, first_argument
 from pyro_opu.teachers.sites import (
     ALLOWED,
     check_one_trial,
@@ -25,8 +26,6 @@ from pyro_opu.teachers.sites import (
     site_kind,
     unwrap,
 )
-
-Model = Callable[..., Any]
 
 
 class PredictiveTeacher(BaseTeacher):
@@ -45,22 +44,28 @@ class PredictiveTeacher(BaseTeacher):
     Args:
         predictive: The ``Predictive`` to read; it is not changed.
         site: Name of the observed categorical site, needed when there are several.
+        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
 
     Raises:
         TypeError: a ``WeighedPredictive``, whose draws are not equally likely; samples that are
             no tensors.
         ValueError: ``posterior_samples`` that hold NaN or infinity. At the first call: a model that
-            cannot be run as ``model(x)``; no categorical site, several and none named, an unknown
+            cannot be run so; no categorical site, several and none named, an unknown
             or a latent site named; more than one trial or label per input.
     """
 
-    def __init__(self, predictive: Predictive, site: str | None = None) -> None:
+    def __init__(
+        self, predictive: Predictive, site: str | None = None, call: Call = first_argument
+    ) -> None:
         if isinstance(predictive, WeighedPredictive):
             raise TypeError(
                 "`source` is a WeighedPredictive, whose draws carry weights; resample its draws by "
                 "their weights and pass a plain Predictive."
             )
         self.predictive = predictive
+        self.call = call
+        self._model = bound(predictive.model, call)
+        self._guide = None if predictive.guide is None else bound(predictive.guide, call)
         self._samples: Draws = dict(predictive.posterior_samples)
         for name, value in self._samples.items():
             _check_samples(name, value, predictive.num_samples)
@@ -73,7 +78,7 @@ class PredictiveTeacher(BaseTeacher):
         # The source of fresh draws: the guide, or without one the prior of the model itself.
         self._source: Model | None = None
         if not self._samples:
-            self._source = predictive.guide if predictive.guide is not None else predictive.model
+            self._source = self._model if self._guide is None else self._guide
         self._run_source = Batched("the prior" if predictive.guide is None else "the guide")
         self._run_model = Batched("the model")
 
@@ -91,7 +96,7 @@ class PredictiveTeacher(BaseTeacher):
         """Find the observed site and the latents by running the model once at two rows of ``x``."""
         if self._site is not None:
             return
-        model, guide = self.predictive.model, self.predictive.guide
+        model, guide = self._model, self._guide
         known = {name: value[0] for name, value in self._samples.items()}
         pair, triple = some_rows(x, 2), some_rows(x, 3)
         with _quiet(), kept_random(), self._explained(x):
@@ -118,9 +123,9 @@ class PredictiveTeacher(BaseTeacher):
         """Sample sites ``{name: node}`` of one run of the model at ``x`` under one draw."""
         with _quiet(), kept_random():
             latents = {name: value[0] for name, value in self._samples.items()}
-            if self.predictive.guide is not None:
-                latents = _latents(self.predictive.guide, latents, x)
-            return _trace(self.predictive.model, latents, x)
+            if self._guide is not None:
+                latents = _latents(self._guide, latents, x)
+            return _trace(self._model, latents, x)
 
     @contextmanager
     def _explained(self, x: Tensor) -> Iterator[None]:
@@ -135,7 +140,8 @@ class PredictiveTeacher(BaseTeacher):
                 f"`source`'s model must run as model(x), at any number of rows; at x of shape "
                 f"{(2, *x.shape[1:])}, {x.dtype}, it raised {type(error).__name__}: {reason}. "
                 "Its first argument must be the inputs and all others optional (y=None); "
-                f"if not, wrap it: Predictive(lambda x: model(...), ...).{hint}"
+                f"if not, pass inputs=... to distill, or wrap it: Predictive(lambda x: model(...), "
+                f"...).{hint}"
             ) from error
 
     def _pick(self, x: Tensor, num_draws: int) -> _Latents:
@@ -159,7 +165,7 @@ class PredictiveTeacher(BaseTeacher):
 
     def _evaluate(self, draws: _Latents, x: Tensor) -> Tensor:
         assert self._site is not None
-        site, model, guide = self._site, self.predictive.model, self.predictive.guide
+        site, model, guide = self._site, self._model, self._guide
 
         def one(latents: Draws) -> Tensor:
             latents = {name: value for name, value in latents.items() if name}
