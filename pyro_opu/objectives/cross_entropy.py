@@ -13,7 +13,8 @@ class CrossEntropy(Objective):
 
     .. math:: -\mathbb{E}_x \sum_k \bar\pi_k(x) \log h_k(x)
 
-    It teaches h alone (Bayesian Dark Knowledge's objective); g keeps what the warm start gave.
+    It teaches h alone (Bayesian Dark Knowledge's objective). With two networks g keeps what the
+    warm start gave; with a shared trunk it moves along with the features.
 
     References:
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eq. 4.
