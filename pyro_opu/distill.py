@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from pyro.infer import Predictive
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
@@ -25,7 +24,7 @@ from pyro_opu.selection import (
 )
 from pyro_opu.teachers import BaseTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
-from pyro_opu.teachers.calling import call_of, first_argument, parameters_of
+from pyro_opu.teachers.calling import parameters_of
 from pyro_opu.training import Phase, Settings, Source, State, evaluate, init_phase, init_state, step
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
@@ -129,7 +128,7 @@ def distill(
     seed = _seed(seed, resume)
     with torch.random.fork_rng([target] if target.type == "cuda" else []):
         torch.manual_seed(seed)
-        teacher = _as_teacher(source, site, inputs)
+        teacher = as_teacher(source, site, inputs=inputs)
         num_classes = _check_teacher(teacher, x)
         sites = read_layouts(teacher, x, return_sites)
         warm = _warm_steps(num_steps, objective, warm_start)
@@ -314,15 +313,6 @@ def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, draws: int) ->
     some = x[: max(2, LABELS_MOST // (count * teacher.num_classes))]
     answers = teacher.probs(some, count)
     return Labelled(some.to(device), answers.to(device, torch.float32))
-
-
-def _as_teacher(
-    source: TeacherSource, site: str | None, inputs: Callable[..., Tensor] | None
-) -> BaseTeacher:
-    """The teacher; a ``Predictive`` is called so that ``inputs`` would find x in the call."""
-    if inputs is None or not isinstance(source, Predictive):
-        return as_teacher(source, site)
-    return PredictiveTeacher(source, site, call_of(inputs, source.model) or first_argument)
 
 
 def _input_name(teacher: BaseTeacher) -> str | None:

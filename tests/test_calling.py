@@ -9,7 +9,7 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor
 
-from pyro_opu import distill
+from pyro_opu import as_teacher, distill, fidelity
 from pyro_opu.teachers.calling import call_of
 
 W = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(0))
@@ -37,6 +37,8 @@ def test_input_by_keyword_only_is_swapped() -> None:
 def test_input_in_second_place_is_swapped() -> None:
     predictive = Predictive(second, {"w": W})
     fast = distill(predictive, X, inputs=lambda scale, x: x, num_steps=4, progress=False, seed=0)
+    teacher = as_teacher(predictive, inputs=lambda scale, x: x)
+    assert fidelity(fast, teacher, X, num_draws=2, wasserstein_inputs=0, seed=0).kl >= 0
     mine, theirs = fast(1.0, X), predictive(1.0, X)
     assert {k: (v.shape, v.dtype) for k, v in mine.items()} == {
         k: (v.shape, v.dtype) for k, v in theirs.items()

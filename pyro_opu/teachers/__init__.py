@@ -8,6 +8,7 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
 from pyro_opu.teachers.base import BaseTeacher, Teacher
+from pyro_opu.teachers.calling import call_of, first_argument
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
@@ -26,7 +27,9 @@ __all__ = [
 ]
 
 
-def as_teacher(source: Source, site: str | None = None) -> BaseTeacher:
+def as_teacher(
+    source: Source, site: str | None = None, *, inputs: Callable[..., Tensor] | None = None
+) -> BaseTeacher:
     r"""Make a teacher, draws :math:`\pi_s = T(x; \theta_s)` on the simplex, from any posterior.
 
     Args:
@@ -38,6 +41,9 @@ def as_teacher(source: Source, site: str | None = None) -> BaseTeacher:
             * a callable ``x -> (S, N, C)`` or ``(x, num_draws) -> (S, N, C)``;
             * a :class:`Teacher`.
         site: The observed categorical site of a ``Predictive``'s model, when there are several.
+        inputs: Picks the input from the arguments of a ``Predictive``'s call, such as
+            ``lambda n, x: x``, for models that are not called ``model(x)``; arguments without a
+            default are then given ``None``.
 
     Returns:
         An object with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs`` and
@@ -62,7 +68,8 @@ def as_teacher(source: Source, site: str | None = None) -> BaseTeacher:
     if isinstance(source, PredictiveTeacher) and site is not None:
         source = source.predictive
     if isinstance(source, Predictive):
-        return PredictiveTeacher(source, site)
+        call = None if inputs is None else call_of(inputs, source.model)
+        return PredictiveTeacher(source, site, call or first_argument)
     if site is not None:
         raise ValueError(
             "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
