@@ -117,7 +117,12 @@ def line(steps: dict) -> list[dict]:
             }
         )
         say({"line": rows[-1:]})
-    return rows
+    mean = {
+        key: sum(row[key] for row in rows) / len(rows)
+        for key in ("mean, l1 gap", "energy distance", "best per-input Dirichlet")
+    }
+    mean["ratio"] = mean["energy distance"] / mean["best per-input Dirichlet"]
+    return [*rows, {"seed": "mean", **mean}]
 
 
 def critic(rounds: int) -> list[dict]:

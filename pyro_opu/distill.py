@@ -30,9 +30,13 @@ from pyro_opu.transfer import TransferPolicy, default_transfer
 
 #: Of the transfer inputs this share, at most so many, is kept to judge the student by.
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
-#: Teacher's draws at each input that judges, and at each that calibrates, at most; and numbers in
-#: all the draws of either. Draws are joint over inputs, so a mean over inputs needs many of them.
-JUDGE_DRAWS, CALIBRATE_DRAWS, LABELS_MOST = 256, 1000, 2**23
+#: Teacher's draws at each input that judges or calibrates, at most.
+LABEL_DRAWS = 1000
+#: Blocks of such inputs with draws of their own, where the teacher can draw afresh. Draws are joint
+#: over inputs: with one block the iterate nearest to their luck would look like the best.
+LABEL_BLOCKS = 16
+#: Numbers in all draws that judge, which is done often, and that calibrate, which is done once.
+JUDGE_NUMBERS, CALIBRATE_NUMBERS = 2**20, 2**23
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
 
@@ -154,7 +158,7 @@ def distill(
         report = _train(guide, objective, feed, held_out, seed, resume, progress)
         if isinstance(guide, PredictiveGuide):
             report["recalibration"] = calibrating_shift(
-                guide.eval(), _label(teacher, x, target, CALIBRATE_DRAWS)
+                guide.eval(), _label(teacher, x, target, CALIBRATE_NUMBERS)
             )
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     guide.requires_grad_(False).eval()
@@ -304,14 +308,16 @@ def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[La
     order = torch.randperm(len(x)).to(x.device)
     count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
     chosen, rest = x[order[:count]], x[order[count:]]
-    return _label(teacher, chosen, device, JUDGE_DRAWS), rest
+    return _label(teacher, chosen, device, JUDGE_NUMBERS), rest
 
 
-def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, draws: int) -> Labelled:
-    """The teacher's draws at ``x``, at as many inputs as ``LABELS_MOST`` numbers allow."""
-    count = min(draws, teacher.max_draws or draws)
-    some = x[: max(2, LABELS_MOST // (count * teacher.num_classes))]
-    answers = teacher.probs(some, count)
+def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, numbers: int) -> Labelled:
+    """The teacher's draws at ``x``, fewer draws and then fewer inputs where there are too many."""
+    most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * teacher.num_classes)))
+    count = min(most, teacher.max_draws or most)
+    some = x[: max(2, numbers // (count * teacher.num_classes))]
+    blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
+    answers = torch.cat([teacher.probs(block, count) for block in blocks], 1)
     return Labelled(some.to(device), answers.to(device, torch.float32))
 
 
