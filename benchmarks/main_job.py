@@ -9,6 +9,7 @@ of teacher and student, and a picture.
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from pathlib import Path
@@ -71,7 +72,7 @@ def main() -> None:
     picture = Path("main_job_quick.png") if args.quick else args.picture
     draw(picture, fast, pyro_opu.as_teacher(predictive), x, task.outside, both)
     print(f"\nSame keys and shapes: {shapes(predictive(x))} and {shapes(fast(x))}.")
-    print(f"Picture: {picture}. In all {seconds['all']:.0f} s.")
+    print(f"Picture: {os.path.relpath(picture)}. In all {seconds['all']:.0f} s.")
     if args.quick:
         picture.unlink()
     else:

@@ -41,7 +41,7 @@ def scatter(axes, fast, teacher, sets: dict[str, Tensor]) -> None:
         theirs = pyro_opu.uncertainty(teacher.probs(x)).epistemic
         mine = fast.uncertainty(x).epistemic
         axes.scatter(theirs, mine, s=7, alpha=0.5, color=colour, label=name, linewidths=0)
-    low, high = 1e-5, 1.5
+    low, high = 1e-4, 1.5
     axes.plot([low, high], [low, high], color="black", linewidth=0.8)
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     axes.set(xlabel="teacher (nats)", ylabel="student, one pass (nats)")

@@ -53,6 +53,7 @@ def distill(
     num_draws: int = 32,
     learning_rate: float = 2e-3,
     warm_start: bool = True,
+    recalibrate: bool = True,
     seed: int | None = None,
     progress: bool = True,
     device: torch.device | str | None = None,
@@ -89,6 +90,10 @@ def distill(
         num_draws: Teacher's draws per input and step (all of a smaller posterior).
         learning_rate: Adam's at the top of the warm start's schedule.
         warm_start: False starts the objective from scratch.
+        recalibrate: Shift g at the end so that the mean mutual information is the teacher's. One
+            Dirichlet cannot have the teacher's mutual information and its variance too, unless the
+            teacher's draws are of Dirichlet shape; False keeps what the objective found, nearer to
+            the variance. ``fast.report["recalibration"]`` has the shift and what it cost.
         seed: Fixes everything random; torch's generator is left as it was. By default it is
             drawn from torch's generator.
         progress: Show a bar with the losses and the held-out fidelity.
@@ -156,7 +161,7 @@ def distill(
         policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
         feed = Source(teacher, policy, settings, target)
         report = _train(guide, objective, feed, held_out, seed, resume, progress)
-        if isinstance(guide, PredictiveGuide):
+        if recalibrate and isinstance(guide, PredictiveGuide):
             report["recalibration"] = calibrating_shift(
                 guide.eval(), _label(teacher, x, target, CALIBRATE_NUMBERS)
             )

@@ -397,6 +397,13 @@ def test_recalibration_ends_where_the_student_is_as_good_as_can_be(
     quick(num_steps=2)
 
 
+def test_recalibration_can_be_left_out() -> None:
+    fast = quick(recalibrate=False)
+    assert fast.guide.calibration.tolist() == [1.0, 0.0]
+    assert "recalibration" not in fast.report
+    assert quick().report["recalibration"]["shift"] != 0
+
+
 # A step --------------------------------------------------------------------------------------
 
 
