@@ -76,7 +76,6 @@ def main() -> None:
     if args.quick:
         picture.unlink()
     else:
-        fast.save(FOLDER / "main_job.safetensors")
         write("main_job", "python -m benchmarks.main_job", {"seed": args.seed}, tables)
 
 
