@@ -191,10 +191,11 @@ def _train(
     """Run the phases and keep the best iterate in ``guide``; returns the record."""
     settings, state = feed.settings, init_state(guide)
     objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
+    closed_form = objective if isinstance(objective, MomentMatching) else MomentMatching()
     plan = [
         (name, each, steps, rate)
         for name, each, steps, rate in (
-            ("warm start", MomentMatching(), settings.warm_steps, settings.learning_rate),
+            ("warm start", closed_form, settings.warm_steps, settings.learning_rate),
             ("objective", objective, settings.refine_steps, objective.learning_rate),
         )
         if steps
@@ -269,7 +270,11 @@ def _warm_steps(num_steps: int, objective: Objective, warm_start: bool) -> int:
         raise ValueError(f"`num_steps` must be a positive integer; got {num_steps!r}.")
     if not warm_start:
         return 0
-    return num_steps if type(objective) is MomentMatching else max(1, round(WARM_SHARE * num_steps))
+    return (
+        num_steps
+        if isinstance(objective, MomentMatching)
+        else max(1, round(WARM_SHARE * num_steps))
+    )
 
 
 def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:

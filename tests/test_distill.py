@@ -397,6 +397,13 @@ def test_recalibration_ends_where_the_student_is_as_good_as_can_be(
     quick(num_steps=2)
 
 
+def test_moments_are_matched_as_the_objective_says() -> None:
+    share, again, variance = (
+        quick(loss=MomentMatching(weights)) for weights in ("share", "share", "variance")
+    )
+    assert same(share, again) and not same(share, variance)
+
+
 def test_recalibration_can_be_left_out() -> None:
     fast = quick(recalibrate=False)
     assert fast.guide.calibration.tolist() == [1.0, 0.0]
