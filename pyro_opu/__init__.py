@@ -23,7 +23,19 @@ from pyro_opu.objectives import (
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.training import DistillationError
-from pyro_opu.uncertainty import uncertainty
+from pyro_opu.uncertainty import (
+    aleatoric_uncertainty,
+    concentration,
+    differential_entropy,
+    entropy,
+    epistemic_uncertainty,
+    expected_pairwise_kl,
+    max_probability,
+    mutual_information,
+    total_uncertainty,
+    uncertainty,
+    variance,
+)
 
 __version__ = "0.1.0"
 
@@ -41,14 +53,24 @@ __all__ = [
     "PredictiveGuide",
     "Teacher",
     "WassersteinELBO",
+    "aleatoric_uncertainty",
     "as_teacher",
+    "concentration",
     "detection",
+    "differential_entropy",
     "distill",
+    "entropy",
+    "epistemic_uncertainty",
+    "expected_pairwise_kl",
     "fidelity",
     "inverse_laplace_bridge",
     "laplace_bridge",
+    "max_probability",
     "misclassification",
+    "mutual_information",
     "out_of_domain",
     "probit_predictive",
+    "total_uncertainty",
     "uncertainty",
+    "variance",
 ]
