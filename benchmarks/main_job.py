@@ -135,6 +135,7 @@ def summary(report, scores, both: dict[str, float], seconds: dict[str, float], r
             "teacher": report.mutual_information_teacher,
             "student": report.mutual_information,
         },
+        {"": "variance", "teacher": report.variance_teacher, "student": report.variance},
     ]
     for name in scores.tables:
         if name != "misclassification":
