@@ -1,10 +1,8 @@
-"""Asking students and teachers: which call gives the answer, and where randomness comes from."""
+"""Asking students and teachers: which call gives the answer."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,11 +10,12 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
+from pyro_opu.restoring import evaluating, seeded
 
 if TYPE_CHECKING:
     from pyro_opu.teachers import BaseTeacher
 
-__all__ = ["is_student", "ready_teacher", "seeded", "student_dirichlet"]
+__all__ = ["is_student", "ready_teacher", "student_dirichlet"]
 
 
 def student_dirichlet(student: Any, x: Tensor) -> PredictiveDirichlet:
@@ -47,7 +46,7 @@ def student_dirichlet(student: Any, x: Tensor) -> PredictiveDirichlet:
             "`student` must have a method `dirichlet(x)` or be a callable x -> Dirichlet; got "
             f"{type(student).__name__}. Pass the result of `distill`, or its `.guide`."
         )
-    with torch.no_grad(), _evaluation_mode(student):
+    with torch.no_grad(), evaluating(student):
         answer = call(x)
     if not isinstance(answer, torch.distributions.Dirichlet):
         raise TypeError(
@@ -75,7 +74,7 @@ def is_student(source: Any, x: Tensor) -> bool:
         return False
     if not callable(source) or not _takes_inputs_alone(source, x):
         return False
-    with torch.no_grad(), _evaluation_mode(source), seeded(0):
+    with torch.no_grad(), evaluating(source), seeded(0):
         return isinstance(source(x[:1]), torch.distributions.Dirichlet)
 
 
@@ -97,34 +96,3 @@ def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
     teacher = as_teacher(source)
     teacher.probs(x[:1], 1)
     return teacher
-
-
-@contextmanager
-def seeded(seed: int | None) -> Iterator[None]:
-    """Torch's generators seeded inside, and as they were afterwards; ``None`` leaves them alone.
-
-    A CUDA that has not been started yet stays so.
-    """
-    if seed is None:
-        yield
-        return
-    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    gpus = list(range(torch.cuda.device_count())) if started else []
-    with torch.random.fork_rng(devices=gpus):
-        torch.default_generator.manual_seed(seed)
-        if gpus:
-            torch.cuda.manual_seed_all(seed)
-        yield
-
-
-@contextmanager
-def _evaluation_mode(source: Any) -> Iterator[None]:
-    modules = list(source.modules()) if isinstance(source, nn.Module) else []
-    modes = [module.training for module in modules]
-    for module in modules:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module, mode in zip(modules, modes, strict=True):
-            module.training = mode

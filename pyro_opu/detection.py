@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.answers import is_student, seeded
+from pyro_opu.answers import is_student
 from pyro_opu.calibration import calibration, check_labels
 from pyro_opu.detection_report import DetectionReport, DetectionTable, Score
 from pyro_opu.readings import Array, Reader, Reading
+from pyro_opu.restoring import seeded
 
 __all__ = ["detection", "misclassification", "out_of_domain"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_opu.answers import ready_teacher, seeded, student_dirichlet
+from pyro_opu.answers import ready_teacher, student_dirichlet
 from pyro_opu.chunks import chunks
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.fidelity_report import FidelityReport, SetFidelity
@@ -22,6 +22,7 @@ from pyro_opu.judging import (
     rows_of,
     spreads,
 )
+from pyro_opu.restoring import seeded
 from pyro_opu.uncertainty import moment_concentration
 
 if TYPE_CHECKING:

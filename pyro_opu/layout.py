@@ -12,8 +12,9 @@ from pyro.infer import Predictive
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from pyro_opu.restoring import kept_random
 from pyro_opu.teachers import BaseTeacher, PredictiveTeacher
-from pyro_opu.teachers.base import kept_random, some_rows
+from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.calling import bound
 from pyro_opu.teachers.pyro_model import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind

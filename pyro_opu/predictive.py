@@ -15,7 +15,7 @@ from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.guide import PredictiveGuide
 from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import SiteLayout
-from pyro_opu.teachers.base import kept_random
+from pyro_opu.restoring import kept_random
 from pyro_opu.uncertainty import Uncertainty, uncertainty
 
 _KIND = "one-pass predictive"

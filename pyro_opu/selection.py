@@ -12,6 +12,7 @@ from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distances import energy_distance, kl_divergence
 from pyro_opu.guide import student_at
 from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.restoring import seeded
 from pyro_opu.uncertainty import epistemic_uncertainty, moment_concentration
 
 #: Recalibration may raise the energy distance by this factor, no more.
@@ -97,8 +98,7 @@ def _energy(student: PredictiveDirichlet, inputs: Labelled) -> float:
 
     The student's draws use a fixed seed, so that two students are compared on the same noise.
     """
-    with torch.random.fork_rng(_cuda_devices(inputs.x.device)):
-        torch.manual_seed(0)
+    with seeded(0):
         draws = student.sample((JUDGING_DRAWS,))
     return float(energy_distance(inputs.draws, draws).mean())
 
@@ -108,7 +108,3 @@ def _rank_correlation(a: Tensor, b: Tensor) -> float:
     ranks = torch.stack([a.argsort().argsort(), b.argsort().argsort()]).double()
     value = float(torch.corrcoef(ranks)[0, 1])
     return value if math.isfinite(value) else 0.0
-
-
-def _cuda_devices(device: torch.device) -> list[torch.device]:
-    return [device] if device.type == "cuda" else []

@@ -65,7 +65,7 @@ class Phase:
         objective: What is made small.
         steps: How many.
         optimizers: One, or one for h and one for g, stepped in turn.
-        rates: Learning rate each optimizer starts from.
+        rate: Learning rate at the top of the schedule.
         critic_optimizer: For an adversarial objective.
     """
 
@@ -73,7 +73,7 @@ class Phase:
     objective: Objective
     steps: int
     optimizers: list[torch.optim.Optimizer]
-    rates: list[float]
+    rate: float
     critic_optimizer: torch.optim.Optimizer | None = None
 
 
@@ -124,7 +124,7 @@ def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, ra
         critic_optimizer = torch.optim.Adam(
             objective.critic.parameters(), lr=critic_rate, betas=betas
         )
-    return Phase(name, objective, steps, optimizers, [rate] * len(optimizers), critic_optimizer)
+    return Phase(name, objective, steps, optimizers, rate, critic_optimizer)
 
 
 def schedule(step: int, steps: int) -> float:
@@ -154,9 +154,9 @@ class Source:
 
 def step(state: State, phase: Phase, source: Source) -> dict[str, float]:
     """One student step (and the critic's before it); returns the named parts of the loss."""
-    for optimizer, rate in zip(phase.optimizers, phase.rates, strict=True):
+    for optimizer in phase.optimizers:
         for group in optimizer.param_groups:
-            group["lr"] = rate * schedule(state.step, phase.steps)
+            group["lr"] = phase.rate * schedule(state.step, phase.steps)
     parts: dict[str, float] = {}
     if phase.critic_optimizer is not None:
         objective: Any = phase.objective

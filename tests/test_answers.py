@@ -7,8 +7,9 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.answers import is_student, seeded, student_dirichlet
+from pyro_opu.answers import is_student, student_dirichlet
 from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.restoring import seeded
 
 
 class Guide(nn.Module):

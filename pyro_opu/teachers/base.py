@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -12,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pyro_opu.inputs import check_inputs
+from pyro_opu.restoring import kept_random
 
 #: Numbers in the widest tensor of one evaluation, 8 MB in float32. With far fewer, the cost of
 #: a call (a millisecond of Pyro's handlers) is not hidden; with more, activations leave the
@@ -192,14 +192,6 @@ def choose(held: int, num_draws: int) -> Tensor:
 def some_rows(x: Tensor, rows: int) -> Tensor:
     """The first rows of ``x``, repeated where it has fewer."""
     return x[torch.arange(rows, device=x.device) % len(x)]
-
-
-@contextmanager
-def kept_random() -> Iterator[None]:
-    """Torch's random generators are afterwards as they were; a CUDA not yet started stays so."""
-    started = torch.cuda.is_initialized()
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if started else []):
-        yield
 
 
 def log_probs_of_output(output: Any) -> Tensor:

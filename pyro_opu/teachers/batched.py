@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pyro_opu.teachers.base import kept_random
+from pyro_opu.restoring import kept_random
 
 Draws = dict[str, Tensor]
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,10 +12,10 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pyro_opu.restoring import evaluating, kept_random
 from pyro_opu.teachers.base import (
     BaseTeacher,
     choose,
-    kept_random,
     log_probs_of_output,
     some_rows,
 )
@@ -125,7 +124,7 @@ class DropoutTeacher(BaseTeacher):
     def _dropouts(self, x: Tensor) -> list[tuple[tuple[int, ...], float]]:
         """Shape of the mask and p of every dropout met at inputs of this shape."""
         if x.shape[1:] not in self._calls:
-            with _evaluating(self.module), _SharedMasks() as probe:
+            with evaluating(self.module), _SharedMasks() as probe:
                 log_probs_of_output(self.module(x[:1]))  # refuses what are no logits
             self._calls[x.shape[1:]] = probe.calls
         return self._calls[x.shape[1:]]
@@ -137,7 +136,7 @@ class DropoutTeacher(BaseTeacher):
             with _SharedMasks(list(masks.values())):
                 return self.module(x)
 
-        with _evaluating(self.module):
+        with evaluating(self.module):
             return log_probs_of_output(self._run(one, masks))
 
 
@@ -162,18 +161,6 @@ def _refuse_hidden_dropout(module: nn.Module) -> None:
                 f"'{name}' is a {type(child).__name__} with dropout={child.dropout} inside. Set "
                 "its `dropout` to 0, or pass a callable (x, num_draws) -> (S, N, C)."
             )
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside, each submodule's own mode put back after."""
-    modes = {child: child.training for child in module.modules()}
-    module.eval()
-    try:
-        yield
-    finally:
-        for child, mode in modes.items():
-            child.training = mode
 
 
 class EnsembleTeacher(BaseTeacher):
@@ -244,7 +231,7 @@ class EnsembleTeacher(BaseTeacher):
 def _one_by_one(modules: list[nn.Module], x: Tensor) -> Tensor:
     outputs = []
     for module in modules:
-        with _evaluating(module):
+        with evaluating(module):
             outputs.append(log_probs_of_output(module(x)))
     shapes = {tuple(output.shape) for output in outputs}
     if len(shapes) > 1:

@@ -15,7 +15,8 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
-from pyro_opu.teachers.base import BaseTeacher, choose, kept_random, some_rows
+from pyro_opu.restoring import kept_random
+from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calling import Call, Model, bound, first_argument
 from pyro_opu.teachers.sites import (
