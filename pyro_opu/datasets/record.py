@@ -1,0 +1,96 @@
+"""What a data set is once loaded, and how it is split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+__all__ = ["Dataset", "split"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Inputs, their labels or targets, and what they are called.
+
+    Attributes:
+        x: Inputs ``(N, D)`` or ``(N, H, W)``, float32.
+        y: Class labels ``(N,)``, int64 in ``[0, C)``; for regression targets ``(N,)``, float32.
+        name: The name of the data set.
+        feature_names: ``D`` names; none for images.
+        class_names: ``C`` names; none for regression.
+
+    Raises:
+        ValueError: ``x`` and ``y`` have different numbers of rows.
+
+    Example:
+        >>> data = Dataset(torch.zeros(5, 2), torch.tensor([0, 1, 1, 0, 1]), "mine", ("a", "b"))
+        >>> len(data), data.take(slice(3))
+        (5, Dataset('mine': 3 x 2))
+    """
+
+    x: Tensor
+    y: Tensor
+    name: str
+    feature_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.x.shape[:1] != self.y.shape:
+            raise ValueError(
+                "`y` must have shape (N,) with one entry for each of the N rows of `x`; got y "
+                f"{tuple(self.y.shape)} and x {tuple(self.x.shape)}. Pass matching rows."
+            )
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        sizes = " x ".join(map(str, self.x.shape))
+        if self.class_names:
+            return f"Dataset({self.name!r}: {sizes}, {len(self.class_names)} classes)"
+        return f"Dataset({self.name!r}: {sizes})"
+
+    def take(self, rows: Tensor | slice) -> Dataset:
+        """The rows with these indices ``(M,)``, or of this slice, as a data set."""
+        return replace(self, x=self.x[rows], y=self.y[rows])
+
+
+def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
+    """Training and test rows at random, without replacement.
+
+    The rows are put in the order ``torch.randperm(N, generator=g)``, g a new ``torch.Generator``
+    on the CPU with ``manual_seed(seed)``; the first ones are the test rows. Torch's own generators
+    are not used. With one seed, the test rows of a small part are among those of a larger.
+
+    Args:
+        dataset: What to split; the order of its rows does not matter.
+        test: The part of the rows to test on, a float in (0, 1), rounded to the nearest number of
+            rows; or that number itself, an integer.
+        seed: Seed of the order.
+
+    Returns:
+        ``(train, test)``, together all rows.
+
+    Raises:
+        ValueError: either part would be empty.
+
+    Example:
+        >>> split(Dataset(torch.zeros(768, 8), torch.zeros(768), "mine"), test=0.1)
+        (Dataset('mine': 691 x 8), Dataset('mine': 77 x 8))
+    """
+    if isinstance(test, bool) or (isinstance(test, float) and not 0 < test < 1):
+        raise ValueError(
+            f"`test` must be a part of the rows, in (0, 1), or a number of rows; got {test!r}. "
+            "Write 0.1 for a tenth, 50 for fifty rows."
+        )
+    rows = round(test * len(dataset)) if isinstance(test, float) else test
+    if not 0 < rows < len(dataset):
+        raise ValueError(
+            "`test` must leave at least one row on either side; got "
+            f"{test!r} of {len(dataset)} rows, which is {rows}. Choose another part."
+        )
+    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
+    order = order.to(dataset.x.device)
+    return dataset.take(order[rows:]), dataset.take(order[:rows])

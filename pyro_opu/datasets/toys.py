@@ -1,0 +1,102 @@
+"""Small made-up data sets, each from a seed of its own."""
+
+from __future__ import annotations
+
+import torch
+
+from pyro_opu.datasets.record import Dataset
+
+__all__ = ["toy_classification", "toy_regression", "two_moons"]
+
+
+def two_moons(n: int = 200, noise: float = 0.1, seed: int = 0) -> Dataset:
+    """Two interleaved half circles, scikit-learn's ``make_moons``.
+
+    Args:
+        n: Number of points ``N``, half of them (rounded down) in class 0.
+        noise: Standard deviation of the Gaussian noise on both coordinates.
+        seed: Seed of the noise and of the order of the rows.
+
+    Returns:
+        ``x`` ``(N, 2)``, ``y`` ``(N,)`` in {0, 1}.
+
+    Raises:
+        ValueError: fewer than two points.
+
+    Example:
+        >>> two_moons(100, noise=0.2)
+        Dataset('two_moons': 100 x 2, 2 classes)
+    """
+    if n < 2:
+        raise ValueError(f"`n` must be at least 2, a point for each class; got {n}. Ask for more.")
+    from sklearn.datasets import make_moons
+
+    x, y = make_moons(n, noise=noise, random_state=seed)
+    return Dataset(
+        torch.tensor(x, dtype=torch.float32),
+        torch.tensor(y, dtype=torch.int64),
+        "two_moons",
+        ("x1", "x2"),
+        ("0", "1"),
+    )
+
+
+def toy_classification(seed: int = 0) -> Dataset:
+    r"""Twenty points of two classes in the plane, after Bayesian Dark Knowledge.
+
+    The paper's points are not published. These are ten draws each from
+    :math:`N((-2, 2), 1.5^2 I)`, class 0, and :math:`N((2, -2), 1.5^2 I)`, class 1. The best
+    boundary is the rising diagonal, with 3 % of the points expected beyond it. There is no data in
+    most of the square :math:`[-10, 10]^2` on which the paper teaches its students; as in its text,
+    the top left and bottom right corners lie far from the data and deep on one side.
+
+    Args:
+        seed: Seed of the points.
+
+    Returns:
+        ``x`` ``(20, 2)``, ``y`` ``(20,)``, the rows of class 0 first.
+
+    Example:
+        >>> toy_classification().y.bincount()
+        tensor([10, 10])
+
+    References:
+        Section 3.1 of Korattikara, Rathod, Murphy, Welling: Bayesian dark knowledge (2015).
+    """
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(2).repeat_interleave(10)
+    centre = torch.tensor([[-2.0, 2.0], [2.0, -2.0]])[y]
+    x = centre + 1.5 * torch.randn(20, 2, generator=generator)
+    return Dataset(x, y, "toy_classification", ("x1", "x2"), ("0", "1"))
+
+
+def toy_regression(n: int = 20, seed: int = 0) -> Dataset:
+    r"""Points of a cubic with noise of standard deviation 3.
+
+    .. math:: y = x^3 + \epsilon, \qquad x \sim U(-4, 4), \quad \epsilon \sim N(0, 9)
+
+    Args:
+        n: Number of points ``N``.
+        seed: Seed of the points.
+
+    Returns:
+        ``x`` ``(N, 1)``, ``y`` ``(N,)`` real.
+
+    Raises:
+        ValueError: no points.
+
+    Example:
+        >>> toy_regression()
+        Dataset('toy_regression': 20 x 1)
+
+    References:
+        Section 3.3 of Korattikara, Rathod, Murphy, Welling: Bayesian dark knowledge (2015).
+        Hernandez-Lobato, Adams: Probabilistic backpropagation for scalable learning of Bayesian
+        neural networks (2015), whose data this follows.
+    """
+    if n < 1:
+        raise ValueError(f"`n` must be at least 1; got {n}. Ask for more points.")
+    generator = torch.Generator().manual_seed(seed)
+    x = 8.0 * torch.rand(n, 1, generator=generator) - 4.0
+    y = x[:, 0] ** 3 + 3.0 * torch.randn(n, generator=generator)
+    return Dataset(x, y, "toy_regression", ("x",))
