@@ -1,0 +1,15 @@
+"""Samplers that Pyro lacks, as MCMC kernels, and what they share."""
+
+from pyro_opu.samplers.polya_gamma import PolyaGammaGibbs
+from pyro_opu.samplers.schedules import Constant, Halving, PolynomialDecay
+from pyro_opu.samplers.sgld import SGLD
+from pyro_opu.samplers.tempering import tempered
+
+__all__ = [
+    "SGLD",
+    "Constant",
+    "Halving",
+    "PolyaGammaGibbs",
+    "PolynomialDecay",
+    "tempered",
+]

@@ -1,0 +1,114 @@
+"""What a model must be for Langevin dynamics on minibatches, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from pyro import poutine
+from pyro.infer.autoguide.initialization import InitMessenger
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+
+from pyro_opu.restoring import kept_random
+from pyro_opu.samplers.minibatches import Minibatches
+
+__all__ = ["check_model", "check_start"]
+
+
+def check_model(
+    model: Callable[..., Any], batches: Minibatches, init_strategy: Callable[..., Any]
+) -> None:
+    """Raise unless the model's latents are continuous, the same for all rows, and observed.
+
+    Torch's generators are afterwards as they were.
+
+    Args:
+        model: A Pyro model.
+        batches: Its arguments.
+        init_strategy: How latents get a value, as in ``NUTS``.
+
+    Raises:
+        ValueError: no latent site, a discrete one, or one that grows with the rows of a minibatch;
+            latents of several dtypes; a plate that subsamples; nothing observed.
+    """
+    latents, observed = _sites(model, batches, batches.batch_size, init_strategy)
+    if not latents:
+        raise ValueError(
+            "the model must have latent sites to sample; got none. Is every site observed, or "
+            "hidden by poutine.block?"
+        )
+    if not observed:
+        raise ValueError(
+            "the model must observe data; got no observed site. Pass the labels among the "
+            "arguments, such as mcmc.run(x, y), and obs=y at the site."
+        )
+    dtypes = {value.dtype for value in latents.values()}
+    if len(dtypes) > 1:
+        raise ValueError(
+            f"the model's latents must have one dtype; got {sorted(map(str, dtypes))}. Give "
+            "all priors parameters of the same dtype."
+        )
+    if batches.batch_size < batches.num_rows:
+        more, _ = _sites(model, batches, batches.batch_size + 1, init_strategy)
+        for name, value in latents.items():
+            if name not in more or more[name].shape != value.shape:
+                raise ValueError(
+                    f"the latent site {name!r} must not hang on the number of rows; got shape "
+                    f"{tuple(value.shape)} at {batches.batch_size} rows. Leave `batch_size` "
+                    "out, or marginalise over the latents of single rows."
+                )
+
+
+def _sites(
+    model: Callable[..., Any], batches: Minibatches, rows: int, init_strategy: Callable[..., Any]
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Latent sites with a value each, and observed ones, at the first rows."""
+    args, kwargs = batches.cut(torch.arange(rows))
+    with kept_random(), poutine.block():
+        started = InitMessenger(init_strategy)(_NoDiscrete()(model))
+        trace = poutine.trace(started).get_trace(*args, **kwargs)
+    latents: dict[str, Tensor] = {}
+    observed: list[str] = []
+    for name, site in trace.nodes.items():
+        if site["type"] != "sample" or (site["infer"] or {}).get("_deterministic"):
+            continue
+        fn: Any = site["fn"]
+        if site_is_subsample(site):
+            if fn.subsample_size not in (None, fn.size):
+                raise ValueError(
+                    f"the plate {name!r} must not subsample, since the sampler cuts minibatches; "
+                    f"got subsample_size={fn.subsample_size}. Leave it out of the plate."
+                )
+        elif site["is_observed"]:
+            observed.append(name)
+        else:
+            assert site["value"] is not None
+            latents[name] = site["value"]
+    return latents, observed
+
+
+class _NoDiscrete(Messenger):
+    """Raises at a discrete latent, before it is given a value."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        latent = not (msg["is_observed"] or site_is_subsample(msg))
+        if latent and msg["fn"].support.is_discrete:
+            raise ValueError(
+                f"the latent site {msg['name']!r} must be continuous, for it needs a gradient; got "
+                f"{type(msg['fn']).__name__}. Marginalise it, such as by a mixture distribution."
+            )
+
+
+def check_start(start: dict[str, Tensor], shapes: dict[str, torch.Size]) -> None:
+    """Raise unless a start in unconstrained space has the latents' names and shapes."""
+    found = {name: tuple(value.shape) for name, value in start.items()}
+    expected = {name: tuple(shape) for name, shape in shapes.items()}
+    if found != expected:
+        raise ValueError(
+            f"`initial_params` must be unconstrained values of the shapes {expected}; got "
+            f"{found}. Constrained values go through "
+            "init_strategy=pyro.infer.autoguide.init_to_value(values=...)."
+        )

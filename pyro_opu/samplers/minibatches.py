@@ -1,0 +1,101 @@
+"""The arguments of a model, a few rows at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.inputs import check_inputs
+
+__all__ = ["Minibatches"]
+
+
+class Minibatches:
+    """Cuts all data tensors among a model's arguments to the same rows, without replacement.
+
+    N is the length of the first tensor among the arguments (positional ones first); every argument
+    that is a tensor of length N is data, all else is passed on as it is. An epoch is a random
+    permutation of the rows cut into N // M minibatches of M; where M does not divide N, the rows
+    left over are not seen in that epoch. With all rows at once nothing is drawn or copied.
+
+    Args:
+        args: The model's positional arguments.
+        kwargs: Its keyword arguments.
+        batch_size: M, or None for all rows.
+
+    Attributes:
+        num_rows: N; 1 where no argument is a tensor.
+        scale: N / M.
+        order: The permutation of the present epoch ``(N,)``, empty before the first.
+        position: How many of its rows have been used.
+
+    Raises:
+        TypeError: ``batch_size`` is no integer.
+        ValueError: it is not in 1..N; there is no tensor to slice; the data hold NaN or infinity.
+
+    Example:
+        >>> batches = Minibatches((torch.arange(6),), {"scale": 2.0}, batch_size=2)
+        >>> args, kwargs = batches.next()
+        >>> args[0].shape, kwargs, batches.scale
+        (torch.Size([2]), {'scale': 2.0}, 3.0)
+    """
+
+    def __init__(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], batch_size: int | None = None
+    ) -> None:
+        self.args, self.kwargs = args, kwargs
+        named = {f"args[{i}]": value for i, value in enumerate(args)} | kwargs
+        tensors = {k: v for k, v in named.items() if isinstance(v, Tensor) and v.ndim}
+        first = next(iter(tensors.values()), None)
+        if first is None and batch_size is not None:
+            raise ValueError(
+                "the model's arguments must hold a tensor of N rows for minibatches to be cut "
+                f"from; got {len(named)} arguments and no such tensor. Pass the data as arguments, "
+                "or leave `batch_size` out."
+            )
+        self.num_rows = 1 if first is None else len(first)
+        for name, tensor in tensors.items():
+            if len(tensor) == self.num_rows and tensor.is_floating_point():
+                check_inputs(tensor, name, features=False)
+        self.batch_size = _checked(batch_size, self.num_rows)
+        self.scale = self.num_rows / self.batch_size
+        self.order = torch.empty(0, dtype=torch.long)
+        self.position = 0
+
+    def next(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with the next M rows."""
+        if self.batch_size == self.num_rows:
+            return self.args, self.kwargs
+        if self.position + self.batch_size > len(self.order):
+            self.order, self.position = torch.randperm(self.num_rows), 0
+        rows = self.order[self.position : self.position + self.batch_size]
+        self.position += self.batch_size
+        return self.cut(rows)
+
+    def cut(self, rows: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with the given rows ``(m,)``."""
+
+        def some(value: Any) -> Any:
+            if isinstance(value, Tensor) and value.ndim and len(value) == self.num_rows:
+                return value.index_select(0, rows.to(value.device))
+            return value
+
+        return tuple(map(some, self.args)), {k: some(v) for k, v in self.kwargs.items()}
+
+
+def _checked(batch_size: int | None, num_rows: int) -> int:
+    if batch_size is None:
+        return num_rows
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int):
+        raise TypeError(
+            "`batch_size` must be an integer, or None for all rows; got "
+            f"{type(batch_size).__name__}. Pass such as 100."
+        )
+    if not 1 <= batch_size <= num_rows:
+        raise ValueError(
+            f"`batch_size` must be from 1 to {num_rows}, the rows of the data; got {batch_size}. "
+            "Pass fewer, or leave it out for all rows."
+        )
+    return batch_size

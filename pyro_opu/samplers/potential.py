@@ -1,0 +1,167 @@
+"""Minus the log-joint of a Pyro model in unconstrained coordinates, and its gradient, fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions.util import scale_and_mask
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+from torch.distributions import Transform, constraints
+
+__all__ = ["Potential", "is_real"]
+
+
+class Potential:
+    r"""Minus the log-joint at unconstrained :math:`z`, with :math:`\theta = f(z)` the latents.
+
+    .. math:: U(z) = -\log p(y, \theta \mid x) - \log |\det \partial f / \partial z|
+
+    The latents stand one after another in one vector, sorted by name, so that a sampler updates
+    all of them in one operation. Sites whose transform is the identity take no part in the
+    Jacobian. Normal priors are differentiated in closed form, up to a constant: automatic
+    differentiation of the log-density passes over the weights some ten times, as much work as the
+    whole of a network at 100 rows.
+
+    Args:
+        model: A Pyro model whose latents are all continuous.
+        params: An unconstrained value per latent site, for names and shapes; one dtype, one device.
+        transforms: Latent site -> transform to unconstrained space, for those that have one.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist
+        >>> def model(y):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(y)):
+        ...         pyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
+        >>> potential = Potential(model, {"mean": torch.zeros(())}, {})
+        >>> potential.gradient(torch.tensor([0.5]), (torch.ones(10),))[1]  # 0.5 + 10 (0.5 - 1)
+        tensor([-4.5000])
+    """
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        params: dict[str, Tensor],
+        transforms: dict[str, Transform],
+    ) -> None:
+        self.model = model
+        self.shapes = {name: params[name].shape for name in sorted(params)}
+        ends = list(accumulate(shape.numel() for shape in self.shapes.values()))
+        self.slices = list(map(slice, [0, *ends[:-1]], ends))
+        self.transforms = transforms
+        self._scratch = torch.empty_like(self.flatten(params))
+
+    def flatten(self, params: dict[str, Tensor]) -> Tensor:
+        """A fresh vector ``(P,)`` of the latents."""
+        return torch.cat([params[name].detach().reshape(-1) for name in self.shapes])
+
+    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
+        """Views of the vector, one per latent, in its shape."""
+        return {
+            name: flat[part].view(shape)
+            for part, (name, shape) in zip(self.slices, self.shapes.items(), strict=True)
+        }
+
+    def gradient(
+        self,
+        flat: Tensor,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        out: Tensor | None = None,
+    ) -> tuple[float, Tensor]:
+        """U, up to a constant of Normal priors, and its gradient.
+
+        Args:
+            flat: The unconstrained latents ``(P,)``.
+            args: The model's positional arguments.
+            kwargs: Its keyword arguments.
+            out: Where to write the gradient ``(P,)``.
+
+        Returns:
+            U, and the gradient ``(P,)``.
+        """
+        flat = flat.detach()
+        leaves = {name: leaf.requires_grad_() for name, leaf in self.unflatten(flat).items()}
+        with torch.enable_grad():
+            values, jacobian = dict(leaves), flat.new_zeros(())
+            for name, transform in self.transforms.items():
+                value = values[name] = transform.inv(leaves[name])
+                jacobian = jacobian + transform.log_abs_det_jacobian(value, leaves[name]).sum()
+            with _LogJoint(values, set(leaves) - set(self.transforms)) as joint:
+                self.model(*args, **kwargs or {})
+            rest = jacobian - joint.total
+        inputs = tuple(leaves.values())
+        grads = torch.autograd.grad(rest, inputs, materialize_grads=True)
+        gradient = torch.cat([grad.reshape(-1) for grad in grads], out=out)
+        return rest.item() + self._add_normals(joint.normals, flat, gradient), gradient
+
+    def _add_normals(self, normals: list[_Weighted], flat: Tensor, gradient: Tensor) -> float:
+        """Add the Normal priors' gradient; returns their part of U. No memory is allocated."""
+        total = 0.0
+        places, values, offs = map(self.unflatten, (gradient, flat, self._scratch))
+        for name, weight, normal in normals:
+            off = torch.sub(values[name], _unexpanded(normal.loc), out=offs[name])
+            precision = weight * _unexpanded(normal.scale) ** -2
+            if precision.ndim:
+                total += 0.5 * float((off * off * precision).sum())
+                places[name].addcmul_(off, precision)
+            else:
+                total += 0.5 * float(precision * torch.dot(off.view(-1), off.view(-1)))
+                places[name].add_(off, alpha=float(precision))
+        return total
+
+
+_Weighted = tuple[str, float, dist.Normal]  # latent site, weight of its log-density, and prior
+
+
+class _LogJoint(Messenger):
+    """Fixes the latents of a model and sums log-densities, but for fixed Normal priors."""
+
+    def __init__(self, values: dict[str, Tensor], real: set[str]) -> None:
+        super().__init__()
+        self.values, self.real = values, real
+        self.total: Any = 0.0
+        self.normals: list[_Weighted] = []
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] in self.values:
+            msg["value"] = self.values[msg["name"]]
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if site_is_subsample(msg) or msg["infer"].get("_deterministic"):
+            return
+        normal = _fixed_normal(msg) if msg["name"] in self.real else None
+        if normal is not None:
+            self.normals.append((msg["name"], float(msg["scale"]), normal))
+        else:
+            log_prob = msg["fn"].log_prob(msg["value"], *msg["args"], **msg["kwargs"])
+            self.total = self.total + scale_and_mask(log_prob, msg["scale"], msg["mask"]).sum()
+
+
+def _fixed_normal(msg: Any) -> dist.Normal | None:
+    """The Normal of a site where it is one with parameters that need no gradient."""
+    fn = msg["fn"]
+    while type(fn) is dist.Independent:
+        fn = fn.base_dist
+    if type(fn) is not dist.Normal or fn.loc.requires_grad or fn.scale.requires_grad:
+        return None
+    plain = msg["mask"] is None and isinstance(msg["scale"], int | float)
+    return fn if plain and fn.loc.shape == msg["value"].shape else None
+
+
+def _unexpanded(parameter: Tensor) -> Tensor:
+    """One number for a parameter that is the same everywhere by ``expand``."""
+    return parameter if any(parameter.stride()) else parameter[(0,) * parameter.ndim]
+
+
+def is_real(support: Any) -> bool:
+    """Whether a support is all of R^n, so that its transform is the identity."""
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support is constraints.real

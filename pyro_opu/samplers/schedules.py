@@ -1,0 +1,139 @@
+"""Step sizes as functions of the step: constant, polynomial decay, halving."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["Constant", "Halving", "PolynomialDecay", "as_schedule", "checked_step_size"]
+
+
+@dataclass(frozen=True)
+class _Schedule:
+    """Settings that are all positive and finite."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(
+                    f"`{field.name}` must be a positive finite number, so that every step size "
+                    f"is one; got {value!r}. Pass such a number."
+                )
+
+    def __call__(self, step: int) -> float:
+        """Step size of step ``t = 0, 1, ...``."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Constant(_Schedule):
+    r"""The same step size always, :math:`\eta_t = \eta`.
+
+    Args:
+        value: :math:`\eta`.
+
+    Example:
+        >>> Constant(4e-6)(1000)
+        4e-06
+    """
+
+    value: float
+
+    def __call__(self, step: int) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class PolynomialDecay(_Schedule):
+    r"""A power of the step, :math:`\eta_t = a (b + t)^{-\gamma}`.
+
+    With :math:`\gamma \in (1/2, 1]` the step sizes sum to infinity and their squares do not, which
+    is what makes SGLD exact in the limit.
+
+    Args:
+        a: Scale, the step size where :math:`b + t = 1`.
+        b: Delay in steps.
+        gamma: Power.
+
+    References:
+        Max Welling and Yee Whye Teh, Bayesian Learning via Stochastic Gradient Langevin Dynamics,
+        2011, eq. 2 and section 4.
+
+    Example:
+        >>> PolynomialDecay(1.0, b=100.0, gamma=0.5)(0)
+        0.1
+    """
+
+    a: float
+    b: float = 1.0
+    gamma: float = 0.55
+
+    def __call__(self, step: int) -> float:
+        return self.a * (self.b + step) ** -self.gamma
+
+
+@dataclass(frozen=True)
+class Halving(_Schedule):
+    r"""A step size cut every so many steps, :math:`\eta_t = \eta_0 f^{\lfloor t / k \rfloor}`.
+
+    Args:
+        initial: :math:`\eta_0`.
+        every: k, steps between two cuts.
+        factor: f.
+
+    References:
+        Anoop Korattikara, Vivek Rathod, Kevin Murphy and Max Welling, Bayesian Dark Knowledge,
+        2015, section 3.4.
+
+    Example:
+        >>> schedule = Halving(1e-5, every=80_000)
+        >>> schedule(79_999), schedule(80_000)
+        (1e-05, 5e-06)
+    """
+
+    initial: float
+    every: int
+    factor: float = 0.5
+
+    def __call__(self, step: int) -> float:
+        return self.initial * self.factor ** (step // self.every)
+
+
+def as_schedule(step_size: float | Callable[[int], float]) -> Callable[[int], float]:
+    """A callable as it is, a positive number as :class:`Constant`.
+
+    Raises:
+        TypeError: ``step_size`` is neither.
+        ValueError: it is a number that is not positive and finite.
+
+    Example:
+        >>> as_schedule(0.1)
+        Constant(value=0.1)
+    """
+    if callable(step_size):
+        return step_size
+    if isinstance(step_size, bool) or not isinstance(step_size, int | float):
+        raise TypeError(
+            "`step_size` must be a number or a callable step -> step size; got "
+            f"{type(step_size).__name__}. Pass a float, or a schedule such as PolynomialDecay."
+        )
+    return Constant(checked_step_size(step_size))
+
+
+def checked_step_size(value: Any, step: int | None = None) -> float:
+    """The step size as a float, if it is positive and finite.
+
+    Raises:
+        ValueError: it is not; the message names the step, where one is given.
+    """
+    value = float(value)
+    if not (math.isfinite(value) and value > 0):
+        where = "" if step is None else f" at step {step}"
+        raise ValueError(
+            f"`step_size` must be positive and finite; got {value!r}{where}. Pass a positive "
+            "number, or a schedule that stays positive."
+        )
+    return value

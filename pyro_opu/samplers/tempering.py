@@ -1,0 +1,66 @@
+"""Weighing likelihood and prior of a Pyro model: minibatches, and tempered posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+
+
+class Tempered(Messenger):
+    """The handler of :func:`tempered`."""
+
+    def __init__(self, likelihood: float = 1.0, prior: float = 1.0) -> None:
+        super().__init__()
+        for name, value in (("likelihood", likelihood), ("prior", prior)):
+            if not value > 0:
+                raise ValueError(
+                    f"`{name}` must be positive, a factor on log-densities; got {value!r}. Leave "
+                    "it out for 1."
+                )
+        self.likelihood, self.prior = likelihood, prior
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if not site_is_subsample(msg):
+            msg["scale"] = msg["scale"] * (self.likelihood if msg["is_observed"] else self.prior)
+
+
+def tempered(
+    fn: Callable[..., Any], *, likelihood: float = 1.0, prior: float = 1.0
+) -> Callable[..., Any]:
+    r"""Scales the log-density of a model's observed sites, and that of its latent ones.
+
+    .. math:: \ell \log p(y \mid x, \theta) + \beta \log p(\theta)
+
+    With :math:`\ell = N / M` at a minibatch of M of N rows the sum is an unbiased estimate of the
+    log-joint of the whole data (Welling and Teh 2011; eq. 18-19 of Li's lecture notes). With the
+    same :math:`\beta` around model and guide an ELBO becomes the tempered one,
+    :math:`\mathbb{E}_q \log p(D|\theta) - \beta\, \mathrm{KL}(q \| p)` (eq. 11).
+
+    A latent site that ``poutine.condition`` fixes counts as latent where that handler is outside,
+    ``condition(tempered(model), data)``, and as observed where it is inside.
+
+    Args:
+        fn: A model or a guide; ``tempered(fn)`` is a callable with its arguments.
+        likelihood: :math:`\ell > 0`, the factor of observed sites (and of ``pyro.factor``).
+        prior: :math:`\beta > 0`, the factor of latent sites.
+
+    Raises:
+        ValueError: a factor that is not positive.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist, torch
+        >>> from pyro_opu.samplers import tempered
+        >>> def model(y):
+        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(y)):
+        ...         pyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
+        >>> def log_joint(fn):
+        ...     fixed = pyro.poutine.condition(fn, {"mean": torch.zeros(())})
+        ...     return float(pyro.poutine.trace(fixed).get_trace(torch.zeros(3)).log_prob_sum())
+        >>> round(log_joint(tempered(model, likelihood=10.0)) / log_joint(model), 3)  # 31 / 4
+        7.75
+    """
+    return Tempered(likelihood, prior)(fn)
