@@ -5,12 +5,15 @@ forward pass gives; the :class:`OnePassPredictive` it returns takes the place of
 ``pyro.infer.Predictive``.
 """
 
+from pyro_opu.arviz_data import to_inference_data
 from pyro_opu.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
 from pyro_opu.detection import detection, misclassification, out_of_domain
+from pyro_opu.diagnostics import Diagnosis, diagnose
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distill import distill
 from pyro_opu.fidelity import FidelityReport, fidelity
 from pyro_opu.guide import PredictiveGuide
+from pyro_opu.mixing import MixingReport, MixingWarning, mixing
 from pyro_opu.objectives import (
     CrossEntropy,
     DirichletLikelihood,
@@ -21,6 +24,7 @@ from pyro_opu.objectives import (
     WassersteinELBO,
 )
 from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.training import DistillationError
 from pyro_opu.uncertainty import (
@@ -40,15 +44,20 @@ from pyro_opu.uncertainty import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "SGLD",
     "CrossEntropy",
+    "Diagnosis",
     "DirichletLikelihood",
     "DistillationError",
     "EnergyDistance",
     "FidelityReport",
     "MetaCritic",
+    "MixingReport",
+    "MixingWarning",
     "MomentMatching",
     "Objective",
     "OnePassPredictive",
+    "PolyaGammaGibbs",
     "PredictiveDirichlet",
     "PredictiveGuide",
     "Teacher",
@@ -57,6 +66,7 @@ __all__ = [
     "as_teacher",
     "concentration",
     "detection",
+    "diagnose",
     "differential_entropy",
     "distill",
     "entropy",
@@ -67,9 +77,11 @@ __all__ = [
     "laplace_bridge",
     "max_probability",
     "misclassification",
+    "mixing",
     "mutual_information",
     "out_of_domain",
     "probit_predictive",
+    "to_inference_data",
     "total_uncertainty",
     "uncertainty",
     "variance",

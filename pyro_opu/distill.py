@@ -14,6 +14,7 @@ from pyro_opu.checkpoint import Checkpoint
 from pyro_opu.guide import PredictiveGuide, in_dtype_of
 from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import read_layouts
+from pyro_opu.mixing import checked_mixing
 from pyro_opu.objectives import MomentMatching, Objective, as_objective
 from pyro_opu.predictive import OnePassPredictive, checked_device
 from pyro_opu.selection import (
@@ -70,7 +71,8 @@ def distill(
     there. The best iterate on held-out transfer inputs is kept, so a refinement that does not
     improve on the warm start stops early and is dropped. At last :math:`\alpha_0` is recalibrated
     so that the mean mutual information over the transfer inputs is the teacher's.
-    ``fast.report`` says what was kept. No labels are needed, and where the student is taught
+    ``fast.report`` says what was kept. A teacher whose held draws have not mixed is reported first
+    (:func:`~pyro_opu.mixing.mixing`). No labels are needed, and where the student is taught
     decides what it knows: the teacher can label any input, so the transfer policy makes inputs
     around and away from ``x`` too.
 
@@ -151,6 +153,7 @@ def distill(
         )
         # Before anything that depends on `guide`: a seed holds out the same inputs for all guides.
         held_out, rest = _hold_out(teacher, x, target)
+        mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
         if guide is None:
             guide = PredictiveGuide.for_inputs(x, num_classes)
             guide.start_at(log_concentration_of(held_out))
@@ -175,7 +178,12 @@ def distill(
         teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
         input_name=_input_name(teacher),
         inputs=inputs,
-        report={"seed": seed, "loss": type(objective).__name__, **report},
+        report={
+            "seed": seed,
+            "loss": type(objective).__name__,
+            "mixing": mixing.to_dict(),
+            **report,
+        },
     )
 
 

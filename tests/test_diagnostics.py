@@ -1,0 +1,476 @@
+"""Runs of any sampler, diagnosed and in ArviZ's form, against loops, ArviZ and closed forms."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import warnings
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import arviz as az
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import HMC, MCMC, NUTS, Predictive
+from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
+from pyro.infer.mcmc.rwkernel import RandomWalkKernel
+from pyro.infer.predictive import WeighedPredictive
+from torch import Tensor
+
+from models.logistic_regression import logistic_regression
+from pyro_opu.arviz_data import to_inference_data
+from pyro_opu.diagnostics import Diagnosis, SiteDiagnosis, diagnose
+
+N = 30
+binary = logistic_regression(2)
+
+
+def data(classes: int = 2) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(N, 2, generator=generator)
+    noise = torch.randn(N, classes, generator=generator)
+    y = (x @ torch.tensor([[2.0, 0.0, -1.0], [0.0, 1.0, 0.0]])[:, :classes] + noise).argmax(-1)
+    return x, y.float() if classes == 2 else y
+
+
+def sampled(kernel: Any, *args: Any, draws: int = 20, chains: int = 1, **kwargs: Any) -> MCMC:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # chains one after another, on few cores
+        mcmc = MCMC(kernel, draws, 20, num_chains=chains, disable_progbar=True)
+        mcmc.run(*args, **kwargs)
+    return mcmc
+
+
+@cache
+def two_chains() -> MCMC:
+    """100 draws of NUTS, compiled, in each of two chains."""
+    pyro.set_rng_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel = NUTS(binary, jit_compile=True, ignore_jit_warnings=True)
+        mcmc = MCMC(kernel, 100, 100, num_chains=2, disable_progbar=True)
+        mcmc.run(*data())
+    return mcmc
+
+
+def looped(model: Any, samples: dict[str, Tensor], *args: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Pointwise log-likelihood (S, N) of site "obs" and log joint (S,), a model run per draw."""
+    pointwise, joint = [], []
+    for s in range(len(next(iter(samples.values())))):
+        conditioned = poutine.condition(model, {k: v[s] for k, v in samples.items()})
+        trace = poutine.trace(conditioned).get_trace(*args)
+        trace.compute_log_prob()
+        node = trace.nodes["obs"]
+        pointwise.append(node["fn"].log_prob(node["value"]))
+        joint.append(trace.log_prob_sum())
+    return torch.stack(pointwise).numpy(), torch.stack(joint).numpy()
+
+
+# InferenceData --------------------------------------------------------------------------------
+
+
+def test_every_group_of_a_compiled_run_of_two_chains() -> None:
+    mcmc, (x, y) = two_chains(), data()
+    found = to_inference_data(mcmc, probs=True)
+    assert found.posterior["weight"].dims[:2] == ("chain", "draw")
+    assert found.posterior["weight"].shape == (2, 100, 2, 1)
+    grouped = mcmc.get_samples(group_by_chain=True)
+    for name in ("weight", "bias"):
+        np.testing.assert_array_equal(found.posterior[name], grouped[name].numpy())
+    assert found.posterior.attrs["chains"] == "chains of an MCMC run"
+    # The same by hand: Bernoulli with logit z has log-density y z - log(1 + e^z).
+    z = torch.einsum("nd,csdo->csn", x, grouped["weight"]) + grouped["bias"]
+    pointwise = y * z - torch.nn.functional.softplus(z)
+    assert found.log_likelihood["obs"].dims == ("chain", "draw", "data")
+    # float32, sums of a few terms
+    np.testing.assert_allclose(found.log_likelihood["obs"], pointwise.numpy(), atol=1e-5)
+    normal = dist.Normal(0.0, 1.0)
+    prior = sum(normal.log_prob(value).flatten(2).sum(-1) for value in grouped.values())
+    lp = pointwise.sum(-1) + prior
+    np.testing.assert_allclose(found.sample_stats["lp"], lp.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(found.posterior_predictive["probs"][..., 1], z.sigmoid(), atol=1e-6)
+    assert found.posterior_predictive["probs"].dims == ("chain", "draw", "data", "class")
+    labels = found.posterior_predictive["obs"]
+    assert labels.dims == ("chain", "draw", "data") and set(np.unique(labels)) == {0.0, 1.0}
+    # 6000 labels: their mean is that of the probabilities to 5 sigma, 0.5 / sqrt(6000) each.
+    assert abs(float(labels.mean()) - float(z.sigmoid().mean())) < 5 * 0.5 / math.sqrt(6000)
+    np.testing.assert_array_equal(found.observed_data["obs"], y.numpy())
+    np.testing.assert_array_equal(found.constant_data["x"], x.numpy())
+    assert list(found.constant_data) == ["x"] and found.constant_data["x"].dims[0] == "data"
+    assert found.sample_stats["diverging"].shape == (2, 100)
+
+
+@pytest.mark.filterwarnings("ignore:For one or more samples the posterior variance")
+def test_arviz_works_on_it() -> None:
+    found = to_inference_data(two_chains())
+    loo, waic = az.loo(found, pointwise=True), az.waic(found)
+    assert loo.loo_i.shape == (N,) and loo.n_samples == 200
+    # Two estimates of one quantity for a regular model: far closer than its standard error.
+    assert loo.elpd_loo == pytest.approx(waic.elpd_waic, abs=0.3)
+    # log mean p(y | draw) bounds the left-out density from above.
+    inside = found.log_likelihood["obs"].values
+    assert loo.elpd_loo < np.log(np.exp(inside).mean((0, 1))).sum()
+    summary = az.summary(found)
+    assert list(summary.index) == ["bias[0]", "weight[0, 0]", "weight[1, 0]"]
+    assert summary["r_hat"].notna().all()
+
+
+@pytest.mark.filterwarnings("ignore:Passing a dict or None as alias_mapping")
+def test_arviz_draws_it() -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    axes = az.plot_trace(to_inference_data(two_chains()))
+    assert axes.shape == (2, 2)
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda model: NUTS(model, jit_compile=True, ignore_jit_warnings=True),
+        lambda model: HMC(model, step_size=0.1, num_steps=3),
+        RandomWalkKernel,
+    ],
+    ids=["NUTS", "HMC", "RandomWalk"],
+)
+def test_any_kernel_against_the_loop(kernel: Any, classes: int) -> None:
+    model, (x, y) = logistic_regression(classes), data(classes)
+    mcmc = sampled(kernel(model), x, y=y)
+    found = to_inference_data(mcmc, probs=True)
+    pointwise, joint = looped(model, mcmc.get_samples(), x, y)
+    np.testing.assert_allclose(found.log_likelihood["obs"][0], pointwise, atol=1e-5)
+    np.testing.assert_allclose(found.sample_stats["lp"][0], joint, rtol=1e-5)
+    assert ("diverging" in found.sample_stats) == ("RandomWalk" not in type(mcmc.kernel).__name__)
+    assert found.posterior_predictive["probs"].shape == (1, 20, N, classes)
+    assert found.posterior_predictive["obs"].values.max() < classes
+
+
+def test_arviz_itself_is_wrong_for_vector_latents() -> None:
+    """Why the log-likelihood is our own: should this fail, ArviZ or Pyro has changed."""
+
+    def model(x: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        logits = pyro.deterministic("logits", (x * w).sum(-1))
+        pyro.sample("obs", dist.Bernoulli(logits=logits), obs=y)
+
+    for draws in (N, 20):
+        mcmc = sampled(NUTS(model), *data(), draws=draws)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            theirs = az.from_pyro(mcmc, log_likelihood=True)
+        ours = to_inference_data(mcmc)
+        pointwise, _ = looped(model, mcmc.get_samples(), *data())
+        np.testing.assert_allclose(ours.log_likelihood["obs"][0], pointwise, atol=1e-5)
+        assert ours.log_likelihood["obs"].dims == ("chain", "draw", "obs_dim_0")
+        if draws == N:  # silently one number per draw, draw s at input s
+            diagonal = theirs.log_likelihood["obs"][0]
+            np.testing.assert_allclose(diagonal, pointwise.diagonal(), atol=1e-5)
+        else:
+            assert "log_likelihood" not in theirs.groups()
+        assert set(theirs.observed_data) == {"logits", "obs"} and set(ours.observed_data) == {"obs"}
+
+
+def test_divergences_are_where_the_kernel_says() -> None:
+    def funnel() -> None:
+        scale = pyro.sample("scale", dist.Normal(0.0, 3.0))
+        with pyro.plate("things", 5):
+            pyro.sample("x", dist.Normal(0.0, (scale / 2).exp()))
+
+    kernel = HMC(funnel, step_size=1.0, num_steps=5, adapt_step_size=False, adapt_mass_matrix=False)
+    mcmc = sampled(kernel, draws=100, chains=2)
+    found = to_inference_data(mcmc)
+    assert found.posterior["x"].dims == ("chain", "draw", "things")
+    positions = mcmc.diagnostics()["divergences"]
+    counts = []
+    for chain in range(2):
+        places = np.flatnonzero(found.sample_stats["diverging"][chain])
+        assert places.tolist() == sorted(positions[f"chain {chain}"])
+        counts.append(len(places))
+    assert sum(counts) > 0
+    report = diagnose(mcmc)
+    assert report.divergences == tuple(counts)
+    assert f"{sum(counts)} divergences (raise target_accept_prob)" in report.problems
+
+
+def test_scales_and_masks() -> None:
+    """A tempered likelihood is no likelihood; a masked row has none."""
+    x, y = data()
+    keep = torch.arange(N) >= 5
+
+    def model(x: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with poutine.scale(scale=0.5), pyro.plate("data", len(x)), poutine.mask(mask=keep):
+            pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
+
+    mcmc = sampled(NUTS(model), x, y)
+    found = to_inference_data(mcmc)
+    w = mcmc.get_samples()["w"]
+    pointwise = dist.Bernoulli(logits=w @ x.T).log_prob(y) * keep
+    np.testing.assert_allclose(found.log_likelihood["obs"][0], pointwise.numpy(), atol=1e-5)
+    lp = 0.5 * pointwise.sum(-1) + dist.Normal(0.0, 1.0).log_prob(w).sum(-1)
+    np.testing.assert_allclose(found.sample_stats["lp"][0], lp.numpy(), rtol=1e-5)
+
+
+def test_other_sites_than_class_labels() -> None:
+    def model(x: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, 0.1), obs=y)
+            pyro.sample("one", dist.OneHotCategorical(logits=torch.zeros(3)), obs=onehot)
+
+    x, _ = data()
+    onehot = torch.eye(3)[torch.arange(N) % 3]
+    mcmc = sampled(NUTS(model), x, x[:, 0])
+    found = to_inference_data(
+        mcmc, probs=True, coords={"feature": ["a", "b"]}, dims={"w": ["feature"]}
+    )
+    assert found.posterior["w"].sel(feature="b").shape == (1, 20)
+    assert found.log_likelihood["one"].dims == ("chain", "draw", "data")
+    np.testing.assert_allclose(found.log_likelihood["one"], math.log(1 / 3), rtol=1e-5)
+    assert found.posterior_predictive["one"].shape == (1, 20, N, 3)
+    assert found.posterior_predictive["obs"].shape == (1, 20, N)
+    assert found.posterior_predictive["probs"].shape == (1, 20, N, 3)
+    assert list(found.constant_data) == ["x"]  # y is observed
+
+
+def test_models_that_vmap_cannot_run_are_looped() -> None:
+    def model(x: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        sign = 1.0 if w[0] > 0 else -1.0
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Bernoulli(logits=sign * (x @ w)), obs=y)
+
+    run = Predictive(model, {"w": torch.randn(7, 2)})
+    with pytest.warns(UserWarning, match="draw by draw") as caught:
+        found = to_inference_data(run, *data())
+    assert len([w for w in caught if "draw by draw" in str(w.message)]) == 1
+    pointwise, _ = looped(model, run.posterior_samples, *data())
+    np.testing.assert_allclose(found.log_likelihood["obs"][0], pointwise, atol=1e-5)
+
+
+def test_blocks_of_draws_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = to_inference_data(two_chains())
+    monkeypatch.setattr("pyro_opu.arviz_data.CHUNK_SIZE", 7 * 2 * N)
+    parts = to_inference_data(two_chains())
+    np.testing.assert_allclose(parts.log_likelihood["obs"], whole.log_likelihood["obs"], atol=1e-6)
+    assert parts.posterior_predictive["obs"].shape == whole.posterior_predictive["obs"].shape
+
+
+def test_a_seed_fixes_the_labels_and_leaves_the_generator() -> None:
+    before = torch.get_rng_state()
+    one, same, other = (to_inference_data(two_chains(), seed=s) for s in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert one.posterior_predictive.equals(same.posterior_predictive)
+    assert not one.posterior_predictive.equals(other.posterior_predictive)
+
+
+def test_groups_can_be_left_out() -> None:
+    calls = []
+
+    def model(x: Tensor, y: Tensor) -> Tensor:
+        calls.append(1)
+        return binary(x, y)
+
+    mcmc = sampled(RandomWalkKernel(model), *data())
+    calls.clear()
+    found = to_inference_data(mcmc, log_likelihood=False, posterior_predictive=False)
+    assert found.groups() == ["posterior"] and not calls
+    found = to_inference_data(mcmc, log_likelihood=False)
+    assert "log_likelihood" not in found.groups() and "lp" in found.sample_stats
+    assert "posterior_predictive" not in to_inference_data(mcmc, posterior_predictive=False)
+
+
+def test_a_kernel_without_a_model() -> None:
+    kernel = HMC(potential_fn=lambda z: (z["a"] ** 2).sum() / 2, step_size=0.5)
+    mcmc = MCMC(kernel, 20, 5, initial_params={"a": torch.zeros(3)}, disable_progbar=True)
+    mcmc.run()
+    found = to_inference_data(mcmc)
+    assert found.groups() == ["posterior", "sample_stats"]
+    assert list(found.sample_stats) == ["diverging"]
+
+
+# A Predictive ---------------------------------------------------------------------------------
+
+
+def test_posterior_samples_with_data() -> None:
+    mcmc = two_chains()
+    run = Predictive(binary, mcmc.get_samples())
+    one = to_inference_data(run, *data())
+    assert one.posterior.sizes["chain"] == 1 and one.posterior.sizes["draw"] == 200
+    assert one.posterior.attrs["chains"] == "posterior samples cut into 1 chain(s)"
+    x, y = data()
+    two, whole = to_inference_data(run, x, y=y, num_chains=2), to_inference_data(mcmc)
+    assert two.posterior.equals(whole.posterior) and two.log_likelihood.equals(whole.log_likelihood)
+    assert "diverging" not in two.sample_stats
+
+
+@pytest.mark.parametrize("kind", [AutoNormal, AutoMultivariateNormal])
+def test_a_guide_is_one_chain_of_independent_draws(kind: Any) -> None:
+    guide = kind(binary, init_scale=0.5)
+    guide(*data())
+    run = Predictive(binary, guide=guide, num_samples=400)
+    found = to_inference_data(run, *data(), seed=0)
+    assert set(found.posterior) == {"bias", "weight"}  # no auxiliary site of the guide
+    assert found.posterior["weight"].shape == (1, 400, 2, 1)
+    assert "independent draws of a guide" in found.posterior.attrs["chains"]
+    # 400 draws of scale 0.5: the deviation is known to 5 sigma, 5 / sqrt(800) of it.
+    deviations = found.posterior["weight"].values.reshape(400, 2).std(0)
+    np.testing.assert_allclose(deviations, 0.5, rtol=5 / math.sqrt(800))
+    samples = {k: torch.tensor(v.values[0]) for k, v in found.posterior.items()}
+    pointwise, _ = looped(binary, samples, *data())
+    np.testing.assert_allclose(found.log_likelihood["obs"][0], pointwise, atol=1e-5)
+
+
+# The other ArviZ ------------------------------------------------------------------------------
+
+
+def test_arviz_from_1_on_is_given_nested_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+
+    def from_dict(groups: dict[str, Any], *, coords: Any, dims: Any) -> dict[str, Any]:
+        given.update(groups=groups, dims=dims)
+        return {"posterior": SimpleNamespace(attrs={})}
+
+    newer = SimpleNamespace(__version__="1.2.0", from_dict=from_dict)
+    monkeypatch.setitem(sys.modules, "arviz", newer)
+    found = to_inference_data(two_chains())
+    assert found["posterior"].attrs["chains"] == "chains of an MCMC run"
+    assert set(given["groups"]) == {
+        "posterior",
+        "sample_stats",
+        "log_likelihood",
+        "posterior_predictive",
+        "observed_data",
+        "constant_data",
+    }
+    assert given["groups"]["log_likelihood"]["obs"].shape == (2, 100, N)
+    assert given["dims"]["obs"] == ["data"]
+
+
+def test_without_arviz(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "arviz", None)
+    with pytest.raises(ImportError, match=r"pip install 'pyro-opu\[arviz\]'"):
+        to_inference_data(two_chains())
+    assert diagnose(two_chains()).num_chains == 2  # needs none
+
+
+# The table ------------------------------------------------------------------------------------
+
+
+def test_diagnosis_is_what_arviz_says() -> None:
+    report = diagnose(two_chains())
+    # In float64, as here: in float32 two distances to the median may tie.
+    found = to_inference_data(two_chains()).posterior.astype("float64")
+    rhat, ess = az.rhat(found, method="rank"), az.ess(found, method="bulk")
+    for name, site in report.sites.items():
+        assert site.r_hat == pytest.approx(float(rhat[name].max()), rel=1e-6)
+        # ArviZ divides autocovariances by n instead of n - k, 50 draws in a half chain.
+        assert site.ess == pytest.approx(float(ess[name].min()), rel=0.15)
+    assert report.r_hat == max(site.r_hat for site in report.sites.values())
+    assert report.ess == min(site.ess for site in report.sites.values())
+    assert report.sites["weight"].shape == (2, 1)
+    assert report.num_chains == 2 and report.num_draws == 100
+
+
+def gaussian(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(2))
+
+
+def of(samples: Tensor, chains: int = 4) -> Diagnosis:
+    return diagnose(Predictive(lambda: None, {"w": samples}), num_chains=chains)
+
+
+def test_verdicts() -> None:
+    good = gaussian(4, 250, 3)
+    assert of(good.flatten(0, 1)).mixed
+    apart = good + torch.tensor([0.0, 0.0, 0.0, 3.0])[:, None, None]
+    report = of(apart.flatten(0, 1))
+    assert not report.mixed and report.r_hat > 1.2
+    assert report.problems[0] == f"R-hat of 'w' is {report.r_hat:.2f} (limit 1.05)"
+    walk = good.cumsum(1).flatten(0, 1)
+    report = of(walk)
+    assert f"'w' is worth {report.ess:.0f} draws (at least 100)" in report.problems
+    still = good.clone()
+    still[..., 1] = 1.0
+    report = of(still.flatten(0, 1))
+    assert report.problems == ("'w' does not move",) and math.isnan(report.r_hat)
+    assert report.to_dict()["r_hat"] is None
+
+
+def test_it_prints_and_saves() -> None:
+    report = Diagnosis(
+        {"bias": SiteDiagnosis((1,), 1.012, 416.0), "weight": SiteDiagnosis((2, 1), 1.201, 12.4)},
+        1,
+        500,
+        (3,),
+        ("R-hat of 'weight' is 1.20 (limit 1.05)", "3 divergences (raise target_accept_prob)"),
+    )
+    assert repr(report).splitlines() == [
+        "1 chain of 500 draws   shape  max R-hat  min effective",
+        "bias                    (1,)     1.0120            416",
+        "weight                (2, 1)     1.2010             12",
+        "divergences per chain: 3",
+        "not mixed: R-hat of 'weight' is 1.20 (limit 1.05); 3 divergences (raise "
+        "target_accept_prob) (one chain: R-hat compares its halves, and cannot see another mode)",
+    ]
+    numbers = json.loads(json.dumps(report.to_dict(), allow_nan=False))
+    assert numbers["mixed"] is False and numbers["r_hat"] == 1.201 and numbers["ess"] == 12.4
+    assert numbers["sites"]["bias"] == {"shape": [1], "r_hat": 1.012, "ess": 416.0}
+    good = repr(diagnose(two_chains()))
+    assert "divergences per chain: 0, 0" in good and good.startswith("2 chains of 100 draws")
+
+
+# Failures -------------------------------------------------------------------------------------
+
+
+def test_bad_runs() -> None:
+    before = MCMC(NUTS(binary), 5, 5)
+    for call in (diagnose, to_inference_data):
+        with pytest.raises(ValueError, match="`run` must have sampled; got an MCMC before"):
+            call(before)
+        with pytest.raises(TypeError, match="`run` must be a pyro.infer.MCMC .*; got int"):
+            call(3)  # type: ignore[operator]
+    run = Predictive(binary, {"weight": torch.zeros(6, 2, 1), "bias": torch.zeros(6, 1)})
+    with pytest.raises(ValueError, match="does not know the data.*to_inference_data"):
+        to_inference_data(run)
+    for chains in (0, 4, True):
+        with pytest.raises(ValueError, match=f"divisor of the 6 posterior samples; got {chains}"):
+            diagnose(run, num_chains=chains)
+    with pytest.raises(ValueError, match="at least 4 draws per chain to be judged; got 3"):
+        diagnose(run, num_chains=2)
+    with pytest.raises(ValueError, match="must hold posterior samples"):
+        diagnose(Predictive(binary, num_samples=10))
+    with pytest.raises(ValueError, match="must hold posterior samples"):
+        to_inference_data(Predictive(binary, num_samples=10), *data())
+    guide = AutoNormal(poutine.block(binary, hide=["obs"]))
+    with pytest.raises(TypeError, match="got a WeighedPredictive"):
+        to_inference_data(WeighedPredictive(binary, guide=guide, num_samples=4), *data())
+
+
+def test_models_that_cannot_be_evaluated() -> None:
+    run = Predictive(binary, {"weight": torch.zeros(6, 2, 1)})
+    with pytest.raises(ValueError, match=r"draws of every latent site; its model has \['bias'\]"):
+        to_inference_data(run, *data())
+    run = Predictive(binary, two_chains().get_samples())
+    with pytest.raises(ValueError, match=r"its model has \['obs'\] besides. Pass the labels"):
+        to_inference_data(run, data()[0])
+
+    def subsampled(x: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("data", len(x), subsample_size=7) as rows:
+            pyro.sample("obs", dist.Bernoulli(logits=x[rows] @ w), obs=y[rows])
+
+    run = Predictive(subsampled, {"w": torch.zeros(6, 2)})
+    with pytest.raises(ValueError, match="its plate 'data' draws 7 of 30 at random"):
+        to_inference_data(run, *data())
+    found = to_inference_data(run, *data(), log_likelihood=False, posterior_predictive=False)
+    assert found.groups() == ["posterior"]
