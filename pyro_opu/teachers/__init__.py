@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, TypeGuard
 
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
@@ -10,16 +11,18 @@ from torch import Tensor, nn
 from pyro_opu.teachers.base import BaseTeacher, Teacher
 from pyro_opu.teachers.calling import call_of, first_argument
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
+from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
-Source = Predictive | nn.Module | Sequence[nn.Module] | Callable[..., Tensor] | Teacher
+Source = Predictive | nn.Module | Sequence[Any] | Callable[..., Tensor] | Teacher
 
 __all__ = [
     "BaseTeacher",
     "DropoutTeacher",
     "EnsembleTeacher",
     "FunctionTeacher",
+    "MixtureTeacher",
     "PredictiveTeacher",
     "Source",
     "Teacher",
@@ -38,6 +41,8 @@ def as_teacher(
             * a :class:`pyro.infer.Predictive`, from posterior samples or a guide;
             * an ``nn.Module`` with dropout, ``x -> logits (N, C)``: each draw one set of masks;
             * a sequence of ``nn.Module``: an ensemble, SGLD snapshots;
+            * a sequence of ``Predictive`` and :class:`Teacher`: an ensemble of posteriors, S / K
+              draws of each (for dropout networks, ``[as_teacher(net) for net in nets]``);
             * a callable ``x -> (S, N, C)`` or ``(x, num_draws) -> (S, N, C)``;
             * a :class:`Teacher`.
         site: The observed categorical site of a ``Predictive``'s model, when there are several.
@@ -67,6 +72,8 @@ def as_teacher(
         )
     if isinstance(source, PredictiveTeacher) and site is not None:
         source = source.predictive
+    if _is_mixture(source):
+        return MixtureTeacher([as_teacher(member, site, inputs=inputs) for member in source])
     if isinstance(source, Predictive):
         call = None if inputs is None else call_of(inputs, source.model)
         return PredictiveTeacher(source, site, call or first_argument)
@@ -90,3 +97,10 @@ def as_teacher(
         "nn.Modules, a callable x -> (S, N, C) or a Teacher; got "
         f"{type(source).__name__}. Wrap it in a function of x."
     )
+
+
+def _is_mixture(source: Any) -> TypeGuard[Sequence[Any]]:
+    """Whether ``source`` is a sequence that holds a posterior, not plain networks alone."""
+    if isinstance(source, (str, nn.Module)) or not isinstance(source, Sequence):
+        return False
+    return any(isinstance(each, (Predictive, BaseTeacher, Teacher)) for each in source)

@@ -1,0 +1,102 @@
+"""Several posteriors, each given the same weight, as one teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_opu.inputs import check_inputs
+from pyro_opu.teachers.base import BaseTeacher
+
+
+class MixtureTeacher(BaseTeacher):
+    r"""An ensemble of posteriors: S / K draws of each of K teachers, in random order.
+
+    .. math::
+        p(\pi \mid x, D) = \frac1K \sum_{k=1}^K p_k(\pi \mid x, D)
+
+    Members may be of different kinds: variational fits from several starts, chains, dropout
+    networks, finite ones and such that draw afresh. A draw belongs to one member and is joint over
+    the rows of ``x`` as that member's draws are. Where K does not divide S, members chosen at
+    random give one draw more. Weights are equal, so the mixture holds K times the draws of its
+    smallest member, and no more.
+
+    Args:
+        members: The teachers.
+
+    Raises:
+        ValueError: there is none; at the first call, their numbers of classes differ.
+
+    Example:
+        >>> from pyro_opu import as_teacher
+        >>> nets = [torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout()) for _ in "ab"]
+        >>> MixtureTeacher([as_teacher(net) for net in nets]).probs(torch.zeros(5, 2), 7).shape
+        torch.Size([7, 5, 3])
+
+    References:
+        Eq. 34 of Li's lecture notes on Bayesian neural networks (2022). The mixture is a
+        variational posterior with the mean of the members' evidence bounds as its own (eq. 38), so
+        the members are fitted one by one.
+    """
+
+    def __init__(self, members: Sequence[BaseTeacher]) -> None:
+        self.members = list(members)
+        if not self.members:
+            raise ValueError(
+                "`members` must hold at least one teacher; got an empty sequence. Pass "
+                "[as_teacher(source) for source in sources]."
+            )
+
+    @property
+    def max_draws(self) -> int | None:  # type: ignore[override]
+        """K times the draws of the smallest member, or ``None`` where all draw afresh."""
+        held = [m.max_draws for m in self.members if m.max_draws is not None]
+        return len(self.members) * min(held) if held else None
+
+    @torch.no_grad()
+    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+        """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
+        check_inputs(x)
+        draws = self._checked(num_draws)
+        order = torch.randperm(draws)
+        streams = [
+            member.stream(x, count)
+            for member, count in zip(self.members, self._counts(draws), strict=True)
+            if count
+        ]
+        for parts in _in_step(streams):
+            log_probs = _joined(parts)
+            yield self._check_output(log_probs[order.to(log_probs.device)], log_probs.shape[1])
+
+    def _counts(self, draws: int) -> list[int]:
+        """How many draws each member gives."""
+        each, more = divmod(draws, len(self.members))
+        counts = torch.full((len(self.members),), each)
+        counts[torch.randperm(len(self.members))[:more]] += 1
+        return counts.tolist()
+
+
+def _in_step(streams: list[Iterator[Tensor]]) -> Iterator[list[Tensor]]:
+    """The streams' blocks, cut where the shortest ends, so that all speak of the same rows."""
+    blocks = [next(stream, None) for stream in streams]
+    while all(block is not None for block in blocks):
+        held = [block for block in blocks if block is not None]
+        rows = min(block.shape[1] for block in held)
+        yield [block[:, :rows] for block in held]
+        rest = [block[:, rows:] for block in held]
+        blocks = [
+            block if block.shape[1] else next(stream, None)
+            for block, stream in zip(rest, streams, strict=True)
+        ]
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    classes = {part.shape[-1] for part in parts}
+    if len(classes) > 1:
+        raise ValueError(
+            "the members of `source` must agree on the classes; got "
+            f"{sorted(classes)} classes. Were they fitted to the same labels?"
+        )
+    return torch.cat(parts)
