@@ -1,4 +1,15 @@
-"""Bayesian logistic regression, binary and multi-class, as Pyro models."""
+"""Bayesian logistic regression, binary and multi-class, as Pyro models, and how to infer it.
+
+The posterior by sampling, by variational inference (``AutoNormal``: mean field,
+``AutoMultivariateNormal``: full covariance) and by Laplace's approximation:
+
+    MCMC(NUTS(model), 500, 500).run(x, y)
+    MCMC(PolyaGammaGibbs(model), 500, 100).run(x, y)              # of pyro_opu
+    fit_svi(model, AutoMultivariateNormal(model), x, y).guide     # of models.variational
+    laplace(x, y, 2).guide                                        # of models.laplace
+
+A guide goes into ``Predictive(model, guide=guide, num_samples=500)``.
+"""
 
 from __future__ import annotations
 
