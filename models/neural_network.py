@@ -1,12 +1,152 @@
-"""Bayesian neural networks."""
+"""Networks, and Bayesian networks made of them: any ``nn.Module`` as a Pyro model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
+import pyro
 import torch
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+
+from models.isotropic_normal import IsotropicNormal
+from models.likelihoods import Likelihood, classification
+from models.skeleton import Skeleton
+
+#: ``(name, shape) -> distribution`` of one parameter of the network, its event of that shape.
+Prior = Callable[[str, torch.Size], TorchDistributionMixin]
+Model = Callable[..., Tensor]
+
+
+def bayesian_network(
+    network: nn.Module, *, prior: float | Prior = 1.0, likelihood: Likelihood = classification
+) -> Model:
+    r"""A Pyro model ``model(x, y=None)`` of a network whose weights are random.
+
+    .. math::
+        \theta_j \sim N(0, \sigma^2), \quad y_n \sim p(y \mid f_\theta(x_n))
+
+    Architecture, prior and likelihood are three separate arguments. Every parameter of the network
+    is a latent site of the same name and shape ("0.weight", "0.bias", "2.weight", ...), so a
+    ``state_dict`` is a point of the posterior and back. The network's own values are not used, nor
+    is its mode: a copy in evaluation mode is run, in which dropout does nothing.
+
+    Nothing in the model branches on values: it runs under ``torch.vmap``, NUTS (also with
+    ``jit_compile=True``), SGLD and autoguides as it is.
+
+    Args:
+        network: The skeleton, ``x (N, ...) -> (N, K)``: :func:`perceptron`,
+            :func:`convolutional_network`, or any module.
+        prior: The scale :math:`\sigma` of a normal prior on every parameter; or a function of name
+            and shape that returns the distribution of a parameter, such as
+            ``lambda name, shape: Normal(0.0, shape[-1] ** -0.5).expand(shape).to_event()``.
+        likelihood: ``(output, y) -> observation``: :func:`~models.likelihoods.classification`, or
+            :func:`~models.likelihoods.regression` with a noise precision, fixed or latent.
+
+    Returns:
+        The model: ``x (N, ...)`` floating of the dtype wanted for the weights, ``y`` or None;
+        latent sites as the network's parameters, "obs" in the plate "data". It can be pickled if
+        its arguments can.
+
+    Raises:
+        ValueError: a network without parameters; a scale that is not positive.
+
+    Example:
+        >>> import torch
+        >>> from pyro.infer import Predictive
+        >>> from pyro_opu import as_teacher
+        >>> model = bayesian_network(perceptron((4, 8, 3)), prior=0.5)
+        >>> as_teacher(Predictive(model, num_samples=20)).probs(torch.zeros(5, 4)).shape
+        torch.Size([20, 5, 3])
+
+    References:
+        Eqs. 2-5 of Li's lecture notes on Bayesian neural networks (2022).
+    """
+    if next(network.parameters(), None) is None:
+        raise ValueError(
+            "`network` must have parameters, the latent sites of the model; got a "
+            f"{type(network).__name__} without. Call a lazy network once before."
+        )
+    if not callable(prior) and not prior > 0:
+        raise ValueError(
+            f"`prior` must be a positive scale or a function (name, shape) -> distribution; got "
+            f"{prior}. Standard deviations, not logarithms."
+        )
+    return partial(_run, Skeleton(network), prior, likelihood)
+
+
+def _run(
+    network: Skeleton,
+    prior: float | Prior,
+    likelihood: Likelihood,
+    x: Tensor,
+    y: Tensor | None = None,
+) -> Tensor:
+    """The model of :func:`bayesian_network`."""
+    if callable(prior):
+        priors = {name: prior(name, shape) for name, shape in network.shapes.items()}
+    else:
+        scale = x.new_tensor(prior)
+        priors = {name: IsotropicNormal(scale, shape) for name, shape in network.shapes.items()}
+    theta = {name: pyro.sample(name, fn) for name, fn in priors.items()}
+    return likelihood(network(theta, x), y)
+
+
+def perceptron(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them.
+
+    Args:
+        sizes: Widths, input and outputs included, such as (784, 400, 400, 10).
+
+    Returns:
+        ``x (N, D) -> (N, K)``, layers "0", "2", "4", ...
+    """
+    layers: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def convolutional_network(
+    image_shape: tuple[int, ...], num_outputs: int, channels: tuple[int, int] = (8, 16)
+) -> nn.Sequential:
+    """Twice a 3 x 3 convolution, ReLU and 2 x 2 maximum, then a linear layer.
+
+    Args:
+        image_shape: ``(H, W)`` or ``(ch, H, W)``; H and W at least 4.
+        num_outputs: K.
+        channels: Of the two convolutions.
+
+    Returns:
+        ``x (N, *image_shape) -> (N, K)``.
+    """
+    inputs, height, width = (1, *image_shape)[-3:]
+    first, second = channels
+    return nn.Sequential(
+        _Reshape((inputs, height, width)),
+        nn.Conv2d(inputs, first, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(first, second, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(second * (height // 4) * (width // 4), num_outputs),
+    )
+
+
+class _Reshape(nn.Module):
+    """``(N, ...) -> (N, *shape)``."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.reshape(-1, *self.shape)
 
 
 def dropout_network(sizes: tuple[int, ...], p: float = 0.5) -> nn.Sequential:
@@ -38,7 +178,7 @@ def fit_network(
     """Train a classifier by cross-entropy with Adam, in place; returns it.
 
     The l2 term of ``weight_decay`` is the one that makes dropout a variational posterior under
-    a Gaussian prior on the weights.
+    a Gaussian prior on the weights; :func:`models.dropout.dropout_l2` says which prior.
 
     Args:
         network: ``x (N, ...) -> logits (N, C)``.

@@ -1,0 +1,76 @@
+"""Likelihoods of networks: what is observed, given the network's output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyro
+import pyro.distributions as dist
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from torch import Tensor
+
+#: ``(output (N, K), y or None) -> observation``; samples the site "obs" in the plate "data".
+Likelihood = Callable[[Tensor, Tensor | None], Tensor]
+
+
+def classification(logits: Tensor, y: Tensor | None = None) -> Tensor:
+    r"""Labels, :math:`y_n \sim \mathrm{Cat}(\mathrm{softmax}(f(x_n)))`.
+
+    Args:
+        logits: ``(N, C)``.
+        y: Integer labels ``(N,)``, or None to sample them.
+
+    References:
+        Eq. 3 of Li's lecture notes on Bayesian neural networks (2022).
+    """
+    with pyro.plate("data", len(logits)):
+        return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+
+
+def regression(precision: float | TorchDistributionMixin = 1.0) -> Likelihood:
+    r"""Real targets with normal noise, :math:`y_n \sim N(f(x_n), 1/\lambda)`.
+
+    Args:
+        precision: :math:`\lambda`, a positive number; or its prior, such as ``Gamma(6, 6)``, and
+            then it is a latent site "precision".
+
+    Returns:
+        The likelihood: an output ``(N, 1)`` is the mean of targets ``(N,)``, an output ``(N, K)``
+        that of targets ``(N, K)`` with independent noise.
+
+    Raises:
+        ValueError: a precision that is not positive; at the call, targets of another shape.
+
+    Example:
+        >>> import torch
+        >>> regression(25.0)(torch.zeros(3, 1)).shape
+        torch.Size([3])
+
+    References:
+        Eq. 2 of Li's lecture notes on Bayesian neural networks (2022); section 2.2 of Korattikara
+        et al., Bayesian dark knowledge (2015).
+    """
+    if not isinstance(precision, TorchDistributionMixin) and not precision > 0:
+        raise ValueError(
+            f"`precision` must be positive, one over the variance of the noise; got {precision}. "
+            "Pass a number, or a distribution of a positive one."
+        )
+    return partial(_normal, precision)
+
+
+def _normal(
+    precision: float | TorchDistributionMixin, output: Tensor, y: Tensor | None = None
+) -> Tensor:
+    mean = output.squeeze(-1) if output.shape[-1] == 1 else output
+    if y is not None and y.shape != mean.shape:
+        raise ValueError(
+            f"`y` must have shape {tuple(mean.shape)}, as the network's outputs do; got "
+            f"{tuple(y.shape)}. One target per input is (N,), not (N, 1)."
+        )
+    if isinstance(precision, TorchDistributionMixin):
+        noise = pyro.sample("precision", precision)
+    else:
+        noise = mean.new_tensor(precision)
+    with pyro.plate("data", len(mean)):
+        return pyro.sample("obs", dist.Normal(mean, noise.rsqrt()).to_event(mean.ndim - 1), obs=y)
