@@ -54,22 +54,30 @@ def _share_units(ranges: Tensor) -> bool:
     return ranges.numel() >= 8 and bool((2 * ranges >= ranges.max()).float().mean() >= 0.5)
 
 
+#: What stands between layers. What a posterior says is smooth in x, an average over draws: on
+#: teachers of 500 draws SiLU leaves a quarter to a half of the KL that ReLU leaves.
+_ACTIVATIONS: dict[str, type[nn.Module]] = {"silu": nn.SiLU, "relu": nn.ReLU}
+
+
 class Perceptron(nn.Module):
-    """Flatten, standardise, then linear layers with ReLU: ``(N, *shape) -> (N, hidden[-1])``.
+    """Flatten, standardise, then nonlinear layers: ``(N, *shape) -> (N, hidden[-1])``.
 
     Args:
         input_shape: Shape of one input.
         hidden: Widths of the hidden layers; with none the features are the standardised input.
+        activation: "silu" or "relu".
     """
 
-    def __init__(self, input_shape: tuple[int, ...], hidden: tuple[int, ...]) -> None:
+    def __init__(
+        self, input_shape: tuple[int, ...], hidden: tuple[int, ...], activation: str = "silu"
+    ) -> None:
         super().__init__()
         size = math.prod(input_shape)
         self.input_shape = tuple(input_shape)
         self.standardize = Standardize((size,))
         layers: list[nn.Module] = []
         for before, after in pairwise((size, *hidden)):
-            layers += [nn.Linear(before, after), nn.ReLU()]
+            layers += [nn.Linear(before, after), _ACTIVATIONS[activation]()]
         self.layers = nn.Sequential(*layers)
 
     def fit_scale(self, x: Tensor) -> None:
@@ -87,22 +95,26 @@ class Convolutions(nn.Module):
     Args:
         input_shape: ``(ch, H, W)`` or ``(H, W)``.
         hidden: Channels of the two convolutions and the width of the linear layer.
+        activation: "silu" or "relu".
     """
 
-    def __init__(self, input_shape: tuple[int, ...], hidden: tuple[int, ...]) -> None:
+    def __init__(
+        self, input_shape: tuple[int, ...], hidden: tuple[int, ...], activation: str = "silu"
+    ) -> None:
         super().__init__()
         channels, height, width = (1, *input_shape)[-3:]
         first, second, features = hidden
+        bend = _ACTIVATIONS[activation]
         self.image_shape = (channels, height, width)
         self.standardize = Standardize((channels, 1, 1))
         self.layers = nn.Sequential(
             nn.Conv2d(channels, first, 3, stride=2, padding=1),
-            nn.ReLU(),
+            bend(),
             nn.Conv2d(first, second, 3, stride=2, padding=1),
-            nn.ReLU(),
+            bend(),
             nn.Flatten(),
             nn.Linear(second * math.ceil(height / 4) * math.ceil(width / 4), features),
-            nn.ReLU(),
+            bend(),
         )
 
     def fit_scale(self, x: Tensor) -> None:
@@ -124,19 +136,25 @@ def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> di
     """The plain description of a trunk for inputs like ``x`` ``(N, *input_shape)``.
 
     Images (three or four axes, the last two at least 8) get convolutions, all else a perceptron
-    with two layers whose width grows with the input's size from 128 to 512.
+    with three layers whose width grows with the input's size from 128 to 512.
     """
     shape = tuple(x.shape[1:])
     image = len(shape) in (2, 3) and min(shape[-2:]) >= 8
     if hidden is None:
         size = math.prod(shape)
         width = 128 if size <= 16 else 256 if size <= 256 else 512
-        hidden = (32, 64, 128) if image else (width, width)
+        hidden = (32, 64, 128) if image else (width, width, width)
     kind = "convolutions" if image and len(hidden) == 3 else "perceptron"
-    return {"kind": kind, "input_shape": list(shape), "hidden": list(hidden)}
+    return {
+        "kind": kind,
+        "input_shape": list(shape),
+        "hidden": list(hidden),
+        "activation": "silu",
+    }
 
 
 def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:
     """The trunk a plain description stands for, and the width of its features."""
     shape, hidden = tuple(config["input_shape"]), tuple(config["hidden"])
-    return _TRUNKS[config["kind"]](shape, hidden), (math.prod(shape), *hidden)[-1]
+    activation = config.get("activation", "relu")  # the only one, before it was written down
+    return _TRUNKS[config["kind"]](shape, hidden, activation), (math.prod(shape), *hidden)[-1]
