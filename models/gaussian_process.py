@@ -1,0 +1,301 @@
+"""Sparse Gaussian-process classification as a Pyro model; inference is in ``models.sgpmc``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import get_args
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from models.kernels import Kernel, Parameters
+from models.quadrature import (
+    ExpectedBernoulli,
+    ExpectedCategorical,
+    Link,
+    gauss_hermite,
+    inverse_link,
+    normal_points,
+)
+from pyro_opu.inputs import check_inputs
+
+__all__ = ["SparseGaussianProcess", "check_data", "gaussian_process", "inducing_points"]
+
+#: Added to the diagonal of a covariance, relative to its mean, so that rounding leaves it positive:
+#: in float32 a matrix of 400 inducing values with some of them alike is not without it.
+JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}
+#: Smallest conditional variance, as a part of the jitter: the slope of its root stays finite.
+FLOOR = 1e-2
+#: Nodes of the quadrature for two classes, and points per class of that for more.
+NODES, POINTS = 20, 64
+
+
+@dataclass(frozen=True, eq=False)
+class SparseGaussianProcess:
+    """The model that :func:`gaussian_process` makes and describes; call it as ``model(x, y)``."""
+
+    inducing: Tensor
+    num_classes: int
+    link: Link
+    kernel: Kernel
+    joint_rows: int
+    nodes: Tensor = field(repr=False)
+    weights: Tensor = field(repr=False)
+
+    @property
+    def outputs(self) -> int:
+        """Latent functions O: one for two classes, otherwise C."""
+        return 1 if self.num_classes == 2 else self.num_classes
+
+    def is_joint(self, num_rows: int) -> bool:
+        """Whether a prediction at so many inputs at once draws their latent values jointly."""
+        return num_rows <= self.joint_rows
+
+    def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        """Labels ``(N,)`` at the inputs ``x`` ``(N, D)``."""
+        _check_call(self, x, y)
+        parameters = self.kernel.sample(x)
+        shape = (len(self.inducing),) if self.outputs == 1 else (self.outputs, len(self.inducing))
+        v = pyro.sample("v", dist.Normal(x.new_zeros(shape), 1.0).to_event(len(shape)))
+        projection = self.projection(x, parameters)
+        loc = (v[..., None, :] if self.outputs == 1 else v) @ projection.mT
+        if y is None:
+            return self._predict(x, loc, projection, parameters)
+        variance = self.variance(x, projection, parameters)[..., None, :]
+        with pyro.plate("data", len(x)):
+            fn = self.expected(_on_plate(loc), _on_plate(variance))
+            return pyro.sample("obs", fn, obs=y)
+
+    def lower(self, parameters: Parameters) -> Tensor:
+        """L ``(*B, M, M)``, the Cholesky factor of the prior covariance of the inducing values."""
+        z = self.inducing
+        return _cholesky(self.kernel(z, z, parameters), self.kernel.diagonal(z, parameters))
+
+    def projection(self, x: Tensor, parameters: Parameters) -> Tensor:
+        r""":math:`A = K_{xZ} L^{-\top}`, ``(*B, N, M)``: the mean of f at x is A v."""
+        cross = self.kernel(x, self.inducing, parameters)
+        upper = self.lower(parameters).mT
+        return torch.linalg.solve_triangular(upper, cross, upper=True, left=False)
+
+    def variance(self, x: Tensor, projection: Tensor, parameters: Parameters) -> Tensor:
+        """Variance ``(*B, N)`` of f at every input given v, the diagonal of K_xx - A A'."""
+        prior = self.kernel.diagonal(x, parameters)
+        floor = FLOOR * JITTER[x.dtype] * prior.detach()
+        return (prior - projection.square().sum(-1)).maximum(floor)
+
+    def expected(self, loc: Tensor, variance: Tensor) -> ExpectedBernoulli | ExpectedCategorical:
+        """Expected likelihood of the labels for independent normal f, both ``(*B, O, N)``."""
+        loc, scale = torch.broadcast_tensors(loc, variance.sqrt())
+        if self.outputs > 1:
+            return ExpectedCategorical(loc.mT, scale.mT, self.nodes)
+        loc, scale = loc.squeeze(-2), scale.squeeze(-2)
+        return ExpectedBernoulli(loc, scale, self.link, self.nodes, self.weights)
+
+    def _predict(
+        self, x: Tensor, loc: Tensor, projection: Tensor, parameters: Parameters
+    ) -> Tensor:
+        """Latent values given v, site "f" ``(1, N)`` or ``(C, N)``, and labels given them."""
+        fn: dist.TorchDistribution
+        if self.is_joint(len(x)):
+            covariance = self.kernel(x, x, parameters) - projection @ projection.mT
+            lower = _cholesky(covariance, self.kernel.diagonal(x, parameters))
+            fn = dist.MultivariateNormal(loc, scale_tril=lower[..., None, :, :])
+        else:
+            scale = self.variance(x, projection, parameters).sqrt()
+            fn = dist.Normal(loc, scale[..., None, :]).to_event(1)
+        f = _on_plate(pyro.sample("f", fn.to_event(1)))
+        with pyro.plate("data", len(x)):
+            if self.outputs > 1:
+                return pyro.sample("obs", dist.Categorical(logits=f.mT))
+            f = f.squeeze(-2)
+            if self.link == "logit":
+                return pyro.sample("obs", dist.Bernoulli(logits=f))
+            return pyro.sample("obs", dist.Bernoulli(probs=inverse_link(f, self.link)))
+
+
+def gaussian_process(
+    inducing: Tensor,
+    num_classes: int,
+    *,
+    link: Link = "logit",
+    ard: bool = False,
+    linear: bool = True,
+    constant: float = 1.0,
+    joint_rows: int = 256,
+) -> SparseGaussianProcess:
+    r"""A Pyro model ``model(x, y=None)``: a Gaussian process through M inducing inputs Z.
+
+    .. math::
+        v \sim N(0, I), \quad u = f(Z) = L v, \; L L^\top = K_{ZZ}, \quad
+        f(x) \mid v \sim N\bigl(A v, \; K_{xx} - A A^\top\bigr), \; A = K_{xZ} L^{-\top}
+
+    with the kernel and priors of :class:`~models.kernels.Kernel`; with more than two classes one f
+    per class, with a common kernel. Sites: "lengthscale", "variance", "slope" (with ``linear``) and
+    the whitened "v" ``(M,)`` or ``(C, M)``, all of them global; and "obs".
+
+    Given ``y``, the site "obs" scores it by :math:`\mathrm{E}_{f|v} \log p(y|f)`: the posterior of
+    the global latents is then the one that, extended to f by the prior, is nearest to that of the
+    whole process (Hensman et al. 2015). The expectation is by quadrature, for more than two classes
+    over fixed points; both are deterministic.
+
+    Without ``y``, site "f" is drawn given v, ``(1, N)`` or ``(C, N)``, and "obs" is Bernoulli or
+    Categorical given it: ``Predictive(model, samples)`` and ``pyro_opu.as_teacher`` take the model
+    as it is, and draw a fresh f for every posterior draw. Up to ``joint_rows`` inputs at a time f
+    is joint over them; beyond, the inputs are independent given v (what they share through v is
+    kept), see ``model.is_joint(N)``. The distribution at every single input is the same either
+    way, but for a jitter of 1e-4 of the prior variance (float64: 1e-8). A teacher cuts many inputs
+    into blocks, so that its f is joint within blocks at most; set ``joint_rows=0`` where only
+    single inputs matter, which is faster.
+
+    One lengthscale for all features is the default, because MCMC over one per feature is slow to
+    mix (on Pima, 8 features, the smallest effective sample size is 100 of 1,000 draws, not 700).
+    The linear part carries what a squared exponential cannot: trends beyond the inducing inputs,
+    and rows far from all others.
+
+    Args:
+        inducing: Z ``(M, D)``, for example :func:`inducing_points`; its dtype is the model's.
+        num_classes: C >= 2.
+        link: "logit", or for two classes "probit".
+        ard: One lengthscale per feature.
+        linear: Add a linear part to the kernel.
+        constant: Prior variance of a constant mean.
+        joint_rows: Most inputs at once at which f is drawn jointly.
+
+    Raises:
+        TypeError: ``inducing`` is no floating tensor, or is half precision.
+        ValueError: on its shape or values, fewer than two classes, an unknown link, negative
+            ``constant`` or ``joint_rows``. When called: on inputs of another width or dtype, and
+            labels that are not classes.
+
+    Example:
+        >>> model = gaussian_process(torch.zeros(3, 2), 2)
+        >>> model(torch.ones(5, 2)).shape
+        torch.Size([5])
+
+    References:
+        Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes
+        (2015), eqs. 4-8; the teacher of section 4.4 of Cui et al. (2019).
+    """
+    check_inputs(inducing, "inducing")
+    if inducing.dtype not in JITTER or inducing.ndim != 2:
+        raise (TypeError if inducing.dtype not in JITTER else ValueError)(
+            "`inducing` must be float32 or float64 of shape (M, D); got "
+            f"{tuple(inducing.shape)}, {inducing.dtype}. Flatten and convert the inputs first."
+        )
+    if num_classes < 2:
+        raise ValueError(
+            f"`num_classes` must be at least 2; got {num_classes}. Two classes have one function."
+        )
+    if link not in get_args(Link) or (link == "probit" and num_classes > 2):
+        raise ValueError(
+            "`link` must be 'logit', or for two classes 'probit'; got "
+            f"{link!r} for {num_classes} classes. Leave it out for the logit."
+        )
+    for name, value in (("constant", constant), ("joint_rows", joint_rows)):
+        if not value >= 0:
+            raise ValueError(f"`{name}` must not be negative; got {value!r}. Pass 0 to do without.")
+    if num_classes == 2:
+        nodes, weights = gauss_hermite(NODES)
+    else:
+        nodes = normal_points(POINTS, num_classes)
+        weights = torch.full((len(nodes),), 1.0 / len(nodes))
+    kernel = Kernel(inducing.shape[1], ard, linear, constant)
+    return SparseGaussianProcess(
+        inducing, num_classes, link, kernel, joint_rows, nodes.to(inducing), weights.to(inducing)
+    )
+
+
+def inducing_points(x: Tensor, share: float = 0.1, seed: int = 0) -> Tensor:
+    """Centres of k-means clusters of the inputs, as inducing inputs.
+
+    Args:
+        x: Inputs ``(N, D)``.
+        share: Their number as a part of N.
+        seed: Seed of k-means.
+
+    Returns:
+        ``(M, D)``, M = share N rounded, at least 1.
+
+    Raises:
+        TypeError: ``x`` is no floating tensor.
+        ValueError: it is not ``(N, D)`` and finite; ``share`` is not in (0, 1].
+
+    Example:
+        >>> inducing_points(torch.randn(200, 3)).shape
+        torch.Size([20, 3])
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    check_inputs(x)
+    if not 0 < share <= 1:
+        raise ValueError(
+            f"`share` must be in (0, 1], a part of the {len(x)} inputs; got {share!r}. "
+            "A tenth is usual."
+        )
+    clusters = MiniBatchKMeans(
+        max(1, round(share * len(x))), n_init=1, random_state=seed, batch_size=2048
+    )
+    return torch.as_tensor(clusters.fit(x.cpu().numpy()).cluster_centers_).to(x)
+
+
+def check_data(model: SparseGaussianProcess, x: Tensor, y: Tensor) -> None:
+    """Refuse training data that the model cannot learn from.
+
+    Raises:
+        TypeError: ``x`` is no floating tensor.
+        ValueError: ``x`` is not finite or of another width; ``y`` does not hold one class per
+            row, or one class only; there are more inducing inputs than rows.
+    """
+    check_inputs(x)
+    _check_call(model, x, y)
+    if len(model.inducing) > len(x):
+        raise ValueError(
+            f"`model` must have at most as many inducing inputs as there are rows, {len(x)}; got "
+            f"{len(model.inducing)}. Use the rows themselves: gaussian_process(x, ...)."
+        )
+    if len(y.unique()) < 2:
+        raise ValueError(
+            f"`y` must hold at least two classes; got {y[0].item():g} in all {len(y)} rows. "
+            "Shuffle the rows before splitting them?"
+        )
+
+
+def _check_call(model: SparseGaussianProcess, x: Tensor, y: Tensor | None) -> None:
+    z = model.inducing
+    if x.ndim != 2 or x.shape[1] != z.shape[1] or x.dtype != z.dtype:
+        raise ValueError(
+            f"`x` must be {z.dtype} of shape (N, {z.shape[1]}), as the inducing inputs; got "
+            f"{tuple(x.shape)}, {x.dtype}. Convert it, or build the model from such inputs."
+        )
+    if y is None:
+        return
+    if y.shape != x.shape[:1]:
+        raise ValueError(
+            f"`y` must have shape ({len(x)},), one label per row of `x`; got {tuple(y.shape)}. "
+            "Flatten it?"
+        )
+    low, high = y.aminmax()
+    if not (low >= 0 and high <= model.num_classes - 1) or (y != y.round()).any():
+        raise ValueError(
+            f"`y` must hold labels from 0 to {model.num_classes - 1}; got values from {low:g} to "
+            f"{high:g}. Labels -1 and 1 become 0 and 1 by (y + 1) / 2."
+        )
+
+
+def _on_plate(values: Tensor) -> Tensor:
+    """Values ``(O, N)`` as they are; of draws in parallel, ``(S, 1, O, N)``, the 1 is the plate's.
+
+    ``Predictive(parallel=True)`` and vectorized particles give latents, ``(S, 1, M)``, with an axis
+    for every plate of the model: here "data", and its place is that of the N inputs.
+    """
+    return values.squeeze(-3) if values.ndim > 2 else values
+
+
+def _cholesky(covariance: Tensor, prior: Tensor) -> Tensor:
+    """Lower factor, with jitter relative to the prior variances; NaN where it does not exist."""
+    jitter = JITTER[covariance.dtype] * prior.mean(-1)
+    eye = torch.eye(covariance.shape[-1], dtype=covariance.dtype, device=covariance.device)
+    lower, info = torch.linalg.cholesky_ex(covariance + jitter[..., None, None] * eye)
+    return torch.where((info > 0)[..., None, None], torch.nan, lower)

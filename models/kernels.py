@@ -1,0 +1,118 @@
+"""Covariance functions of Gaussian processes, with priors for their hyper-parameters."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+#: Hyper-parameters of a kernel by the name of their sites.
+Parameters = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    r"""A squared exponential, plus, where asked for, a linear part; plus a constant.
+
+    .. math::
+        k(x, x') = \sigma^2 \exp\Bigl(-\tfrac12 \sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
+                   + \tau^2 \, x \cdot x' + c^2
+
+    with log-normal priors, for features of unit variance:
+
+    .. math::
+        \log \ell_d \sim N(\log \sqrt D, 1), \quad
+        \log \sigma^2 \sim N(\log 10, 1), \quad \log \tau \sim N(\log 0.3, 1)
+
+    so that at the median two inputs at their usual distance, :math:`\sqrt{2D}`, are correlated by
+    1/e. A constant mean with the prior :math:`N(0, c^2)` and an intercept are the same thing as
+    :math:`c^2`, without a latent variable. Everything broadcasts over leading axes of the
+    hyper-parameters.
+
+    Args:
+        features: D.
+        ard: One lengthscale per feature (automatic relevance determination), or one for all.
+        linear: Whether there is a linear part.
+        constant: :math:`c^2`.
+
+    Example:
+        >>> kernel = Kernel(2, ard=False, linear=False, constant=0.0)
+        >>> here = {"lengthscale": torch.tensor(1.0), "variance": torch.tensor(4.0)}
+        >>> kernel(torch.zeros(1, 2), torch.tensor([[0.0, 0.0], [1.0, 1.0]]), here)
+        tensor([[4.0000, 1.4715]])
+    """
+
+    features: int
+    ard: bool = False
+    linear: bool = True
+    constant: float = 1.0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Sites of the hyper-parameters."""
+        return ("lengthscale", "variance", "slope") if self.linear else ("lengthscale", "variance")
+
+    def unpack(self, values: Tensor) -> Parameters:
+        """Hyper-parameters by site, from one vector ``(K,)`` in the order of ``names``."""
+        count = self.features if self.ard else 1
+        lengthscale = values[:count] if self.ard else values[0]
+        rest = dict(zip(self.names[1:], values[count:], strict=True))
+        return {"lengthscale": lengthscale, **rest}
+
+    def medians(self, like: Tensor) -> Tensor:
+        """Medians ``(K,)`` of the hyper-parameters under their priors."""
+        lengthscales = [math.sqrt(self.features)] * (self.features if self.ard else 1)
+        return like.new_tensor(lengthscales + ([10.0, 0.3] if self.linear else [10.0]))
+
+    def priors(self, like: Tensor) -> dict[str, dist.TorchDistribution]:
+        """Priors by site: "lengthscale" ``(D,)``, or one for all ``()``; the others ``()``."""
+        middle = {name: value.log() for name, value in self.unpack(self.medians(like)).items()}
+        return {
+            name: dist.LogNormal(value, torch.ones_like(value)).to_event(value.ndim)
+            for name, value in middle.items()
+        }
+
+    def sample(self, like: Tensor) -> Parameters:
+        """The hyper-parameters as Pyro sites."""
+        return {name: pyro.sample(name, prior) for name, prior in self.priors(like).items()}
+
+    def log_prior(self, parameters: Parameters) -> Tensor:
+        """Log-density of the *logarithms* of the hyper-parameters, summed."""
+        priors = self.priors(parameters["variance"])
+        parts = [priors[k].log_prob(value) + value.log().sum() for k, value in parameters.items()]
+        return torch.stack(parts).sum()
+
+    def __call__(self, a: Tensor, b: Tensor, parameters: Parameters) -> Tensor:
+        """Covariances of rows.
+
+        Args:
+            a: Inputs ``(N, D)``.
+            b: Inputs ``(M, D)``.
+            parameters: Hyper-parameters by site, ``(*B, D)`` or ``(*B)``.
+
+        Returns:
+            ``(*B, N, M)``.
+        """
+        lengthscale = parameters["lengthscale"]
+        lengthscale = lengthscale[..., None, :] if self.ard else lengthscale[..., None, None]
+        left, right = a / lengthscale, b / lengthscale
+        # Squared distances by a product; rounding may leave them a little below zero.
+        log_variance = parameters["variance"].log()[..., None, None]
+        ends = log_variance - 0.5 * right.square().sum(-1)[..., None, :]
+        starts = -0.5 * left.square().sum(-1)[..., None]
+        covariance = (left @ right.mT + ends + starts).exp()
+        if self.linear:
+            scaled = parameters["slope"].square()[..., None, None] * b
+            covariance = covariance + a @ scaled.mT
+        return covariance + self.constant
+
+    def diagonal(self, a: Tensor, parameters: Parameters) -> Tensor:
+        """Variances of rows, ``(*B, N)``: the diagonal of ``kernel(a, a, parameters)``."""
+        variance = (parameters["variance"][..., None] + self.constant) * a.new_ones(len(a))
+        if self.linear:
+            variance = variance + parameters["slope"].square()[..., None] * a.square().sum(-1)
+        return variance

@@ -1,0 +1,449 @@
+"""Sparse Gaussian processes against dense formulas, quadrature, contrib.gp and the exact one."""
+
+from __future__ import annotations
+
+import math
+import pickle
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.contrib import gp
+from pyro.infer import MCMC, NUTS, Predictive
+from scipy.integrate import quad
+from scipy.special import log_expit, log_ndtr
+from scipy.stats import multivariate_normal, norm
+
+import pyro_opu
+from models import gaussian_process as module
+from models.gaussian_process import check_data, gaussian_process, inducing_points
+from models.kernels import Kernel
+from models.pseudo_observations import Transported, transport_to_posterior
+from models.quadrature import (
+    ExpectedBernoulli,
+    ExpectedCategorical,
+    gauss_hermite,
+    normal_points,
+)
+from models.sgpmc import sgpmc, svgp
+
+DOUBLE = torch.float64
+
+
+def inputs(rows, features=2, dtype=DOUBLE):
+    return torch.randn(rows, features, dtype=dtype)
+
+
+def some_parameters(model):
+    """Hyper-parameters off their medians, and values v."""
+    medians = model.kernel.medians(model.inducing)
+    parameters = model.kernel.unpack(medians * torch.linspace(0.4, 0.9, len(medians)).to(medians))
+    shape = (len(model.inducing),) if model.outputs == 1 else (model.outputs, len(model.inducing))
+    return parameters, torch.randn(shape, dtype=medians.dtype)
+
+
+def slow_kernel(a, b, lengthscale, variance, slope, constant):
+    """The kernel, entry by entry."""
+    out = torch.empty(len(a), len(b), dtype=a.dtype)
+    for i in range(len(a)):
+        for j in range(len(b)):
+            squared = (((a[i] - b[j]) / lengthscale) ** 2).sum()
+            out[i, j] = variance * torch.exp(-squared / 2) + slope**2 * (a[i] * b[j]).sum()
+    return out + constant
+
+
+def slow_conditional(model, x, parameters, v):
+    """Mean and covariance of f at x given u = L v, by dense inverses and numpy."""
+    k = lambda a, b: model.kernel(a, b, parameters).numpy()  # noqa: E731
+    z = model.inducing
+    kzz = k(z, z)
+    kzz += module.JITTER[z.dtype] * kzz.diagonal().mean() * np.eye(len(z))
+    u = np.linalg.cholesky(kzz) @ v.numpy()
+    weights = k(x, z) @ np.linalg.inv(kzz)
+    return torch.from_numpy(weights @ u), torch.from_numpy(k(x, x) - weights @ k(z, x))
+
+
+def latent(model, x, parameters, v):
+    """The distribution of site "f" in a prediction."""
+    data = {**parameters, "v": v}
+    return poutine.trace(poutine.condition(model, data)).get_trace(x).nodes["f"]["fn"]
+
+
+@pytest.mark.parametrize("ard", [True, False])
+@pytest.mark.parametrize("linear", [True, False])
+def test_kernel_is_the_formula(ard, linear):
+    kernel, a, b = Kernel(3, ard, linear, 0.7), inputs(4, 3), inputs(5, 3)
+    parameters = kernel.unpack(torch.rand(len(kernel.medians(a)), dtype=DOUBLE) + 0.5)
+    slope = parameters["slope"] if linear else torch.tensor(0.0)
+    expected = slow_kernel(a, b, parameters["lengthscale"], parameters["variance"], slope, 0.7)
+    torch.testing.assert_close(kernel(a, b, parameters), expected)
+    torch.testing.assert_close(
+        kernel.diagonal(a, parameters), kernel(a, a, parameters).diagonal(), rtol=1e-12, atol=0
+    )
+    stacked = {name: torch.stack([value, 2 * value]) for name, value in parameters.items()}
+    torch.testing.assert_close(kernel(a, b, stacked)[0], expected)
+    assert kernel(a, b, stacked).shape == (2, 4, 5)
+    trace = poutine.trace(kernel.sample).get_trace(a)
+    assert set(kernel.names) == {n for n, node in trace.nodes.items() if node["type"] == "sample"}
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_conditional_is_the_dense_formula(num_classes):
+    x, z = inputs(7), inputs(5)
+    model = gaussian_process(z, num_classes, joint_rows=6)
+    parameters, v = some_parameters(model)
+    expected = [slow_conditional(model, x, parameters, each) for each in v.reshape(-1, 5)]
+    for rows in (6, 7):  # joint, and beyond
+        fn = latent(model, x[:rows], parameters, v)
+        assert fn.event_shape == (model.outputs, rows)
+        assert model.is_joint(rows) == (rows == 6)
+        for k, (loc, covariance) in enumerate(expected):
+            torch.testing.assert_close(fn.mean[k], loc[:rows], rtol=1e-6, atol=1e-6)
+            variance = covariance.diagonal()[:rows]
+            # The jitter of 1e-8 of the prior variance, about 10, is on the joint's diagonal.
+            torch.testing.assert_close(
+                fn.variance.expand(fn.event_shape)[k], variance, rtol=1e-6, atol=1e-6
+            )
+            if rows == 6:
+                full = fn.base_dist.covariance_matrix.expand(model.outputs, rows, rows)[k]
+                torch.testing.assert_close(full, covariance[:rows, :rows], rtol=1e-6, atol=1e-6)
+
+
+def test_draws_have_the_moments_of_the_conditional():
+    x = inputs(4)
+    model = gaussian_process(inputs(3), 2)
+    parameters, v = some_parameters(model)
+    loc, covariance = slow_conditional(model, x, parameters, v)
+    draws = latent(model, x, parameters, v).sample((40000,)).squeeze(-2)
+    # Monte Carlo at 40,000 draws, 5 sigma; the covariance has sd of at most sqrt(2 / S) c.
+    largest = covariance.diagonal().max().item()
+    assert (draws.mean(0) - loc).abs().max() < 5 * math.sqrt(largest / 40000)
+    assert (draws.T.cov() - covariance).abs().max() < 5 * largest * math.sqrt(2 / 40000)
+
+
+def test_marginals_agree_with_contrib_gp():
+    x, z = inputs(6), inputs(4)
+    model = gaussian_process(z, 2, ard=True, linear=False, constant=0.0, joint_rows=0)
+    parameters, _ = some_parameters(model)
+    u_loc = torch.randn(4, dtype=DOUBLE)
+    tril = torch.randn(4, 4, dtype=DOUBLE).tril(-1) * 0.3 + 0.5 * torch.eye(4, dtype=DOUBLE)
+    kernel = gp.kernels.RBF(2, parameters["variance"], parameters["lengthscale"])
+    sparse = gp.models.VariationalSparseGP(
+        x, None, kernel, z, gp.likelihoods.Binary(), whiten=True, jitter=1e-10
+    )
+    sparse.u_loc, sparse.u_scale_tril = torch.nn.Parameter(u_loc), tril
+    with torch.no_grad():
+        f_loc, f_var = sparse(x)
+        fn = latent(model, x, parameters, u_loc)
+        projection = model.projection(x, parameters)
+    torch.testing.assert_close(fn.mean[0], f_loc, rtol=1e-6, atol=1e-6)
+    total = fn.variance[0] + (projection @ tril).square().sum(-1)
+    torch.testing.assert_close(total, f_var, rtol=1e-5, atol=1e-6)
+
+
+def test_probit_draws_have_closed_form_moments():
+    x = inputs(5)
+    model = gaussian_process(inputs(4), 2, link="probit")
+    parameters, v = some_parameters(model)
+    loc, covariance = slow_conditional(model, x, parameters, v)
+    variance = covariance.diagonal()
+    number = 4000
+    samples = {name: value.expand(number, *value.shape) for name, value in parameters.items()}
+    samples["v"] = v.expand(number, -1)
+    probs = pyro_opu.as_teacher(Predictive(model, samples)).probs(x)[..., 1]
+    scaled = loc / (1 + variance).sqrt()
+    mean = norm.cdf(scaled.numpy())
+    # E Phi(f)^2 is the chance that two standard normals of correlation var / (1 + var) are below.
+    square = [
+        multivariate_normal([0, 0], [[1, r], [r, 1]]).cdf([h, h])
+        for h, r in zip(scaled.tolist(), (variance / (1 + variance)).tolist(), strict=True)
+    ]
+    error = probs.std(0) / number**0.5
+    assert ((probs.mean(0) - torch.from_numpy(mean)).abs() < 5 * error).all()
+    of_square = (probs**2).std(0) / number**0.5  # Monte Carlo at 4,000 draws, 5 sigma
+    assert (((probs**2).mean(0) - torch.tensor(square)).abs() < 5 * of_square).all()
+
+
+@pytest.mark.parametrize("link", ["logit", "probit"])
+def test_quadrature_agrees_with_scipy(link):
+    nodes, weights = gauss_hermite(20)
+    log_cdf = log_expit if link == "logit" else log_ndtr
+    for loc, scale in [(0.3, 0.1), (-1.0, 1.0), (2.0, 3.0), (-3.0, 2.0)]:
+        fn = ExpectedBernoulli(torch.tensor([loc]), torch.tensor([scale]), link, nodes, weights)
+        for y in (0.0, 1.0):
+            sign = 2 * y - 1
+
+            def integrand(z, sign=sign, loc=loc, scale=scale):
+                return norm.pdf(z) * log_cdf(sign * (loc + scale * z))
+
+            exact = quad(integrand, -12, 12)[0]
+            # The error of 20 nodes where log p bends sharply, at scale 3; 1e-9 at scale 0.1.
+            assert fn.log_prob(torch.tensor([y])).item() == pytest.approx(exact, rel=2e-3)
+
+
+def test_quadrature_for_classes_agrees_with_monte_carlo():
+    loc, scale = torch.randn(4, 3, dtype=DOUBLE), torch.rand(4, 3, dtype=DOUBLE) + 0.3
+    y = torch.tensor([0, 1, 2, 1])
+    fn = ExpectedCategorical(loc, scale, normal_points(64, 3))
+    f = loc + scale * torch.randn(200000, 4, 3, dtype=DOUBLE)
+    reference = f.log_softmax(-1)[:, range(4), y]
+    # Monte Carlo at 200,000 draws is within 0.01 (5 sigma), 64 fixed points within 0.01.
+    torch.testing.assert_close(fn.log_prob(y), reference.mean(0), rtol=0, atol=0.02)
+    torch.testing.assert_close(fn.log_prob(y), fn.log_prob(y), rtol=0, atol=0)
+    assert fn.log_prob(y.expand(5, 4)).shape == (5, 4)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_labels_are_sampled_by_their_probabilities(num_classes):
+    model = gaussian_process(inputs(3), num_classes)
+    loc = torch.linspace(-1, 1, model.outputs * 2, dtype=DOUBLE).reshape(model.outputs, 2)
+    fn = model.expected(loc, torch.ones_like(loc))
+    labels = fn.sample((20000,))
+    f = (loc + torch.randn(20000, *loc.shape, dtype=DOUBLE)).mT
+    share = f.softmax(-1)[..., 1].mean(0) if num_classes > 2 else f.sigmoid().mean((0, -1))
+    # Two Monte Carlo means of 20,000, 5 sigma each.
+    assert ((labels == 1).double().mean(0) - share).abs().max() < 10 * 0.5 / 20000**0.5
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_observed_site_and_its_log_likelihood(num_classes):
+    x, y = inputs(6), torch.randint(num_classes, (6,))
+    model = gaussian_process(inputs(4), num_classes)
+    parameters, v = some_parameters(model)
+    conditioned = poutine.condition(model, {**parameters, "v": v})
+    trace = poutine.trace(conditioned).get_trace(x, y)
+    trace.compute_log_prob()
+    assert trace.nodes["obs"]["is_observed"]
+    assert trace.nodes["obs"]["log_prob"].shape == (6,)
+    # The bound: below the logarithm of the mean likelihood.
+    f = latent(model, x, parameters, v).sample((20000,))
+    logits = f.mT if num_classes > 2 else torch.stack([0 * f[:, 0], f[:, 0]], -1)
+    log_mean = logits.log_softmax(-1)[:, range(6), y].exp().mean(0).log()
+    assert (trace.nodes["obs"]["log_prob"] < log_mean + 0.05).all()
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_draws_in_parallel_are_the_draws_one_by_one(num_classes):
+    """Samples with an axis for the plate, ``(S, 1, M)``, as the parallel mode needs; S = N too."""
+    x = inputs(6)
+    y = torch.arange(6) % num_classes
+    for ard in (True, False):
+        model = gaussian_process(inputs(4), num_classes, ard=ard, joint_rows=6)
+        for draws in (5, 6):
+            with torch.no_grad():
+                samples = Predictive(model, {}, num_samples=draws)(x)
+            latents = {k: v for k, v in samples.items() if k not in ("obs", "f")}
+            together = Predictive(model, latents, parallel=True).get_vectorized_trace(x, y)
+            found = together.nodes["obs"]["fn"].log_prob(y)
+            assert found.shape == (draws, 6)
+            for s in range(draws):
+                one = {name: value[s, 0] for name, value in latents.items()}
+                trace = poutine.trace(poutine.condition(model, one)).get_trace(x, y)
+                torch.testing.assert_close(found[s], trace.nodes["obs"]["fn"].log_prob(y))
+            labels = Predictive(model, latents, parallel=True)(x)["obs"]
+            assert labels.shape == (draws, 6)
+
+
+def test_transport_is_a_change_of_variables():
+    x = inputs(12)
+    y = (x[:, 0] > 0).double()
+    for num_classes in (2, 3):
+        model = gaussian_process(x[:3], num_classes)
+        labels = y if num_classes == 2 else torch.arange(12) % 3
+        transport = transport_to_posterior(model, x, labels)
+
+        def flat(noise, transport=transport):
+            latents, _ = transport(noise)
+            return torch.cat([value.flatten() for value in latents.values()])
+
+        points = torch.randn(2, transport.size, dtype=DOUBLE)
+        exact = [torch.linalg.slogdet(torch.func.jacfwd(flat)(p))[1] for p in points]
+        given = [transport(p)[1] for p in points]
+        torch.testing.assert_close(exact[0] - exact[1], given[0] - given[1], rtol=1e-6, atol=1e-6)
+
+
+def test_best_gaussian_maximizes_the_bound():
+    """Moving mean or precision off the fixed point lowers the evidence bound."""
+    x = inputs(30)
+    y = (x[:, 0] + 0.5 * torch.randn(30, dtype=DOUBLE) > 0).double()
+    model = gaussian_process(x[:5], 2)
+    transport = transport_to_posterior(model, x, y)
+    at_center = transport.parameters(torch.zeros(len(transport.center), dtype=DOUBLE))
+    projection = model.projection(x, at_center)
+    left = model.variance(x, projection, at_center)
+    mean, factor = transport.values(at_center)
+    precision = (factor @ factor.mT).squeeze(0)
+
+    def bound(mean, precision):
+        covariance = torch.linalg.inv(precision)
+        variance = left + (projection @ covariance * projection).sum(-1)
+        fit = model.expected((projection @ mean)[None], variance[None]).log_prob(y).sum()
+        q = torch.distributions.MultivariateNormal(mean, covariance)
+        p = torch.distributions.MultivariateNormal(
+            torch.zeros(5, dtype=DOUBLE), torch.eye(5, dtype=DOUBLE)
+        )
+        return fit - torch.distributions.kl_divergence(q, p)
+
+    best = bound(mean[0], precision)
+    for _ in range(10):
+        shift = 0.1 * torch.randn(5, dtype=DOUBLE)
+        assert bound(mean[0] + shift, precision) < best
+    for factor in (0.8, 0.95, 1.05, 1.25):
+        assert bound(mean[0], factor * precision) < best
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_svgp_predicts_through_a_guide(num_classes):
+    x = inputs(60, dtype=torch.float32)
+    y = (x[:, 0] * 2).clamp(-1, 1).round().long() + 1
+    y = y.clamp(max=1) if num_classes == 2 else y
+    model = gaussian_process(inducing_points(x, 0.2), num_classes)
+    guide = svgp(model, x, y, num_steps=20, batch_size=32)
+    teacher = pyro_opu.as_teacher(Predictive(model, guide=guide, num_samples=50))
+    probs = teacher.probs(x)
+    assert probs.shape == (50, 60, num_classes)
+    assert not list(pyro.get_param_store())
+    # Separable but for a soft edge; chance is a half or a third.
+    assert (probs.mean(0).argmax(-1) == y).float().mean() > 0.8
+
+
+def test_svgp_starts_at_the_transport_and_climbs_the_bound():
+    x = inputs(60)
+    y = (x.prod(-1) + 0.3 * torch.randn(60, dtype=DOUBLE) > 0).double()
+    model = gaussian_process(x[:10], 2)
+    transport = transport_to_posterior(model, x, y)
+    elbo = pyro.infer.Trace_ELBO(num_particles=400)
+    start = svgp(model, x, y, num_steps=0, transport=transport)
+    fitted = svgp(model, x, y, num_steps=300, transport=transport)
+    first, last = (elbo.loss(model, guide, x, y) for guide in (start, fitted))
+    long = pyro.infer.autoguide.AutoMultivariateNormal(model, init_scale=0.3)
+    inference = pyro.infer.SVI(model, long, pyro.optim.Adam({"lr": 0.01}), pyro.infer.Trace_ELBO())
+    for _ in range(1500):
+        inference.step(x, y)
+    reference = elbo.loss(model, long, x, y)
+    # Monte Carlo at 400 particles: 0.15 in each; the start is not linear in the right place.
+    assert last < reference + 0.5
+    assert last - 0.3 < first < reference + 2.0
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_sgpmc_draws_chains_and_teacher(num_classes, recwarn):
+    x = inputs(30, dtype=torch.float32)
+    y = torch.arange(30) % num_classes
+    model = gaussian_process(x[:4], num_classes, joint_rows=10)
+    result = sgpmc(model, x, y, num_samples=6, warmup_steps=5, num_chains=2)
+    assert result.samples["v"].shape == ((12, 4) if num_classes == 2 else (12, 3, 4))
+    assert result.by_chain["lengthscale"].shape == (2, 6)
+    assert set(result.mcmc.diagnostics()["divergences"]) == {"chain 0", "chain 1"}
+    predictive = Predictive(model, result.samples)
+    teacher = pyro_opu.as_teacher(predictive)
+    for rows in (1, 4, 12, 30):
+        probs = teacher.probs(x[:rows])
+        assert probs.shape == (12, rows, num_classes)
+        torch.testing.assert_close(probs.sum(-1), torch.ones(12, rows))
+    assert not [w for w in recwarn if "draw by draw" in str(w.message)]  # all through vmap
+    assert predictive(x)["obs"].shape == (12, 30)
+    pickle.loads(pickle.dumps(Transported(transport_to_posterior(model, x, y))))
+
+
+def exact_process(kernel, x, y):
+    """The whole process as a Pyro model: latent f at all inputs."""
+
+    def model():
+        parameters = kernel.sample(x)
+        covariance = kernel(x, x, parameters)
+        covariance = covariance + 1e-8 * covariance.diagonal().mean() * torch.eye(len(x)).to(x)
+        white = pyro.sample("white", dist.Normal(torch.zeros(len(x)).to(x), 1.0).to_event(1))
+        f = pyro.deterministic("f", torch.linalg.cholesky(covariance) @ white)
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Bernoulli(logits=f), obs=y)
+
+    return model
+
+
+def exact_predictions(kernel, x, samples, new):
+    """P(y = 1) at new inputs for every draw of f, given hyper-parameters and f at x."""
+    probs = []
+    for s in range(len(samples["white"])):
+        parameters = {name: samples[name][s] for name in kernel.names}
+        covariance = kernel(x, x, parameters)
+        covariance = covariance + 1e-8 * covariance.diagonal().mean() * torch.eye(len(x)).to(x)
+        f = torch.linalg.cholesky(covariance) @ samples["white"][s]
+        weights = torch.linalg.solve(covariance, kernel(x, new, parameters)).mT
+        left = kernel.diagonal(new, parameters) - (weights * kernel(new, x, parameters)).sum(-1)
+        probs.append(
+            (weights @ f + left.clamp_min(0).sqrt() * torch.randn(len(new)).to(x)).sigmoid()
+        )
+    return torch.stack(probs)
+
+
+@pytest.mark.slow
+def test_sgpmc_is_the_exact_process_where_all_inputs_are_inducing():
+    x = inputs(10, 1)
+    y = (torch.sin(2 * x[:, 0]) > torch.randn(10, dtype=DOUBLE) * 0.5).double()
+    new = torch.tensor([[-2.0], [-0.7], [0.1], [0.9], [3.0]], dtype=DOUBLE)
+    model = gaussian_process(x, 2, joint_rows=0)
+    mcmc = MCMC(NUTS(exact_process(model.kernel, x, y)), 1000, 300, disable_progbar=True)
+    mcmc.run()
+    exact = exact_predictions(model.kernel, x, mcmc.get_samples(), new)
+    result = sgpmc(model, x, y, num_samples=2000, warmup_steps=200)
+    mine = pyro_opu.as_teacher(Predictive(model, result.samples)).probs(new)[..., 1]
+    # Both have an effective sample size of 300 at least: 4.5 sigma of the difference of means is
+    # 4.5 * 0.3 * sqrt(2 / 300) = 0.11 for a deviation of 0.3; of standard deviations, 0.08.
+    for draws in (exact, mine):
+        assert pyro.ops.stats.effective_sample_size(draws[None], 0, 1).abs().min() > 300
+    gap = 4.5 * exact.std(0) * (2 / 300) ** 0.5
+    assert ((mine.mean(0) - exact.mean(0)).abs() < gap).all()
+    assert ((mine.std(0) - exact.std(0)).abs() < gap).all()
+
+
+def test_duplicated_inducing_points_and_extreme_parameters():
+    z = inputs(5, dtype=torch.float32)
+    z = torch.cat([z, z, z])
+    x = torch.cat([z, inputs(20, dtype=torch.float32)])
+    y = (x[:, 0] > 0).float()
+    model = gaussian_process(z, 2)
+    result = sgpmc(model, x, y, num_samples=5, warmup_steps=5)
+    probs = pyro_opu.as_teacher(Predictive(model, result.samples)).probs(x)
+    assert torch.isfinite(probs).all()
+    transported = Transported(transport_to_posterior(model, x, y))
+    for size in (1e3, 1e8):  # far beyond: any number or NaN, which HMC takes for a divergence
+        noise = size * torch.randn(transported.transport.size)
+        poutine.trace(poutine.condition(transported, {"noise": noise})).get_trace(x, y)
+
+
+def test_failures():
+    x = inputs(8, dtype=torch.float32)
+    y = torch.tensor([0.0, 1.0] * 4)
+    with pytest.raises(ValueError, match="`link` must be 'logit'.* got 'cloglog'"):
+        gaussian_process(x, 2, link="cloglog")
+    with pytest.raises(ValueError, match="`link` must be .* got 'probit' for 3 classes"):
+        gaussian_process(x, 3, link="probit")
+    with pytest.raises(ValueError, match="`num_classes` must be at least 2; got 1"):
+        gaussian_process(x, 1)
+    with pytest.raises(ValueError, match="`joint_rows` must not be negative; got -1"):
+        gaussian_process(x, 2, joint_rows=-1)
+    with pytest.raises(TypeError, match="`inducing` must be float32 or float64"):
+        gaussian_process(x.half(), 2)
+    with pytest.raises(ValueError, match=r"`inducing` must be .* of shape \(M, D\)"):
+        gaussian_process(x[..., None], 2)
+    with pytest.raises(ValueError, match=r"`share` must be in \(0, 1\].* got 1.5"):
+        inducing_points(x, 1.5)
+    model = gaussian_process(x[:4], 2)
+    with pytest.raises(ValueError, match=r"`x` must be .* of shape \(N, 2\).* got \(8, 1\)"):
+        model(x[:, :1])
+    with pytest.raises(ValueError, match="`x` must be torch.float32 .* torch.float64"):
+        model(x.double())
+    with pytest.raises(ValueError, match="`y` must hold labels from 0 to 1; got values from -1"):
+        model(x, 2 * y - 1)
+    with pytest.raises(ValueError, match=r"`y` must have shape \(8,\)"):
+        model(x, y[:3])
+    with pytest.raises(ValueError, match="`x` must be finite"):
+        svgp(model, x.clone().index_fill_(0, torch.tensor([1]), math.nan), y)
+    with pytest.raises(ValueError, match="`y` must hold at least two classes; got 1 in all 8"):
+        sgpmc(model, x, torch.ones(8))
+    with pytest.raises(ValueError, match="at most as many inducing inputs as .* 3; got 4"):
+        check_data(model, x[:3], y[:3])
