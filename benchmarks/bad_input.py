@@ -13,13 +13,25 @@ from pathlib import Path
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.infer import Predictive
+from pyro.infer import MCMC, Predictive
 from safetensors.torch import save_file
 
 import pyro_opu
 from benchmarks.results import parser, write
+from models.gaussian_process import gaussian_process
+from models.laplace import laplace
 from models.logistic_regression import logistic_regression
-from pyro_opu import OnePassPredictive, PredictiveGuide, as_teacher, distill
+from models.neural_network import bayesian_network, perceptron
+from models.sgpmc import svgp
+from pyro_opu import (
+    SGLD,
+    OnePassPredictive,
+    PolyaGammaGibbs,
+    PredictiveGuide,
+    as_teacher,
+    datasets,
+    distill,
+)
 
 X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
 SHORT = {"num_steps": 4, "progress": False, "seed": 0}
@@ -28,7 +40,8 @@ SHORT = {"num_steps": 4, "progress": False, "seed": 0}
 def main() -> int:
     args = parser(__doc__.splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = [told(what, call, Path(folder)) for what, call in cases(Path(folder)).items()]
+        tried = cases(Path(folder)) | sampling_cases()
+        rows = [told(what, call, Path(folder)) for what, call in tried.items()]
     for row in rows:
         print(f"{row['bad input']}\n    {row['error']}: {row['message']}")
     let_through = [row["bad input"] for row in rows if row["error"] == "none"]
@@ -73,8 +86,54 @@ def continuous(x: torch.Tensor) -> None:
         pyro.sample("obs", dist.Normal(w * x[:, 0], 1.0))
 
 
+def run(kernel, x: torch.Tensor, y: torch.Tensor | None) -> None:
+    MCMC(kernel, 4, 2, disable_progbar=True).run(x, y)
+
+
+def sampling_cases() -> dict[str, Callable[[], object]]:
+    """What is tried on the kernels and on what models are fitted by."""
+    y, model = (X[:, 0] > 0).float(), logistic_regression(2)
+    broken = X.clone()
+    broken[3, 1] = float("nan")
+    kernels: dict[str, Callable[[], object]] = {
+        "Polya-Gamma": lambda: PolyaGammaGibbs(model),
+        "SGLD": lambda: SGLD(model, step_size=1e-3, batch_size=10),
+    }
+    found: dict[str, Callable[[], object]] = {}
+    for name, kernel in kernels.items():
+        found |= {
+            f"{name}: labels outside the range": lambda k=kernel: run(k(), X, y + 1),
+            f"{name}: NaN in the features": lambda k=kernel: run(k(), broken, y),
+            f"{name}: no labels": lambda k=kernel: run(k(), X, None),
+        }
+    found |= {
+        "Polya-Gamma: a network": lambda: run(
+            PolyaGammaGibbs(bayesian_network(perceptron((3, 4, 2)))), X, y.long()
+        ),
+        "SGLD: batch larger than the data": lambda: run(
+            SGLD(model, step_size=1e-3, batch_size=21), X, y
+        ),
+        "SGLD: a step of zero": lambda: SGLD(model, step_size=0.0),
+        "SGLD: a step too large to stay finite": lambda: run(
+            SGLD(bayesian_network(perceptron((3, 4, 2))), step_size=1e9), X, y.long()
+        ),
+        "Laplace: labels outside the range": lambda: laplace(X, y + 1, 2),
+        "Gaussian process: one class only": lambda: svgp(
+            gaussian_process(X[:4], 2), X, torch.ones(20)
+        ),
+        "Gaussian process: NaN in the features": lambda: svgp(
+            gaussian_process(X[:4], 2), broken, y
+        ),
+        "a data set that is not there": lambda: datasets.kmnist(
+            train=True, root="nowhere", download=False
+        ),
+        "scaling by columns with NaN": lambda: datasets.standardize(broken),
+    }
+    return found
+
+
 def cases(folder: Path) -> dict[str, Callable[[], object]]:
-    """What is tried."""
+    """What is tried on distillation and on the student."""
     fast = distill(predictive(), X, **SHORT)
     saved, corrupt, foreign = (folder / name for name in ("saved", "corrupt", "foreign"))
     fast.save(saved)

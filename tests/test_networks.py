@@ -17,26 +17,43 @@ from pyro_opu.networks import (
 @pytest.mark.parametrize(
     ("shape", "kind", "hidden"),
     [
-        ((1,), "perceptron", [128, 128]),
-        ((16,), "perceptron", [128, 128]),
-        ((64,), "perceptron", [256, 256]),
-        ((784,), "perceptron", [512, 512]),
-        ((4, 5), "perceptron", [256, 256]),
+        ((1,), "perceptron", [128, 128, 128]),
+        ((16,), "perceptron", [128, 128, 128]),
+        ((64,), "perceptron", [256, 256, 256]),
+        ((784,), "perceptron", [512, 512, 512]),
+        ((4, 5), "perceptron", [256, 256, 256]),
         ((28, 28), "convolutions", [32, 64, 128]),
         ((1, 28, 28), "convolutions", [32, 64, 128]),
         ((3, 9, 11), "convolutions", [32, 64, 128]),
-        ((3, 9, 4), "perceptron", [256, 256]),  # too small an image
-        ((2, 3, 8, 8), "perceptron", [512, 512]),  # not an image
+        ((3, 9, 4), "perceptron", [256, 256, 256]),  # too small an image
+        ((2, 3, 8, 8), "perceptron", [512, 512, 512]),  # not an image
     ],
 )
 def test_default_trunk(shape: tuple[int, ...], kind: str, hidden: list[int]) -> None:
     x = torch.randn(3, *shape)
     config = default_trunk_config(x)
-    assert config == {"kind": kind, "input_shape": list(shape), "hidden": hidden}
+    assert config == {
+        "kind": kind,
+        "input_shape": list(shape),
+        "hidden": hidden,
+        "activation": "silu",
+    }
     trunk, width = build_trunk(config)
     assert isinstance(trunk, {"perceptron": Perceptron, "convolutions": Convolutions}[kind])
     for rows in (1, 3):
         assert trunk(x[:rows]).shape == (rows, width)
+
+
+def test_a_description_without_activation_is_of_the_time_when_it_was_relu() -> None:
+    for x in (torch.randn(2, 3), torch.rand(2, 8, 8)):
+        config = default_trunk_config(x)
+        kinds = {}
+        for name in ("silu", "relu", None):
+            config.pop("activation", None)
+            trunk, _ = build_trunk(config if name is None else {**config, "activation": name})
+            kinds[name] = {type(layer) for layer in trunk.modules()}
+        assert torch.nn.SiLU in kinds["silu"] and torch.nn.ReLU not in kinds["silu"]
+        assert kinds[None] == kinds["relu"] and torch.nn.ReLU in kinds["relu"]
 
 
 def test_hidden_widths_are_followed() -> None:

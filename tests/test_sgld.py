@@ -595,3 +595,19 @@ def test_local_latents_with_all_rows() -> None:
     x, y, *_ = regression_data(20)
     draws = run(SGLD(local, step_size=1e-2), x, y, draws=2).get_samples()["z"]
     assert draws.shape == (2, 20)
+
+
+def test_labels_that_cannot_be_are_refused():
+    x, y = torch.randn(30, 2), torch.tensor([0.0, 1.0, 2.0]).repeat(10)
+
+    def model(x, y=None, mask=None):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            fn = dist.Bernoulli(logits=x @ w)
+            pyro.sample("obs", fn if mask is None else fn.mask(mask), obs=y)
+
+    kernel = SGLD(model, step_size=1e-3, batch_size=10)
+    message = r"the labels at site 'obs' .* Boolean\(\); got others in 10 of 30 rows, such as 2"
+    with pytest.raises(ValueError, match=message):
+        MCMC(kernel, 2, 1, disable_progbar=True).run(x, y)
+    MCMC(kernel, 2, 1, disable_progbar=True).run(x, y, y < 2)  # a mask hides them

@@ -32,7 +32,8 @@ def check_model(
 
     Raises:
         ValueError: no latent site, a discrete one, or one that grows with the rows of a minibatch;
-            latents of several dtypes; a plate that subsamples; nothing observed.
+            latents of several dtypes; a plate that subsamples; nothing observed; labels that
+            their distribution cannot have.
     """
     latents, observed = _sites(model, batches, batches.batch_size, init_strategy)
     if not latents:
@@ -45,6 +46,7 @@ def check_model(
             "the model must observe data; got no observed site. Pass the labels among the "
             "arguments, such as mcmc.run(x, y), and obs=y at the site."
         )
+    _check_labels(model, batches, init_strategy)
     dtypes = {value.dtype for value in latents.values()}
     if len(dtypes) > 1:
         raise ValueError(
@@ -90,6 +92,37 @@ def _sites(
     return latents, observed
 
 
+def _check_labels(
+    model: Callable[..., Any], batches: Minibatches, init_strategy: Callable[..., Any]
+) -> None:
+    """Raise unless every observed value is possible; steps do not look, for speed."""
+    with torch.no_grad(), kept_random(), poutine.block():
+        checked = InitMessenger(init_strategy)(_PossibleValues()(model))
+        for rows in torch.arange(batches.num_rows).split(max(1000, batches.batch_size)):
+            args, kwargs = batches.cut(rows)
+            checked(*args, **kwargs)
+
+
+class _PossibleValues(Messenger):
+    """Raises at an observed value outside its distribution's support."""
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if not msg["is_observed"] or site_is_subsample(msg):
+            return
+        possible = msg["fn"].support.check(msg["value"])
+        for mask in (msg["mask"], getattr(msg["fn"], "_mask", None)):  # poutine.mask, fn.mask
+            if mask is not None:
+                possible = possible | ~torch.as_tensor(mask, device=possible.device)
+        if not possible.all():
+            shown = msg["value"][~possible] if possible.shape == msg["value"].shape else ""
+            example = f", such as {shown[0].item():g}" if isinstance(shown, Tensor) else ""
+            raise ValueError(
+                f"the labels at site {msg['name']!r} must be values of a "
+                f"{type(msg['fn']).__name__}, {msg['fn'].support}; got others in "
+                f"{int((~possible).sum())} of {possible.numel()} rows{example}. Encode them so."
+            )
+
+
 class _NoDiscrete(Messenger):
     """Raises at a discrete latent, before it is given a value."""
 
@@ -98,7 +131,8 @@ class _NoDiscrete(Messenger):
         if latent and msg["fn"].support.is_discrete:
             raise ValueError(
                 f"the latent site {msg['name']!r} must be continuous, for it needs a gradient; got "
-                f"{type(msg['fn']).__name__}. Marginalise it, such as by a mixture distribution."
+                f"{type(msg['fn']).__name__}. Marginalise it, or, if it is the label, pass the "
+                "labels: mcmc.run(x, y)."
             )
 
 
