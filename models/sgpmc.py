@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pyro
 import pyro.distributions as dist
 import torch
-from pyro.infer import HMC, MCMC, Trace_ELBO
+from pyro.infer import HMC, MCMC, NUTS, Trace_ELBO
 from torch import Tensor
 
 from models.gaussian_process import SparseGaussianProcess, check_data
@@ -151,12 +151,12 @@ def sgpmc(
     num_samples: int = 300,
     warmup_steps: int = 30,
     num_chains: int = 1,
-    trajectory_length: float = 2.2,
+    trajectory_length: float | None = 2.2,
     target_accept_prob: float = 0.7,
     transport: Transport | None = None,
     progress: bool = False,
 ) -> SGPMC:
-    r"""Posterior draws of inducing values and hyper-parameters by HMC.
+    r"""Posterior draws of inducing values and hyper-parameters by HMC or NUTS.
 
     It runs in the coordinates of :class:`~models.pseudo_observations.Transport`, in which the
     posterior is nearly standard normal. There only the step size is left to adapt, and a fixed
@@ -174,7 +174,7 @@ def sgpmc(
         num_samples: Draws kept per chain.
         warmup_steps: Draws before, in which the step size is found.
         num_chains: Each starts at a draw of the Gaussian approximation.
-        trajectory_length: Of HMC; its steps are this by the step size.
+        trajectory_length: Of HMC, its number of steps times the step size; ``None`` for NUTS.
         target_accept_prob: Acceptance that the step size aims at.
         transport: Where it has been computed already.
         progress: Show a progress bar.
@@ -199,12 +199,16 @@ def sgpmc(
     """
     check_data(model, x, y)
     transport = transport_to_posterior(model, x, y) if transport is None else transport
-    kernel = HMC(
-        Transported(transport),
-        step_size=0.3,
-        trajectory_length=trajectory_length,
-        adapt_mass_matrix=False,
-        target_accept_prob=target_accept_prob,
+    settings: dict[str, Any] = {
+        "step_size": 0.3,
+        "adapt_mass_matrix": False,
+        "target_accept_prob": target_accept_prob,
+    }
+    target = Transported(transport)
+    kernel = (
+        NUTS(target, **settings)
+        if trajectory_length is None
+        else HMC(target, trajectory_length=trajectory_length, **settings)
     )
     start = torch.randn(num_chains, transport.size, dtype=x.dtype, device=x.device)
     mcmc = MCMC(

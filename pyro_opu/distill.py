@@ -38,6 +38,10 @@ LABEL_DRAWS = 1000
 LABEL_BLOCKS = 16
 #: Numbers in all draws that judge, which is done often, and that calibrate, which is done once.
 JUDGE_NUMBERS, CALIBRATE_NUMBERS = 2**20, 2**23
+#: Teacher's draws per input and step. More than that average out over the steps, but not at inputs
+#: that few batches come near: where the widest tensor of a step stays below so many numbers, the
+#: closed-form start takes more, and of a posterior that draws afresh at most so many.
+NUM_DRAWS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**18, 500
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
 
@@ -51,7 +55,7 @@ def distill(
     transfer: TransferPolicy | None = None,
     num_steps: int = 3000,
     batch_size: int = 256,
-    num_draws: int = 32,
+    num_draws: int | None = None,
     learning_rate: float = 2e-3,
     warm_start: bool = True,
     recalibrate: bool = True,
@@ -89,7 +93,9 @@ def distill(
         transfer: A transfer policy; by default one for tables or for images.
         num_steps: Steps in all; nine tenths of them the warm start.
         batch_size: Inputs per step.
-        num_draws: Teacher's draws per input and step (all of a smaller posterior).
+        num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
+            and in the warm start as many more, up to all, as cost little: all 500 of a logistic
+            regression of two classes, 32 of a network.
         learning_rate: Adam's at the top of the warm start's schedule.
         warm_start: False starts the objective from scratch.
         recalibrate: Shift g at the end so that the mean mutual information is the teacher's. One
@@ -147,7 +153,7 @@ def distill(
             warm,
             num_steps - warm,
             batch_size,
-            min(num_draws, teacher.max_draws or num_draws),
+            *_draws_per_step(teacher, x, num_draws, batch_size),
             learning_rate,
             evaluate_every,
         )
@@ -201,12 +207,12 @@ def _train(
     objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
     closed_form = objective if isinstance(objective, MomentMatching) else MomentMatching()
     plan = [
-        (name, each, steps, rate)
-        for name, each, steps, rate in (
+        phase
+        for phase in (
             ("warm start", closed_form, settings.warm_steps, settings.learning_rate),
             ("objective", objective, settings.refine_steps, objective.learning_rate),
         )
-        if steps
+        if phase[2]
     ]
     first = 0 if resume is None else resume.start(state, seed, settings, objective, held_out)
     if not state.history:
@@ -216,7 +222,8 @@ def _train(
         total=settings.warm_steps + settings.refine_steps, initial=done, disable=not progress
     ) as bar:
         for index, (name, each, steps, rate) in enumerate(plan[first:], first):
-            phase = init_phase(name, each, guide, steps, rate)
+            draws = settings.warm_draws if name == "warm start" else settings.num_draws
+            phase = init_phase(name, each, guide, steps, rate, draws)
             if resume is not None:
                 resume.restore(phase)
             _run_phase(state, phase, feed, held_out, bar, resume, index)
@@ -283,6 +290,19 @@ def _warm_steps(num_steps: int, objective: Objective, warm_start: bool) -> int:
         if isinstance(objective, MomentMatching)
         else max(1, round(WARM_SHARE * num_steps))
     )
+
+
+def _draws_per_step(
+    teacher: BaseTeacher, x: Tensor, num_draws: int | None, batch_size: int
+) -> tuple[int, int]:
+    """Draws per input in a step of the warm start, and of the objective."""
+    held = teacher.max_draws
+    if num_draws is not None:
+        return (min(num_draws, held or num_draws),) * 2
+    refine = min(NUM_DRAWS, held or NUM_DRAWS)
+    width = teacher.width(x)
+    cheap = refine if width is None else CHEAP_NUMBERS // (max(1, batch_size) * width)
+    return max(refine, min(cheap, held or MOST_DRAWS)), refine
 
 
 def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:

@@ -29,11 +29,16 @@ class DistillationError(RuntimeError):
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of a distillation; see :func:`~pyro_opu.distill`."""
+    """Numbers of a distillation; see :func:`~pyro_opu.distill`.
+
+    ``warm_draws`` and ``num_draws`` are the teacher's draws per input and step in the warm start
+    and under the objective.
+    """
 
     warm_steps: int
     refine_steps: int
     batch_size: int
+    warm_draws: int
     num_draws: int
     learning_rate: float
     evaluate_every: int
@@ -66,6 +71,7 @@ class Phase:
         steps: How many.
         optimizers: One, or one for h and one for g, stepped in turn.
         rate: Learning rate at the top of the schedule.
+        num_draws: Teacher's draws per input and step.
         critic_optimizer: For an adversarial objective.
     """
 
@@ -74,6 +80,7 @@ class Phase:
     steps: int
     optimizers: list[torch.optim.Optimizer]
     rate: float
+    num_draws: int
     critic_optimizer: torch.optim.Optimizer | None = None
 
 
@@ -105,7 +112,9 @@ def init_state(guide: nn.Module) -> State:
     return State(guide, copy.deepcopy(guide).requires_grad_(False).eval())
 
 
-def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, rate: float) -> Phase:
+def init_phase(
+    name: str, objective: Objective, guide: nn.Module, steps: int, rate: float, num_draws: int
+) -> Phase:
     """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
 
     The objective must be prepared, so that its critic exists.
@@ -124,7 +133,7 @@ def init_phase(name: str, objective: Objective, guide: nn.Module, steps: int, ra
         critic_optimizer = torch.optim.Adam(
             objective.critic.parameters(), lr=critic_rate, betas=betas
         )
-    return Phase(name, objective, steps, optimizers, rate, critic_optimizer)
+    return Phase(name, objective, steps, optimizers, rate, num_draws, critic_optimizer)
 
 
 def schedule(step: int, steps: int) -> float:
@@ -144,11 +153,11 @@ class Source:
     settings: Settings
     device: torch.device
 
-    def batch(self) -> tuple[Tensor, Tensor]:
-        """Inputs ``(N, ...)`` and the teacher's draws ``(S, N, C)`` there."""
+    def batch(self, num_draws: int) -> tuple[Tensor, Tensor]:
+        """Inputs ``(N, ...)`` and so many of the teacher's draws ``(S, N, C)`` there."""
         x: Tensor = self.policy.sample(self.settings.batch_size)
         blocks = x.chunk(DRAW_BLOCKS)
-        draws = torch.cat([self.teacher.probs(b, self.settings.num_draws) for b in blocks], 1)
+        draws = torch.cat([self.teacher.probs(b, num_draws) for b in blocks], 1)
         return x.to(self.device), draws.to(self.device, torch.float32)
 
 
@@ -163,7 +172,7 @@ def step(state: State, phase: Phase, source: Source) -> dict[str, float]:
         rounds = objective.critic_warmup if state.step == 0 else objective.critic_steps
         for _ in range(rounds):
             parts |= critic_step(state, phase, source)
-    x, draws = source.batch()
+    x, draws = source.batch(phase.num_draws)
     turn = state.step % len(phase.optimizers)
     student = student_at(state.guide, x)
     part = _in_turn(student, turn, len(phase.optimizers))
@@ -183,7 +192,7 @@ def _in_turn(student: PredictiveDirichlet, turn: int, turns: int) -> Dirichlet:
 
 def critic_step(state: State, phase: Phase, source: Source) -> dict[str, float]:
     """One step of the critic against the student as it is."""
-    x, draws = source.batch()
+    x, draws = source.batch(phase.num_draws)
     objective: Any = phase.objective
     with torch.no_grad():
         student = student_at(state.guide, x)

@@ -25,7 +25,7 @@ from pyro_opu import (
 )
 from pyro_opu.distances import energy_distance
 from pyro_opu.objectives.base import cross_entropy
-from pyro_opu.teachers import as_teacher
+from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
 from pyro_opu.training import DRAW_BLOCKS, Settings, Source, init_phase, init_state, schedule, step
 from pyro_opu.transfer import HeldOut, TransferPolicy
 
@@ -411,6 +411,51 @@ def test_recalibration_can_be_left_out() -> None:
     assert quick().report["recalibration"]["shift"] != 0
 
 
+class Counting:
+    """A posterior of 200 draws, or of any number, that writes down how many are asked for."""
+
+    num_classes = C
+
+    def __init__(self, held: int | None, width: int | None) -> None:
+        self.held, self.width_, self.asked = held, width, []
+
+    def teacher(self) -> BaseTeacher:
+        counting = self
+
+        class Watched(FunctionTeacher):
+            max_draws = counting.held
+
+            def width(self, x: Tensor) -> int | None:
+                return counting.width_
+
+        return Watched(self.probs)
+
+    def probs(self, x: Tensor, num_draws: int) -> Tensor:
+        self.asked.append((num_draws, len(x)))
+        return truth(x).sample((num_draws,))
+
+
+@pytest.mark.parametrize(
+    ("held", "width", "given", "warm", "refine"),
+    [
+        (200, 2, None, 200, 32),  # a logistic regression: all
+        (20, 2, None, 20, 20),  # all of a small posterior in both
+        (None, 2, None, 500, 32),  # as many as one wants, but no more than 500
+        (None, 256, None, 64, 32),  # 2^18 numbers at 16 inputs of width 256
+        (None, 4000, None, 32, 32),  # a network: no more than in the refinement
+        (None, None, None, 32, 32),  # a function, of unknown cost
+        (200, 2, 7, 7, 7),  # what is asked for
+    ],
+)
+def test_draws_of_a_step(held, width, given, warm, refine) -> None:
+    counting = Counting(held, width)
+    settings = {**QUICK, "num_draws": given, "batch_size": 16, "num_steps": 10}
+    distill(counting.teacher(), inputs(), **settings)
+    # A batch of 16 comes in four blocks of 4 with draws of their own; 9 warm steps, then 1.
+    steps = [count for count, rows in counting.asked if rows == 4]
+    assert steps == [warm] * 36 + [refine] * 4
+
+
 # A step --------------------------------------------------------------------------------------
 
 
@@ -419,10 +464,10 @@ def test_h_and_g_are_stepped_in_turn() -> None:
     guide = PredictiveGuide.for_inputs(x, C, shared=False, hidden=(8,))
     objective = quick_wasserstein()
     objective.prepare(x, C)
-    settings = Settings(0, 10, 16, 4, 1e-3, 5)
+    settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
     feed = Source(as_teacher(teacher()), HeldOut().fit(x), settings, torch.device("cpu"))
     state = init_state(guide)
-    phase = init_phase("objective", objective, guide, 10, 1e-2)
+    phase = init_phase("objective", objective, guide, 10, 1e-2, 4)
     mean, concentration = guide.parameter_groups()
     for turn in range(4):
         before = [[p.detach().clone() for p in group] for group in (mean, concentration)]
@@ -442,11 +487,11 @@ def test_a_shared_trunk_learns_from_the_head_in_turn(turn: int) -> None:
     guide = PredictiveGuide.for_inputs(x, C, hidden=(8,))
     objective = quick_wasserstein()
     objective.prepare(x, C)
-    settings = Settings(0, 10, 16, 4, 1e-3, 5)
+    settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
     feed = Source(as_teacher(teacher()), HeldOut().fit(x), settings, torch.device("cpu"))
     state = init_state(guide)
     state.step = turn
-    step(state, init_phase("objective", objective, guide, 10, 1e-2), feed)
+    step(state, init_phase("objective", objective, guide, 10, 1e-2, 4), feed)
     stepped, held = guide.mean_head, guide.concentration_head
     if turn == 1:
         stepped, held = held, stepped

@@ -12,7 +12,7 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.contrib import gp
-from pyro.infer import MCMC, NUTS, Predictive
+from pyro.infer import HMC, MCMC, NUTS, Predictive
 from scipy.integrate import quad
 from scipy.special import log_expit, log_ndtr
 from scipy.stats import multivariate_normal, norm
@@ -327,6 +327,21 @@ def test_svgp_starts_at_the_transport_and_climbs_the_bound():
     # Monte Carlo at 400 particles: 0.15 in each; the start is not linear in the right place.
     assert last < reference + 0.5
     assert last - 0.3 < first < reference + 2.0
+
+
+def test_sgpmc_by_nuts_agrees_with_hmc():
+    x = inputs(12)
+    y = (x[:, 0] > 0.3).double()
+    model = gaussian_process(x[:4], 2)
+    runs = [
+        sgpmc(model, x, y, num_samples=400, warmup_steps=40, trajectory_length=length)
+        for length in (2.2, None)
+    ]
+    assert type(runs[0].mcmc.kernel) is HMC and type(runs[1].mcmc.kernel) is NUTS
+    first, second = (run.samples["v"] for run in runs)
+    # 400 draws each, worth at least 100: 5 sigma of the difference of two means.
+    gap = (first.mean(0) - second.mean(0)) / (first.std(0) * (2 / 100) ** 0.5)
+    assert gap.abs().max() < 5
 
 
 @pytest.mark.parametrize("num_classes", [2, 3])

@@ -19,6 +19,7 @@ from pyro_opu.transfer import (
     Mixup,
     Permute,
     Shuffle,
+    Stretch,
     TransferPolicy,
     default_transfer,
 )
@@ -422,12 +423,26 @@ def _names(mixture: Mixture) -> list[str]:
     return [type(policy).__name__ for _, policy in mixture.components]
 
 
+def test_stretched_rows_lie_on_the_line_through_the_mean() -> None:
+    x = torch.randn(1, 5, dtype=torch.float64) + torch.arange(3.0)[:, None].double()
+    drawn, mean = Stretch(factor=3.0).fit(x).sample(4000), x.mean(0)
+    # Rows 0 and 2 are mean -+ 1, row 1 the mean itself: every draw is mean + r (1, ..., 1).
+    offset = drawn - mean
+    torch.testing.assert_close(offset, offset[:, :1].expand_as(offset))
+    size = offset[:, 0].abs()
+    moved = size > 1e-9
+    assert abs(float(moved.double().mean()) - 2 / 3) < 0.04  # 5 sigma of a share at 4,000
+    logs = size[moved].log() / math.log(3.0)
+    assert logs.min() >= -1 - 1e-9 and logs.max() <= 1 + 1e-9
+    assert abs(float(logs.mean())) < 0.06 and abs(float(logs.std()) - 3**-0.5) < 0.03  # uniform
+
+
 def test_default_for_tables() -> None:
     x = torch.randn(50, 6)
     policy = default_transfer(x)
     assert not policy.fitted
     assert _names(policy) == [
-        "HeldOut", "Mixup", "Jitter", "Box", "Shuffle", "Gaussian", "Gaussian",
+        "HeldOut", "Mixup", "Jitter", "Stretch", "Box", "Shuffle", "Gaussian", "Gaussian",
     ]  # fmt: skip
     assert math.isclose(sum(weight for weight, _ in policy.components), 1.0)
     assert policy.fit(x).sample(64).shape == (64, 6)

@@ -117,6 +117,19 @@ class BaseTeacher(Teacher):
             ]
             yield _joined(parts, dim=0)
 
+    @torch.no_grad()
+    def width(self, x: Tensor) -> int | None:
+        """Numbers per input and draw in the widest tensor of an evaluation, a measure of its cost.
+
+        Args:
+            x: Inputs ``(N, ...)``.
+
+        Returns:
+            The width, or ``None`` where the teacher cannot know.
+        """
+        with kept_random():
+            return self._measured_width(self._pick(x, min(2, self.max_draws or 2)), x)
+
     def _checked(self, num_draws: int | None) -> int:
         if num_draws is None:
             return self.default_draws if self.max_draws is None else self.max_draws

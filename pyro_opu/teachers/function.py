@@ -33,6 +33,10 @@ class FunctionTeacher(BaseTeacher):
         self.function = function
         self._keyword = _draws_parameter(function)
 
+    def width(self, x: Tensor) -> int | None:
+        """``None``: what happens inside is not known."""
+        return None
+
     @torch.no_grad()
     def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
         """All draws at all inputs, in one block."""
@@ -61,6 +65,10 @@ class MembersTeacher(BaseTeacher):
     def __init__(self, teacher: Teacher) -> None:
         self.teacher = teacher
         self.max_draws = getattr(teacher, "max_draws", None)
+
+    def width(self, x: Tensor) -> int | None:
+        """``None``: what happens inside is not known."""
+        return None
 
     @torch.no_grad()
     def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:

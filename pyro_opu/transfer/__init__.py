@@ -18,13 +18,22 @@ it needs of the transfer inputs, and ``fitted.sample(n)`` draws from it:
 Draws use torch's default generators only (the CPU's, and that of x's device), so their state fixes
 every later sample. All policies read an input as a vector of numbers: a column of codes or counts
 stays on its values under ``HeldOut`` and ``Shuffle``, and leaves them under ``Jitter``, ``Mixup``,
-``Box`` and ``Gaussian``; the teacher is then asked about values in between.
+``Stretch``, ``Box`` and ``Gaussian``; the teacher is then asked about values in between.
 """
 
 from __future__ import annotations
 
 from pyro_opu.transfer.default import default_transfer
-from pyro_opu.transfer.features import Box, Gaussian, HeldOut, Jitter, Mixup, Permute, Shuffle
+from pyro_opu.transfer.features import (
+    Box,
+    Gaussian,
+    HeldOut,
+    Jitter,
+    Mixup,
+    Permute,
+    Shuffle,
+    Stretch,
+)
 from pyro_opu.transfer.images import ImageCorruption
 from pyro_opu.transfer.mixture import Mixture
 from pyro_opu.transfer.policy import TransferPolicy
@@ -39,6 +48,7 @@ __all__ = [
     "Mixup",
     "Permute",
     "Shuffle",
+    "Stretch",
     "TransferPolicy",
     "default_transfer",
 ]

@@ -5,7 +5,16 @@ from __future__ import annotations
 from torch import Tensor
 
 from pyro_opu.inputs import check_inputs
-from pyro_opu.transfer.features import Box, Gaussian, HeldOut, Jitter, Mixup, Permute, Shuffle
+from pyro_opu.transfer.features import (
+    Box,
+    Gaussian,
+    HeldOut,
+    Jitter,
+    Mixup,
+    Permute,
+    Shuffle,
+    Stretch,
+)
 from pyro_opu.transfer.images import ImageCorruption
 from pyro_opu.transfer.mixture import Mixture
 from pyro_opu.transfer.policy import TransferPolicy
@@ -18,8 +27,9 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
 
     Inputs of shape (H, W) or (channels, H, W) with both sides at least 8, or any inputs with an
     ``image_shape``, are images: 30 % held-out rows, 45 % corruptions, and 5 to 10 % each of mixed,
-    jittered, boxed and pixel-permuted rows. Everything else is tabular: 40 % held-out, 25 % mixed,
-    15 % jittered rows, and the rest from a box, shuffled columns and wide Gaussians. Permuted
+    jittered, boxed and pixel-permuted rows. Everything else is tabular: 35 % held-out, 20 % mixed,
+    13 % jittered, 14 % stretched rows, and the rest from a box, shuffled columns and wide
+    Gaussians. Permuted
     rows join these where the features look exchangeable, as the pixels of flattened images do: at
     least 8 of them, none negative, and at least half of them reaching half of the largest value.
 
@@ -62,13 +72,14 @@ def _for_images(image_shape: tuple[int, ...] | None) -> Mixture:
 
 def _for_tables(exchangeable: bool) -> Mixture:
     components: list[tuple[float, TransferPolicy]] = [
-        (0.40, HeldOut()),
-        (0.25, Mixup()),
-        (0.15, Jitter()),
-        (0.05, Box(expand=0.25)),
-        (0.05, Shuffle()),
-        (0.05, Gaussian(scale=2.0)),
-        (0.05, Gaussian(scale=4.0)),
+        (0.35, HeldOut()),
+        (0.20, Mixup()),
+        (0.13, Jitter()),
+        (0.14, Stretch()),
+        (0.045, Box(expand=0.25)),
+        (0.045, Shuffle()),
+        (0.045, Gaussian(scale=2.0)),
+        (0.045, Gaussian(scale=4.0)),
     ]
     if exchangeable:
         components.append((0.05, Permute()))

@@ -11,7 +11,7 @@ from torch.distributions import Beta
 
 from pyro_opu.transfer.policy import TransferPolicy, check_positive
 
-__all__ = ["Box", "Gaussian", "HeldOut", "Jitter", "Mixup", "Permute", "Shuffle"]
+__all__ = ["Box", "Gaussian", "HeldOut", "Jitter", "Mixup", "Permute", "Shuffle", "Stretch"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,36 @@ class Mixup(TransferPolicy):
         a = torch.tensor(self.alpha, dtype=torch.float32, device=per_row.device)  # Beta: no half
         weight = Beta(a, a).sample(per_row.shape).to(per_row.dtype)
         return torch.lerp(self._rows(n), self._rows(n), weight)
+
+
+@dataclass(frozen=True)
+class Stretch(TransferPolicy):
+    r"""Rows of x moved along the line through the mean, inwards and outwards.
+
+    .. math:: \bar x + r\,(x_i - \bar x), \qquad \log r \sim U(-\log factor, \log factor)
+
+    New inputs seldom lie where old ones were, but outliers lie in directions like those of others:
+    in tables with heavy tails this teaches what a line through the data becomes further out.
+
+    Args:
+        factor: The largest stretch, above 1; the smallest is its reciprocal.
+    """
+
+    factor: float = 4.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.factor) and self.factor > 1):
+            raise ValueError(
+                f"`factor` must be a finite number above 1; got {self.factor!r}. A factor of 1 is "
+                "HeldOut()."
+            )
+
+    def _statistics(self, x: Tensor) -> dict[str, Tensor]:
+        return {"x": x, "mean": x.mean(dim=0)}
+
+    def _draw(self, n: int) -> Tensor:
+        mean, size = self.buffers["mean"], math.log(self.factor)
+        return torch.lerp(mean, self._rows(n), self._per_row(n).uniform_(-size, size).exp_())
 
 
 @dataclass(frozen=True)
