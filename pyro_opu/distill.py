@@ -39,9 +39,10 @@ LABEL_BLOCKS = 16
 #: Numbers in all draws that judge, which is done often, and that calibrate, which is done once.
 JUDGE_NUMBERS, CALIBRATE_NUMBERS = 2**20, 2**23
 #: Teacher's draws per input and step. More than that average out over the steps, but not at inputs
-#: that few batches come near: where the widest tensor of a step stays below so many numbers, the
-#: closed-form start takes more, and of a posterior that draws afresh at most so many.
-NUM_DRAWS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**18, 500
+#: that few batches come near: the closed-form start takes more, as long as their matrix products
+#: take fewer operations than these and they hold fewer numbers; of a posterior that draws afresh at
+#: most so many.
+NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
 
@@ -300,8 +301,13 @@ def _draws_per_step(
     if num_draws is not None:
         return (min(num_draws, held or num_draws),) * 2
     refine = min(NUM_DRAWS, held or NUM_DRAWS)
-    width = teacher.width(x)
-    cheap = refine if width is None else CHEAP_NUMBERS // (max(1, batch_size) * width)
+    cost = teacher.operations(x)
+    if cost is None:
+        return refine, refine
+    rows = max(1, batch_size)
+    cheap = min(
+        CHEAP_OPERATIONS // max(1, rows * cost), CHEAP_NUMBERS // (rows * teacher.num_classes)
+    )
     return max(refine, min(cheap, held or MOST_DRAWS)), refine
 
 

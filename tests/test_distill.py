@@ -416,8 +416,8 @@ class Counting:
 
     num_classes = C
 
-    def __init__(self, held: int | None, width: int | None) -> None:
-        self.held, self.width_, self.asked = held, width, []
+    def __init__(self, held: int | None, cost: int | None) -> None:
+        self.held, self.cost, self.asked = held, cost, []
 
     def teacher(self) -> BaseTeacher:
         counting = self
@@ -425,8 +425,8 @@ class Counting:
         class Watched(FunctionTeacher):
             max_draws = counting.held
 
-            def width(self, x: Tensor) -> int | None:
-                return counting.width_
+            def operations(self, x: Tensor) -> int | None:
+                return counting.cost
 
         return Watched(self.probs)
 
@@ -436,23 +436,25 @@ class Counting:
 
 
 @pytest.mark.parametrize(
-    ("held", "width", "given", "warm", "refine"),
+    ("held", "cost", "given", "rows", "warm", "refine"),
     [
-        (200, 2, None, 200, 32),  # a logistic regression: all
-        (20, 2, None, 20, 20),  # all of a small posterior in both
-        (None, 2, None, 500, 32),  # as many as one wants, but no more than 500
-        (None, 256, None, 64, 32),  # 2^18 numbers at 16 inputs of width 256
-        (None, 4000, None, 32, 32),  # a network: no more than in the refinement
-        (None, None, None, 32, 32),  # a function, of unknown cost
-        (200, 2, 7, 7, 7),  # what is asked for
+        (200, 4, None, 16, 200, 32),  # a logistic regression: all
+        (20, 4, None, 16, 20, 20),  # all of a small posterior in both
+        (None, 4, None, 16, 500, 32),  # as many as one wants, but no more than 500
+        (None, 0, None, 16, 500, 32),  # no matrix product at all
+        (None, 2**16, None, 16, 64, 32),  # 2^26 operations at 16 inputs
+        (None, 2**20, None, 16, 32, 32),  # a network: no more than in the refinement
+        (None, 4, None, 1024, 85, 32),  # 2^18 numbers at 1,024 inputs and 3 classes
+        (None, None, None, 16, 32, 32),  # a function, of unknown cost
+        (200, 4, 7, 16, 7, 7),  # what is asked for
     ],
 )
-def test_draws_of_a_step(held, width, given, warm, refine) -> None:
-    counting = Counting(held, width)
-    settings = {**QUICK, "num_draws": given, "batch_size": 16, "num_steps": 10}
+def test_draws_of_a_step(held, cost, given, rows, warm, refine) -> None:
+    counting = Counting(held, cost)
+    settings = {**QUICK, "num_draws": given, "batch_size": rows, "num_steps": 10}
     distill(counting.teacher(), inputs(), **settings)
-    # A batch of 16 comes in four blocks of 4 with draws of their own; 9 warm steps, then 1.
-    steps = [count for count, rows in counting.asked if rows == 4]
+    # A batch comes in four blocks with draws of their own; 9 warm steps, then 1.
+    steps = [count for count, asked in counting.asked if asked == rows // 4]
     assert steps == [warm] * 36 + [refine] * 4
 
 

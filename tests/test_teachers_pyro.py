@@ -22,6 +22,7 @@ from pyro.infer.predictive import WeighedPredictive
 from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor
 
+from models.logistic_regression import logistic_regression
 from pyro_opu.teachers import PredictiveTeacher, Teacher, as_teacher
 from pyro_opu.teachers.sites import class_log_probs
 
@@ -833,3 +834,10 @@ def test_no_slower_than_predictive_where_the_network_is_large(one_thread: None) 
     assert 1.1 * _seconds(predictive, x, times=3) > _seconds(
         as_teacher(predictive).probs, x, times=3
     )
+
+
+def test_operations_of_a_linear_model_are_those_of_its_product() -> None:
+    for classes, outputs in ((2, 1), (4, 4)):
+        samples = {"weight": torch.randn(6, 5, outputs), "bias": torch.randn(6, outputs)}
+        teacher = as_teacher(Predictive(logistic_regression(classes), samples))
+        assert teacher.operations(torch.randn(3, 5)) == 2 * 5 * outputs

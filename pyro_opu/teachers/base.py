@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from pyro_opu.inputs import check_inputs
 from pyro_opu.restoring import kept_random
@@ -118,17 +119,22 @@ class BaseTeacher(Teacher):
             yield _joined(parts, dim=0)
 
     @torch.no_grad()
-    def width(self, x: Tensor) -> int | None:
-        """Numbers per input and draw in the widest tensor of an evaluation, a measure of its cost.
+    def operations(self, x: Tensor) -> int | None:
+        """Floating-point operations in matrix products per input and draw: what a draw costs.
 
         Args:
             x: Inputs ``(N, ...)``.
 
         Returns:
-            The width, or ``None`` where the teacher cannot know.
+            The number, or ``None`` where the teacher cannot know.
         """
+        rows = some_rows(x, 8)
         with kept_random():
-            return self._measured_width(self._pick(x, min(2, self.max_draws or 2)), x)
+            few = self._pick(x, min(2, self.max_draws or 2))
+            self._evaluate(few, rows)  # all first-time work
+            with FlopCounterMode(display=False) as counter:
+                self._evaluate(few, rows)
+        return int(counter.get_total_flops()) // (len(few) * len(rows))
 
     def _checked(self, num_draws: int | None) -> int:
         if num_draws is None:

@@ -33,7 +33,7 @@ class FunctionTeacher(BaseTeacher):
         self.function = function
         self._keyword = _draws_parameter(function)
 
-    def width(self, x: Tensor) -> int | None:
+    def operations(self, x: Tensor) -> int | None:
         """``None``: what happens inside is not known."""
         return None
 
@@ -66,7 +66,7 @@ class MembersTeacher(BaseTeacher):
         self.teacher = teacher
         self.max_draws = getattr(teacher, "max_draws", None)
 
-    def width(self, x: Tensor) -> int | None:
+    def operations(self, x: Tensor) -> int | None:
         """``None``: what happens inside is not known."""
         return None
 

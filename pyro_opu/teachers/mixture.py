@@ -55,10 +55,10 @@ class MixtureTeacher(BaseTeacher):
         held = [m.max_draws for m in self.members if m.max_draws is not None]
         return len(self.members) * min(held) if held else None
 
-    def width(self, x: Tensor) -> int | None:
-        """That of the widest member, or ``None`` where one does not know."""
-        widths = [member.width(x) for member in self.members]
-        return None if None in widths else max(width for width in widths if width is not None)
+    def operations(self, x: Tensor) -> int | None:
+        """Those of the most costly member, or ``None`` where one does not know."""
+        costs = [member.operations(x) for member in self.members]
+        return None if None in costs else max(cost for cost in costs if cost is not None)
 
     @torch.no_grad()
     def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
