@@ -44,11 +44,30 @@ def main() -> None:
             for name, value in one_split(data, scaling, split, args.draws, args.warmup).items():
                 found.setdefault(name, []).append(value)
         tables = {"Test rows": [row(*which, found) for which, found in scores.items()]}
-        if not args.quick:
-            write("logistic_regression", "python -m benchmarks.logistic_regression",
-                  {**vars(args), "finished": split + 1, "scale": SCALE}, tables)  # fmt: skip
+        finish(args, tables, split + 1)
         print(f"split {split + 1} of {args.splits}", flush=True)
+    tables["Pima, standardised, with more draws or more splits"] = noise(args)
+    finish(args, tables, args.splits)
     say(tables)
+
+
+def finish(args, tables: dict[str, list[dict]], splits: int) -> None:
+    if not args.quick:
+        settings = {**vars(args), "finished": splits, "scale": SCALE}
+        write("logistic_regression", "python -m benchmarks.logistic_regression", settings, tables)
+
+
+def noise(args) -> list[dict]:
+    """What of the difference on Pima is Monte Carlo error, and what chance in 77 rows a split."""
+    rows = []
+    for draws, splits in ((10 * args.draws, args.splits), (args.draws, 5 * args.splits)):
+        found: Scores = {}
+        for split in range(splits):
+            scores = one_split("pima", "standardised", split, draws, args.warmup)
+            for name, value in scores.items():
+                found.setdefault(name, []).append(value)
+        rows.append({"draws": draws, "splits": splits, **row("pima", "standardised", found)})
+    return rows
 
 
 def one_split(data: str, scaling: str, split: int, draws: int, warmup: int) -> dict[str, float]:

@@ -5,7 +5,21 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("main_job", "bad_input", "digits_fidelity", "known_answers", "adversarial", "speed")
+NAMES = (
+    "main_job",
+    "bad_input",
+    "digits_fidelity",
+    "known_answers",
+    "adversarial",
+    "speed",
+    "polya_gamma",
+    "logistic_regression",
+    "sgld",
+    "mnist_sgld",
+    "mnist_dropout",
+    "gaussian_process",
+    "teachers",
+)
 
 
 def main() -> int:
