@@ -11,6 +11,7 @@ mean NLL 0.487 and with ``--ard`` 0.483 on Pima (12 splits), 0.206 and 0.201 on 
 
 from __future__ import annotations
 
+import json
 import time
 
 import pyro
@@ -22,10 +23,9 @@ from pyro.ops.stats import effective_sample_size, gelman_rubin
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.results import parser, say, spread, write
+from benchmarks.results import FOLDER, parser, say, spread, write
 from models.gaussian_process import gaussian_process, inducing_points
 from models.kernels import Kernel
-from models.pseudo_observations import transport_to_posterior
 from models.sgpmc import SGPMC, sgpmc, svgp
 from pyro_opu import datasets
 
@@ -37,6 +37,7 @@ SETTINGS = {
     "spambase": {"num_samples": 100, "warmup_steps": 15},
 }
 CHAINS = 2
+MODELS = ("logistic regression", "SVGP", "SGPMC")
 
 
 def main() -> None:
@@ -45,12 +46,13 @@ def main() -> None:
     options.add_argument("--data", choices=list(SETTINGS), default="pima")
     options.add_argument("--splits", type=int, default=20)
     options.add_argument("--ard", action="store_true", help="one lengthscale per feature")
+    options.add_argument("--resume", action="store_true", help="keep the fits already written")
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.part == "closed_form" or args.quick:
         known_answers(args.quick)
     if args.part == "splits" or args.quick:
-        accuracy(args.data, args.ard, 1 if args.quick else args.splits, args.quick)
+        accuracy(args.data, args)
 
 
 def known_answers(quick: bool) -> None:
@@ -167,62 +169,64 @@ def conditional(kernel: Kernel, x: Tensor, samples: dict[str, Tensor], new: Tens
     return torch.stack(probs)
 
 
-def accuracy(name: str, ard: bool, splits: int, quick: bool) -> None:
-    """Random 90/10 splits; the results so far are written after each."""
+def accuracy(name: str, args) -> None:
+    """Random 90/10 splits, the fast models on all of them first, then MCMC.
+
+    What there is is written after every fit, and with ``--resume`` not made again.
+    """
     dataset = getattr(datasets, name)()
-    rows: list[dict] = []
-    for seed in range(splits):
-        rows += one_split(name, ard, dataset, seed, quick)
-        say({f"Split {seed}": rows[-3:]})
-        if not quick:
-            tables = {"Mean ± deviation of splits": summary(name, rows), "Splits": rows}
-            command = f"python -m benchmarks.gaussian_process --part splits --data {name}"
-            settings = {"splits": seed + 1, "ard": ard, "chains": CHAINS, **SETTINGS[name]}
-            stem = f"gaussian_process_{name}" + ("_ard" if ard else "")
-            write(stem, command + (" --ard" if ard else ""), settings, tables)
+    splits = 1 if args.quick else args.splits
+    stem = f"gaussian_process_{name}" + ("_ard" if args.ard else "")
+    rows = kept_rows(stem) if args.resume else []
+    done = {(row["seed"], row["model"]) for row in rows}
+    for model in MODELS:
+        for seed in range(splits):
+            if (seed, model) in done:
+                continue
+            row = one_fit(name, model, args, dataset, seed)
+            rows.append({"seed": seed, "model": model, **row})
+            say({f"Split {seed}": rows[-1:]})
+            if not args.quick:
+                tables = {"Mean ± deviation of splits": summary(name, rows), "Splits": rows}
+                command = f"python -m benchmarks.gaussian_process --part splits --data {name}"
+                settings = {"ard": args.ard, "chains": CHAINS, **SETTINGS[name]}
+                write(stem, command + (" --ard" if args.ard else ""), settings, tables)
     say({"Mean ± deviation of splits": summary(name, rows)})
 
 
-def one_split(
-    name: str, ard: bool, dataset: datasets.Dataset, seed: int, quick: bool
-) -> list[dict]:
-    """Logistic regression, SVGP and SGPMC on one split."""
+def kept_rows(stem: str) -> list[dict]:
+    path = FOLDER / f"{stem}.json"
+    return json.loads(path.read_text())["tables"]["Splits"] if path.exists() else []
+
+
+def one_fit(name: str, kind: str, args, dataset: datasets.Dataset, seed: int) -> dict:
+    """One model on one split; seconds are of processor time."""
     train, test = datasets.standardize(*datasets.split(dataset, test=0.1, seed=seed))
-    if quick:
-        train = datasets.Dataset(train.x[:200], train.y[:200], train.name)
+    settings = dict(SETTINGS[name])
+    if args.quick:
+        train = train.take(torch.arange(200))
+        settings.update(num_samples=10, warmup_steps=5)
     x, y = train.x, train.y
     torch.manual_seed(seed)
-    rows = [
-        {"seed": seed, "model": "logistic regression", **logistic_regression(x, y, test)},
-    ]
-    settings = dict(SETTINGS[name])
-    if quick:
-        settings.update(num_samples=10, warmup_steps=5)
-    begun = time.perf_counter()
-    model = gaussian_process(inducing_points(x, seed=seed), 2, ard=ard, joint_rows=0)
-    transport = transport_to_posterior(model, x, y)
-    start = time.perf_counter() - begun
-    begun = time.perf_counter()
-    guide = svgp(model, x, y, transport=transport)
-    seconds = start + time.perf_counter() - begun
-    predictive = Predictive(model, guide=guide, num_samples=500)
-    rows.append({"seed": seed, "model": "SVGP", **judged(predictive, test), "s": seconds})
-    begun = time.perf_counter()
-    draws = sgpmc(model, x, y, transport=transport, num_chains=CHAINS, **settings)
-    seconds = start + time.perf_counter() - begun
+    begun = time.process_time()
+    if kind == "logistic regression":
+        return {**logistic_regression(x, y, test), "s": time.process_time() - begun}
+    model = gaussian_process(inducing_points(x, seed=seed), 2, ard=args.ard, joint_rows=0)
+    if kind == "SVGP":
+        guide = svgp(model, x, y)
+        seconds = time.process_time() - begun
+        return {**judged(Predictive(model, guide=guide, num_samples=500), test), "s": seconds}
+    draws = sgpmc(model, x, y, num_chains=CHAINS, **settings)
+    seconds = time.process_time() - begun
     scores = judged(Predictive(model, draws.samples), test)
-    rows.append({"seed": seed, "model": "SGPMC", **scores, "s": seconds, **convergence(draws)})
-    return rows
+    return {**scores, "s": seconds, **convergence(draws)}
 
 
 def logistic_regression(x: Tensor, y: Tensor, test: datasets.Dataset) -> dict:
     from sklearn.linear_model import LogisticRegression
 
-    begun = time.perf_counter()
     fitted = LogisticRegression(max_iter=5000).fit(x.numpy(), y.numpy())
-    seconds = time.perf_counter() - begun
-    probs = torch.from_numpy(fitted.predict_proba(test.x.numpy()))
-    return {**scores_of(probs, test.y), "s": seconds}
+    return scores_of(torch.from_numpy(fitted.predict_proba(test.x.numpy())), test.y)
 
 
 def judged(predictive: Predictive, test: datasets.Dataset) -> dict:
@@ -255,17 +259,18 @@ def convergence(draws: SGPMC) -> dict:
 
 def summary(name: str, rows: list[dict]) -> list[dict]:
     """Mean ± deviation, and of the difference to logistic regression within splits."""
-    base = [row for row in rows if row["model"] == "logistic regression"]
+    base = {row["seed"]: row for row in rows if row["model"] == MODELS[0]}
     out = []
-    for model in ("logistic regression", "SVGP", "SGPMC"):
+    for model in MODELS:
         mine = [row for row in rows if row["model"] == model]
-        line = {"model": model}
+        if not mine:
+            continue
+        line = {"model": model, "splits": len(mine)}
         for key in ("accuracy, %", "NLL, nats"):
             line[key] = spread([row[key] for row in mine])
-            gaps = [a[key] - b[key] for a, b in zip(mine, base, strict=True)]
-            line[f"{key}: difference"] = spread(gaps)
+            line[f"{key}: difference"] = spread([row[key] - base[row["seed"]][key] for row in mine])
         line["paper, accuracy, %"] = PAPER[name].get(model, "")
-        line["s"] = spread([row["s"] for row in mine])
+        line["s"] = spread([row["s"] for row in mine if "s" in row])
         if model == "SGPMC":
             line["R-hat, largest"] = max(row["R-hat, all"] for row in mine)
             line["ESS, smallest"] = min(row["ESS, all"] for row in mine)

@@ -57,7 +57,7 @@ def distill(
     num_steps: int = 3000,
     batch_size: int = 256,
     num_draws: int | None = None,
-    learning_rate: float = 2e-3,
+    learning_rate: float = 4e-3,
     warm_start: bool = True,
     recalibrate: bool = True,
     seed: int | None = None,
