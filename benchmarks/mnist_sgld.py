@@ -184,7 +184,8 @@ def finish(args, curve: list[dict]) -> None:
     say({"so far": list(last.values())})
     if not args.quick:
         tables = {"Last": list(last.values()), "Curve": curve}
-        write(args.name, "python -m benchmarks.mnist_sgld", vars(args), tables)
+        settings = {k: v for k, v in vars(args).items() if k not in ("save", "name", "quick")}
+        write(args.name, "python -m benchmarks.mnist_sgld", settings, tables)
 
 
 if __name__ == "__main__":

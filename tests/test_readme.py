@@ -9,30 +9,37 @@ from pathlib import Path
 import pytest
 
 README = Path(__file__).parents[1] / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
 def test_example_starts_within_the_first_screen():
     assert README.read_text()[: README.read_text().index("```python")].count("\n") < 30
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # the tracing compiler warns about constants in the model
-def test_example_runs(tmp_path, capsys):
-    code = re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[1]
-    shorter = {
-        "500, 200)": "20, 20, disable_progbar=True)",
-        "x[transfer])": "x[transfer], num_steps=20, progress=False)",
-    }
+def run(code, shorter, folder):
+    """The names that a code block leaves, run in an empty folder with some text replaced."""
     for text, replacement in shorter.items():
         assert code.count(text) == 1
         code = code.replace(text, replacement)
     names: dict = {}
     here = Path.cwd()
     try:
-        os.chdir(tmp_path)
+        os.chdir(folder)
         exec(compile(code, "README.md", "exec"), names)
     finally:
         os.chdir(here)
+    return names
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the tracing compiler warns about constants in the model
+def test_example_runs(tmp_path, capsys):
+    code = BLOCKS[0]
+    shorter = {
+        "500, 200)": "20, 20, disable_progbar=True)",
+        "x[transfer])": "x[transfer], num_steps=20, progress=False)",
+    }
+    names = run(code, shorter, tmp_path)
     fast, predictive, x, new = (names[name] for name in ("fast", "predictive", "x", "new"))
     mine, theirs = fast(x[new]), predictive(x[new])
     assert {k: (v.shape, v.dtype) for k, v in mine.items()} == {
@@ -41,3 +48,16 @@ def test_example_runs(tmp_path, capsys):
     assert fast.dirichlet(x[new]).batch_shape == (119,)
     assert "energy distance" in capsys.readouterr().out
     assert (tmp_path / "fast.safetensors").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # few draws, which have not mixed
+def test_example_of_a_network_runs(tmp_path, capsys):
+    shorter = {
+        "thinning=40), 500, 100)": "thinning=2), 60, 5, disable_progbar=True)",
+        "predictive, train.x)": "predictive, train.x, num_steps=20, progress=False)",
+    }
+    names = run(BLOCKS[1], shorter, tmp_path)
+    assert names["fast"].dirichlet(names["test"].x).batch_shape == (30,)
+    assert "R-hat" in capsys.readouterr().out
+    assert {"posterior", "log_likelihood", "observed_data"} <= set(names["data"].groups())
