@@ -262,7 +262,7 @@ def summary(name: str, rows: list[dict]) -> list[dict]:
     base = {row["seed"]: row for row in rows if row["model"] == MODELS[0]}
     out = []
     for model in MODELS:
-        mine = [row for row in rows if row["model"] == model]
+        mine = [row for row in rows if row["model"] == model and row["seed"] in base]
         if not mine:
             continue
         line = {"model": model, "splits": len(mine)}
