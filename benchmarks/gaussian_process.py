@@ -270,7 +270,8 @@ def summary(name: str, rows: list[dict]) -> list[dict]:
             line[key] = spread([row[key] for row in mine])
             line[f"{key}: difference"] = spread([row[key] - base[row["seed"]][key] for row in mine])
         line["paper, accuracy, %"] = PAPER[name].get(model, "")
-        line["s"] = spread([row["s"] for row in mine if "s" in row])
+        timed = [row["s"] for row in mine if "s" in row]
+        line["s"] = spread(timed) if timed else ""
         if model == "SGPMC":
             line["R-hat, largest"] = max(row["R-hat, all"] for row in mine)
             line["ESS, smallest"] = min(row["ESS, all"] for row in mine)
