@@ -38,12 +38,14 @@ class Laplace:
 
     def guide(self, *args: Any, **kwargs: Any) -> None:
         """A Pyro guide that draws "weight" and "bias", whatever the model's arguments are."""
-        shape = (len(self.weight) + 1, len(self.bias))
-        mean = torch.cat([self.weight, self.bias.unsqueeze(0)]).flatten()
-        joint = dist.MultivariateNormal(mean, scale_tril=self._scale_tril.to(mean.dtype))
-        drawn = pyro.sample("_laplace", joint, infer={"is_auxiliary": True})
-        drawn = drawn.reshape(drawn.shape[:-1] + shape)
-        pyro.sample("weight", dist.Delta(drawn[..., :-1, :], event_dim=2))
+        mean = torch.cat([self.weight, self.bias.unsqueeze(0)])
+        factor = self._scale_tril.to(mean.dtype)
+        # As a product with one matrix for all draws: vmap over MultivariateNormal copies it.
+        noise = dist.Normal(mean.new_zeros(mean.numel()), 1.0).to_event(1)
+        noise = pyro.sample("_laplace", noise, infer={"is_auxiliary": True})
+        drawn = mean + (noise @ factor.mT).reshape(noise.shape[:-1] + mean.shape)
+        jacobian = -factor.diagonal().log().sum()
+        pyro.sample("weight", dist.Delta(drawn[..., :-1, :], jacobian, event_dim=2))
         pyro.sample("bias", dist.Delta(drawn[..., -1, :], event_dim=1))
 
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -262,3 +262,14 @@ X, Y = torch.tensor([[1.0], [2.0], [-1.0]]), torch.tensor([0, 1, 1])
 def test_failures_of_laplace(arguments, message):
     with pytest.raises(ValueError, match=message):
         laplace(*arguments)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_density_of_the_guide_is_that_of_the_gaussian(classes):
+    x, y = data(classes)
+    fit = laplace(x, y, classes)  # float64
+    trace = pyro.poutine.trace(fit.guide).get_trace()
+    theta = torch.cat([trace.nodes["weight"]["value"], trace.nodes["bias"]["value"][None]])
+    mean = torch.cat([fit.weight, fit.bias[None]]).flatten()
+    exact = torch.distributions.MultivariateNormal(mean, fit.covariance).log_prob(theta.flatten())
+    torch.testing.assert_close(trace.log_prob_sum(), exact)
