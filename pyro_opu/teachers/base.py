@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from pyro_opu.inputs import check_inputs
 from pyro_opu.restoring import kept_random
@@ -128,6 +127,8 @@ class BaseTeacher(Teacher):
         Returns:
             The number, or ``None`` where the teacher cannot know.
         """
+        from torch.utils.flop_counter import FlopCounterMode  # slow to import
+
         rows = some_rows(x, 8)
         with kept_random():
             few = self._pick(x, min(2, self.max_draws or 2))
