@@ -11,6 +11,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from models.gaussian_draw import gaussian_draw
 from pyro_opu import laplace_bridge, probit_predictive
 from pyro_opu.inputs import check_inputs
 
@@ -39,13 +40,9 @@ class Laplace:
     def guide(self, *args: Any, **kwargs: Any) -> None:
         """A Pyro guide that draws "weight" and "bias", whatever the model's arguments are."""
         mean = torch.cat([self.weight, self.bias.unsqueeze(0)])
-        factor = self._scale_tril.to(mean.dtype)
-        # As a product with one matrix for all draws: vmap over MultivariateNormal copies it.
-        noise = dist.Normal(mean.new_zeros(mean.numel()), 1.0).to_event(1)
-        noise = pyro.sample("_laplace", noise, infer={"is_auxiliary": True})
-        drawn = mean + (noise @ factor.mT).reshape(noise.shape[:-1] + mean.shape)
-        jacobian = -factor.diagonal().log().sum()
-        pyro.sample("weight", dist.Delta(drawn[..., :-1, :], jacobian, event_dim=2))
+        flat, density = gaussian_draw("_laplace", mean.flatten(), self._scale_tril.to(mean.dtype))
+        drawn = flat.reshape(flat.shape[:-1] + mean.shape)
+        pyro.sample("weight", dist.Delta(drawn[..., :-1, :], density, event_dim=2))
         pyro.sample("bias", dist.Delta(drawn[..., -1, :], event_dim=1))
 
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,7 +73,7 @@ class Laplace:
                 f"`x` must have shape (N, {len(self.weight)}), the features of the fit; got "
                 f"{tuple(x.shape)}. For a last layer pass what goes into it."
             )
-        phi, outputs = _with_ones(x), len(self.bias)
+        phi, outputs = with_ones(x), len(self.bias)
         mean = phi @ torch.cat([self.weight, self.bias.unsqueeze(0)]).double()
         blocks = self.covariance.reshape(phi.shape[1], outputs, phi.shape[1], outputs)
         covariance = torch.einsum("nd,dkel,ne->nkl", phi, blocks, phi)
@@ -136,7 +133,7 @@ def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Lapla
     """
     _check(x, y, num_classes, scale)
     outputs = 1 if num_classes == 2 else num_classes
-    phi, labels = _with_ones(x), y.long()
+    phi, labels = with_ones(x), y.long()
     target = torch.nn.functional.one_hot(labels, num_classes).double()[:, -outputs:]
     theta = phi.new_zeros(phi.shape[1], outputs)
 
@@ -175,14 +172,15 @@ def _hessian(phi: Tensor, probs: Tensor, scale: float) -> Tensor:
     features, outputs = phi.shape[1], probs.shape[1]
     hessian = phi.new_empty(features, outputs, features, outputs)
     for k in range(outputs):
-        for j in range(outputs):
+        for j in range(k + 1):
             curvature = probs[:, k] * (float(k == j) - probs[:, j])
-            hessian[:, k, :, j] = phi.T @ (curvature.unsqueeze(-1) * phi)
+            block = phi.T @ (curvature.unsqueeze(-1) * phi)  # symmetric, like the whole
+            hessian[:, k, :, j] = hessian[:, j, :, k] = block
     flat = hessian.reshape(features * outputs, features * outputs)
     return flat + torch.eye(len(flat)).to(flat) / scale**2
 
 
-def _with_ones(x: Tensor) -> Tensor:
+def with_ones(x: Tensor) -> Tensor:
     """Rows (x, 1) in float64."""
     return torch.cat([x, torch.ones_like(x[:, :1])], -1).double()
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.laplace import Laplace, laplace
+from models.laplace import Laplace, laplace, with_ones
 from models.likelihoods import Likelihood, classification
 from models.neural_network import Model, Prior, bayesian_network
 from pyro_opu.inputs import check_inputs
@@ -120,7 +120,7 @@ class LastLayerRegression:
         Args:
             x: Inputs ``(N, ...)``.
         """
-        phi = _with_ones(self.trunk(x))
+        phi = with_ones(self.trunk(x))
         variance = ((phi @ self.covariance) * phi).sum(-1)
         return (phi @ self.mean).to(x.dtype), variance.to(x.dtype)
 
@@ -179,7 +179,7 @@ def last_layer_regression(
             f"`precision` and `scale` must be positive; got {precision} and {scale}. Pass those "
             "of the model."
         )
-    phi = _with_ones(trunk(x))
+    phi = with_ones(trunk(x))
     inverse = precision * phi.mT @ phi + torch.eye(phi.shape[1]).to(phi) / scale**2
     covariance = torch.cholesky_inverse(torch.linalg.cholesky(inverse))
     mean = precision * covariance @ (phi.mT @ y.double())
@@ -233,8 +233,3 @@ def last_layer_laplace(
     trunk, head = split_last_layer(network)
     with torch.no_grad():
         return trunk, laplace(trunk(x), y, head.out_features, scale)
-
-
-def _with_ones(features: Tensor) -> Tensor:
-    """Rows (phi, 1) in float64."""
-    return torch.cat([features, torch.ones_like(features[:, :1])], -1).double()

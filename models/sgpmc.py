@@ -11,6 +11,7 @@ import torch
 from pyro.infer import HMC, MCMC, NUTS, Trace_ELBO
 from torch import Tensor
 
+from models.gaussian_draw import gaussian_draw
 from models.gaussian_process import SparseGaussianProcess, check_data
 from models.pseudo_observations import Transport, Transported, transport_to_posterior
 from pyro_opu.samplers import tempered
@@ -36,14 +37,13 @@ class SVGP:
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """One joint draw of the latents; arguments are taken and ignored."""
-        joint = dist.MultivariateNormal(self.loc, scale_tril=self.scale_tril)
-        flat = pyro.sample("_svgp_latent", joint, infer={"is_auxiliary": True})
+        flat, density = gaussian_draw("_svgp_latent", self.loc, self.scale_tril)
         size = len(self.model.kernel.medians(self.loc))
         parameters = self.model.kernel.unpack(flat[:size].exp())
         shape = (-1,) if self.model.outputs == 1 else (self.model.outputs, -1)
         latents = {**parameters, "v": flat[size:].reshape(shape)}
         for name, value in latents.items():
-            log_density = -value.log().sum() if name in parameters else value.new_zeros(())
+            log_density = -value.log().sum() if name in parameters else density
             pyro.sample(name, dist.Delta(value, log_density, event_dim=value.ndim))
         return latents
 
