@@ -12,7 +12,7 @@ from pyro_opu.diagnostics import Diagnosis, diagnose
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distill import distill
 from pyro_opu.fidelity import FidelityReport, fidelity
-from pyro_opu.guide import PredictiveGuide
+from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.mixing import MixingReport, MixingWarning, mixing
 from pyro_opu.objectives import (
     CrossEntropy,

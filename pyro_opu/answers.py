@@ -9,38 +9,38 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.restoring import evaluating, seeded
+from pyro_opu.simplex import Answer, as_answer, is_answer
 
 if TYPE_CHECKING:
     from pyro_opu.teachers import BaseTeacher
 
-__all__ = ["is_student", "ready_teacher", "student_dirichlet"]
+__all__ = ["is_student", "ready_teacher", "student_answer"]
 
 
-def student_dirichlet(student: Any, x: Tensor) -> PredictiveDirichlet:
-    r"""The student's answer :math:`q(\pi|x) = \mathrm{Dir}(\pi\,|\,\alpha(x))`, without gradient.
+def student_answer(student: Any, x: Tensor) -> Answer:
+    r"""The student's answer :math:`q(\pi|x)`, mostly :math:`\mathrm{Dir}(\alpha(x))`, no gradient.
 
     Modules are put in evaluation mode for the call, and back in the mode of each part after it.
 
     Args:
-        student: An object with a method ``dirichlet(x)``, such as a ``OnePassPredictive``, or a
-            callable ``x -> Dirichlet``, such as a guide.
+        student: An object with a method ``distribution(x)``, such as a ``OnePassPredictive``, or
+            ``dirichlet(x)``, or a callable ``x -> Dirichlet``, such as a guide.
         x: Inputs, shape ``(N, ...)``.
 
     Returns:
-        A Dirichlet with batch shape ``(N,)``.
+        A Dirichlet or a :class:`~pyro_opu.simplex.SimplexDistribution`, batch shape ``(N,)``.
 
     Raises:
-        TypeError: When the student is not callable, or does not return a Dirichlet.
-        ValueError: When the Dirichlet has another batch shape.
+        TypeError: When the student is not callable, or does not return one of these.
+        ValueError: When the distribution has another batch shape.
 
     Example:
         >>> guide = lambda x: torch.distributions.Dirichlet(torch.ones(len(x), 3))
-        >>> student_dirichlet(guide, torch.zeros(5, 2)).batch_shape
+        >>> student_answer(guide, torch.zeros(5, 2)).batch_shape
         torch.Size([5])
     """
-    call = getattr(student, "dirichlet", student)
+    call = getattr(student, "distribution", None) or getattr(student, "dirichlet", student)
     if not callable(call):
         raise TypeError(
             "`student` must have a method `dirichlet(x)` or be a callable x -> Dirichlet; got "
@@ -48,7 +48,7 @@ def student_dirichlet(student: Any, x: Tensor) -> PredictiveDirichlet:
         )
     with torch.no_grad(), evaluating(student):
         answer = call(x)
-    if not isinstance(answer, torch.distributions.Dirichlet):
+    if not is_answer(answer):
         raise TypeError(
             "`student` must answer an input with a Dirichlet; "
             f"{type(student).__name__} returned {type(answer).__name__}. Give it a method "
@@ -59,23 +59,24 @@ def student_dirichlet(student: Any, x: Tensor) -> PredictiveDirichlet:
             f"`student` must return a Dirichlet with batch shape (N,) = ({x.shape[0]},); got "
             f"{tuple(answer.batch_shape)} for inputs of shape {tuple(x.shape)}."
         )
-    return as_predictive(answer)
+    return as_answer(answer)
 
 
 def is_student(source: Any, x: Tensor) -> bool:
     """Whether the source answers with Dirichlets (a student) and not with draws (a teacher).
 
-    A student has a method ``dirichlet``, or returns a Dirichlet when called; that is tried at one
-    input where the type alone does not tell, and the random generators are left as they were.
+    A student has a method ``distribution`` or ``dirichlet``, or returns one when called; that is
+    tried at one input where the type alone does not tell, and the random generators are left as
+    they were.
     """
-    if hasattr(source, "dirichlet"):
+    if hasattr(source, "distribution") or hasattr(source, "dirichlet"):
         return True
     if isinstance(source, (Predictive, list, tuple, nn.ModuleList)) or hasattr(source, "probs"):
         return False
     if not callable(source) or not _takes_inputs_alone(source, x):
         return False
     with torch.no_grad(), evaluating(source), seeded(0):
-        return isinstance(source(x[:1]), torch.distributions.Dirichlet)
+        return is_answer(source(x[:1]))
 
 
 def _takes_inputs_alone(source: Any, x: Tensor) -> bool:

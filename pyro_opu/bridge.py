@@ -20,7 +20,9 @@ from torch import Tensor
 __all__ = ["inverse_laplace_bridge", "laplace_bridge", "probit_predictive"]
 
 
-def laplace_bridge(mean: Tensor, covariance: Tensor, *, project: bool = True) -> Tensor:
+def laplace_bridge(
+    mean: Tensor, covariance: Tensor, *, project: bool = True, normalize: bool = False
+) -> Tensor:
     r"""Dirichlet parameter for the softmax of Gaussian logits.
 
     .. math:: \alpha_k = \frac{1}{\Sigma_{kk}}
@@ -38,6 +40,16 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, *, project: bool = True) ->
     independent logits of variance 0.01 and standard normal ``mean``, by 0.001 in total variation
     for C = 2, 0.09 for C = 3 and 0.26 for C = 10, where :func:`probit_predictive` is within 0.001.
 
+    With ``normalize`` the Gaussian is rescaled first, to variances of one and the same average:
+
+    .. math:: \mu \leftarrow \mu / \sqrt{c}, \quad \Sigma \leftarrow \Sigma / c, \qquad
+              c = \frac{1}{C} \sum_k \Sigma_{kk} \Big/ \sqrt{C / 2}
+
+    This is the correction "bridge_norm" of laplace-torch, which came with the later versions of the
+    paper. It is made for the mean of wide Gaussians, where the plain bridge is too confident. As a
+    distribution it says little: whatever the variances were, their average is now
+    :math:`\sqrt{C/2}`, and what they said is left only in how far ``mean`` is stretched.
+
     It is evaluated in log space; an ``alpha`` beyond the dtype becomes its largest number divided
     by C, so that the result stays a legal Dirichlet parameter.
 
@@ -49,6 +61,8 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, *, project: bool = True) ->
             (such as the diagonal that :func:`inverse_laplace_bridge` gives). A full covariance with
             rows that sum to zero comes to the same either way; a diagonal does not, since with
             ``project`` it stands for independent logits.
+        normalize: rescale as above. The variances of c are those that the formula meets, so after
+            the projection; laplace-torch takes them after its conditioning.
 
     Returns:
         :math:`\alpha`, ``(*B, C)``, positive.
@@ -64,6 +78,8 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, *, project: bool = True) ->
     References:
         Eq. 5 of Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with
         Bayesian deep networks (2020).
+        Daxberger et al.: Laplace redux - effortless Bayesian deep learning (2021), whose library
+        has both forms, https://aleximmer.github.io/Laplace (``link_approx``).
     """
     variance = _variance(mean, covariance)
     classes, largest = mean.shape[-1], torch.finfo(mean.dtype).max
@@ -74,6 +90,9 @@ def laplace_bridge(mean: Tensor, covariance: Tensor, *, project: bool = True) ->
         shared = covariance.mean((-2, -1)).unsqueeze(-1) - 2.0 * covariance.mean(-1)
         variance = variance + shared
     _check_positive(variance)
+    if normalize:
+        scale = variance.mean(-1, keepdim=True) / math.sqrt(classes / 2.0)
+        mean, variance = mean / scale.sqrt(), variance / scale
     # exp(mu_k) sum_l exp(-mu_l) is one over the softmax of -mu. In place where the graph allows.
     log_ratio = torch.rsub(torch.log_softmax(-mean, -1), -2.0 * math.log(classes))
     ratio = log_ratio.clamp_(max=math.log(largest) - 1.0).exp_()

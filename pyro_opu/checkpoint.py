@@ -12,8 +12,7 @@ import torch
 
 from pyro_opu import files
 from pyro_opu.objectives import Objective
-from pyro_opu.selection import Labelled
-from pyro_opu.training import Phase, Settings, State
+from pyro_opu.training import Judge, Phase, Settings, State
 
 _KIND = "distillation checkpoint"
 
@@ -59,7 +58,7 @@ class Checkpoint:
         seed: int,
         settings: Settings,
         objective: Objective,
-        held_out: Labelled | None = None,
+        held_out: Judge | None = None,
     ) -> int:
         """Put the saved state into ``state``; returns the phase to go on with, 0 if none is saved.
 
@@ -126,7 +125,7 @@ class Checkpoint:
         files.write(self.path, _KIND, tensors, plain)
 
 
-def _fingerprint(held_out: Labelled) -> dict[str, Any]:
+def _fingerprint(held_out: Judge) -> dict[str, Any]:
     """What tells other transfer inputs, or another teacher on the same ones, apart."""
     content = held_out.x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     # To three digits, so that it is the same on a machine that rounds otherwise.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pyro_opu.dirichlet import PredictiveDirichlet
 
-__all__ = ["central_coverage"]
+__all__ = ["central_coverage", "central_coverage_of_draws"]
 
 
 def central_coverage(
@@ -64,6 +64,27 @@ def central_coverage(
         near_one = _inside(beta, alpha, rest, level)
         inside = torch.where(upper_half, near_one, near_zero)
         out.append((inside.mean(0) * weights).sum(-1))
+    return torch.stack(out)
+
+
+def central_coverage_of_draws(
+    answer: Tensor, draws: Tensor, weights: Tensor, levels: Sequence[float]
+) -> Tensor:
+    """The same where the answer is known by draws: intervals between its empirical quantiles.
+
+    Args:
+        answer: Draws of the answer, ``(T, N, C)``.
+        draws: As in :func:`central_coverage`, and so the rest.
+
+    Returns:
+        The coverage, shape ``(len(levels), N)``.
+    """
+    out = []
+    for level in levels:
+        ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=answer.dtype)
+        low, high = torch.quantile(answer, ends.to(answer.device), dim=0)
+        inside = (draws >= low) & (draws <= high)
+        out.append((inside.to(weights).mean(0) * weights).sum(-1))
     return torch.stack(out)
 
 

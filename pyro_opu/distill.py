@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from pyro_opu.checkpoint import Checkpoint
-from pyro_opu.guide import PredictiveGuide, in_dtype_of
+from pyro_opu.drop_in import drop_in
+from pyro_opu.guides import PredictiveGuide, named_guide
+from pyro_opu.guides.asking import student_at
 from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import read_layouts
+from pyro_opu.loop import train
 from pyro_opu.mixing import checked_mixing
-from pyro_opu.objectives import MomentMatching, Objective, as_objective
-from pyro_opu.predictive import OnePassPredictive, checked_device
-from pyro_opu.selection import (
-    Labelled,
-    calibrating_shift,
-    judge,
-    log_concentration_of,
+from pyro_opu.objectives import (
+    CrossEntropy,
+    EnergyDistance,
+    MomentMatching,
+    Objective,
+    as_objective,
 )
-from pyro_opu.teachers import BaseTeacher, PredictiveTeacher, as_teacher
+from pyro_opu.predictive import OnePassPredictive, checked_device
+from pyro_opu.selection import Labelled, calibrating_shift, log_concentration_of
+from pyro_opu.simplex import Atoms, SimplexDistribution, is_answer
+from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
-from pyro_opu.teachers.calling import parameters_of
-from pyro_opu.training import Phase, Settings, Source, State, evaluate, init_phase, init_state, step
+from pyro_opu.training import Settings, Source
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
 #: Of the transfer inputs this share, at most so many, is kept to judge the student by.
@@ -51,7 +53,7 @@ def distill(
     source: TeacherSource,
     x: Tensor,
     *,
-    guide: nn.Module | None = None,
+    guide: nn.Module | str | None = None,
     loss: str | Objective = "wasserstein",
     transfer: TransferPolicy | None = None,
     num_steps: int = 3000,
@@ -86,9 +88,10 @@ def distill(
             ensemble, a callable, a ``Teacher``.
         x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
             trained on; floating and finite.
-        guide: Any module ``x -> Dirichlet``; by default a
-            :class:`~pyro_opu.PredictiveGuide` sized to the input. It is trained in place; only
-            a ``PredictiveGuide`` is recalibrated.
+        guide: A family by name (:data:`pyro_opu.guides.GUIDES`), sized to the input: "dirichlet"
+            by default, the :class:`~pyro_opu.PredictiveGuide`. Or any module ``x -> Dirichlet``,
+            or to another distribution on the simplex; it is trained in place. Only a
+            ``PredictiveGuide`` is recalibrated.
         loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", or an
             :class:`~pyro_opu.Objective`.
         transfer: A transfer policy; by default one for tables or for images.
@@ -149,41 +152,36 @@ def distill(
         teacher = as_teacher(source, site, inputs=inputs)
         num_classes = _check_teacher(teacher, x)
         sites = read_layouts(teacher, x, return_sites)
-        warm = _warm_steps(num_steps, objective, warm_start)
-        settings = Settings(
-            warm,
-            num_steps - warm,
-            batch_size,
-            *_draws_per_step(teacher, x, num_draws, batch_size),
-            learning_rate,
-            evaluate_every,
-        )
+        draws_per_step = _draws_per_step(teacher, x, num_draws, batch_size)
         # Before anything that depends on `guide`: a seed holds out the same inputs for all guides.
         held_out, rest = _hold_out(teacher, x, target)
         mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-        if guide is None:
-            guide = PredictiveGuide.for_inputs(x, num_classes)
-            guide.start_at(log_concentration_of(held_out))
+        if guide is None or isinstance(guide, str):
+            guide = named_guide(guide or "dirichlet", x, num_classes)
+            if isinstance(guide, PredictiveGuide):
+                guide.start_at(log_concentration_of(held_out))
         guide = guide.to(target).train()
         if not any(parameter.requires_grad for parameter in guide.parameters()):
             guide.requires_grad_(True)  # a distilled guide comes back wholly frozen
-        _check_guide(guide, x[:2].to(target), num_classes)
+        closed_form = _first_objective(guide, x[:2].to(target), num_classes)
+        warm = _warm_steps(num_steps, objective, closed_form, warm_start)
+        settings = Settings(
+            warm, num_steps - warm, batch_size, *draws_per_step, learning_rate, evaluate_every
+        )
         policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
-        feed = Source(teacher, policy, settings, target)
-        report = _train(guide, objective, feed, held_out, seed, resume, progress)
+        feed = Source(teacher.probs, policy, settings, target)
+        report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
         if recalibrate and isinstance(guide, PredictiveGuide):
             report["recalibration"] = calibrating_shift(
                 guide.eval(), _label(teacher, x, target, CALIBRATE_NUMBERS)
             )
             guide.recalibrate(1.0, report["recalibration"]["shift"])
-    guide.requires_grad_(False).eval()
-    return OnePassPredictive(
+    return drop_in(
         guide,
-        x.shape[1:],
-        num_classes,
+        teacher,
+        x,
         sites,
-        teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
-        input_name=_input_name(teacher),
+        num_samples=num_samples,
         inputs=inputs,
         report={
             "seed": seed,
@@ -194,103 +192,21 @@ def distill(
     )
 
 
-def _train(
-    guide: nn.Module,
-    objective: Objective,
-    feed: Source,
-    held_out: Labelled,
-    seed: int,
-    resume: Checkpoint | None,
-    progress: bool,
-) -> dict[str, Any]:
-    """Run the phases and keep the best iterate in ``guide``; returns the record."""
-    settings, state = feed.settings, init_state(guide)
-    objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
-    closed_form = objective if isinstance(objective, MomentMatching) else MomentMatching()
-    plan = [
-        phase
-        for phase in (
-            ("warm start", closed_form, settings.warm_steps, settings.learning_rate),
-            ("objective", objective, settings.refine_steps, objective.learning_rate),
-        )
-        if phase[2]
-    ]
-    first = 0 if resume is None else resume.start(state, seed, settings, objective, held_out)
-    if not state.history:
-        evaluate(state, "start", held_out, {})
-    done = sum(entry[2] for entry in plan[:first])
-    with tqdm(
-        total=settings.warm_steps + settings.refine_steps, initial=done, disable=not progress
-    ) as bar:
-        for index, (name, each, steps, rate) in enumerate(plan[first:], first):
-            draws = settings.warm_draws if name == "warm start" else settings.num_draws
-            phase = init_phase(name, each, guide, steps, rate, draws)
-            if resume is not None:
-                resume.restore(phase)
-            _run_phase(state, phase, feed, held_out, bar, resume, index)
-            if state.best is not None:
-                guide.load_state_dict(state.best)
-                state.average.load_state_dict(state.best)
-            state.step = state.waited = 0
-    return {**judge(guide.eval(), held_out), "kept": _kept(state.history), "history": state.history}
-
-
-def _run_phase(
-    state: State,
-    phase: Phase,
-    feed: Source,
-    held_out: Labelled,
-    bar: Any,  # noqa: ANN401 - tqdm's own type differs between terminals
-    resume: Checkpoint | None,
-    index: int,
-) -> None:
-    """Steps of one phase, judged every so often; ends early when the score stops falling."""
-    settings = feed.settings
-    bar.update(state.step)
-    while state.step < phase.steps:
-        parts = step(state, phase, feed)
-        bar.update(1)
-        if state.step % settings.evaluate_every and state.step < phase.steps:
-            continue
-        record = evaluate(state, phase.name, held_out, parts)
-        shown = {**parts, "held-out energy": record["energy_distance"], "KL": record["kl"]}
-        bar.set_description(phase.name)
-        bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
-        if phase.name != "warm start" and state.waited >= settings.patience:
-            break
-        if resume is not None:
-            resume.save(state, phase, index)
-
-
-def _kept(history: list[dict[str, Any]]) -> str:
-    """In words, which phase the result comes from and what came of it."""
-    best: dict[str, float] = {}
-    for record in history:
-        name, score = record["phase"], record["energy_distance"]
-        best[name] = min(score, best.get(name, score))
-    names = list(best)
-    last, before = best[names[-1]], min(best[name] for name in names[:-1])
-    what = "refinement" if "warm start" in names and names[-1] == "objective" else names[-1]
-    verdict = "kept" if last < before else "not kept, no better than what it started from"
-    return f"{what} {verdict}: held-out energy distance {before:.5f} -> {last:.5f}"
-
-
 def _seed(seed: int | None, resume: Checkpoint | None) -> int:
     if seed is not None:
         return seed
     return resume.seed if resume is not None and resume.exists else int(torch.randint(2**31, ()))
 
 
-def _warm_steps(num_steps: int, objective: Objective, warm_start: bool) -> int:
+def _warm_steps(
+    num_steps: int, objective: Objective, closed_form: Objective, warm_start: bool
+) -> int:
     if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
         raise ValueError(f"`num_steps` must be a positive integer; got {num_steps!r}.")
     if not warm_start:
         return 0
-    return (
-        num_steps
-        if isinstance(objective, MomentMatching)
-        else max(1, round(WARM_SHARE * num_steps))
-    )
+    same = isinstance(objective, type(closed_form))
+    return num_steps if same else max(1, round(WARM_SHARE * num_steps))
 
 
 def _draws_per_step(
@@ -326,10 +242,11 @@ def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:
     return shape[-1]
 
 
-def _check_guide(guide: nn.Module, x: Tensor, num_classes: int) -> None:
+def _first_objective(guide: nn.Module, x: Tensor, num_classes: int) -> Objective:
+    """What the warm start makes small, by what the guide answers; refuses what is no answer."""
     with torch.no_grad():
-        answer = guide(in_dtype_of(guide, x))
-    if not isinstance(answer, torch.distributions.Dirichlet):
+        answer = student_at(guide, x)
+    if not is_answer(answer):
         raise TypeError(
             f"`guide` must return a Dirichlet for x; got {type(answer).__name__}. Put your network "
             "into a PredictiveGuide."
@@ -340,6 +257,13 @@ def _check_guide(guide: nn.Module, x: Tensor, num_classes: int) -> None:
             f"({num_classes},), the teacher's classes, for N = {len(x)}; got "
             f"{tuple(answer.batch_shape)} and {tuple(answer.event_shape)}. Check its last layer."
         )
+    if isinstance(answer, Atoms):
+        return CrossEntropy()
+    return (
+        EnergyDistance(likelihood=1.0)
+        if isinstance(answer, SimplexDistribution)
+        else (MomentMatching())
+    )
 
 
 def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[Labelled, Tensor]:
@@ -363,10 +287,3 @@ def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, numbers: int) 
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
     answers = torch.cat([teacher.probs(block, count) for block in blocks], 1)
     return Labelled(some.to(device), answers.to(device, torch.float32))
-
-
-def _input_name(teacher: BaseTeacher) -> str | None:
-    """Name of the model's first parameter, so that the input may be passed by keyword too."""
-    if not isinstance(teacher, PredictiveTeacher):
-        return None
-    return next(iter(parameters_of(teacher.predictive.model)), None)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_opu.answers import ready_teacher, student_dirichlet
+from pyro_opu.answers import ready_teacher, student_answer
 from pyro_opu.chunks import chunks
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.judging import (
     Judged,
     average,
-    from_dirichlet,
+    from_distribution,
     from_draws,
     judge,
     moment_matched,
@@ -81,15 +81,16 @@ def fidelity(
       of joint draws, and without sign), and ``..._spearman``, the rank correlation over inputs. On
       draws, the variance is unbiased, and the mutual information free of its bias of order 1/S;
     - ``coverage_50``, ``coverage_90``: share of draws of :math:`A` in the central intervals of the
-      answer's Beta marginals (`central_coverage`), classes weighted by the mean of :math:`B`;
+      answer's marginals (`central_coverage`; of an answer that is no Dirichlet those of ``S``
+      draws), classes weighted by the mean of :math:`B`;
     - ``agreement``: share of inputs where the likeliest class is that of :math:`A`.
 
     A student's draws are independent between inputs, a teacher's are not: the report is about the
     marginal distribution at every input, which is all that a Dirichlet per input can copy.
 
     Args:
-        student: What `distill` returns, or any object with ``dirichlet(x)``, or a guide
-            ``x -> Dirichlet``.
+        student: What `distill` returns, or any object with ``distribution(x)`` or
+            ``dirichlet(x)``, or a guide ``x -> Dirichlet``.
         teacher: What `as_teacher` takes.
         x: Held-out inputs, shape ``(N, ...)``.
         extra: More sets of inputs by name, such as out-of-domain ones.
@@ -197,23 +198,23 @@ def _compare(
     for_wasserstein[torch.linspace(0, len(x) - 1, asked).round().long()] = True
     turns: list[list[Judged]] = [[] for _ in range(1 + plan.disjoint)]
     for part in chunks(len(x), 2 * plan.num_draws, teacher.num_classes, plan.chunk_size):
-        dirichlet = student_dirichlet(student, x[part])
+        answer = student_answer(student, x[part])
         draws = _teacher_draws(teacher, x[part], plan)
-        if dirichlet.event_shape[0] != teacher.num_classes:
+        if answer.event_shape[0] != teacher.num_classes:
             raise ValueError(
-                f"`student` has {dirichlet.event_shape[0]} classes and `teacher` has "
+                f"`student` has {answer.event_shape[0]} classes and `teacher` has "
                 f"{teacher.num_classes}; they must answer the same question."
             )
         pair, again = _split(draws), spreads(draws)
         for turn, judged in enumerate(turns):
             target, other = from_draws(pair[turn]), pair[1 - turn]
             answers = {
-                "student": from_dirichlet(dirichlet, plan.num_draws),
+                "student": from_distribution(answer, plan.num_draws),
                 "floor": from_draws(other),
-                "best": from_dirichlet(
+                "best": from_distribution(
                     moment_matched(other.mean(0), moment_concentration(other)), plan.num_draws
                 ),
-                "trivial": from_dirichlet(trivial.expand(other.shape[1:2]), plan.num_draws),
+                "trivial": from_distribution(trivial.expand(other.shape[1:2]), plan.num_draws),
             }
             chosen = for_wasserstein[part]
             judged.append(again | judge(target, answers, chosen, plan.wasserstein_draws))

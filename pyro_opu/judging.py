@@ -10,16 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.coverage import central_coverage
+from pyro_opu.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distances import energy_distance, kl_from_log, wasserstein1
 from pyro_opu.fidelity_report import Row
+from pyro_opu.simplex import Answer as Distribution
 from pyro_opu.uncertainty import epistemic_uncertainty, variance
 
 __all__ = [
     "Answer",
     "average",
-    "from_dirichlet",
+    "from_distribution",
     "from_draws",
     "judge",
     "moment_matched",
@@ -47,7 +48,7 @@ class Answer(NamedTuple):
     draws: Tensor  # (S, n, C)
     mutual_information: Tensor  # (n,)
     variance: Tensor  # (n,)
-    dirichlet: PredictiveDirichlet | None = None  # where it is one
+    distribution: Distribution | None = None  # of a student
 
 
 def from_draws(draws: Tensor) -> Answer:
@@ -58,14 +59,14 @@ def from_draws(draws: Tensor) -> Answer:
     return Answer(_log(mean), draws, epistemic_uncertainty(draws) + bias, spread.sum(-1))
 
 
-def from_dirichlet(dirichlet: PredictiveDirichlet, num_draws: int) -> Answer:
-    """The answer of a student: closed forms, and draws to compare draws with."""
+def from_distribution(answer: Distribution, num_draws: int) -> Answer:
+    """The answer of a student: its own measures, and draws to compare draws with."""
     return Answer(
-        dirichlet.log_mean,
-        dirichlet.sample((num_draws,)),
-        epistemic_uncertainty(dirichlet),
-        variance(dirichlet),
-        dirichlet,
+        answer.log_mean,
+        answer.sample((num_draws,)),
+        epistemic_uncertainty(answer),
+        variance(answer),
+        answer,
     )
 
 
@@ -108,11 +109,17 @@ def judge(
             here = chosen.to(target.draws.device)
             samples = (target.draws[:cut, here], answer.draws[:cut, here])
             out[column, "wasserstein"] = wasserstein1(*samples)
-        if answer.dirichlet is not None:
-            levels = list(_COVERAGE.values())
-            covered = central_coverage(answer.dirichlet, target.draws, weights, levels)
+        if answer.distribution is not None:
+            covered = _coverage(answer, target.draws, weights)
             out |= {(column, name): part for name, part in zip(_COVERAGE, covered, strict=True)}
     return out
+
+
+def _coverage(answer: Answer, draws: Tensor, weights: Tensor) -> Tensor:
+    levels = list(_COVERAGE.values())
+    if isinstance(answer.distribution, PredictiveDirichlet):
+        return central_coverage(answer.distribution, draws, weights, levels)
+    return central_coverage_of_draws(answer.draws, draws, weights, levels)
 
 
 def spreads(draws: Tensor) -> Judged:

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu import files
-from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
-from pyro_opu.guide import PredictiveGuide
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.guides import guide_from_config
 from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import SiteLayout
 from pyro_opu.restoring import kept_random
+from pyro_opu.simplex import Answer, SimplexDistribution, as_answer
 from pyro_opu.uncertainty import Uncertainty, uncertainty
 
 _KIND = "one-pass predictive"
@@ -35,7 +36,8 @@ class OnePassPredictive(nn.Module):
     Made by :func:`~pyro_opu.distill` or :meth:`load`.
 
     Args:
-        guide: ``x -> Dirichlet``, batch shape ``(N,)``, event shape ``(C,)``.
+        guide: ``x -> Dirichlet`` or another distribution on the simplex
+            (:mod:`pyro_opu.simplex`), batch shape ``(N,)``, event shape ``(C,)``.
         input_shape: Shape of one input.
         num_classes: C.
         sites: Layouts of the sites that come back.
@@ -70,7 +72,7 @@ class OnePassPredictive(nn.Module):
         self.inputs = inputs
         self.report = report or {}
 
-    def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
+    def distribution(self, x: Tensor) -> Answer:
         """The distribution of class probabilities at ``x``, one forward pass.
 
         Args:
@@ -78,7 +80,8 @@ class OnePassPredictive(nn.Module):
                 dtype is changed to the student's.
 
         Returns:
-            A :class:`pyro.distributions.Dirichlet` with batch shape ``(N,)``, event shape ``(C,)``.
+            What the guide answers, batch shape ``(N,)``, event shape ``(C,)``: a
+            :class:`pyro.distributions.Dirichlet` by default.
 
         Raises:
             TypeError: ``x`` is no floating tensor.
@@ -98,14 +101,24 @@ class OnePassPredictive(nn.Module):
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
-        return as_predictive(self.guide(x.to(weight.dtype)))
+        return as_answer(self.guide(x.to(weight.dtype)))
+
+    def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
+        """:meth:`distribution` as a Dirichlet, with its Args and Raises.
+
+        Returns:
+            A :class:`pyro.distributions.Dirichlet` with batch shape ``(N,)``, event shape ``(C,)``;
+            of a guide that answers otherwise, the one with the same mean and summed variance.
+        """
+        answer = self.distribution(x)
+        return answer.matched_dirichlet() if isinstance(answer, SimplexDistribution) else answer
 
     def uncertainty(self, x: Tensor) -> Uncertainty:
         """Total = aleatoric + epistemic uncertainty and the other measures, ``(N,)`` each, in nats.
 
-        See :func:`pyro_opu.uncertainty`; raises as :meth:`dirichlet`.
+        See :func:`pyro_opu.uncertainty`; raises as :meth:`distribution`.
         """
-        return uncertainty(self.dirichlet(x))
+        return uncertainty(self.distribution(x))
 
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -118,13 +131,13 @@ class OnePassPredictive(nn.Module):
         Returns:
             ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
-        dirichlet = self.dirichlet(self._input(args, kwargs))
+        answer = self.distribution(self._input(args, kwargs))
         if any(site.needs_probs for site in self.sites):
-            probs = dirichlet.sample((self.num_samples,))
+            probs = answer.sample((self.num_samples,))
             labels = torch.multinomial(probs.flatten(0, 1), 1).reshape(probs.shape[:2])
         else:
             probs = None
-            labels = torch.multinomial(dirichlet.mean, self.num_samples, replacement=True).T
+            labels = torch.multinomial(answer.mean, self.num_samples, replacement=True).T
         return {site.name: site.fill(labels, probs, self.num_classes) for site in self.sites}
 
     def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
@@ -148,8 +161,8 @@ class OnePassPredictive(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the student to one safetensors file with its configuration as text; no pickle.
 
-        A guide made by :func:`~pyro_opu.distill` is described in the file; for one of your own pass
-        the same architecture to :meth:`load`. ``inputs`` is a function and is not saved.
+        A guide of this package is described in the file; for one of your own pass the same
+        architecture to :meth:`load`. ``inputs`` is a function and is not saved.
 
         Args:
             path: Written aside and moved into place.
@@ -201,7 +214,7 @@ class OnePassPredictive(nn.Module):
                     "whose architecture it does not describe. Build it and pass guide=..."
                 )
             with kept_random():
-                guide = PredictiveGuide.from_config(config["guide"])
+                guide = guide_from_config(config["guide"])
         _check_match(guide, tensors, config["num_classes"])
         guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
         guide.requires_grad_(False).eval()
@@ -232,7 +245,7 @@ def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int)
     found = {name: tuple(value.shape) for name, value in tensors.items()}
     if own == found:
         return
-    head = own.get("mean_head.weight")
+    head = own.get("mean_head.weight")  # of a PredictiveGuide
     if head is not None and head[0] != num_classes:
         raise ValueError(
             f"`guide` must have {num_classes} classes, as the file; it has {head[0]}. "

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.answers import ready_teacher, student_dirichlet
+from pyro_opu.answers import ready_teacher, student_answer
 from pyro_opu.chunks import chunks
 from pyro_opu.uncertainty import uncertainty
 
@@ -74,8 +74,8 @@ class Reader:
     @torch.no_grad()
     def _read(self, x: Tensor) -> tuple[Tensor, dict[str, Array]]:
         if self.student:
-            dirichlet = student_dirichlet(self.source, x)
-            log_mean, found = dirichlet.log_mean, uncertainty(dirichlet)
+            answer = student_answer(self.source, x)
+            log_mean, found = answer.log_mean, uncertainty(answer)
         else:
             log_probs = self.source.log_probs(x, self.num_draws)
             log_mean = log_probs.logsumexp(0) - math.log(len(log_probs))

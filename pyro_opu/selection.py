@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distances import energy_distance, kl_divergence
-from pyro_opu.guide import student_at
+from pyro_opu.guides.asking import student_at
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.restoring import seeded
+from pyro_opu.simplex import Answer
 from pyro_opu.uncertainty import epistemic_uncertainty, moment_concentration
 
 #: Recalibration may raise the energy distance by this factor, no more.
@@ -32,6 +33,10 @@ class Labelled:
 
     x: Tensor
     draws: Tensor
+
+    def judge(self, guide: nn.Module) -> dict[str, float]:
+        """Held-out fidelity of a guide; see :func:`judge`."""
+        return judge(guide, self)
 
 
 def log_concentration_of(inputs: Labelled) -> float:
@@ -93,7 +98,7 @@ def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
     )
 
 
-def _energy(student: PredictiveDirichlet, inputs: Labelled) -> float:
+def _energy(student: Answer, inputs: Labelled) -> float:
     """Mean energy distance to the teacher's draws.
 
     The student's draws use a fixed seed, so that two students are compared on the same noise.

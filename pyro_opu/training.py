@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from pyro.distributions import Dirichlet
 from torch import Tensor, nn
 
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.guide import PredictiveGuide, student_at
+from pyro_opu.guides import PredictiveGuide
+from pyro_opu.guides.asking import student_at
 from pyro_opu.objectives import Objective
-from pyro_opu.selection import Labelled, judge
-from pyro_opu.teachers import BaseTeacher
 from pyro_opu.transfer import TransferPolicy
 
 #: Parts of a batch with draws of their own. Draws are joint over the inputs of one call, and the
 #: luck of one set shared by a whole batch does not average out within the batch.
 DRAW_BLOCKS = 4
+
+
+class Judge(Protocol):
+    """Held-out inputs with the teacher's answers, which say how good a guide is there."""
+
+    @property
+    def x(self) -> Tensor:
+        """Inputs ``(N, ...)``, on the student's device."""
+        ...
+
+    @property
+    def draws(self) -> Tensor:
+        """The teacher's draws there, ``(S, N, ...)``."""
+        ...
+
+    def judge(self, guide: nn.Module) -> dict[str, float]:
+        """Named numbers; "energy_distance", the less the better, decides what is kept."""
+        ...
 
 
 class DistillationError(RuntimeError):
@@ -146,9 +162,12 @@ def schedule(step: int, steps: int) -> float:
 
 @dataclass(frozen=True)
 class Source:
-    """Where batches come from: a fitted transfer policy labelled by the teacher."""
+    """Where batches come from: a fitted transfer policy labelled by the teacher.
 
-    teacher: BaseTeacher
+    ``ask(x, num_draws)`` gives the teacher's joint draws ``(S, N, ...)``.
+    """
+
+    ask: Callable[[Tensor, int], Tensor]
     policy: TransferPolicy
     settings: Settings
     device: torch.device
@@ -157,7 +176,7 @@ class Source:
         """Inputs ``(N, ...)`` and so many of the teacher's draws ``(S, N, C)`` there."""
         x: Tensor = self.policy.sample(self.settings.batch_size)
         blocks = x.chunk(DRAW_BLOCKS)
-        draws = torch.cat([self.teacher.probs(b, num_draws) for b in blocks], 1)
+        draws = torch.cat([self.ask(b, num_draws) for b in blocks], 1)
         return x.to(self.device), draws.to(self.device, torch.float32)
 
 
@@ -166,6 +185,7 @@ def step(state: State, phase: Phase, source: Source) -> dict[str, float]:
     for optimizer in phase.optimizers:
         for group in optimizer.param_groups:
             group["lr"] = phase.rate * schedule(state.step, phase.steps)
+    phase.objective.anneal(state.step / max(1, phase.steps))
     parts: dict[str, float] = {}
     if phase.critic_optimizer is not None:
         objective: Any = phase.objective
@@ -183,7 +203,7 @@ def step(state: State, phase: Phase, source: Source) -> dict[str, float]:
     return parts
 
 
-def _in_turn(student: PredictiveDirichlet, turn: int, turns: int) -> Dirichlet:
+def _in_turn(student: Any, turn: int, turns: int) -> Any:
     """The student as the stepped part sees it: the other part held."""
     if turns == 1:
         return student
@@ -207,17 +227,16 @@ def _descend(
     optimizer: torch.optim.Optimizer,
     parts: dict[str, Tensor],
     state: State,
-    student: PredictiveDirichlet,
+    student: Any,
     prefix: str = "",
 ) -> dict[str, float]:
     loss = torch.stack(list(parts.values())).sum()
     values = {prefix + name: float(value.detach()) for name, value in parts.items()}
     if not math.isfinite(float(loss.detach())):
-        smallest = float(student.concentration.detach().min())
         raise DistillationError(
-            f"the loss is not finite at step {state.step}: parts {values}, smallest alpha "
-            f"{smallest:.3g}. Nothing saved before is lost; lower `learning_rate`, or look at the "
-            "teacher's draws on the generated transfer inputs."
+            f"the loss is not finite at step {state.step}: parts {values}"
+            f"{_smallest_alpha(student)}. Nothing saved before is lost; lower `learning_rate`, or "
+            "look at the teacher's draws on the generated transfer inputs."
         )
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
@@ -225,6 +244,11 @@ def _descend(
     nn.utils.clip_grad_norm_(stepped, 5.0)
     optimizer.step()
     return values
+
+
+def _smallest_alpha(student: Any) -> str:
+    concentration = getattr(student, "concentration", None)
+    return "" if concentration is None else f", smallest alpha {float(concentration.min()):.3g}"
 
 
 @torch.no_grad()
@@ -236,11 +260,9 @@ def _update_average(state: State, decay: float) -> None:
         kept.copy_(buffer)
 
 
-def evaluate(
-    state: State, phase: str, held_out: Labelled, parts: dict[str, float]
-) -> dict[str, Any]:
+def evaluate(state: State, phase: str, held_out: Judge, parts: dict[str, float]) -> dict[str, Any]:
     """Judge the average; keep its weights if they are the best so far."""
-    found = judge(state.average, held_out)
+    found = held_out.judge(state.average)
     record: dict[str, Any] = {**parts, "phase": phase, "step": state.step, **found}
     if state.best is None or found["energy_distance"] < state.score:
         state.score, state.waited = found["energy_distance"], 0

@@ -1,9 +1,9 @@
 r"""Uncertainty of a distribution on the simplex: closed forms, and the same from draws.
 
-Every measure takes a Dirichlet, batch shape ``(*B)``, or teacher draws ``(S, N, C)`` whose rows are
-points of the simplex, and returns one number per input, in nats where it is an entropy or a
-divergence. All is evaluated in float64 and rounded once, at the end, to the dtype of the source
-(float32 for half precision).
+Every measure takes a Dirichlet, batch shape ``(*B)``, another distribution on the simplex
+(:mod:`pyro_opu.simplex`), or teacher draws ``(S, N, C)`` whose rows are points of the simplex, and
+returns one number per input, in nats where it is an entropy or a divergence. All is evaluated in
+float64 and rounded once, at the end, to the dtype of the source (float32 for half precision).
 
 On a Dirichlet the values are exact and differentiable. On draws they are estimates, averaged over
 ``S``; each docstring says which.
@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from pyro_opu._measures import DirichletMeasures, DrawMeasures
+from pyro_opu.simplex import SimplexDistribution
+from pyro_opu.simplex.measures import SimplexMeasures
 
 __all__ = [
     "Uncertainty",
@@ -34,7 +36,7 @@ __all__ = [
     "variance",
 ]
 
-Source = torch.distributions.Dirichlet | Tensor
+Source = torch.distributions.Dirichlet | SimplexDistribution | Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +91,11 @@ class Uncertainty:
         return {name: self[name] for name in self.keys()}
 
 
-def _measures(source: Source) -> DirichletMeasures | DrawMeasures:
+def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasures:
     if isinstance(source, torch.distributions.Dirichlet):
         return DirichletMeasures(source)
+    if isinstance(source, SimplexDistribution):
+        return source.measures()
     if isinstance(source, Tensor):
         return DrawMeasures(source)
     raise TypeError(

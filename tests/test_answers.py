@@ -7,7 +7,7 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.answers import is_student, student_dirichlet
+from pyro_opu.answers import is_student, student_answer
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.restoring import seeded
 
@@ -36,7 +36,7 @@ def _seed() -> None:
 @pytest.mark.parametrize("student", [Guide(), WithMethod(), WithMethod().dirichlet])
 def test_students_of_all_kinds(student) -> None:
     x = torch.randn(4, 2)
-    dirichlet = student_dirichlet(student, x)
+    dirichlet = student_answer(student, x)
     assert isinstance(dirichlet, PredictiveDirichlet)
     assert dirichlet.batch_shape == (4,) and dirichlet.event_shape == (3,)
     assert not dirichlet.log_mean.requires_grad
@@ -49,9 +49,7 @@ def test_modules_answer_in_evaluation_mode_and_come_back_as_they_were() -> None:
     before = {name: value.clone() for name, value in guide.state_dict().items()}
     modes = [module.training for module in guide.modules()]
     x = torch.randn(4, 2)
-    torch.testing.assert_close(
-        student_dirichlet(guide, x).log_mean, student_dirichlet(guide, x).log_mean
-    )
+    torch.testing.assert_close(student_answer(guide, x).log_mean, student_answer(guide, x).log_mean)
     assert (
         [module.training for module in guide.modules()] == modes == [True, True, True, True, False]
     )
@@ -93,8 +91,8 @@ def test_seeded() -> None:
 def test_failures() -> None:
     x = torch.zeros(4, 2)
     with pytest.raises(TypeError, match="must have a method `dirichlet"):
-        student_dirichlet(3, x)
+        student_answer(3, x)
     with pytest.raises(TypeError, match="must answer an input with a Dirichlet; .* Tensor"):
-        student_dirichlet(lambda x: x, x)
+        student_answer(lambda x: x, x)
     with pytest.raises(ValueError, match=r"batch shape \(N,\) = \(4,\); got \(\)"):
-        student_dirichlet(lambda x: torch.distributions.Dirichlet(torch.ones(3)), x)
+        student_answer(lambda x: torch.distributions.Dirichlet(torch.ones(3)), x)

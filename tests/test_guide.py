@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu import PredictiveGuide
-from pyro_opu.guide import LOG_CONCENTRATION_RANGE, soft_clamp
+from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
 
 C = 4
 

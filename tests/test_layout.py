@@ -15,7 +15,7 @@ from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 
 from pyro_opu.distill import distill
-from pyro_opu.guide import PredictiveGuide
+from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.layout import SiteLayout, read_layouts
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.teachers import as_teacher

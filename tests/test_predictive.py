@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pyro_opu import files, uncertainty
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distill import distill
-from pyro_opu.guide import PredictiveGuide
+from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.layout import SiteLayout
 from pyro_opu.predictive import OnePassPredictive
 

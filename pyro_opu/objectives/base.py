@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from pyro.distributions import Dirichlet
 from torch import Tensor, nn
+
+from pyro_opu.simplex import Answer
 
 
 class Objective(nn.Module):
@@ -30,7 +31,10 @@ class Objective(nn.Module):
     def prepare(self, x: Tensor, num_classes: int) -> None:
         """Size whatever depends on the inputs ``(N, ...)``; called once before training."""
 
-    def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def anneal(self, progress: float) -> None:
+        """Called before every step with the share of the phase that is done, in [0, 1)."""
+
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """Named terms of the loss, each a scalar; their sum is the loss."""
         raise NotImplementedError
 
@@ -40,11 +44,11 @@ class Objective(nn.Module):
         settings = {k: v for k, v in vars(self).items() if isinstance(v, plain) and k != "training"}
         return ", ".join(f"{k}={v!r}" for k, v in settings.items() if not k.startswith("_"))
 
-    def forward(self, student: Dirichlet, draws: Tensor, x: Tensor) -> Tensor:
+    def forward(self, student: Answer, draws: Tensor, x: Tensor) -> Tensor:
         """The loss.
 
         Args:
-            student: Dirichlet with batch shape ``(N,)`` and event shape ``(C,)``.
+            student: A Dirichlet, or another distribution on the simplex, batch shape ``(N,)``.
             draws: Teacher's draws ``(S, N, C)`` on the simplex.
             x: Inputs ``(N, ...)``; only a critic looks at them.
 
@@ -54,7 +58,7 @@ class Objective(nn.Module):
         return torch.stack(list(self.parts(student, draws, x).values())).sum()
 
 
-def cross_entropy(student: Dirichlet, draws: Tensor) -> Tensor:
+def cross_entropy(student: Answer, draws: Tensor) -> Tensor:
     r"""Expected negative log-likelihood of labels drawn from the teacher's predictive, in nats.
 
     .. math:: -\mathbb{E}_x \sum_k \bar\pi_k \log h_k(x), \quad \bar\pi = \tfrac1S \sum_s \pi_s

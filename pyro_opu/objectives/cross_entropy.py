@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyro.distributions import Dirichlet
 from torch import Tensor
 
 from pyro_opu.objectives.base import Objective, cross_entropy
+from pyro_opu.simplex import Answer
 
 
 class CrossEntropy(Objective):
@@ -20,6 +20,6 @@ class CrossEntropy(Objective):
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eq. 4.
     """
 
-    def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy"}``."""
         return {"cross_entropy": cross_entropy(student, draws)}

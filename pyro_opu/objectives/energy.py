@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-from pyro.distributions import Dirichlet
 from torch import Tensor
 
-from pyro_opu.dirichlet import as_predictive
-from pyro_opu.objectives.base import Objective
+from pyro_opu.objectives.base import Objective, cross_entropy
+from pyro_opu.simplex import Answer, stratified_draws
 
 
 def mean_absolute_difference(values: Tensor) -> Tensor:
@@ -20,7 +19,7 @@ def mean_absolute_difference(values: Tensor) -> Tensor:
     return (values.sort(-1).values * rank).sum(-1) * 2 / (count * (count - 1))
 
 
-def energy_distance_loss(student: Tensor, teacher: Tensor) -> Tensor:
+def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | None = None) -> Tensor:
     r"""Energy distance with the l1 ground metric per input, differentiable in ``student``.
 
     .. math::
@@ -34,24 +33,50 @@ def energy_distance_loss(student: Tensor, teacher: Tensor) -> Tensor:
     Args:
         student: Draws ``(S, N, C)``.
         teacher: Draws ``(T, N, C)``.
+        weights: Of K strata of S / K student draws each, one after the other, ``(K, N)``, summing
+            to one over K; by default one stratum.
 
     Returns:
         ``(N,)``; an unbiased estimate, so it can be slightly negative.
 
     Raises:
-        ValueError: fewer than two draws on either side.
+        ValueError: fewer than two draws on either side, or in a stratum.
     """
-    if min(len(student), len(teacher)) < 2:
+    strata = 1 if weights is None else len(weights)
+    if min(len(student) // strata, len(teacher)) < 2:
         raise ValueError(
             "`student` and `teacher` must hold at least two draws per input each; got "
             f"{len(student)} and {len(teacher)}. One draw says nothing about the spread."
         )
     student, teacher = (draws.movedim(0, -1).contiguous() for draws in (student, teacher))
+    if weights is not None:
+        return _stratified(student, teacher, weights)
     n, m = student.shape[-1], teacher.shape[-1]
     own, other = mean_absolute_difference(student), mean_absolute_difference(teacher)
     pooled = mean_absolute_difference(torch.cat([student, teacher], -1))
     pairs = (n + m) * (n + m - 1) * pooled - n * (n - 1) * own - m * (m - 1) * other
     return (pairs / (n * m) - own - other).sum(-1)
+
+
+def _stratified(student: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
+    r"""Energy distance ``(N,)`` of draws ``(N, C, S)`` in K strata to draws ``(N, C, T)``.
+
+    By distribution functions, :math:`\mathbb{E}|X - Y| = \int F (1 - G) + G (1 - F)`. A draw makes
+    no pair with itself: what that takes from the pairs within a stratum is put back.
+    """
+    n, m = student.shape[-1], teacher.shape[-1]
+    size = n // len(weights)
+    each = (weights / size).T.repeat_interleave(size, -1)[:, None].expand(student.shape)
+    table, order = torch.cat([student, teacher], -1).sort(-1)
+    gaps = table.diff(dim=-1)
+    mine = torch.nn.functional.pad(each, (0, m)).gather(-1, order).cumsum(-1)[..., :-1]
+    theirs = (order >= n).to(table.dtype).cumsum(-1)[..., :-1] / m
+    cross = (gaps * (mine * (1 - theirs) + theirs * (1 - mine))).sum(-1)
+    within = mean_absolute_difference(student.unflatten(-1, (len(weights), size)))  # (N, C, K)
+    own = 2 * (gaps * mine * (1 - mine)).sum(-1)
+    own = own + (weights.T[:, None].square() * within).sum(-1) / size
+    other = 2 * (gaps * theirs * (1 - theirs)).sum(-1) * m / (m - 1)
+    return (2 * cross - own - other).sum(-1)
 
 
 class EnergyDistance(Objective):
@@ -63,6 +88,7 @@ class EnergyDistance(Objective):
 
     Args:
         num_samples: Student draws per input.
+        likelihood: Weight of the expected log-likelihood of labels beside it.
 
     References:
         Szekely and Rizzo (2013), Energy statistics; ``pyro.infer.EnergyDistance`` for the same
@@ -71,13 +97,18 @@ class EnergyDistance(Objective):
 
     learning_rate = 3e-5
 
-    def __init__(self, num_samples: int = 64) -> None:
+    def __init__(self, num_samples: int = 64, likelihood: float = 0.0) -> None:
         super().__init__()
         if num_samples < 2:
             raise ValueError(f"`num_samples` must be at least 2; got {num_samples}.")
-        self.num_samples = num_samples
+        if likelihood < 0:
+            raise ValueError(f"`likelihood` must not be negative; got {likelihood}.")
+        self.num_samples, self.likelihood = num_samples, likelihood
 
-    def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """``{"energy"}``."""
-        samples = as_predictive(student).rsample((self.num_samples,))
-        return {"energy": energy_distance_loss(samples, draws).mean()}
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        """``{"energy"}``, and "log_likelihood" (negated) where it has a weight."""
+        samples, weights = stratified_draws(student, self.num_samples)
+        parts = {"energy": energy_distance_loss(samples, draws, weights).mean()}
+        if self.likelihood:
+            parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws)
+        return parts

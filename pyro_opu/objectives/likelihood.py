@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
-from pyro.distributions import Dirichlet
 from torch import Tensor
 
 from pyro_opu.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective
+from pyro_opu.simplex import Answer, SimplexDistribution
 
 
 class DirichletLikelihood(Objective):
@@ -34,13 +34,16 @@ class DirichletLikelihood(Objective):
             raise ValueError(f"`smoothing` must be in [0, 1); got {smoothing}.")
         self.smoothing = smoothing
 
-    def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"negative_log_likelihood"}``."""
+        smooth = (1 - self.smoothing) * draws.double() + self.smoothing / draws.shape[-1]
+        if isinstance(student, SimplexDistribution):
+            value = -student.log_prob(smooth).mean()
+            return {"negative_log_likelihood": value.to(draws.dtype)}
         # float64: at alpha_0 = 1e6 the gammas are 1e7 each, and float32 would leave only rounding.
         log_alpha = as_predictive(student).log_alpha.double()
         alpha = log_alpha.exp()
         total = alpha.sum(-1)
-        smooth = (1 - self.smoothing) * draws.double() + self.smoothing / draws.shape[-1]
         mean_log = smooth.clamp_min(torch.finfo(draws.dtype).tiny).log().mean(0)
         # log Gamma(a) = log Gamma(a + 1) - log a stays finite as a -> 0.
         log_norm = torch.lgamma(total) - (torch.lgamma(alpha + 1) - log_alpha).sum(-1)

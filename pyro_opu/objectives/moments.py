@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from pyro.distributions import Dirichlet
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from pyro_opu.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective, cross_entropy
+from pyro_opu.simplex import Answer, as_answer
 
 
 def gini_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
@@ -65,9 +64,9 @@ class MomentMatching(Objective):
             raise ValueError(f'`weights` must be "share" or "variance"; got {weights!r}.')
         self.weights = weights
 
-    def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy", "moments"}``."""
-        g = as_predictive(student).log_concentration
+        g = as_answer(student).log_concentration
         return {
             "cross_entropy": cross_entropy(student, draws),
             "moments": share_loss(g, *gini_parts(draws), weights=self.weights).mean(),

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from pyro.distributions import Dirichlet
 from torch import Tensor
 
-from pyro_opu.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective, cross_entropy
 from pyro_opu.objectives.critic import MetaCritic, dual_norm, witness
 from pyro_opu.objectives.energy import energy_distance_loss
+from pyro_opu.simplex import Answer, stratified_draws
 
 
 class WassersteinELBO(Objective):
@@ -113,14 +112,17 @@ class WassersteinELBO(Objective):
         if self.critic is None:
             self.critic = MetaCritic(x, num_classes).to(x.device)
 
-    def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"log_likelihood" (negated), "wasserstein"}`` under the current witness."""
-        samples = as_predictive(student).rsample((self.num_samples,))
+        samples, weights = stratified_draws(student, self.num_samples)
         self.prepare(x, draws.shape[-1])
         witness_of = self._witness_at(x)
-        gain = (witness_of(draws).mean(0) - witness_of(samples).mean(0)).mean()
+        mine = witness_of(samples)
+        if weights is not None:
+            mine = weights * mine.unflatten(0, (len(weights), -1)).mean(1) * len(weights)
+        gain = (witness_of(draws).mean(0) - mine.mean(0)).mean()
         if self.residual:
-            gain = gain + energy_distance_loss(samples, draws).mean() / 2
+            gain = gain + energy_distance_loss(samples, draws, weights).mean() / 2
         parts = {"wasserstein": self.beta * gain}
         if self.likelihood:
             parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
+from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
 
 #: Range of g = log alpha_0; beyond it a Dirichlet is a set of corners, or a point, in float32.
@@ -36,17 +36,6 @@ def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
     # digits left (and for an input 1e10 away it would be zero).
     g = g.clamp(low - 50.0, high + 50.0)
     return low + softplus(g - low) - softplus(g - high)
-
-
-def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
-    """Inputs in the dtype of the guide's weights."""
-    weight = next(guide.parameters(), None)
-    return x if weight is None else x.to(weight.dtype)
-
-
-def student_at(guide: nn.Module, x: Tensor) -> PredictiveDirichlet:
-    """What the guide says at ``x``, in whatever floating dtype."""
-    return as_predictive(guide(in_dtype_of(guide, x)))
 
 
 class PredictiveGuide(nn.Module):
@@ -124,7 +113,7 @@ class PredictiveGuide(nn.Module):
         trunk, features = build_trunk(config["trunk"])
         other = None if config["shared"] else build_trunk(config["trunk"])[0]
         guide = cls(trunk, features, config["num_classes"], other)
-        guide.config = config
+        guide.config = {"kind": "dirichlet", **config}
         return guide
 
     @classmethod

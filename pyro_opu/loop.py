@@ -1,0 +1,109 @@
+"""The loop over the steps of a distillation: phases, judgements, checkpoints, what is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+from tqdm.auto import tqdm
+
+from pyro_opu.checkpoint import Checkpoint
+from pyro_opu.objectives import Objective
+from pyro_opu.training import Judge, Phase, Source, State, evaluate, init_phase, init_state, step
+
+
+def train(
+    guide: nn.Module,
+    closed_form: Objective,
+    objective: Objective,
+    feed: Source,
+    held_out: Judge,
+    seed: int,
+    resume: Checkpoint | None,
+    progress: bool,
+) -> dict[str, Any]:
+    """Run the phases and keep the best iterate in ``guide``.
+
+    Args:
+        guide: The student; trained in place.
+        closed_form: Objective of the warm start.
+        objective: Objective of the refinement; where it is of the same kind it is used for both.
+        feed: Where batches come from, and the settings.
+        held_out: Judges the iterates.
+        seed: For the checkpoint's identity.
+        resume: The checkpoint, if there is one.
+        progress: Show a bar.
+
+    Returns:
+        The record: the last judgement, "kept" in words, and the "history".
+    """
+    settings, state = feed.settings, init_state(guide)
+    objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
+    if isinstance(objective, type(closed_form)):
+        closed_form = objective
+    plan = [
+        phase
+        for phase in (
+            ("warm start", closed_form, settings.warm_steps, settings.learning_rate),
+            ("objective", objective, settings.refine_steps, objective.learning_rate),
+        )
+        if phase[2]
+    ]
+    first = 0 if resume is None else resume.start(state, seed, settings, objective, held_out)
+    if not state.history:
+        evaluate(state, "start", held_out, {})
+    done = sum(entry[2] for entry in plan[:first])
+    with tqdm(
+        total=settings.warm_steps + settings.refine_steps, initial=done, disable=not progress
+    ) as bar:
+        for index, (name, each, steps, rate) in enumerate(plan[first:], first):
+            draws = settings.warm_draws if name == "warm start" else settings.num_draws
+            phase = init_phase(name, each, guide, steps, rate, draws)
+            if resume is not None:
+                resume.restore(phase)
+            _run_phase(state, phase, feed, held_out, bar, resume, index)
+            if state.best is not None:
+                guide.load_state_dict(state.best)
+                state.average.load_state_dict(state.best)
+            state.step = state.waited = 0
+    return {**held_out.judge(guide.eval()), "kept": _kept(state.history), "history": state.history}
+
+
+def _run_phase(
+    state: State,
+    phase: Phase,
+    feed: Source,
+    held_out: Judge,
+    bar: Any,  # noqa: ANN401 - tqdm's own type differs between terminals
+    resume: Checkpoint | None,
+    index: int,
+) -> None:
+    """Steps of one phase, judged every so often; ends early when the score stops falling."""
+    settings = feed.settings
+    bar.update(state.step)
+    while state.step < phase.steps:
+        parts = step(state, phase, feed)
+        bar.update(1)
+        if state.step % settings.evaluate_every and state.step < phase.steps:
+            continue
+        record = evaluate(state, phase.name, held_out, parts)
+        shown = {**parts, "held-out energy": record["energy_distance"], "KL": record["kl"]}
+        bar.set_description(phase.name)
+        bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
+        if phase.name != "warm start" and state.waited >= settings.patience:
+            break
+        if resume is not None:
+            resume.save(state, phase, index)
+
+
+def _kept(history: list[dict[str, Any]]) -> str:
+    """In words, which phase the result comes from and what came of it."""
+    best: dict[str, float] = {}
+    for record in history:
+        name, score = record["phase"], record["energy_distance"]
+        best[name] = min(score, best.get(name, score))
+    names = list(best)
+    last, before = best[names[-1]], min(best[name] for name in names[:-1])
+    what = "refinement" if "warm start" in names and names[-1] == "objective" else names[-1]
+    verdict = "kept" if last < before else "not kept, no better than what it started from"
+    return f"{what} {verdict}: held-out energy distance {before:.5f} -> {last:.5f}"
