@@ -19,7 +19,8 @@ from pyro_opu.restoring import kept_random
 from pyro_opu.simplex import Answer, SimplexDistribution, as_answer
 from pyro_opu.uncertainty import Uncertainty, uncertainty
 
-_KIND = "one-pass predictive"
+#: What a file of :meth:`OnePassPredictive.save` says it holds.
+KIND = "one-pass predictive"
 InputPicker = Callable[..., Tensor]
 
 
@@ -179,7 +180,7 @@ class OnePassPredictive(nn.Module):
             "guide": getattr(self.guide, "config", None),
             "report": self.report,
         }
-        files.write(path, _KIND, self.guide.state_dict(), config)
+        files.write(path, KIND, self.guide.state_dict(), config)
 
     @classmethod
     def load(
@@ -206,12 +207,17 @@ class OnePassPredictive(nn.Module):
             ValueError: corrupt or foreign file; no ``guide`` where one is needed; one whose number
                 of classes or parameters do not match.
         """
-        tensors, config = files.read(path, _KIND)
+        tensors, config = files.read(path, KIND)
+        if config.get("answer") == "real":
+            from pyro_opu.regression import OnePassRegression  # built on this module
+
+            return OnePassRegression.load(path, guide=guide, inputs=inputs, device=device)
         if guide is None:
             if config["guide"] is None:
                 raise ValueError(
                     "`guide` must be given: the file holds the weights of a guide of your own, "
-                    "whose architecture it does not describe. Build it and pass guide=..."
+                    "whose architecture it does not describe. Build it and pass guide=...; what "
+                    "compact_approx made is read by pyro_opu.rivals.load_compact(path, source)."
                 )
             with kept_random():
                 guide = guide_from_config(config["guide"])

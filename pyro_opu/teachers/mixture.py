@@ -71,8 +71,8 @@ class MixtureTeacher(BaseTeacher):
             for member, count in zip(self.members, self._counts(draws), strict=True)
             if count
         ]
-        for parts in _in_step(streams):
-            log_probs = _joined(parts)
+        for parts in in_step(streams):
+            log_probs = joined(parts)
             yield self._check_output(log_probs[order.to(log_probs.device)], log_probs.shape[1])
 
     def _counts(self, draws: int) -> list[int]:
@@ -83,7 +83,7 @@ class MixtureTeacher(BaseTeacher):
         return counts.tolist()
 
 
-def _in_step(streams: list[Iterator[Tensor]]) -> Iterator[list[Tensor]]:
+def in_step(streams: list[Iterator[Tensor]]) -> Iterator[list[Tensor]]:
     """The streams' blocks, cut where the shortest ends, so that all speak of the same rows."""
     blocks = [next(stream, None) for stream in streams]
     while all(block is not None for block in blocks):
@@ -97,7 +97,7 @@ def _in_step(streams: list[Iterator[Tensor]]) -> Iterator[list[Tensor]]:
         ]
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def joined(parts: list[Tensor]) -> Tensor:
     classes = {part.shape[-1] for part in parts}
     if len(classes) > 1:
         raise ValueError(

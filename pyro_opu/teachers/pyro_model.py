@@ -145,16 +145,16 @@ class PredictiveTeacher(BaseTeacher):
                 f"...).{hint}"
             ) from error
 
-    def _pick(self, x: Tensor, num_draws: int) -> _Latents:
+    def _pick(self, x: Tensor, num_draws: int) -> Latents:
         self.prepare(x)
         if num_draws == self.max_draws:
-            return _Latents(self._samples, num_draws)
+            return Latents(self._samples, num_draws)
         if self._samples:
             index = choose(self.predictive.num_samples, num_draws)
             chosen = {name: value[index.to(value.device)] for name, value in self._samples.items()}
-            return _Latents(chosen, num_draws)
+            return Latents(chosen, num_draws)
         if not self._latent_names:
-            return _Latents({}, num_draws)
+            return Latents({}, num_draws)
 
         def draw(_: Draws) -> Draws:
             assert self._source is not None
@@ -162,9 +162,9 @@ class PredictiveTeacher(BaseTeacher):
             return {name: found[name] for name in self._latent_names}
 
         with _quiet():
-            return _Latents(self._run_source(draw, {"": torch.arange(num_draws)}), num_draws)
+            return Latents(self._run_source(draw, {"": torch.arange(num_draws)}), num_draws)
 
-    def _evaluate(self, draws: _Latents, x: Tensor) -> Tensor:
+    def _evaluate(self, draws: Latents, x: Tensor) -> Tensor:
         assert self._site is not None
         site, model, guide = self._site, self._model, self._guide
 
@@ -180,7 +180,7 @@ class PredictiveTeacher(BaseTeacher):
             return self._run_model(one, draws.tensors)
 
 
-class _Latents:
+class Latents:
     """Draws of the latents, ``{site: (S, ...)}``, sliced together along S."""
 
     def __init__(self, values: Draws, size: int) -> None:
@@ -189,9 +189,9 @@ class _Latents:
     def __len__(self) -> int:
         return self.size
 
-    def __getitem__(self, index: slice) -> _Latents:
+    def __getitem__(self, index: slice) -> Latents:
         size = len(range(*index.indices(self.size)))
-        return _Latents({name: value[index] for name, value in self.values.items()}, size)
+        return Latents({name: value[index] for name, value in self.values.items()}, size)
 
     @property
     def tensors(self) -> Draws:

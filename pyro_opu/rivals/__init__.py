@@ -1,0 +1,12 @@
+"""Other ways of making a posterior cheap, behind the call of ``distill``.
+
+Every function here is called ``name(source, x, *, ..., seed=None)``, with whatever
+:func:`~pyro_opu.as_teacher` takes, and returns a :class:`~pyro_opu.OnePassPredictive`: to compare
+two of them is to change one word.
+"""
+
+from __future__ import annotations
+
+from pyro_opu.rivals.compact import CompactGuide, compact_approx, load_compact
+
+__all__ = ["CompactGuide", "compact_approx", "load_compact"]

@@ -1,0 +1,248 @@
+"""CompactApprox: a few posterior draws whose mean is as near as possible to the mean of all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+
+from pyro_opu import files
+from pyro_opu.drop_in import drop_in
+from pyro_opu.inputs import check_inputs
+from pyro_opu.predictive import KIND, OnePassPredictive
+from pyro_opu.restoring import seeded
+from pyro_opu.rivals.subsets import METHODS, SubsetTable
+from pyro_opu.simplex import Atoms
+from pyro_opu.teachers import BaseTeacher, Source, as_teacher
+from pyro_opu.teachers.held import HeldTeacher, held_from, hold
+
+__all__ = ["CompactGuide", "compact_approx", "load_compact"]
+
+#: Draws in the pool of a posterior that draws afresh; of large models fewer, such that all their
+#: latents are so many numbers (1 GB in float32).
+POOL, POOL_NUMBERS = 5000, 2**28
+#: Class probabilities of the pool that are held at once (256 MB in float32).
+TABLE_NUMBERS = 2**26
+#: Before the names of draws among the buffers, which may not be named as they like.
+PREFIX = "draws:"
+
+
+class CompactGuide(nn.Module):
+    r"""A few held draws of a posterior, as equally likely points of the simplex.
+
+    .. math:: q(\pi \mid x) = \frac1K \sum_{k=1}^K \delta\big(\pi - T(x; \theta_k)\big)
+
+    An answer takes K evaluations of the model. The draws are buffers: posterior samples, seeds of
+    dropout masks, or indices into an ensemble or a function's draws. The model or network that
+    evaluates them is no part of this module: it is not saved, and :meth:`to` does not move it.
+
+    Args:
+        held: The draws.
+    """
+
+    def __init__(self, held: HeldTeacher) -> None:
+        super().__init__()
+        self.teacher = held.teacher
+        for name, value in held.tensors.items():
+            self.register_buffer(_buffer_name(name), value)
+
+    def forward(self, x: Tensor) -> Atoms:
+        """The answers of the K draws at inputs ``(N, ...)``."""
+        held = held_from(self.teacher, _draws_in(dict(self.named_buffers())))
+        return Atoms(held.log_probs(x))
+
+
+def compact_approx(
+    source: Source,
+    x: Tensor,
+    *,
+    size: int = 50,
+    pool: int | None = None,
+    method: str = "greedy",
+    tries: int = 100_000,
+    site: str | None = None,
+    inputs: Callable[..., Tensor] | None = None,
+    return_sites: Sequence[str] | None = None,
+    num_samples: int | None = None,
+    seed: int | None = None,
+    progress: bool = True,
+) -> OnePassPredictive:
+    r"""Replace a posterior by the subset of its draws with the nearest mean.
+
+    .. math::
+        \min_{A \subset \{1..S\},\, |A| = K} \; \frac1N \sum_n \mathrm{KL}\Big(
+        \frac1S \sum_s T(x_n; \theta_s) \,\Big\|\, \frac1K \sum_{s \in A} T(x_n; \theta_s)\Big)
+
+    Only the mean is approximated. The spread of the subset is that of K draws chosen for their
+    mean, and an answer costs K evaluations, not one.
+
+    - "random", the paper's search: the best of ``tries`` random subsets.
+    - "greedy": starts with one draw after another, each the best of at most 8 random candidates.
+      Then, place by place, it swaps a draw for the best of some others if that lowers the
+      divergence, each round among twice as many. It ends when no swap of one draw for any other
+      helps, or after ``tries``. More candidates at the start can do harm: the best next draws of
+      all are those near the mean, and few swaps lead away from a set of these.
+
+    The divergence is exact for the pool at the inputs used, and in part is its noise: judge the
+    result on other inputs.
+
+    Args:
+        source: Whatever :func:`~pyro_opu.as_teacher` takes, except a function that draws afresh
+            and a model with latents local to a row of ``x``, of which no draw can be held.
+        x: Inputs ``(N, *input_shape)``, no labels needed. A random part of them is used where the
+            pool's class probabilities there, S N C, are more than 2^26 numbers.
+        size: K.
+        pool: S, draws to choose from: a random subset of those that are held. By default all that
+            are held; 5000 of a posterior that draws afresh, fewer if their latents are more than
+            2^28 numbers.
+        method: "greedy" or "random", see above.
+        tries: Subsets that are judged, at most. Smaller ones on the way count as much as others.
+        site: The observed categorical site, when the model has several.
+        inputs: Picks the input from a call's arguments, as in :func:`~pyro_opu.distill`.
+        return_sites: Sites that come back; by default those of the ``Predictive``.
+        num_samples: S of the answers; by default the ``Predictive``'s.
+        seed: Fixes everything random; torch's generator is left as it was.
+        progress: Show a bar.
+
+    Returns:
+        The drop-in for ``source``, with a :class:`CompactGuide`; read it back from a file by
+        :func:`load_compact`. ``fast.report`` has "kl" (nats, at the inputs used), "evaluations"
+        (subsets judged), "indices" of the chosen draws (among those held, in their order; of a
+        mixture, one member after another), and "method", "size", "pool", "num_inputs", "seed".
+
+    Raises:
+        TypeError: ``x`` or ``source`` of a wrong type.
+        ValueError: bad values of any argument; draws that cannot be held.
+
+    Example:
+        >>> import torch
+        >>> weights = torch.randn(200, 2, 3, generator=torch.Generator().manual_seed(0))
+        >>> posterior = lambda x: (x @ weights).softmax(-1)
+        >>> x = torch.linspace(-1, 1, 20).reshape(10, 2)
+        >>> fast = compact_approx(posterior, x, size=5, tries=500, seed=0, progress=False)
+        >>> fast.distribution(x)
+        Atoms(N: 10, C: 3)
+        >>> bool(fast.report["kl"] < 0.001)
+        True
+
+    References:
+        Snelson and Ghahramani (2005), Compact approximations to Bayesian predictive distributions.
+        Cui, Yao, Li, Chan and Xue (2019), Sec. 4.2: 50 of 5000 draws, the best of 10^5 random
+        subsets. The greedy search is this project's.
+    """
+    check_inputs(x)
+    if method not in METHODS:
+        raise ValueError(f"`method` must be one of {sorted(METHODS)}; got {method!r}.")
+    for name, value in (("size", size), ("tries", tries), ("pool", 1 if pool is None else pool)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"`{name}` must be a positive integer; got {value!r}.")
+    with seeded(seed), torch.no_grad():
+        teacher = as_teacher(source, site, inputs=inputs)
+        held, places = _pool(teacher, x, pool)
+        if size > held.size:
+            raise ValueError(
+                f"`size` must be at most {held.size}, the draws in the pool; got {size}. Choose "
+                "fewer, or sample a longer posterior."
+            )
+        rows = max(1, TABLE_NUMBERS // (held.size * teacher.num_classes))
+        some = x if len(x) <= rows else x[torch.randperm(len(x))[:rows].to(x.device)]
+        with tqdm(total=tries, desc="subsets", disable=not progress) as bar:
+            table = SubsetTable(held, some, bar)
+            found = METHODS[method](table, size, tries)
+        found = found.sort().values
+        report = {
+            "method": method,
+            "kl": table.divergence(found),
+            "evaluations": table.evaluations,
+            "indices": places[found].tolist(),
+            "size": size,
+            "pool": held.size,
+            "num_inputs": len(some),
+            "seed": seed,
+        }
+        return drop_in(
+            CompactGuide(held.chosen(found)),
+            teacher,
+            x,
+            return_sites=return_sites,
+            num_samples=num_samples,
+            inputs=inputs,
+            report=report,
+        )
+
+
+def load_compact(
+    path: str | os.PathLike[str],
+    source: Source,
+    *,
+    site: str | None = None,
+    inputs: Callable[..., Tensor] | None = None,
+    device: torch.device | str | None = None,
+) -> OnePassPredictive:
+    """Read what :func:`compact_approx` made and ``save`` wrote.
+
+    The file holds the chosen draws. What evaluates them is a function or a network, which no file
+    of tensors can hold, so the source is needed again: of a ``Predictive`` its model (the posterior
+    samples are not looked at: ``Predictive(model, num_samples=1)`` will do for samples of all its
+    latents), of a network or an ensemble itself, with the same weights.
+
+    Args:
+        path: The file.
+        source: As in :func:`compact_approx`.
+        site: As there.
+        inputs: As there.
+        device: Where to put the draws; the CPU by default.
+
+    Returns:
+        The drop-in, with the same answers.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: corrupt or foreign file; another kind of source; at the first call, a model with
+            other latents or an ensemble with fewer members.
+    """
+    tensors, _ = files.read(path, KIND)
+    if not all(name.startswith(PREFIX) for name in tensors):
+        raise ValueError(
+            f"`path` must hold what compact_approx made; {str(path)!r} holds a student with "
+            f"{sorted(tensors)[:3]}. Read it by OnePassPredictive.load."
+        )
+    held = held_from(as_teacher(source, site, inputs=inputs), _draws_in(tensors))
+    guide = CompactGuide(held)
+    return OnePassPredictive.load(path, guide=guide, inputs=inputs, device=device)
+
+
+def _buffer_name(name: str) -> str:
+    return PREFIX + name.replace("%", "%25").replace(".", "%2E")
+
+
+def _draws_in(buffers: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The draws by their own names, from the buffers or from a file."""
+    names = {name: name.removeprefix(PREFIX) for name in buffers}
+    return {
+        own.replace("%2E", ".").replace("%25", "%"): buffers[name] for name, own in names.items()
+    }
+
+
+def _pool(teacher: BaseTeacher, x: Tensor, count: int | None) -> tuple[HeldTeacher, Tensor]:
+    """The draws to choose from, and their places among those that the source holds."""
+    first = hold(teacher, x, 1)  # a function's draws are counted at the first call
+    available = teacher.max_draws
+    if available is None:
+        if count is None:
+            numbers = sum(value.numel() for value in first.tensors.values())
+            count = max(1, min(POOL, POOL_NUMBERS // numbers))
+        return hold(teacher, x, count), torch.arange(count)
+    if count is not None and count > available:
+        raise ValueError(
+            f"`pool` must be at most {available}, the draws that the posterior holds; got {count}. "
+            "Leave it out to choose among all of them."
+        )
+    held = hold(teacher, x)
+    if count is None or count == available:
+        return held, torch.arange(available)
+    places = torch.randperm(available)[:count].sort().values
+    return held.chosen(places), places

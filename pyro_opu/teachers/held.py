@@ -1,0 +1,259 @@
+"""Draws of a posterior that are picked once and held: a finite teacher made from any other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.inputs import check_inputs
+from pyro_opu.restoring import kept_random
+from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
+from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
+from pyro_opu.teachers.networks import EnsembleTeacher
+from pyro_opu.teachers.pyro_model import Latents, PredictiveTeacher
+
+__all__ = ["HeldTeacher", "hold", "held_from"]
+
+#: Name of the tensor of draws that are seeds or indices.
+INDEX = "draws"
+#: Draws and rows by which it is tried whether a draw gives the same answer twice.
+TRIED = 16
+
+
+class HeldTeacher(BaseTeacher):
+    r"""A teacher with a fixed list of draws, :math:`\theta_1, \dots, \theta_S`, of another one.
+
+    Whatever the other teacher draws afresh, latents of a guide or dropout masks, is drawn once, by
+    :func:`hold`. A draw is what makes its answer: posterior samples themselves, the seed of dropout
+    masks, the index of an ensemble's member. So evaluating K of S draws costs K evaluations.
+
+    Args:
+        teacher: The teacher that evaluates the draws.
+        draws: What it picked, in order.
+
+    Example:
+        >>> from pyro_opu import as_teacher
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout())
+        >>> x = torch.randn(5, 2)
+        >>> held = hold(as_teacher(net), x, 20)
+        >>> bool((held.probs(x) == held.probs(x)).all())
+        True
+        >>> bool((held.chosen([3, 7]).probs(x) == held.probs(x)[[3, 7]]).all())
+        True
+    """
+
+    def __init__(self, teacher: BaseTeacher, draws: Any) -> None:
+        self.teacher = teacher
+        self.draws = draws
+        self.size = self.max_draws = len(draws)
+        self.chunk_size = teacher.chunk_size
+
+    def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
+        """Some of the draws, in ascending order of their indices."""
+        ascending = torch.as_tensor(index, dtype=torch.long).sort().values
+        return type(self)(self.teacher, _at(self.draws, ascending))
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The draws by name, each with the S axis first: all that :func:`held_from` needs."""
+        return dict(self.draws.values) if isinstance(self.draws, Latents) else {INDEX: self.draws}
+
+    def operations(self, x: Tensor) -> int | None:
+        """What a draw costs the teacher that evaluates it."""
+        return self.teacher.operations(x)
+
+    def _pick(self, x: Tensor, num_draws: int) -> Any:
+        _prepare(self.teacher, self.draws, x)
+        if num_draws == self.size:
+            return self.draws
+        return _at(self.draws, choose(self.size, num_draws).sort().values)
+
+    def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
+        return self.teacher._evaluate(draws, x)
+
+    def _measured_width(self, draws: Any, x: Tensor) -> int:
+        return self.teacher._measured_width(draws, x)
+
+
+class _HeldIndices(HeldTeacher):
+    """Draws of a function, which gives all of them at once, by their indices."""
+
+    @torch.no_grad()
+    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+        """The chosen ones among all draws; they cost what all of them cost."""
+        index = self.draws[choose(self.size, self._checked(num_draws)).sort().values]
+        for block in self.teacher.stream(x):
+            _check_indices(index, len(block))
+            yield self._check_output(block[index.to(block.device)], block.shape[1])
+
+
+class _HeldMixture(HeldTeacher):
+    """Held draws of the members of a mixture, one member after another."""
+
+    def __init__(self, teacher: BaseTeacher, members: Sequence[HeldTeacher]) -> None:
+        super().__init__(teacher, members)
+        self.size = self.max_draws = sum(member.size for member in members)
+
+    def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
+        """Some of the draws, in ascending order of their indices."""
+        left, parts = torch.as_tensor(index, dtype=torch.long), []
+        for member in self.draws:
+            parts.append(member.chosen(left[(left >= 0) & (left < member.size)]))
+            left = left - member.size
+        return _HeldMixture(self.teacher, parts)
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The draws of the members, their number before the name."""
+        members = enumerate(self.draws)
+        return {f"{k}/{name}": value for k, part in members for name, value in part.tensors.items()}
+
+    @torch.no_grad()
+    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+        """The draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
+        check_inputs(x)
+        some = self.chosen(choose(self.size, self._checked(num_draws)))
+        streams = [member.stream(x) for member in some.draws if member.size]
+        for parts in in_step(streams):
+            yield self._check_output(joined(parts), parts[0].shape[1])
+
+
+def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldTeacher:
+    """Pick draws of a teacher once and hold them.
+
+    Args:
+        teacher: The teacher: of a ``Predictive``, a dropout network, an ensemble, a mixture of
+            these, or of a function that holds its draws.
+        x: Inputs ``(N, ...)``; a few rows are looked at.
+        num_draws: S. By default all draws in order, or the default number of a teacher that draws
+            afresh. A mixture gives S / K draws of each of its K members, one member after another.
+
+    Returns:
+        The held draws.
+
+    Raises:
+        TypeError: a teacher of another kind.
+        ValueError: bad ``x`` or ``num_draws``; nothing that can be held: a function that draws
+            afresh, a model with latents local to a row of ``x``, or with none.
+    """
+    check_inputs(x)
+    if isinstance(teacher, HeldTeacher):
+        return teacher.chosen(choose(teacher.size, teacher._checked(num_draws)))
+    with kept_random():
+        teacher.log_probs(some_rows(x, 2), 1)  # refuses what is no teacher; counts its draws
+    count = teacher._checked(num_draws)
+    if isinstance(teacher, MixtureTeacher):
+        share, more = divmod(count, len(teacher.members))
+        members = enumerate(teacher.members[:count])
+        return _HeldMixture(teacher, [hold(each, x, share + (k < more)) for k, each in members])
+    if not _answers_whole(teacher):
+        held = HeldTeacher(teacher, teacher._pick(x, count))
+    elif teacher.max_draws is not None:
+        held = _HeldIndices(teacher, choose(teacher.max_draws, count).sort().values)
+    else:
+        raise ValueError(
+            "`source` must hold its draws; it is a function that draws afresh at every call, and "
+            "of such draws no subset can be held. Return all S draws, x -> (S, N, C), from "
+            "parameters drawn before, or pass the Predictive, network or ensemble itself."
+        )
+    _check_repeats(held, x)
+    return held
+
+
+def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
+    """The held draws with these :attr:`~HeldTeacher.tensors`, evaluated by a teacher.
+
+    Args:
+        teacher: Of the same model, network, ensemble or function as the one they were held of.
+        tensors: The draws.
+
+    Returns:
+        The held draws.
+
+    Raises:
+        ValueError: they are not those of such a teacher; at the first call, when its model has
+            other latents or its ensemble fewer members.
+    """
+    if isinstance(teacher, HeldTeacher):
+        return held_from(teacher.teacher, tensors)
+    if isinstance(teacher, MixtureTeacher):
+        parts: list[dict[str, Tensor]] = [{} for _ in teacher.members]
+        for name, value in tensors.items():
+            number, _, rest = name.partition("/")
+            if not number.isdigit() or int(number) >= len(parts):
+                raise _unlike(teacher, tensors)
+            parts[int(number)][rest] = value
+        pairs = zip(teacher.members, parts, strict=True)
+        return _HeldMixture(teacher, [held_from(each, part) for each, part in pairs if part])
+    if isinstance(teacher, PredictiveTeacher) and tensors:
+        return HeldTeacher(teacher, Latents(tensors, len(next(iter(tensors.values())))))
+    if isinstance(teacher, PredictiveTeacher) or set(tensors) != {INDEX}:
+        raise _unlike(teacher, tensors)
+    return (_HeldIndices if _answers_whole(teacher) else HeldTeacher)(teacher, tensors[INDEX])
+
+
+def _answers_whole(teacher: BaseTeacher) -> bool:
+    """Whether a teacher gives all its draws at once: a function, an object of the user's."""
+    return type(teacher)._pick is BaseTeacher._pick
+
+
+def _at(draws: Any, index: Tensor) -> Any:
+    """The draws at these indices."""
+    if isinstance(draws, Latents):
+        values = {name: value[index.to(value.device)] for name, value in draws.values.items()}
+        return Latents(values, len(index))
+    if isinstance(draws, Tensor):
+        return draws[index.to(draws.device)]
+    raise TypeError(
+        "`source` must be of a kind whose draws can be held: a Predictive, a dropout network, an "
+        f"ensemble, or a function; this teacher picks its draws as {type(draws).__name__}."
+    )
+
+
+def _prepare(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
+    """Let a teacher see the inputs, as where it picks draws itself, and check that they fit."""
+    if isinstance(teacher, PredictiveTeacher):
+        teacher.prepare(x)
+        if set(teacher._latent_names) != set(draws.values):
+            raise ValueError(
+                f"`source` must have the latents of the held draws, {sorted(draws.values)}; it has "
+                f"{sorted(teacher._latent_names)}. Pass the model that they were drawn for."
+            )
+        return
+    with kept_random():
+        teacher._pick(x, 1)
+    if isinstance(teacher, EnsembleTeacher):
+        _check_indices(draws, len(teacher.modules))
+
+
+def _check_indices(index: Tensor, available: int) -> None:
+    if int(index.max()) >= available:
+        raise ValueError(
+            f"`source` must hold the draws that were chosen, up to number {int(index.max())} "
+            f"counted from 0; it holds {available}. Pass all of them, in the same order."
+        )
+
+
+def _unlike(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> ValueError:
+    return ValueError(
+        f"`source` must be of the kind that the draws {sorted(tensors)} were held of; got a "
+        f"{type(teacher).__name__}. Pass the source that they were chosen from."
+    )
+
+
+def _check_repeats(held: HeldTeacher, x: Tensor) -> None:
+    """Refuse draws that do not fix the answer."""
+    few, rows = held.chosen(range(min(TRIED, held.size))), some_rows(x, TRIED)
+    with kept_random():
+        first, again = few.log_probs(rows), few.log_probs(rows)
+    # Float rounding of a device that sums in no fixed order; what is drawn afresh differs by more.
+    if not held.tensors or not torch.allclose(first, again, rtol=1e-4, atol=1e-4):
+        raise ValueError(
+            "`source` must answer the same when it is asked about the same draw twice, or no draw "
+            "can be held. What is drawn at every call anew are latents local to a row of x, "
+            "latents that the posterior samples lack, and all random numbers in a function. Draw "
+            "them before, or use `distill`, which needs no held draws."
+        )
