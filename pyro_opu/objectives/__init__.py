@@ -6,8 +6,12 @@ from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.critic import MetaCritic
 from pyro_opu.objectives.cross_entropy import CrossEntropy
 from pyro_opu.objectives.energy import EnergyDistance
+from pyro_opu.objectives.ensemble_distribution import EnsembleDistribution
 from pyro_opu.objectives.likelihood import DirichletLikelihood
+from pyro_opu.objectives.mmd import MaximumMeanDiscrepancy
 from pyro_opu.objectives.moments import MomentMatching
+from pyro_opu.objectives.proxy import ProxyDirichlet
+from pyro_opu.objectives.sinkhorn import Sinkhorn
 from pyro_opu.objectives.wasserstein import WassersteinELBO
 
 _BY_NAME: dict[str, type[Objective]] = {
@@ -16,15 +20,23 @@ _BY_NAME: dict[str, type[Objective]] = {
     "energy": EnergyDistance,
     "likelihood": DirichletLikelihood,
     "cross_entropy": CrossEntropy,
+    "endd": EnsembleDistribution,
+    "proxy": ProxyDirichlet,
+    "mmd": MaximumMeanDiscrepancy,
+    "sinkhorn": Sinkhorn,
 }
 
 __all__ = [
     "CrossEntropy",
     "DirichletLikelihood",
     "EnergyDistance",
+    "EnsembleDistribution",
+    "MaximumMeanDiscrepancy",
     "MetaCritic",
     "MomentMatching",
     "Objective",
+    "ProxyDirichlet",
+    "Sinkhorn",
     "WassersteinELBO",
     "as_objective",
 ]
@@ -34,8 +46,8 @@ def as_objective(loss: str | Objective) -> Objective:
     """The objective of that name, or the objective itself.
 
     Args:
-        loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", or an
-            :class:`Objective`.
+        loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy",
+            "mmd", "sinkhorn", or an :class:`Objective`.
 
     Raises:
         ValueError: an unknown name.

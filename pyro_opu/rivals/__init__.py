@@ -8,5 +8,14 @@ two of them is to change one word.
 from __future__ import annotations
 
 from pyro_opu.rivals.compact import CompactGuide, compact_approx, load_compact
+from pyro_opu.rivals.endd import endd, proxy_dirichlet
+from pyro_opu.rivals.prior_network import prior_network
 
-__all__ = ["CompactGuide", "compact_approx", "load_compact"]
+__all__ = [
+    "CompactGuide",
+    "compact_approx",
+    "endd",
+    "load_compact",
+    "prior_network",
+    "proxy_dirichlet",
+]

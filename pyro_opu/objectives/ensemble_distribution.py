@@ -1,0 +1,102 @@
+"""Ensemble distribution distillation: the likelihood of the draws, heated first and then cooled."""
+
+from __future__ import annotations
+
+from pyro.distributions import Dirichlet
+from torch import Tensor
+
+from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
+from pyro_opu.objectives.likelihood import DirichletLikelihood
+
+#: Share of the training at the first temperature, and share at which it has come down to 1.
+HOLD_UNTIL, COOL_UNTIL = 1 / 3, 2 / 3
+
+
+class EnsembleDistribution(DirichletLikelihood):
+    r"""Negative log-likelihood of heated draws under the heated student, in nats.
+
+    .. math::
+        -\mathbb{E}_x \tfrac1S \sum_s \log \mathrm{Dir}\big(\tilde\pi_s^{(T)} \mid
+        \alpha(x)^{1/T}\big), \qquad
+        \pi_{sk}^{(T)} = \frac{\pi_{sk}^{1/T}}{\sum_j \pi_{sj}^{1/T}}, \quad
+        \tilde\pi = (1 - \varepsilon)\, \pi + \varepsilon / C
+
+    Draws near a corner of the simplex lie far from a student that starts flat, and their
+    likelihood has steep gradients. Heat moves both towards the middle: with logits z of the draws
+    and :math:`\log\alpha = z'` of the student, both are divided by T. It is
+    :class:`DirichletLikelihood` at T = 1, and only there is it least at a student equal to a
+    Dirichlet teacher: powers of Dirichlet draws are not Dirichlet.
+
+    A student that fits heated draws has the T-th power of their parameter, far above the range in
+    which guides are held (at T = 10 and ten classes, :math:`\log\alpha_0 \approx 50`). A guide that
+    stays in it learns little but its mean until T has fallen; :func:`pyro_opu.rivals.endd.endd`
+    lets go of it.
+
+    T stays at ``temperature`` for the first third of the steps, falls linearly over the second
+    and is 1 over the last (:meth:`anneal`). Before the first call of :meth:`anneal` it is at
+    ``temperature``.
+
+    Args:
+        temperature: T at the start, at least 1; at 1 nothing is heated.
+        smoothing: :math:`\varepsilon`, how far heated draws are moved towards the uniform vector.
+
+    Raises:
+        ValueError: a temperature below 1, or a smoothing outside [0, 1).
+
+    Example:
+        >>> import torch
+        >>> objective = EnsembleDistribution(temperature=10.0)
+        >>> for done in (0.0, 0.5, 1.0):
+        ...     objective.anneal(done)
+        ...     print(round(objective.temperature_now, 6))
+        10.0
+        5.5
+        1.0
+
+    References:
+        Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, section 3 and
+        its temperature annealing. Differences: the thirds stand for the paper's schedule, which
+        is tied to the two halves of a learning rate cycle and the epochs after it; draws come as
+        probabilities, so that one below 1e-38 is heated as 1e-38; the factor :math:`T^2` of the
+        authors' code is left out, since Adam's steps do not see it.
+    """
+
+    def __init__(self, temperature: float = 10.0, smoothing: float = 1e-4) -> None:
+        super().__init__(smoothing)
+        if not 1 <= temperature < float("inf"):
+            raise ValueError(
+                f"`temperature` must be at least 1 and finite; got {temperature!r}. "
+                "1 trains without annealing."
+            )
+        self.temperature = temperature
+        self._now = temperature
+
+    @property
+    def temperature_now(self) -> float:
+        """T as :meth:`anneal` has left it."""
+        return self._now
+
+    def anneal(self, progress: float) -> None:
+        """Set T for the share of the training that is done, in [0, 1]."""
+        cooled = min(max((progress - HOLD_UNTIL) / (COOL_UNTIL - HOLD_UNTIL), 0.0), 1.0)
+        self._now = self.temperature + cooled * (1.0 - self.temperature)
+
+    def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        """``{"negative_log_likelihood"}``, of what is heated."""
+        return super().parts(heated(student, self._now), heated_draws(draws, self._now), x)
+
+
+def heated(student: Dirichlet, temperature: float) -> PredictiveDirichlet:
+    r"""The Dirichlet with parameter :math:`\alpha^{1/T}`."""
+    log_alpha = as_predictive(student).log_alpha / temperature
+    return PredictiveDirichlet(
+        log_alpha.log_softmax(-1), log_alpha.logsumexp(-1), validate_args=False
+    )
+
+
+def heated_draws(draws: Tensor, temperature: float) -> Tensor:
+    r"""Draws proportional to :math:`\pi^{1/T}`, ``(S, N, C)``; exactly the draws at T = 1."""
+    if temperature == 1:
+        return draws
+    powers = draws.pow(1 / temperature)
+    return powers / powers.sum(-1, keepdim=True)
