@@ -26,6 +26,7 @@ from pyro_opu.objectives import (
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 from pyro_opu.teachers import Teacher, as_teacher
+from pyro_opu.top_k import TopK, top_k
 from pyro_opu.training import DistillationError
 from pyro_opu.uncertainty import (
     aleatoric_uncertainty,
@@ -61,6 +62,7 @@ __all__ = [
     "PredictiveDirichlet",
     "PredictiveGuide",
     "Teacher",
+    "TopK",
     "WassersteinELBO",
     "aleatoric_uncertainty",
     "as_teacher",
@@ -82,6 +84,7 @@ __all__ = [
     "out_of_domain",
     "probit_predictive",
     "to_inference_data",
+    "top_k",
     "total_uncertainty",
     "uncertainty",
     "variance",

@@ -48,7 +48,10 @@ def laplace_bridge(
     This is the correction "bridge_norm" of laplace-torch, which came with the later versions of the
     paper. It is made for the mean of wide Gaussians, where the plain bridge is too confident. As a
     distribution it says little: whatever the variances were, their average is now
-    :math:`\sqrt{C/2}`, and what they said is left only in how far ``mean`` is stretched.
+    :math:`\sqrt{C/2}`, and what they said is left only in how far ``mean`` is stretched. Where they
+    are far below that average, it is stretched into a corner of the simplex. On digits, with logits
+    of variance 19, the divergence of the mean is 0.04 with it and 0.25 without, but the energy
+    distance to draws 0.16 and 0.11 (benchmarks/laplace_bridge.py).
 
     It is evaluated in log space; an ``alpha`` beyond the dtype becomes its largest number divided
     by C, so that the result stays a legal Dirichlet parameter.

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from pyro_opu.rivals.compact import CompactGuide, compact_approx, load_compact
 from pyro_opu.rivals.endd import endd, proxy_dirichlet
+from pyro_opu.rivals.laplace_bridge import LaplaceBridgeGuide, laplace_bridge_predictive
 from pyro_opu.rivals.prior_network import prior_network
 
 __all__ = [
     "CompactGuide",
+    "LaplaceBridgeGuide",
     "compact_approx",
     "endd",
+    "laplace_bridge_predictive",
     "load_compact",
     "prior_network",
     "proxy_dirichlet",

@@ -1,0 +1,381 @@
+"""The Laplace approximation of a trained network: normal weights in its last layer, or in all."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from math import prod
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, vmap
+from torch.utils.data import DataLoader, TensorDataset
+
+from models.laplace import Laplace
+from models.last_layer import split_last_layer
+from pyro_opu.calibration import check_labels
+from pyro_opu.inputs import check_inputs
+from pyro_opu.restoring import evaluating, kept_random
+
+Subset = Literal["last_layer", "all"]
+Structure = Literal["diagonal", "kron", "full"]
+Tuning = Literal["marginal likelihood", "validation"]
+
+#: Numbers in the Jacobians of one block of inputs, 16 MB in float32.
+_NUMBERS_AT_ONCE = 2**22
+
+
+class DiagonalRoot(nn.Module):
+    """R with R R' the covariance of P weights, from their standard deviations."""
+
+    scale: Tensor
+
+    def __init__(self, shapes: list[torch.Size]) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.zeros(sum(map(prod, shapes))))
+
+    def forward(self, jacobian: Tensor) -> Tensor:
+        """``jacobian (n, C, P)`` times R."""
+        return jacobian * self.scale
+
+    def take(self, precision: Tensor) -> None:
+        """Read laplace-torch's precisions, ``(P,)``."""
+        self.scale.copy_(precision.rsqrt())
+
+
+class FullRoot(nn.Module):
+    """R with R R' the covariance of P weights, any matrix."""
+
+    factor: Tensor
+
+    def __init__(self, shapes: list[torch.Size]) -> None:
+        super().__init__()
+        size = sum(map(prod, shapes))
+        self.register_buffer("factor", torch.zeros(size, size))
+
+    def forward(self, jacobian: Tensor) -> Tensor:
+        """``jacobian (n, C, P)`` times R."""
+        return jacobian @ self.factor
+
+    def take(self, precision: Tensor) -> None:
+        """Read laplace-torch's precision, ``(P, P)``: the inverse of its transposed factor."""
+        upper = torch.linalg.cholesky(precision.double()).mT
+        identity = torch.eye(len(upper)).to(upper)
+        self.factor.copy_(torch.linalg.solve_triangular(upper, identity, upper=True))
+
+
+class KroneckerRoot(nn.Module):
+    r"""R with R R' block-diagonal: :math:`(A \otimes B + \delta I)^{-1}` for every parameter.
+
+    Kept are the eigenvectors of A (outputs) and of B (inputs), and the inverse roots of
+    the eigenvalues :math:`a_i b_j + \delta`. A bias has no B.
+    """
+
+    def __init__(self, shapes: list[torch.Size]) -> None:
+        super().__init__()
+        self.sizes = [(shape[0], prod(shape[1:])) for shape in shapes]
+        for i, (rows, columns) in enumerate(self.sizes):
+            self.register_buffer(f"left_{i}", torch.eye(rows))
+            self.register_buffer(f"right_{i}", torch.eye(columns))
+            self.register_buffer(f"scale_{i}", torch.zeros(rows, columns))
+
+    def _block(self, i: int) -> tuple[Tensor, Tensor, Tensor]:
+        return tuple(getattr(self, f"{name}_{i}") for name in ("left", "right", "scale"))  # type: ignore[return-value]
+
+    def forward(self, jacobian: Tensor) -> Tensor:
+        """``jacobian (n, C, P)`` times R."""
+        parts = jacobian.split([prod(size) for size in self.sizes], -1)
+        out = []
+        for i, (part, size) in enumerate(zip(parts, self.sizes, strict=True)):
+            left, right, scale = self._block(i)
+            rotated = left.mT @ part.unflatten(-1, size) @ right
+            out.append((rotated * scale).flatten(-2))
+        return torch.cat(out, -1)
+
+    def take(self, precision: Any) -> None:
+        """Read laplace-torch's ``KronDecomposed``."""
+        blocks = zip(precision.eigenvectors, precision.eigenvalues, precision.deltas, strict=True)
+        for i, (vectors, values, delta) in enumerate(blocks):
+            left, right, scale = self._block(i)
+            left.copy_(vectors[0])
+            if len(vectors) == 2:
+                right.copy_(vectors[1])
+            product = values[0].unsqueeze(1) * (values[1] if len(values) == 2 else 1.0)
+            scale.copy_((product + delta).rsqrt())
+
+
+_ROOTS: dict[str, type[DiagonalRoot | FullRoot | KroneckerRoot]] = {
+    "diagonal": DiagonalRoot,
+    "full": FullRoot,
+    "kron": KroneckerRoot,
+}
+# The same in laplace-torch's words.
+_STRUCTURES = {"diagonal": "diag", "full": "full", "kron": "kron"}
+
+
+class NetworkLaplace(nn.Module):
+    r"""A network with normal weights, linear in them around the trained ones.
+
+    .. math:: z(x) \mid \theta = f(x; \theta^*) + J(x) (\theta - \theta^*), \quad
+              \theta \sim N(\theta^*, \Sigma), \qquad
+              z(x) \sim N\bigl(f(x; \theta^*),\; J(x) \Sigma J(x)^\top\bigr)
+
+    with J the Jacobian of the logits in the weights. In the last layer's weights the network is
+    linear, so there nothing is lost; for all weights this is the linearised Laplace approximation,
+    which is the one that the Gauss-Newton curvature belongs to.
+
+    Made by :func:`network_laplace` or :func:`with_trunk`. It is a teacher (draws are joint over
+    inputs), and :func:`~pyro_opu.rivals.laplace_bridge.laplace_bridge_predictive` takes it for its
+    :meth:`logits`. Everything it answers with is in its ``state_dict``; as constructed the weights
+    have no variance yet, which is what a saved one is loaded into.
+
+    Args:
+        network: Trained, ``x (N, ...) -> logits (N, C)``, C >= 2; a copy is kept.
+        num_classes: C.
+        subset: Which weights are normal. "last_layer" takes ``nn.Sequential(trunk, head)`` or any
+            other that ends with a ``Linear``.
+        structure: Of :math:`\Sigma`.
+
+    Attributes:
+        prior_precision: The :math:`\delta` of :func:`network_laplace`, for information.
+
+    Raises:
+        TypeError: ``subset="last_layer"`` of another network.
+        ValueError: an unknown subset or structure.
+
+    Example:
+        >>> from models.neural_network import perceptron
+        >>> fit = NetworkLaplace(perceptron((4, 8, 3)), 3, structure="full")
+        >>> mean, covariance = fit.logits(torch.zeros(5, 4))
+        >>> covariance.shape, fit.probs(torch.zeros(5, 4), 7).shape
+        (torch.Size([5, 3, 3]), torch.Size([7, 5, 3]))
+    """
+
+    prior_precision: float | None = None
+
+    def __init__(
+        self,
+        network: nn.Module,
+        num_classes: int,
+        *,
+        subset: Subset = "last_layer",
+        structure: Structure = "kron",
+    ) -> None:
+        super().__init__()
+        for name, value, choices in (
+            ("subset", subset, Subset),
+            ("structure", structure, Structure),
+        ):
+            if value not in get_args(choices):
+                raise ValueError(f"`{name}` must be one of {get_args(choices)}; got {value!r}.")
+        self.num_classes = num_classes
+        self.trunk: nn.Module
+        self.body: nn.Module
+        if subset == "last_layer":
+            self.trunk, self.body = split_last_layer(network)  # type: ignore[arg-type]
+        else:
+            self.trunk, self.body = nn.Identity(), copy.deepcopy(network)
+        weights = list(self.body.parameters())
+        self.root = _ROOTS[structure]([w.shape for w in weights]).to(weights[0])
+        self.requires_grad_(False).eval()
+
+    @torch.no_grad()
+    def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean ``(N, C)`` and covariance ``(N, C, C)`` of the logits, exact for linear logits.
+
+        The Jacobians, C times P numbers per input, are held for a few inputs at a time.
+
+        Args:
+            x: Inputs ``(N, ...)``.
+
+        Raises:
+            TypeError: ``x`` is no floating tensor.
+            ValueError: ``x`` holds nothing, or what is not finite.
+        """
+        means, roots = zip(*self._blocks(x), strict=True)
+        return torch.cat(means), torch.cat([root @ root.mT for root in roots])
+
+    @torch.no_grad()
+    def log_probs(self, x: Tensor, num_draws: int = 500) -> Tensor:
+        """Log-probabilities ``(S, N, C)`` of draws; one draw of the weights serves all inputs."""
+        noise: Tensor | None = None
+        out = []
+        for mean, root in self._blocks(x):
+            if noise is None:
+                noise = torch.randn(num_draws, root.shape[-1], dtype=root.dtype, device=root.device)
+            out.append((mean + torch.einsum("sq,ncq->snc", noise, root)).log_softmax(-1))
+        return torch.cat(out, 1)
+
+    def probs(self, x: Tensor, num_draws: int = 500) -> Tensor:
+        """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
+        return self.log_probs(x, num_draws).exp()
+
+    def _blocks(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Means ``(n, C)`` and J R ``(n, C, Q)`` for a few inputs at a time."""
+        weights = dict(self.body.named_parameters())
+        width = self.num_classes * sum(w.numel() for w in weights.values())
+
+        def outputs(weights: dict[str, Tensor], features: Tensor) -> Tensor:
+            return functional_call(self.body, weights, (features.unsqueeze(0),)).squeeze(0)
+
+        for block in check_inputs(x).split(max(1, _NUMBERS_AT_ONCE // width)):
+            features = self.trunk(block)
+            parts = vmap(jacrev(outputs), (None, 0))(weights, features)
+            jacobian = torch.cat([part.flatten(2) for part in parts.values()], -1)
+            yield self.body(features), self.root(jacobian)
+
+
+def network_laplace(
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    *,
+    subset: Subset = "last_layer",
+    structure: Structure = "kron",
+    prior_precision: float | Tuning = 1.0,
+    validation: tuple[Tensor, Tensor] | None = None,
+    batch_size: int = 256,
+) -> NetworkLaplace:
+    r"""The Laplace approximation at a network's trained weights, curvature by laplace-torch.
+
+    .. math:: \Sigma^{-1} = \sum_n J_n^\top (\mathrm{diag}\,\pi_n - \pi_n \pi_n^\top) J_n
+              + \delta I
+
+    the Gauss-Newton matrix and the precision :math:`\delta` of a normal prior on the weights
+    that are normal; for "diagonal" its diagonal, for "kron" one Kronecker product for every weight
+    matrix (KFAC; exact neither as a matrix nor on its diagonal). Nothing is trained: the weights
+    are taken for the mode, which they are if the network was trained to the end with weight decay
+    :math:`\delta / N` on the mean loss.
+
+    Args:
+        network: Trained, ``x (N, ...) -> logits (N, C)``; not changed.
+        x: Its training inputs ``(N, ...)``.
+        y: Labels ``(N,)``, integers.
+        subset: "last_layer" (of ``nn.Sequential(trunk, head)``) or "all". Of P normal weights,
+            "full" needs P² numbers, and every structure P times C for an input's Jacobian.
+        structure: "diagonal", "kron" or "full".
+        prior_precision: :math:`\delta`; or "marginal likelihood", where Laplace's approximation to
+            it is highest (100 steps of Adam); or "validation", the best of 21 values from 1e-4 to
+            1e4 by the negative log-likelihood of the probit on ``validation``.
+        validation: Inputs and labels that ``x`` does not hold.
+        batch_size: Rows for the curvature at a time.
+
+    Returns:
+        The approximation; its :math:`\delta` is ``.prior_precision``.
+
+    Raises:
+        ImportError: without laplace-torch.
+        TypeError: ``x`` or ``y`` of another dtype; a network without a last layer.
+        ValueError: an unknown choice; labels that do not fit; ``validation`` missing or useless.
+        NotImplementedError: "kron" of a layer that has no Kronecker factors, such as BatchNorm.
+
+    References:
+        Daxberger et al.: Laplace redux - effortless Bayesian deep learning (2021).
+        Ritter, Botev, Barber: A scalable Laplace approximation for neural networks (2018).
+        Immer, Korzepa, Bauer: Improving predictions of Bayesian neural nets via local
+        linearization (2021).
+    """
+    with torch.no_grad(), evaluating(network):
+        classes = network(check_inputs(x)[:1]).shape[-1]
+    check_labels(y, x.new_empty(len(x), classes))
+    _check_prior(prior_precision, validation)
+    fitted = NetworkLaplace(network, classes, subset=subset, structure=structure)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of torch and einops, about their own parts
+            from laplace import Laplace as Library
+    except ImportError as error:
+        raise ImportError(
+            "`network_laplace` takes the curvature from laplace-torch, which is not installed: "
+            'pip install "pyro_opu[laplace]". For the full covariance of a last layer there is '
+            "models.last_layer.last_layer_laplace, which needs nothing."
+        ) from error
+
+    def batches(x: Tensor, y: Tensor) -> DataLoader:
+        return DataLoader(TensorDataset(fitted.trunk(x), y), batch_size)
+
+    body = copy.deepcopy(fitted.body).requires_grad_(True)
+    fixed = prior_precision if isinstance(prior_precision, (int, float)) else 1.0
+    library: Any = Library(
+        body,
+        "classification",
+        subset_of_weights="all",
+        hessian_structure=_STRUCTURES[structure],
+        prior_precision=float(fixed),
+    )
+    with kept_random(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library.fit(batches(x, y))
+        if prior_precision == "marginal likelihood":
+            library.optimize_prior_precision(method="marglik")
+        elif validation is not None:
+            library.optimize_prior_precision(
+                method="gridsearch",
+                pred_type="glm",
+                link_approx="probit",
+                val_loader=batches(*validation),
+                grid_size=21,
+            )
+    fitted.prior_precision = float(library.prior_precision)
+    with torch.no_grad():
+        fitted.root.take(library.posterior_precision)
+    return fitted
+
+
+def _check_prior(prior_precision: float | Tuning, validation: object) -> None:
+    if isinstance(prior_precision, str):
+        known = prior_precision in get_args(Tuning)
+    else:
+        known = prior_precision > 0
+    if not known:
+        raise ValueError(
+            f"`prior_precision` must be positive or one of {get_args(Tuning)}; got "
+            f"{prior_precision!r}."
+        )
+    if (validation is not None) != (prior_precision == "validation"):
+        raise ValueError(
+            '`validation` must be inputs and labels for prior_precision="validation", and is of no '
+            f"use else; got {type(validation).__name__} and {prior_precision!r}."
+        )
+
+
+def with_trunk(trunk: nn.Module, fit: Laplace) -> NetworkLaplace:
+    """The Laplace approximation of a linear classifier on features, as a network of inputs.
+
+        fitted = with_trunk(*last_layer_laplace(network, x, y))
+
+    has the logits of ``fit.logits(trunk(x))`` and is a teacher; it needs no laplace-torch. With two
+    classes, whose one logit f became (-f/2, f/2), the head is that too. A saved one is loaded into
+    ``NetworkLaplace(nn.Sequential(trunk, nn.Linear(D, C)), C, structure="full")``.
+
+    Args:
+        trunk: ``x (N, ...) -> features (N, D)``; ``nn.Identity()`` for a regression on the inputs.
+        fit: Of :func:`~models.laplace.laplace` on the features.
+
+    Returns:
+        The same law of the logits, "full" in the last layer.
+
+    Example:
+        >>> from models.last_layer import last_layer_laplace
+        >>> from models.neural_network import perceptron
+        >>> x = torch.randn(50, 4)
+        >>> trunk, fit = last_layer_laplace(perceptron((4, 8, 3)), x, torch.arange(50) % 3)
+        >>> mean, _ = with_trunk(trunk, fit).logits(x)
+        >>> torch.allclose(mean, fit.logits(trunk(x))[0], atol=1e-5)
+        True
+    """
+    features, outputs = fit.weight.shape
+    signs = torch.tensor([[-0.5], [0.5]]) if outputs == 1 else torch.eye(outputs)
+    signs = signs.to(fit.covariance)  # (C, outputs)
+    head = nn.Linear(features, len(signs)).to(fit.weight)
+    root = torch.linalg.cholesky(fit.covariance).reshape(features + 1, outputs, -1)
+    rows = torch.einsum("co,foq->cfq", signs, root)
+    rows = torch.cat([rows[:, :-1].flatten(0, 1), rows[:, -1]])  # the weights, then the biases
+    with torch.no_grad():
+        head.weight.copy_(signs @ fit.weight.double().mT)
+        head.bias.copy_(signs @ fit.bias.double())
+        fitted = NetworkLaplace(nn.Sequential(trunk, head), len(signs), structure="full")
+        fitted.root.get_buffer("factor")[:, : rows.shape[1]] = rows  # two classes: half is zero
+    return fitted

@@ -1,0 +1,205 @@
+"""The Laplace bridge as a student: Gaussian logits to a Dirichlet, closed form, nothing learned."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.bridge import laplace_bridge
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.drop_in import drop_in
+from pyro_opu.inputs import check_inputs
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.restoring import kept_random
+from pyro_opu.teachers import BaseTeacher, FunctionTeacher, Source, as_teacher
+
+__all__ = ["DrawnBridgeGuide", "GaussianLogits", "LaplaceBridgeGuide", "laplace_bridge_predictive"]
+
+# Log-probabilities and variances of drawn logits are kept above these: a class that a draw rules
+# out has a logit of minus infinity, and draws that all agree ask for an infinite concentration.
+_SMALLEST_LOG_PROB, _SMALLEST_VARIANCE = -87.0, 1e-8
+
+
+class GaussianLogits(Protocol):
+    """Anything that knows the normal law of its logits, such as a Laplace approximation."""
+
+    def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean ``(N, C)`` and covariance, ``(N, C, C)`` or its diagonal ``(N, C)``."""
+        ...
+
+
+class LaplaceBridgeGuide(nn.Module):
+    r"""The Laplace bridge after Gaussian logits, :math:`x \mapsto \mathrm{Dir}(\alpha(x))`.
+
+    One forward pass for :math:`\mu(x), \Sigma(x)`, and :func:`~pyro_opu.laplace_bridge`.
+
+    Args:
+        source: With a method ``logits(x)``. A module's parameters and buffers are the guide's.
+        normalize: As in :func:`~pyro_opu.laplace_bridge`.
+    """
+
+    def __init__(self, source: GaussianLogits, *, normalize: bool = False) -> None:
+        super().__init__()
+        self.source = source
+        self.normalize = normalize
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
+        alpha = laplace_bridge(*self.source.logits(x), normalize=self.normalize)
+        return PredictiveDirichlet.from_alpha(alpha, validate_args=False)
+
+    def extra_repr(self) -> str:
+        return f"normalize={self.normalize}"
+
+
+class DrawnBridgeGuide(nn.Module):
+    r"""The Laplace bridge after the moments of a teacher's draws: S evaluations, not one pass.
+
+    .. math:: z_s = P \log \pi_s, \qquad \mu = \frac1S \sum_s z_s, \qquad
+              \Sigma_{kk} = \frac{1}{S-1} \sum_s (z_{sk} - \mu_k)^2
+
+    with :math:`P = I - 11^\top\!/C`. The moments are unbiased estimates, drawn anew at every call
+    where the teacher draws afresh. Variances below 1e-8 are raised to it, log-probabilities below
+    -87 likewise.
+
+    Args:
+        teacher: Its draws' log-probabilities are taken for normal.
+        num_draws: S >= 2; by default the teacher's own.
+        normalize: As in :func:`~pyro_opu.laplace_bridge`.
+    """
+
+    def __init__(
+        self, teacher: BaseTeacher, num_draws: int | None = None, *, normalize: bool = False
+    ) -> None:
+        super().__init__()
+        self.teacher = teacher
+        self.num_draws = num_draws
+        self.normalize = normalize
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
+        means, variances = [], []
+        for log_probs in self.teacher.stream(x, self.num_draws):
+            if len(log_probs) < 2:
+                raise ValueError(
+                    "`num_draws` must be at least 2 for a variance; got "
+                    f"{len(log_probs)} of the teacher. Ask for more."
+                )
+            z = log_probs.clamp_min(_SMALLEST_LOG_PROB)
+            z = z - z.mean(-1, keepdim=True)
+            means.append(z.mean(0))
+            variances.append(z.var(0).clamp_min(_SMALLEST_VARIANCE))
+        # The logits sum to zero already, so there is nothing to project.
+        alpha = laplace_bridge(
+            torch.cat(means), torch.cat(variances), project=False, normalize=self.normalize
+        )
+        return PredictiveDirichlet.from_alpha(alpha, validate_args=False)
+
+    def extra_repr(self) -> str:
+        return f"num_draws={self.num_draws}, normalize={self.normalize}"
+
+
+def laplace_bridge_predictive(
+    source: GaussianLogits | Source,
+    x: Tensor,
+    *,
+    normalize: bool = False,
+    num_draws: int | None = None,
+    site: str | None = None,
+    inputs: Callable[..., Tensor] | None = None,
+    return_sites: Sequence[str] | None = None,
+    num_samples: int | None = None,
+    seed: int | None = None,
+    progress: bool = True,
+) -> OnePassPredictive:
+    r"""A posterior's Dirichlet by the Laplace bridge, in closed form; nothing is learned.
+
+    .. math:: \alpha_k(x) = \frac{1}{\Sigma_{kk}(x)}
+              \Bigl(1 - \frac{2}{C} + \frac{e^{\mu_k(x)}}{C^2}\sum_l e^{-\mu_l(x)}\Bigr)
+
+    Of a source with Gaussian logits this is one forward pass, and no input is needed but to see
+    their shape. Of any other teacher, mean and variances of the logits are taken from its draws *at
+    every call*: that is as slow as the teacher, and stands in comparisons for the best that the
+    bridge could do if moments were free.
+
+    What is approximate is the bridge (see :func:`~pyro_opu.laplace_bridge` on how much), beside
+    whatever made the logits Gaussian.
+
+    Args:
+        source: An object with a method ``logits(x) -> (mean, covariance)``, such as
+            ``models.laplace_network.network_laplace`` gives (a module is copied); or whatever
+            :func:`~pyro_opu.as_teacher` takes.
+        x: A few inputs ``(N, *input_shape)``, floating and finite.
+        normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
+        num_draws: S of a teacher without ``logits``; by default its own number.
+        site: As in :func:`~pyro_opu.as_teacher`, for a teacher.
+        inputs: Picks the input from a call's arguments.
+        return_sites: Sites that come back; by default those of the ``Predictive``, else "obs".
+        num_samples: S of the answers; by default that of the source, or 500.
+        seed: Of no use here, as nothing is drawn; taken so that the call is that of ``distill``.
+        progress: Likewise.
+
+    Returns:
+        The student. A source that is a module (and Gaussian) is saved with it, and loaded with
+        ``OnePassPredictive.load(path, guide=LaplaceBridgeGuide(architecture))``. Any other source
+        is not in the file: pass a guide made of it to ``load``.
+
+    Raises:
+        TypeError: ``source`` is neither; ``x`` is no floating tensor.
+        ValueError: ``x``, ``site`` or ``return_sites`` not as described; fewer than two draws;
+            means and covariances that :func:`~pyro_opu.laplace_bridge` refuses.
+
+    Example:
+        >>> class Line:
+        ...     def logits(self, x):
+        ...         mean = torch.cat([x, -x], -1)
+        ...         return mean, 0.1 + 0.1 * mean.square()
+        >>> fast = laplace_bridge_predictive(Line(), torch.randn(20, 1))
+        >>> fast.dirichlet(torch.tensor([[0.0], [2.0]])).mean
+        tensor([[0.5000, 0.5000],
+                [0.9820, 0.0180]])
+
+    References:
+        Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with Bayesian
+        deep networks (2020), eq. 5.
+    """
+    check_inputs(x)
+    guide: nn.Module
+    if site is None and _knows_logits(source):
+        own: Any = copy.deepcopy(source) if isinstance(source, nn.Module) else source
+        guide = LaplaceBridgeGuide(own, normalize=normalize)
+        teacher: BaseTeacher = FunctionTeacher(_draws_of(guide))  # for what comes back
+    else:
+        teacher = as_teacher(source, site, inputs=inputs)  # type: ignore[arg-type]
+        guide = DrawnBridgeGuide(teacher, num_draws, normalize=normalize)
+    with kept_random(), torch.no_grad():
+        teacher.probs(x[:1], 1)
+        guide(x[:2])  # what it refuses is refused now
+    return drop_in(
+        guide,
+        teacher,
+        x,
+        return_sites=return_sites,
+        num_samples=num_samples,
+        inputs=inputs,
+        report={
+            "method": "Laplace bridge",
+            "normalize": normalize,
+            "one_pass": isinstance(guide, LaplaceBridgeGuide),
+        },
+    )
+
+
+def _knows_logits(source: Any) -> bool:
+    """Whether ``source.logits`` is a method, and not a layer or a tensor of that name."""
+    logits = getattr(source, "logits", None)
+    return callable(logits) and not isinstance(logits, nn.Module)
+
+
+def _draws_of(guide: nn.Module) -> Callable[[Tensor, int], Tensor]:
+    """Draws from what a guide answers, as a function of inputs and their number."""
+    return lambda x, num_draws: guide(x).sample((num_draws,))
