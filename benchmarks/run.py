@@ -19,6 +19,13 @@ NAMES = (
     "mnist_dropout",
     "gaussian_process",
     "teachers",
+    "compact",
+    "laplace_bridge",
+    "dark_knowledge",
+    "boston",
+    "toy_regression",
+    "richer_guides",
+    "students",
 )
 
 

@@ -24,6 +24,7 @@ from pyro_opu.objectives import (
     WassersteinELBO,
 )
 from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.regression import OnePassRegression, regression_fidelity
 from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.top_k import TopK, top_k
@@ -58,6 +59,7 @@ __all__ = [
     "MomentMatching",
     "Objective",
     "OnePassPredictive",
+    "OnePassRegression",
     "PolyaGammaGibbs",
     "PredictiveDirichlet",
     "PredictiveGuide",
@@ -83,6 +85,7 @@ __all__ = [
     "mutual_information",
     "out_of_domain",
     "probit_predictive",
+    "regression_fidelity",
     "to_inference_data",
     "top_k",
     "total_uncertainty",

@@ -23,6 +23,18 @@ from pyro_opu.objectives import (
     Objective,
     as_objective,
 )
+from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.plan import (
+    CALIBRATE_NUMBERS,
+    HELD_OUT_MOST,
+    HELD_OUT_SHARE,
+    JUDGE_NUMBERS,
+    LABEL_BLOCKS,
+    LABEL_DRAWS,
+    chosen_seed,
+    draws_per_step,
+    warm_steps,
+)
 from pyro_opu.predictive import OnePassPredictive, checked_device
 from pyro_opu.selection import Labelled, calibrating_shift, log_concentration_of
 from pyro_opu.simplex import Atoms, SimplexDistribution, is_answer
@@ -30,23 +42,6 @@ from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.training import Settings, Source
 from pyro_opu.transfer import TransferPolicy, default_transfer
-
-#: Of the transfer inputs this share, at most so many, is kept to judge the student by.
-HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
-#: Teacher's draws at each input that judges or calibrates, at most.
-LABEL_DRAWS = 1000
-#: Blocks of such inputs with draws of their own, where the teacher can draw afresh. Draws are joint
-#: over inputs: with one block the iterate nearest to their luck would look like the best.
-LABEL_BLOCKS = 16
-#: Numbers in all draws that judge, which is done often, and that calibrate, which is done once.
-JUDGE_NUMBERS, CALIBRATE_NUMBERS = 2**20, 2**23
-#: Teacher's draws per input and step. More than that average out over the steps, but not at inputs
-#: that few batches come near: the closed-form start takes more, as long as their matrix products
-#: take fewer operations than these and they hold fewer numbers; of a posterior that draws afresh at
-#: most so many.
-NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
-#: Share of the steps that the closed-form warm start takes.
-WARM_SHARE = 0.9
 
 
 def distill(
@@ -83,6 +78,10 @@ def distill(
     decides what it knows: the teacher can label any input, so the transfer policy makes inputs
     around and away from ``x`` too.
 
+    A regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)``
+    of draws, is distilled by :func:`pyro_opu.regression.distill_regression`, with its guides and
+    losses and without a recalibration.
+
     Args:
         source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
             ensemble, a callable, a ``Teacher``.
@@ -92,8 +91,9 @@ def distill(
             by default, the :class:`~pyro_opu.PredictiveGuide`. Or any module ``x -> Dirichlet``,
             or to another distribution on the simplex; it is trained in place. Only a
             ``PredictiveGuide`` is recalibrated.
-        loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", or an
-            :class:`~pyro_opu.Objective`.
+        loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy",
+            "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`. Of a regressor the default stands
+            for what suits its guide.
         transfer: A transfer policy; by default one for tables or for images.
         num_steps: Steps in all; nine tenths of them the warm start.
         batch_size: Inputs per step.
@@ -143,16 +143,40 @@ def distill(
         recalibration are this project's.
     """
     check_inputs(x)
+    from pyro_opu.regression import distill_regression, is_regressor  # built on this module
+
+    if is_regressor(source, x, site, inputs):
+        return distill_regression(
+            source,
+            x,
+            guide=guide,
+            loss=None if loss == "wasserstein" else loss,
+            transfer=transfer,
+            num_steps=num_steps,
+            batch_size=batch_size,
+            num_draws=num_draws,
+            learning_rate=learning_rate,
+            warm_start=warm_start,
+            seed=seed,
+            progress=progress,
+            device=device,
+            site=site,
+            return_sites=return_sites,
+            inputs=inputs,
+            num_samples=num_samples,
+            checkpoint=checkpoint,
+            evaluate_every=evaluate_every,
+        )
     target = x.device if device is None else checked_device(device)
     objective = as_objective(loss)
     resume = None if checkpoint is None else Checkpoint(checkpoint)
-    seed = _seed(seed, resume)
+    seed = chosen_seed(seed, resume)
     with torch.random.fork_rng([target] if target.type == "cuda" else []):
         torch.manual_seed(seed)
         teacher = as_teacher(source, site, inputs=inputs)
         num_classes = _check_teacher(teacher, x)
         sites = read_layouts(teacher, x, return_sites)
-        draws_per_step = _draws_per_step(teacher, x, num_draws, batch_size)
+        per_step = draws_per_step(teacher, x, num_draws, batch_size)
         # Before anything that depends on `guide`: a seed holds out the same inputs for all guides.
         held_out, rest = _hold_out(teacher, x, target)
         mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
@@ -164,9 +188,9 @@ def distill(
         if not any(parameter.requires_grad for parameter in guide.parameters()):
             guide.requires_grad_(True)  # a distilled guide comes back wholly frozen
         closed_form = _first_objective(guide, x[:2].to(target), num_classes)
-        warm = _warm_steps(num_steps, objective, closed_form, warm_start)
+        warm = warm_steps(num_steps, objective, closed_form, warm_start)
         settings = Settings(
-            warm, num_steps - warm, batch_size, *draws_per_step, learning_rate, evaluate_every
+            warm, num_steps - warm, batch_size, *per_step, learning_rate, evaluate_every
         )
         policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
         feed = Source(teacher.probs, policy, settings, target)
@@ -190,41 +214,6 @@ def distill(
             **report,
         },
     )
-
-
-def _seed(seed: int | None, resume: Checkpoint | None) -> int:
-    if seed is not None:
-        return seed
-    return resume.seed if resume is not None and resume.exists else int(torch.randint(2**31, ()))
-
-
-def _warm_steps(
-    num_steps: int, objective: Objective, closed_form: Objective, warm_start: bool
-) -> int:
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-        raise ValueError(f"`num_steps` must be a positive integer; got {num_steps!r}.")
-    if not warm_start:
-        return 0
-    same = isinstance(objective, type(closed_form))
-    return num_steps if same else max(1, round(WARM_SHARE * num_steps))
-
-
-def _draws_per_step(
-    teacher: BaseTeacher, x: Tensor, num_draws: int | None, batch_size: int
-) -> tuple[int, int]:
-    """Draws per input in a step of the warm start, and of the objective."""
-    held = teacher.max_draws
-    if num_draws is not None:
-        return (min(num_draws, held or num_draws),) * 2
-    refine = min(NUM_DRAWS, held or NUM_DRAWS)
-    cost = teacher.operations(x)
-    if cost is None:
-        return refine, refine
-    rows = max(1, batch_size)
-    cheap = min(
-        CHEAP_OPERATIONS // max(1, rows * cost), CHEAP_NUMBERS // (rows * teacher.num_classes)
-    )
-    return max(refine, min(cheap, held or MOST_DRAWS)), refine
 
 
 def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:
@@ -259,11 +248,11 @@ def _first_objective(guide: nn.Module, x: Tensor, num_classes: int) -> Objective
         )
     if isinstance(answer, Atoms):
         return CrossEntropy()
-    return (
-        EnergyDistance(likelihood=1.0)
-        if isinstance(answer, SimplexDistribution)
-        else (MomentMatching())
-    )
+    if not isinstance(answer, SimplexDistribution):
+        return MomentMatching()
+    # The likelihood needs a density, which a family of the user's own may lack.
+    dense = type(answer).log_prob is not SimplexDistribution.log_prob
+    return LikelihoodFirst() if dense else EnergyDistance(likelihood=1.0)
 
 
 def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[Labelled, Tensor]:

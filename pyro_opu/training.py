@@ -247,8 +247,8 @@ def _descend(
 
 
 def _smallest_alpha(student: Any) -> str:
-    concentration = getattr(student, "concentration", None)
-    return "" if concentration is None else f", smallest alpha {float(concentration.min()):.3g}"
+    alpha = getattr(student, "concentration", None)
+    return "" if alpha is None else f", smallest alpha {float(alpha.detach().min()):.3g}"
 
 
 @torch.no_grad()

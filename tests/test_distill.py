@@ -467,7 +467,7 @@ def test_h_and_g_are_stepped_in_turn() -> None:
     objective = quick_wasserstein()
     objective.prepare(x, C)
     settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
-    feed = Source(as_teacher(teacher()), HeldOut().fit(x), settings, torch.device("cpu"))
+    feed = Source(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
     state = init_state(guide)
     phase = init_phase("objective", objective, guide, 10, 1e-2, 4)
     mean, concentration = guide.parameter_groups()
@@ -490,7 +490,7 @@ def test_a_shared_trunk_learns_from_the_head_in_turn(turn: int) -> None:
     objective = quick_wasserstein()
     objective.prepare(x, C)
     settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
-    feed = Source(as_teacher(teacher()), HeldOut().fit(x), settings, torch.device("cpu"))
+    feed = Source(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
     state = init_state(guide)
     state.step = turn
     step(state, init_phase("objective", objective, guide, 10, 1e-2, 4), feed)

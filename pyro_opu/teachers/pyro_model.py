@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,20 +97,12 @@ class PredictiveTeacher(BaseTeacher):
         """Find the observed site and the latents by running the model once at two rows of ``x``."""
         if self._site is not None:
             return
-        model, guide = self._model, self._guide
-        known = {name: value[0] for name, value in self._samples.items()}
-        pair, triple = some_rows(x, 2), some_rows(x, 3)
-        with _quiet(), kept_random(), self._explained(x):
-            shapes = [known, known]
-            if guide is not None:
-                shapes = [_latents(guide, known, rows) for rows in (pair, triple)]
-            nodes = _trace(model, shapes[0], pair)
-        site = _find_site(nodes, shapes[0], self._asked_site)
-        check_one_trial(nodes[site]["fn"], site)
-        class_log_probs(nodes[site]["fn"], 2, site)
-        if self._source is not None and guide is None:
+        shapes, nodes = self._look(x)
+        site = self._choose_site(nodes, shapes[0])
+        self._read(nodes[site]["fn"], 2, site)
+        if self._from_prior:
             with _quiet(), kept_random():
-                shapes = [_latents(model, known, rows, without=site) for rows in (pair, triple)]
+                shapes = [_latents(self._model, {}, few, without=site) for few in _few(x)]
         # Latents shared by all rows, and those whose shape grows with the number of rows.
         self._latent_names = tuple(
             name
@@ -119,6 +111,35 @@ class PredictiveTeacher(BaseTeacher):
         )
         self._local = len(self._latent_names) < len(shapes[0])
         self._site = site
+
+    @property
+    def _from_prior(self) -> bool:
+        return self._source is not None and self._guide is None
+
+    def _look(self, x: Tensor) -> tuple[list[Draws], dict[str, Any]]:
+        """Latents that the posterior gives, at two and at three rows, and the sites at two."""
+        known = {name: value[0] for name, value in self._samples.items()}
+        shapes = [known, known]
+        with _quiet(), kept_random(), self._explained(x):
+            if self._guide is not None:
+                shapes = [_latents(self._guide, known, few) for few in _few(x)]
+            return shapes, _trace(self._model, shapes[0], _few(x)[0])
+
+    def _choose_site(self, nodes: dict[str, Any], latents: Draws) -> str:
+        """The observed site, checked."""
+        site = _find_site(nodes, latents, self._asked_site)
+        check_one_trial(nodes[site]["fn"], site)
+        return site
+
+    def _read(self, fn: Any, rows: int, site: str) -> Tensor:
+        """What a draw says of each row, ``(rows, C)``, from the observed site's distribution."""
+        return class_log_probs(fn, rows, site)
+
+    def _stand_in(self, fn: Any) -> Tensor:
+        """A value for the observed site, which nothing looks at."""
+        like = given_parameter(unwrap(fn))[0]
+        dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
+        return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
 
     def run_once(self, x: Tensor) -> dict[str, Any]:
         """Sample sites ``{name: node}`` of one run of the model at ``x`` under one draw."""
@@ -172,9 +193,9 @@ class PredictiveTeacher(BaseTeacher):
             latents = {name: value for name, value in latents.items() if name}
             if self._local and guide is not None:
                 latents = _latents(guide, latents, x)
-            with _ClassSite(site) as seen, poutine.condition(data=latents):
+            with _ObservedSite(site, self._stand_in) as seen, poutine.condition(data=latents):
                 model(x)
-            return class_log_probs(seen.fn, len(x), site)
+            return self._read(seen.fn, len(x), site)
 
         with _quiet():
             return self._run_model(one, draws.tensors)
@@ -199,21 +220,24 @@ class Latents:
         return {"": torch.arange(self.size), **self.values}
 
 
-class _ClassSite(Messenger):
+class _ObservedSite(Messenger):
     """Keeps the observed site's distribution, and spares the model sampling from it."""
 
-    def __init__(self, site: str) -> None:
+    def __init__(self, site: str, stand_in: Callable[[Any], Tensor]) -> None:
         super().__init__()
-        self.site = site
+        self.site, self.stand_in = site, stand_in
         self.fn: Any = None
 
     def _pyro_sample(self, msg: Any) -> None:
         if msg["name"] == self.site:
             self.fn = msg["fn"]
             if msg["value"] is None:
-                like = given_parameter(unwrap(self.fn))[0]
-                dtype = torch.long if site_kind(self.fn) == "categorical" else like.dtype
-                msg["value"] = torch.zeros(self.fn.shape(), dtype=dtype, device=like.device)
+                msg["value"] = self.stand_in(self.fn)
+
+
+def _few(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Two and three rows: what grows between them grows with the rows."""
+    return some_rows(x, 2), some_rows(x, 3)
 
 
 @contextmanager

@@ -1,0 +1,68 @@
+"""How a distillation divides inputs, draws and steps when its caller does not say."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pyro_opu.checkpoint import Checkpoint
+from pyro_opu.objectives import Objective
+from pyro_opu.teachers import BaseTeacher
+
+#: Of the transfer inputs this share, at most so many, is kept to judge the student by.
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
+#: Teacher's draws at each input that judges or calibrates, at most.
+LABEL_DRAWS = 1000
+#: Blocks of such inputs with draws of their own, where the teacher can draw afresh. Draws are joint
+#: over inputs: with one block the iterate nearest to their luck would look like the best.
+LABEL_BLOCKS = 16
+#: Numbers in all draws that judge, which is done often, and that calibrate, which is done once.
+JUDGE_NUMBERS, CALIBRATE_NUMBERS = 2**20, 2**23
+#: Teacher's draws per input and step. More than that average out over the steps, but not at inputs
+#: that few batches come near: the closed-form start takes more, as long as their matrix products
+#: take fewer operations than these and they hold fewer numbers; of a posterior that draws afresh at
+#: most so many.
+NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
+#: Share of the steps that the closed-form warm start takes.
+WARM_SHARE = 0.9
+
+
+def chosen_seed(seed: int | None, resume: Checkpoint | None) -> int:
+    """The seed asked for, that of the run to resume, or one drawn from torch's generator."""
+    if seed is not None:
+        return seed
+    return resume.seed if resume is not None and resume.exists else int(torch.randint(2**31, ()))
+
+
+def warm_steps(
+    num_steps: int, objective: Objective, closed_form: Objective, warm_start: bool
+) -> int:
+    """Steps of the warm start: all, if it has the same objective.
+
+    Raises:
+        ValueError: ``num_steps`` is no positive integer.
+    """
+    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
+        raise ValueError(f"`num_steps` must be a positive integer; got {num_steps!r}.")
+    if not warm_start:
+        return 0
+    same = isinstance(objective, type(closed_form))
+    return num_steps if same else max(1, round(WARM_SHARE * num_steps))
+
+
+def draws_per_step(
+    teacher: BaseTeacher, x: Tensor, num_draws: int | None, batch_size: int
+) -> tuple[int, int]:
+    """Draws per input in a step of the warm start, and of the objective."""
+    held = teacher.max_draws
+    if num_draws is not None:
+        return (min(num_draws, held or num_draws),) * 2
+    refine = min(NUM_DRAWS, held or NUM_DRAWS)
+    cost = teacher.operations(x)
+    if cost is None:
+        return refine, refine
+    rows = max(1, batch_size)
+    cheap = min(
+        CHEAP_OPERATIONS // max(1, rows * cost), CHEAP_NUMBERS // (rows * teacher.num_classes)
+    )
+    return max(refine, min(cheap, held or MOST_DRAWS)), refine

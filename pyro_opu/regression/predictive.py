@@ -1,0 +1,295 @@
+"""The object that replaces the ``Predictive`` of a regressor: the same call, in one pass."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu import files
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.drop_in import _input_name
+from pyro_opu.inputs import check_inputs
+from pyro_opu.layout import SiteLayout
+from pyro_opu.predictive import KIND, InputPicker, OnePassPredictive, _check_match, checked_device
+from pyro_opu.regression.guide import regression_guide_from_config
+from pyro_opu.regression.layout import filled, read_real_layouts
+from pyro_opu.regression.mixture import RealAnswer
+from pyro_opu.regression.normal import PredictiveNormal
+from pyro_opu.regression.teacher import RealTeacher
+from pyro_opu.restoring import kept_random
+
+__all__ = ["OnePassRegression", "RegressionUncertainty", "regression_drop_in"]
+
+
+@dataclass(frozen=True, eq=False)
+class RegressionUncertainty:
+    """Mean and variances of y at every input, ``(N,)`` each; ``u["total"]`` works too.
+
+    Attributes:
+        mean: Of y, in its units.
+        total: Variance of y, ``aleatoric + epistemic``, in units of y squared, as are its parts.
+        aleatoric: Mean variance of the noise: what remains if the parameters were known.
+        epistemic: Variance of the mean between posterior draws: what more data would take away.
+    """
+
+    mean: Tensor
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return tuple(field.name for field in fields(self))
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.keys():
+            raise KeyError(f"no measure {name!r}; there are {', '.join(self.keys())}")
+        value: Tensor = getattr(self, name)
+        return value
+
+    def to_dict(self) -> dict[str, Tensor]:
+        """The fields as a plain dictionary."""
+        return {name: self[name] for name in self.keys()}
+
+
+class OnePassRegression(OnePassPredictive):
+    r"""A drop-in for the :class:`pyro.infer.Predictive` of a regressor, in one forward pass.
+
+    ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
+    observed site, :math:`f_s \sim q(f \mid x), y_s \sim N(f_s, a(x))`, and the means :math:`f_s`
+    where a site that holds them is asked for. Draws are independent between inputs given x: the
+    marginals of every input are the teacher's, the covariance between inputs is not.
+
+    Made by :func:`~pyro_opu.distill` or :meth:`load`.
+
+    Args:
+        guide: ``x -> PredictiveNormal`` or a mixture of normals, batch shape ``(N,)``.
+        input_shape: Shape of one input.
+        sites: Layouts of the sites that come back.
+        num_samples: S.
+        input_name: Keyword under which the input may be passed too.
+        inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
+            default the first positional argument.
+        report: Plain record of how it was distilled.
+    """
+
+    def __init__(
+        self,
+        guide: nn.Module,
+        input_shape: Sequence[int],
+        sites: Sequence[SiteLayout] = (SiteLayout("obs", "value", "float32", (-1,)),),
+        num_samples: int = 500,
+        *,
+        input_name: str | None = None,
+        inputs: InputPicker | None = None,
+        report: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(
+            guide,
+            input_shape,
+            1,
+            sites,
+            num_samples,
+            input_name=input_name,
+            inputs=inputs,
+            report=report,
+        )
+
+    def distribution(self, x: Tensor) -> RealAnswer:  # type: ignore[override]
+        """The distribution of y at ``x``, one forward pass.
+
+        Args:
+            x: Inputs ``(N, *input_shape)``, floating and finite, where the student is; their
+                dtype is changed to the student's.
+
+        Returns:
+            What the guide answers, batch shape ``(N,)``, in units of y: a
+            :class:`~pyro_opu.regression.PredictiveNormal` by default, a Pyro normal.
+
+        Raises:
+            TypeError: ``x`` is no floating tensor.
+            ValueError: ``x`` has another shape than the student was taught with, is on another
+                device, or is not finite.
+        """
+        check_inputs(x)
+        if x.shape[1:] != self.input_shape:
+            raise ValueError(
+                f"`x` must have shape (N, {', '.join(map(str, self.input_shape))}), as the inputs "
+                f"that the student was taught with; got {tuple(x.shape)}. Reshape it, or distill a "
+                "student for such inputs."
+            )
+        weight = next(self.guide.parameters(), x)
+        if x.device != weight.device:
+            raise ValueError(
+                f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
+                "of them with .to(device)."
+            )
+        answer: RealAnswer = self.guide(x.to(weight.dtype))
+        return answer
+
+    def normal(self, x: Tensor) -> PredictiveNormal:
+        """:meth:`distribution` as one normal, with its Args and Raises.
+
+        Returns:
+            A :class:`pyro.distributions.Normal` of y with batch shape ``(N,)``; of a mixture, the
+            one with the same mean and the same two variances.
+        """
+        return self.distribution(x).normal()
+
+    def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
+        """Not defined: y has no classes.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "a regressor's y has no classes, so there is no Dirichlet. Call .normal(x) or "
+            ".distribution(x)."
+        )
+
+    def uncertainty(self, x: Tensor) -> RegressionUncertainty:  # type: ignore[override]
+        """Mean of y and its variance, total = aleatoric + epistemic, ``(N,)`` each.
+
+        Variances are in units of y squared; raises as :meth:`distribution`.
+        """
+        answer = self.distribution(x)
+        aleatoric, epistemic = answer.aleatoric, answer.epistemic
+        return RegressionUncertainty(answer.mean, aleatoric + epistemic, aleatoric, epistemic)
+
+    @torch.no_grad()
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Draws from the predictive distribution, called as the ``Predictive`` it replaces.
+
+        Args:
+            *args: The model's arguments; the first is the input ``(N, *input_shape)``.
+            **kwargs: The model's keyword arguments; only the input is looked at.
+
+        Returns:
+            ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
+        """
+        answer = self.distribution(self._input(args, kwargs))
+        f, y = answer.components().draw(self.num_samples)
+        return {site.name: filled(site, f, y) for site in self.sites}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the student to one safetensors file with its configuration as text; no pickle.
+
+        A guide of this package is described in the file; for one of your own pass the same
+        architecture to :meth:`load`. ``inputs`` is a function and is not saved.
+
+        Args:
+            path: Written aside and moved into place.
+
+        Raises:
+            FileNotFoundError: its folder does not exist.
+        """
+        config = {
+            "answer": "real",
+            "input_shape": self.input_shape,
+            "num_samples": self.num_samples,
+            "input_name": self.input_name,
+            "sites": [asdict(site) for site in self.sites],
+            "guide": getattr(self.guide, "config", None),
+            "report": self.report,
+        }
+        files.write(path, KIND, self.guide.state_dict(), config)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        guide: nn.Module | None = None,
+        inputs: InputPicker | None = None,
+        device: torch.device | str | None = None,
+    ) -> OnePassRegression:
+        """Read a student written by :meth:`save`; ``OnePassPredictive.load`` does too.
+
+        Args:
+            path: The file.
+            guide: The architecture, for a student whose guide was one of your own.
+            inputs: As in the constructor.
+            device: Where to put it; the CPU by default.
+
+        Returns:
+            The student, with the same answers.
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: corrupt or foreign file; no ``guide`` where one is needed; one whose
+                parameters do not match.
+        """
+        tensors, config = files.read(path, KIND)
+        if config.get("answer") != "real":
+            raise ValueError(
+                f"`path` must hold a regression student; {os.fspath(path)!r} holds one of classes. "
+                "Call OnePassPredictive.load."
+            )
+        if guide is None:
+            if config["guide"] is None:
+                raise ValueError(
+                    "`guide` must be given: the file holds the weights of a guide of your own, "
+                    "whose architecture it does not describe. Build it and pass guide=..."
+                )
+            with kept_random():
+                guide = regression_guide_from_config(config["guide"])
+        _check_match(guide, tensors, 1)
+        guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
+        sites = [SiteLayout(**{**site, "shape": tuple(site["shape"])}) for site in config["sites"]]
+        fast = cls(
+            guide.requires_grad_(False).eval(),
+            config["input_shape"],
+            sites,
+            config["num_samples"],
+            input_name=config["input_name"],
+            inputs=inputs,
+            report=config["report"],
+        )
+        return fast.to(checked_device(device))
+
+    def extra_repr(self) -> str:
+        names = ", ".join(site.name for site in self.sites)
+        return f"input {self.input_shape} -> y, sites [{names}], num_samples={self.num_samples}"
+
+
+def regression_drop_in(
+    guide: nn.Module,
+    teacher: RealTeacher,
+    x: Tensor,
+    sites: Sequence[SiteLayout] | None = None,
+    *,
+    return_sites: Collection[str] | None = None,
+    num_samples: int | None = None,
+    inputs: InputPicker | None = None,
+    report: dict[str, Any] | None = None,
+) -> OnePassRegression:
+    """The drop-in for a teacher's source that answers by this guide, frozen from now on.
+
+    Args:
+        guide: ``x -> PredictiveNormal`` or a mixture of normals.
+        teacher: The teacher.
+        x: Inputs ``(N, *input_shape)``; a few rows are looked at.
+        sites: Layouts of the sites that come back, where they have been read already.
+        return_sites: Else their names; by default those of the ``Predictive``. "mean" asks for
+            draws of the mean of y.
+        num_samples: S of the answers; by default the ``Predictive``'s.
+        inputs: Picks the input from a call's arguments.
+        report: Plain record of how the guide was made.
+
+    Raises:
+        ValueError: a site that one pass cannot give.
+    """
+    return OnePassRegression(
+        guide.requires_grad_(False).eval(),
+        x.shape[1:],
+        read_real_layouts(teacher, x, return_sites) if sites is None else sites,
+        teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
+        input_name=_input_name(teacher),
+        inputs=inputs,
+        report=report,
+    )

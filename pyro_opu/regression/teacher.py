@@ -1,0 +1,191 @@
+r"""A regressor as a teacher: draws of the mean :math:`f_\theta(x)` and of the noise's scale."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Any
+
+import torch
+from pyro.infer import Predictive
+from torch import Tensor
+from torch import distributions as dist
+
+from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.calling import Call, first_argument
+from pyro_opu.teachers.pyro_model import PredictiveTeacher, is_deterministic
+from pyro_opu.teachers.sites import unwrap
+
+__all__ = ["RealTeacher", "RegressionTeacher", "is_normal", "normal_parameters"]
+
+
+class RealTeacher(BaseTeacher):
+    """What the teachers of regression share: draws ``(S, N, 2)`` and their check."""
+
+    def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        r"""Joint posterior draws of the normal that the model gives y at every input.
+
+        Args:
+            x: Inputs ``(N, ...)``, floating and finite.
+            num_draws: Number of draws S; fewer than the posterior holds are a random subset. By
+                default all of them.
+
+        Returns:
+            Tensor ``(S, N, 2)``: the mean :math:`f_s(x)` in units of y, and the logarithm of the
+            noise's standard deviation, :math:`\log\sigma_s(x)`. Draw s uses one :math:`\theta_s`
+            for all rows, where the posterior allows it.
+
+        Raises:
+            TypeError: ``x`` is no floating tensor.
+            ValueError: bad ``x`` or ``num_draws``; draws that are not finite.
+        """
+        return torch.cat(list(self.stream(x, num_draws)), 1)
+
+    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        """Not defined: y has no classes.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError(
+            "`source` is a regressor, whose y is real: it has no class probabilities. Call "
+            ".draws(x), and regression_fidelity in place of fidelity."
+        )
+
+    def _check_output(self, draws: Tensor, rows: int) -> Tensor:
+        if draws.ndim != 3 or draws.shape[1:] != (rows, 2):
+            raise ValueError(
+                f"the teacher must give one mean and one scale per input, shape (S, {rows}, 2) for "
+                f"{rows} inputs; got {tuple(draws.shape)}. Let the model keep the inputs on axis 0."
+            )
+        if not torch.isfinite(draws.sum()):
+            raise ValueError(
+                "the teacher's means must be finite and its scales positive; got NaN, infinity or "
+                "a scale of 0. Check the posterior draws (torch.isfinite) and the model at these "
+                "inputs."
+            )
+        self._num_classes = 2  # numbers per draw and input, for the bounds on memory
+        return draws
+
+
+class RegressionTeacher(RealTeacher, PredictiveTeacher):
+    r"""The observed normal site of a :class:`pyro.infer.Predictive` as draws of its parameters.
+
+    .. math:: y \mid x, \theta_s \sim N(f_s(x), \sigma_s(x)^2)
+
+    Read in the same way as the class probabilities of
+    :class:`~pyro_opu.teachers.PredictiveTeacher`: the model is conditioned on each posterior draw
+    and run at ``x``, all draws through :func:`torch.vmap` at once, and the parameters are taken
+    off the site's distribution, so nothing is lost to noise.
+
+    Args:
+        predictive: The ``Predictive`` to read; it is not changed.
+        site: Name of the observed normal site, needed when there are several.
+        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
+
+    Raises:
+        TypeError: a ``WeighedPredictive``; samples that are no tensors.
+        ValueError: ``posterior_samples`` that are not finite. At the first call: a model that
+            cannot be run so; no normal site, several and none named, an unknown, a latent or a
+            categorical one named; more than one output per input.
+
+    Example:
+        >>> import pyro, torch
+        >>> import pyro.distributions as dist
+        >>> from pyro.infer import Predictive
+        >>> def model(x, y=None):
+        ...     w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        ...     with pyro.plate("data", len(x)):
+        ...         return pyro.sample("obs", dist.Normal(w * x[:, 0], 0.5), obs=y)
+        >>> teacher = RegressionTeacher(Predictive(model, {"w": torch.tensor([1.0, 2.0])}))
+        >>> teacher.draws(torch.ones(1, 1))[..., 0], teacher.draws(torch.ones(1, 1))[..., 1].exp()
+        (tensor([[1.],
+                [2.]]), tensor([[0.5000],
+                [0.5000]]))
+    """
+
+    def __init__(
+        self, predictive: Predictive, site: str | None = None, call: Call = first_argument
+    ) -> None:
+        PredictiveTeacher.__init__(self, predictive, site, call)
+
+    def _choose_site(self, nodes: dict[str, Any], latents: dict[str, Tensor]) -> str:
+        return _find_real_site(nodes, set(latents), self._asked_site, self._from_prior)
+
+    def _read(self, fn: Any, rows: int, site: str) -> Tensor:
+        return normal_parameters(fn, rows, site)
+
+    def _stand_in(self, fn: Any) -> Tensor:
+        return fn.mean
+
+    def free_sites(self, x: Tensor) -> dict[str, Any]:
+        """Distributions of the sites that the posterior does not fix, by name."""
+        shapes, nodes = self._look(x)
+        return {name: node["fn"] for name, node in _free(nodes, shapes[0]).items()}
+
+
+def _free(nodes: dict[str, Any], latents: Container[str]) -> dict[str, Any]:
+    """The sites that the posterior does not fix."""
+    return {n: v for n, v in nodes.items() if n not in latents and not is_deterministic(v)}
+
+
+def is_normal(fn: Any) -> bool:
+    """Whether a site's distribution is a normal, in ``Independent``, ``Masked`` or not."""
+    return isinstance(unwrap(fn), dist.Normal)
+
+
+def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
+    """Mean and logarithm of the scale ``(N, 2)`` of an observed site's distribution.
+
+    Args:
+        fn: The normal, wrapped or not.
+        rows: N.
+        site: Name of the site, for the messages.
+
+    Raises:
+        ValueError: the site is not normal, or does not hold one number per input.
+    """
+    if not is_normal(fn):
+        raise ValueError(
+            f"site '{site}' must be Normal; got {type(unwrap(fn)).__name__}. Name the site of the "
+            "real y with site='...'."
+        )
+    values = torch.stack([fn.mean, fn.variance.log() / 2], -1)
+    outputs = values.shape[:-1].numel()
+    if outputs == rows:
+        return values.reshape(rows, 2)
+    if outputs == 1:  # the model does not depend on x: one distribution for all rows
+        return values.reshape(1, 2).expand(rows, 2)
+    raise ValueError(
+        f"site '{site}' must hold one number per input; got shape {tuple(values.shape[:-1])} for "
+        f"{rows} inputs. Distill each output of a model with several by itself, from a model with "
+        "that one output."
+    )
+
+
+def _find_real_site(
+    nodes: dict[str, Any], latents: set[str], asked: str | None, prior: bool
+) -> str:
+    """The observed normal site; errors name the candidates."""
+    free = _free(nodes, latents)
+    normals = [name for name, node in free.items() if is_normal(node["fn"])]
+    if asked in normals:
+        return asked
+    if asked is None and len(normals) == 1 and (len(free) == 1 or not prior):
+        return normals[0]
+    found = {name: type(unwrap(node["fn"])).__name__ for name, node in free.items()}
+    if asked is None:
+        raise ValueError(
+            "`site` must name the observed normal site, since it is not the only one that the "
+            f"posterior does not fix: {found or 'there is none'}. Pass site='...'."
+        )
+    kind = (
+        "a latent site of the posterior"
+        if asked in latents
+        else f"a {found[asked]}"
+        if asked in found
+        else "which the model does not have"
+    )
+    raise ValueError(
+        f"`site` must name an observed site that is Normal; got '{asked}', {kind}. Candidates: "
+        f"{normals}."
+    )
