@@ -7,12 +7,18 @@ from typing import Any
 from torch import Tensor
 
 from pyro_opu.guides.dirichlet import PredictiveGuide
+from pyro_opu.guides.generalized_dirichlet import GeneralizedDirichletGuide
+from pyro_opu.guides.logistic_normal import LogisticNormalGuide
+from pyro_opu.guides.mixture import MixtureGuide
 from pyro_opu.guides.point import PointGuide
 from pyro_opu.guides.trunk import TrunkGuide
 from pyro_opu.guides.undivided import UndividedGuide
 
 __all__ = [
     "GUIDES",
+    "GeneralizedDirichletGuide",
+    "LogisticNormalGuide",
+    "MixtureGuide",
     "PointGuide",
     "PredictiveGuide",
     "TrunkGuide",
@@ -26,6 +32,9 @@ GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
     "dirichlet": PredictiveGuide,
     "undivided": UndividedGuide,
     "point": PointGuide,
+    "mixture": MixtureGuide,
+    "logistic_normal": LogisticNormalGuide,
+    "generalized_dirichlet": GeneralizedDirichletGuide,
 }
 
 

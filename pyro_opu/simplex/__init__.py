@@ -10,5 +10,18 @@ from pyro_opu.simplex.base import (
     is_answer,
     stratified_draws,
 )
+from pyro_opu.simplex.generalized_dirichlet import GeneralizedDirichlet
+from pyro_opu.simplex.logistic_normal import LogisticNormal
+from pyro_opu.simplex.mixture import DirichletMixture
 
-__all__ = ["Answer", "Atoms", "SimplexDistribution", "as_answer", "is_answer", "stratified_draws"]
+__all__ = [
+    "Answer",
+    "Atoms",
+    "DirichletMixture",
+    "GeneralizedDirichlet",
+    "LogisticNormal",
+    "SimplexDistribution",
+    "as_answer",
+    "is_answer",
+    "stratified_draws",
+]

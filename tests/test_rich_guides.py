@@ -1,0 +1,317 @@
+"""Guides that answer with more than one Dirichlet: one list for all, and what they learn."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pyro_opu import (
+    EnergyDistance,
+    OnePassPredictive,
+    WassersteinELBO,
+    distill,
+    fidelity,
+    out_of_domain,
+    uncertainty,
+)
+from pyro_opu.distances import energy_distance
+from pyro_opu.guides import (
+    GUIDES,
+    GeneralizedDirichletGuide,
+    LogisticNormalGuide,
+    MixtureGuide,
+    TrunkGuide,
+    guide_from_config,
+)
+from pyro_opu.objectives import DirichletLikelihood, as_objective
+from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.simplex import DirichletMixture, SimplexDistribution
+
+C = 3
+RICH: dict[str, type[TrunkGuide]] = {
+    "mixture": MixtureGuide,
+    "logistic_normal": LogisticNormalGuide,
+    "generalized_dirichlet": GeneralizedDirichletGuide,
+}
+every_kind = pytest.mark.parametrize("kind", RICH)
+CORNERS = (0.85 * torch.eye(C) + 0.05)[None].log()
+
+
+def teacher_answer(x: Tensor) -> DirichletMixture:
+    """Three hypotheses, each near a corner, whose weights depend on x."""
+    weights = x[:, :1] * torch.tensor([1.0, 0.0, -1.0])
+    return DirichletMixture(weights, CORNERS.expand(len(x), -1, -1), torch.full((len(x), C), 4.0))
+
+
+def teacher(x: Tensor, num_draws: int = 100) -> Tensor:
+    return teacher_answer(x).sample((num_draws,))
+
+
+def inputs(rows: int = 200, seed: int = 5) -> Tensor:
+    return torch.randn(rows, 2, generator=torch.Generator().manual_seed(seed))
+
+
+def quick(kind: str | nn.Module, source: Callable = teacher, **changes: Any) -> OnePassPredictive:
+    settings: dict[str, Any] = {
+        "num_steps": 12,
+        "batch_size": 16,
+        "num_draws": 8,
+        "evaluate_every": 6,
+        "seed": 0,
+        "progress": False,
+    }
+    return distill(source, inputs(), guide=kind, **{**settings, **changes})
+
+
+# All alike -----------------------------------------------------------------------------------
+
+
+@every_kind
+@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_shapes_and_a_start_that_is_open(kind: str, rows: int, classes: int) -> None:
+    guide = RICH[kind].for_inputs(inputs(), classes, hidden=(16, 8))
+    answer = guide(inputs(rows))
+    assert isinstance(answer, SimplexDistribution)
+    assert answer.batch_shape == (rows,) and answer.event_shape == (classes,)
+    # Neither a class nor a certainty is taken for granted before training.
+    assert answer.mean.min() > 0.6 / classes
+    assert (answer.measures().epistemic > 0.02).all()
+
+
+@every_kind
+def test_gradient_reaches_every_parameter(kind: str) -> None:
+    guide, x = RICH[kind].for_inputs(inputs(), C, hidden=(8,)), inputs(6)
+    EnergyDistance(16)(guide(x), teacher(x, 8), x).backward()
+    for name, parameter in guide.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+@every_kind
+def test_rows_do_not_see_each_other_and_eval_equals_train(kind: str) -> None:
+    guide, x = RICH[kind].for_inputs(inputs(), C, hidden=(8,)), inputs(6)
+    alone = torch.cat([guide(row[None]).log_mean for row in x])
+    # Sums in another order for one row than for six.
+    torch.testing.assert_close(guide(x).log_mean, alone, rtol=1e-4, atol=1e-5)
+    assert torch.equal(guide.train()(x).log_mean, guide.eval()(x).log_mean)
+
+
+@every_kind
+def test_config_builds_the_same_architecture(kind: str) -> None:
+    options = {"mixture": {"num_components": 3}, "logistic_normal": {"rank": 1}}.get(kind, {})
+    guide, x = RICH[kind].for_inputs(inputs(), C, hidden=(8,), **options), inputs(6)
+    config = json.loads(json.dumps(guide.config))
+    assert config["kind"] == kind and config["options"] == options
+    other = guide_from_config(config)
+    assert type(other) is RICH[kind] and other.config == guide.config
+    other.load_state_dict(guide.state_dict())
+    assert torch.equal(other(x).log_mean, guide(x).log_mean)
+    copy.deepcopy(guide)
+
+
+@every_kind
+@pytest.mark.parametrize("size", [1e2, 1e10])
+def test_wild_features_give_finite_answers_and_gradients(kind: str, size: float) -> None:
+    guide = RICH[kind](nn.Identity(), 2, C)
+    x = size * torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    answer = guide(x)
+    assert answer.sample((9,)).isfinite().all() and answer.log_mean.isfinite().all()
+    # Float32 rounding of logits of this size may say that two are equal, but no more.
+    assert answer.measures().epistemic.isfinite().all()
+    EnergyDistance(8)(answer, teacher(inputs(4), 4), x).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in guide.parameters())
+
+
+@every_kind
+def test_the_name_is_enough_and_the_result_is_a_full_student(kind: str, tmp_path: Path) -> None:
+    assert GUIDES[kind] is RICH[kind]
+    fast, fresh = quick(kind), inputs(20, seed=6)
+    assert type(fast.guide) is RICH[kind]
+    assert fast.report["history"][-1]["phase"] == "objective"  # the default loss, with its critic
+    assert fast(fresh)["obs"].shape == (fast.num_samples, 20)
+    measures = fast.uncertainty(fresh)
+    assert measures.variance.shape == (20,) and all(
+        v.isfinite().all() for v in dict(measures).values()
+    )
+    matched = fast.dirichlet(fresh)
+    torch.testing.assert_close(matched.mean, fast.distribution(fresh).mean)
+    # Rounding of the concentration to float32.
+    torch.testing.assert_close(matched.variance.sum(-1), measures.variance, rtol=1e-4, atol=0)
+    report = fidelity(fast, teacher, fresh, num_draws=20, seed=0, wasserstein_inputs=4)
+    assert (
+        0 <= report.coverage_90 <= 1 and report.energy_distance < report.energy_distance_trivial + 1
+    )
+    scores = out_of_domain(fast, fresh, fresh + 5)
+    assert 0 <= scores["mutual_information"].auroc <= 1
+    fast.save(tmp_path / "fast.safetensors")
+    again = OnePassPredictive.load(tmp_path / "fast.safetensors")
+    assert type(again.guide) is RICH[kind]
+    assert torch.equal(again.distribution(fresh).log_mean, fast.distribution(fresh).log_mean)
+    torch.manual_seed(1)
+    expected = fast(fresh)["obs"]
+    torch.manual_seed(1)
+    assert torch.equal(again(fresh)["obs"], expected)
+
+
+@every_kind
+@pytest.mark.parametrize("loss", ["energy", "likelihood", "moments", "cross_entropy", "mmd"])
+def test_every_loss_trains_it(kind: str, loss: str) -> None:
+    objective = as_objective(loss)
+    guide, x = RICH[kind].for_inputs(inputs(), C, hidden=(32,)), inputs(64)
+    optimizer = torch.optim.Adam(guide.parameters(), 0.01)
+    losses = []
+    for _ in range(40):
+        value = objective(guide(x), teacher(x, 32), x)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        losses.append(value.detach())
+    values = torch.stack(losses)
+    # From the first five steps to the last five, beyond what the draws of a step make it vary.
+    assert values[-5:].max() < values[:5].min()
+
+
+@every_kind
+def test_same_seed_same_weights(kind: str) -> None:
+    one, other = (quick(kind).guide.state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+FAILURES: list[tuple[Callable[[], Any], str]] = [
+    (lambda: MixtureGuide(nn.Identity(), 2, 1), "`num_classes` must be at least 2; got 1"),
+    (lambda: MixtureGuide(nn.Identity(), 2, C, 0), "`num_components` must be .* got 0"),
+    (lambda: MixtureGuide(nn.Identity(), 2, C, 2.0), r"`num_components` must be .* got 2\.0"),
+    (lambda: LogisticNormalGuide(nn.Identity(), 2, C, -1), "`rank` must be .* got -1"),
+    (lambda: LogisticNormalGuide(nn.Identity(), 2, C, True), "`rank` must be .* got True"),
+    (lambda: GeneralizedDirichletGuide(nn.Identity(), 2, 1), "`num_classes` must be at least 2"),
+    (lambda: LikelihoodFirst(1.5), r"`until` must be .* got 1\.5"),
+    (lambda: quick("mixtures"), "`guide` must be one of .*'mixture'"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), FAILURES)
+def test_bad_arguments_are_named(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+# Each by itself ------------------------------------------------------------------------------
+
+
+def test_components_begin_apart() -> None:
+    guide = MixtureGuide.for_inputs(inputs(), C)
+    components = guide(inputs(20)).components
+    means = components.mean
+    gaps = (means[:, :, None] - means[:, None]).abs().sum(-1) + 2 * torch.eye(4)
+    assert gaps.amin() > 1e-3  # far above rounding; l1 gaps are at most 2
+
+
+def test_a_stick_of_two_classes_is_a_dirichlet() -> None:
+    guide, x = GeneralizedDirichletGuide.for_inputs(inputs(), 2, hidden=(8,)), inputs(5)
+    stick = guide(x)
+    dirichlet = torch.distributions.Dirichlet(torch.cat([stick.log_a, stick.log_b], -1).exp())
+    found, expected = uncertainty(stick), uncertainty(dirichlet)
+    for name in expected.keys():
+        # Float32 rounding of alpha.
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+# The start of training -----------------------------------------------------------------------
+
+
+def test_likelihood_first_is_one_objective_and_then_the_other() -> None:
+    objective, x = LikelihoodFirst(until=0.5), inputs(6)
+    student, draws = teacher_answer(x), teacher(x, 8)
+
+    def parts(other: Any) -> list[float]:
+        torch.manual_seed(1)
+        return [float(value) for value in other.parts(student, draws, x).values()]
+
+    for progress in (0.0, 0.49):
+        objective.anneal(progress)
+        assert parts(objective) == parts(DirichletLikelihood())
+    for progress in (0.5, 1.0):
+        objective.anneal(progress)
+        assert parts(objective) == parts(EnergyDistance(likelihood=1.0))
+
+
+class WithoutDensity(nn.Module):
+    """A guide of a user's own whose answer has no density."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = MixtureGuide(nn.Linear(2, 8), 8, C)
+
+    def forward(self, x: Tensor) -> SimplexDistribution:
+        class Undefined(DirichletMixture):
+            log_prob = SimplexDistribution.log_prob
+
+        answer = self.inner(x)
+        return Undefined(
+            answer.log_weights, answer.components.log_mean, answer.components.log_concentration
+        )
+
+
+def test_an_answer_without_a_density_can_be_taught() -> None:
+    assert quick(WithoutDensity()).report["history"][1]["phase"] == "warm start"
+
+
+def same_marginals(x: Tensor, num_draws: int = 100) -> Tensor:
+    """Classes 0 and 1 likely together, or 2 and 3: each class alone looks as the others."""
+    pair = torch.tensor([[0.45, 0.45, 0.05, 0.05], [0.05, 0.05, 0.45, 0.45]]).log()
+    rows = pair.expand(len(x), -1, -1)
+    mixture = DirichletMixture(torch.zeros(len(x), 2), rows, torch.full((len(x), 2), 5.0))
+    return mixture.sample((num_draws,))
+
+
+def test_classes_that_go_together_are_learnt_together() -> None:
+    fast = quick("mixture", same_marginals, loss="energy", num_steps=200, batch_size=64)
+    draws = fast.distribution(inputs(50, seed=6)).sample((400,)).flatten(0, 1)
+    correlations = torch.corrcoef(draws.T)
+    # Of the teacher: 0.9 within a pair, -0.95 across.
+    assert correlations[0, 1] > 0.6 and correlations[2, 3] > 0.6
+    assert correlations[:2, 2:].max() < -0.6
+
+
+def test_distill_recovers_a_mixture() -> None:
+    x, fresh = inputs(400), inputs(200, seed=6)
+    fast = distill(
+        teacher,
+        x,
+        guide="mixture",
+        loss="energy",
+        num_steps=400,
+        batch_size=128,
+        seed=0,
+        progress=False,
+    )
+    student, truth = fast.distribution(fresh), teacher_answer(fresh)
+    found, expected = uncertainty(student), uncertainty(truth)
+    # 400 steps are short: the mean is right to 0.03, the spread to 5 per cent.
+    torch.testing.assert_close(student.mean, truth.mean, atol=0.1, rtol=0)
+    assert (found.epistemic.mean() / expected.epistemic.mean() - 1).abs() < 0.05
+    distance = energy_distance(truth.sample((1000,)), student.sample((1000,))).mean()
+    best = energy_distance(truth.sample((1000,)), truth.matched_dirichlet().sample((1000,))).mean()
+    assert distance < 0.1 * best
+
+
+def test_the_critic_takes_strata() -> None:
+    """The witness's mean over draws by component is that over draws at random."""
+    x = inputs(4)
+    objective = WassersteinELBO(residual=False, likelihood=0.0, num_samples=4000)
+    objective.prepare(x, C)
+    student, draws = teacher_answer(x), teacher(x, 50)
+    whole = objective._witness_at(x)
+    random = whole(draws).mean() - whole(student.sample((4000,))).mean()
+    # Monte Carlo: a witness varies by about one, over 4 x 4,000 draws.
+    torch.testing.assert_close(
+        objective.parts(student, draws, x)["wasserstein"], random, atol=0.05, rtol=0
+    )
