@@ -1,0 +1,76 @@
+"""When one Dirichlet per input is not enough."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import pyro_opu
+from pyro_opu import PredictiveDirichlet, PredictiveGuide
+from pyro_opu.family import FEWEST_DRAWS, MOST_MISFIT, family_of, misfit
+from pyro_opu.guides import MixtureGuide
+from pyro_opu.selection import Labelled
+
+CORNERS = 0.85 * torch.eye(3) + 0.05
+
+
+def corners(x: Tensor, num_draws: int = 400) -> Tensor:
+    """Three hypotheses, each near another corner, the same for all inputs of a draw."""
+    alpha = 60 * CORNERS[torch.randint(3, (num_draws, 1)).expand(-1, len(x))]
+    return torch.distributions.Dirichlet(alpha).sample()
+
+
+def dirichlet(x: Tensor, num_draws: int = 400) -> Tensor:
+    return PredictiveDirichlet(x[:, :3].log_softmax(-1), x[:, 0] + 1).sample((num_draws,))
+
+
+def held(teacher, num_draws: int = 400) -> Labelled:
+    x = torch.randn(60, 3)
+    return Labelled(x, teacher(x, num_draws))
+
+
+def test_a_dirichlet_fits_itself() -> None:
+    share = misfit(held(dirichlet))
+    assert abs(share) < 0.01  # chance of 200 draws at 60 inputs; mostly exactly 0
+    assert family_of(share) == "dirichlet"
+
+
+def test_hypotheses_that_contradict_each_other_do_not_fit() -> None:
+    share = misfit(held(corners))
+    assert share > MOST_MISFIT
+    assert family_of(share) == "mixture"
+
+
+def test_few_draws_say_nothing() -> None:
+    assert misfit(held(corners, FEWEST_DRAWS - 1)) == 0.0
+
+
+def test_draws_that_all_agree() -> None:
+    x = torch.randn(10, 3)
+    assert misfit(Labelled(x, x.softmax(-1).expand(100, -1, -1))) == 0.0
+
+
+def test_the_generator_is_left_alone() -> None:
+    torch.manual_seed(3)
+    labelled, before = held(corners), torch.get_rng_state()
+    assert misfit(labelled) == misfit(labelled)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("teacher", "family"), [(corners, MixtureGuide), (dirichlet, PredictiveGuide)]
+)
+def test_the_default_guide_follows_the_draws(teacher, family) -> None:
+    x = torch.randn(80, 3)
+    fast = pyro_opu.distill(teacher, x, num_steps=10, seed=0, progress=False)
+    assert type(fast.guide) is family
+    assert fast.report["guide"] == family.__name__
+    assert (fast.report["misfit"] > MOST_MISFIT) is (family is MixtureGuide)
+    assert fast.dirichlet(x).batch_shape == (80,)
+
+
+def test_a_guide_that_is_named_is_kept() -> None:
+    x = torch.randn(80, 3)
+    fast = pyro_opu.distill(corners, x, guide="dirichlet", num_steps=10, seed=0, progress=False)
+    assert type(fast.guide) is PredictiveGuide and fast.report["misfit"] > MOST_MISFIT
