@@ -61,3 +61,17 @@ def test_example_of_a_network_runs(tmp_path, capsys):
     assert names["fast"].dirichlet(names["test"].x).batch_shape == (30,)
     assert "R-hat" in capsys.readouterr().out
     assert {"posterior", "log_likelihood", "observed_data"} <= set(names["data"].groups())
+
+
+def test_students_that_are_named_exist():
+    from pyro_opu import rivals
+    from pyro_opu.guides import GUIDES
+    from pyro_opu.objectives import as_objective
+
+    code = BLOCKS[2]
+    for name in re.findall(r"rivals\.(\w+)\(", code):
+        assert callable(getattr(rivals, name)), name
+    named = re.findall(r'guide="(\w+)"\)\s*# or "(\w+)", "(\w+)"', code)
+    assert len(named) == 1 and set(named[0]) <= set(GUIDES)
+    for name in re.findall(r'"(\w+)"', code.split("loss=")[1].splitlines()[0]):
+        as_objective(name)
