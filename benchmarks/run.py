@@ -22,7 +22,6 @@ NAMES = (
     "compact",
     "laplace_bridge",
     "dark_knowledge",
-    "boston",
     "toy_regression",
     "richer_guides",
     "students",
