@@ -28,7 +28,8 @@ class MixtureGuide(TrunkGuide):
         trunk: Any module ``x (N, ...) -> features (N, F)``.
         num_features: F.
         num_classes: C >= 2.
-        num_components: K >= 1. More than the posterior has groups does no harm but cost.
+        num_components: K >= 1. More than the posterior has groups costs little and helps, since
+            two components may settle on the same group.
 
     Raises:
         ValueError: fewer than two classes, or no component.
@@ -43,7 +44,7 @@ class MixtureGuide(TrunkGuide):
     kind = "mixture"
 
     def __init__(
-        self, trunk: nn.Module, num_features: int, num_classes: int, num_components: int = 4
+        self, trunk: nn.Module, num_features: int, num_classes: int, num_components: int = 8
     ) -> None:
         whole = isinstance(num_components, int) and not isinstance(num_components, bool)
         if not whole or num_components < 1:
