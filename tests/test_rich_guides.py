@@ -210,8 +210,9 @@ def test_components_begin_apart() -> None:
     guide = MixtureGuide.for_inputs(inputs(), C)
     components = guide(inputs(20)).components
     means = components.mean
-    gaps = (means[:, :, None] - means[:, None]).abs().sum(-1) + 2 * torch.eye(guide.num_components)
-    assert gaps.amin() > 1e-3  # far above rounding; l1 gaps are at most 2
+    gaps = (means[:, :, None] - means[:, None]).abs().sum(-1).mean(0)
+    gaps = gaps + 2 * torch.eye(guide.num_components)
+    assert gaps.amin() > 1e-2  # mean l1 gaps of any two, at most 2; chance makes them near 0.05
 
 
 def test_a_stick_of_two_classes_is_a_dirichlet() -> None:
