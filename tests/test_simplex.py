@@ -93,6 +93,7 @@ def test_shapes_and_dtypes(
         torch.testing.assert_close(draws.sum(-1), torch.ones(*shape, rows, dtype=dtype))
         density = answer.log_prob(draws)
         assert density.shape == (*shape, rows) and density.dtype == dtype
+    assert answer.log_prob(torch.full((classes,), 1 / classes)).shape == (rows,)
     measures = answer.measures()
     for name in MEASURES:
         value = getattr(measures, name)

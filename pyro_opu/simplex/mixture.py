@@ -90,9 +90,10 @@ class DirichletMixture(SimplexDistribution):
 
         A probability of zero is raised to the smallest normal number of float64.
         """
-        logs = value.double().clamp_min(torch.finfo(torch.float64).tiny).log().unsqueeze(-2)
+        logs = value.double().clamp_min(torch.finfo(torch.float64).tiny).log()
         log_weights, alpha = self._float64()
-        densities = ((alpha - 1) * logs).sum(-1) - _log_beta(alpha)
+        logs = logs.expand(torch.broadcast_shapes(logs.shape, self.batch_shape + self.event_shape))
+        densities = torch.einsum("nkc,...nc->...nk", alpha - 1, logs) - _log_beta(alpha)
         density = (log_weights + densities).logsumexp(-1)
         return density.to(torch.promote_types(value.dtype, self.log_weights.dtype))
 
