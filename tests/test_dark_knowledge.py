@@ -17,7 +17,13 @@ import pyro_opu
 from pyro_opu import as_teacher
 from pyro_opu.guides import PointGuide, UndividedGuide
 from pyro_opu.objectives import CrossEntropy
-from pyro_opu.regression import GaussianGuide, NormalMoments, PredictiveNormal, RegressionTeacher
+from pyro_opu.regression import (
+    GaussianGuide,
+    NormalMoments,
+    OnePassRegression,
+    PredictiveNormal,
+    RegressionTeacher,
+)
 from pyro_opu.rivals.dark_knowledge import dark_knowledge
 from pyro_opu.rivals.online_dark_knowledge import _normal, _probs, online_dark_knowledge
 from pyro_opu.samplers import SGLD, Constant, Halving
@@ -293,6 +299,27 @@ class TestOffline:
         loaded = pyro_opu.OnePassPredictive.load(tmp_path / "fast.safetensors")
         torch.testing.assert_close(loaded.distribution(x).log_mean, fast.distribution(x).log_mean)
         assert loaded.report == fast.report
+
+    def test_regressor_serves_as_the_predictive_and_is_saved(self, tmp_path):
+        predictive = Predictive(regressor, samples(regressor, 7, weight=(2,)))
+        x = torch.randn(20, 2)
+        fast = dark_knowledge(predictive, x, form="normal", num_steps=4, **QUIET)
+        assert isinstance(fast, OnePassRegression) and isinstance(fast.guide, GaussianGuide)
+        mine, theirs = fast(x)["obs"], predictive(x)["obs"]
+        assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+        fast.save(tmp_path / "fast.safetensors")
+        loaded = OnePassRegression.load(tmp_path / "fast.safetensors")
+        torch.testing.assert_close(loaded.normal(x).mean, fast.normal(x).mean)
+
+    def test_a_regression_student_starts_in_the_units_of_y(self):
+        far = {"weight": 1000 + torch.randn(7, 2)}
+        x = 1 + torch.rand(50, 2)
+        fast = dark_knowledge(
+            Predictive(regressor, far), x, form="normal", num_steps=1, transfer=HeldOut(), **QUIET
+        )
+        mean = (x @ far["weight"].T).mean(1)
+        # an untaught network is within a few of the targets' deviations; without units it is at 0
+        assert float((fast.normal(x).mean - mean).abs().mean()) < 3 * float(mean.std())
 
     def test_any_guide_by_name(self):
         teacher = lambda x: torch.full((2, len(x), 2), 0.5)  # noqa: E731
