@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -163,15 +163,14 @@ def over_seeds(names: dict[str, str], rows: list[dict[str, float]]) -> dict[str,
     return {**names, **{key: spread([row[key] for row in rows]) for key in rows[0]}}
 
 
-def guides(args: Any) -> list[dict]:
-    """Every guide with the default loss."""
-    table = []
+def guides(args: Any, table: list[dict]) -> Iterator[None]:
+    """Every guide with the default loss: one row at a time."""
     for case in CASES:
         for guide in GUIDES:
             rows = [Task(case, seed, args).distil(guide=guide)[1] for seed in range(args.seeds)]
             table.append(over_seeds({"teacher": case.name, "guide": guide}, rows))
             say({"guides": table[-1:]})
-    return table
+            yield
 
 
 def at_rate(objective: Objective, rate: float) -> Objective:
@@ -188,13 +187,12 @@ STARTS: dict[str, Callable[[], Objective]] = {
 REFINEMENTS = {"critic": "wasserstein", "energy": "energy"}
 
 
-def losses(args: Any) -> list[dict]:
+def losses(args: Any, table: list[dict]) -> Iterator[None]:
     """The mixture from three starts, each as it is and refined by two losses.
 
     A refinement that does not lower the held-out energy distance is dropped, as in ``distill``;
     "kept" is the share of seeds where it did. Its seconds are its own.
     """
-    table = []
     for case in CASES[1::2]:
         for name, start in STARTS.items():
             rows: dict[str, list[dict[str, float]]] = {"": [], **{key: [] for key in REFINEMENTS}}
@@ -216,7 +214,7 @@ def losses(args: Any) -> list[dict]:
                 names = {"teacher": case.name, "start": name, "then": refinement}
                 table.append(over_seeds(names, each))
             say({"losses": table[-3:]})
-    return table
+            yield
 
 
 def main() -> None:
@@ -228,11 +226,13 @@ def main() -> None:
     args = options.parse_args()
     if args.quick:
         args.steps, args.refine_steps, args.seeds = 10, 6, 1
-    tables = {"Guides, default loss": guides(args), "Losses, mixture": losses(args)}
+    settings = {key: value for key, value in vars(args).items() if key != "quick"}
+    tables: dict[str, list[dict]] = {}
+    for title, make in (("Guides, default loss", guides), ("Losses, mixture", losses)):
+        for _ in make(args, tables.setdefault(title, [])):
+            if not args.quick:
+                write("richer_guides", "python -m benchmarks.richer_guides", settings, tables)
     say(tables)
-    if not args.quick:
-        settings = {key: value for key, value in vars(args).items() if key != "quick"}
-        write("richer_guides", "python -m benchmarks.richer_guides", settings, tables)
 
 
 if __name__ == "__main__":
