@@ -14,6 +14,7 @@ among as many candidates as half of the tries allow, 1,000, and not among 8.
 from __future__ import annotations
 
 import time
+from unittest import mock
 
 import pyro
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 from benchmarks.results import parser, say, spread, write
 from models.logistic_regression import logistic_regression
 from pyro_opu import PolyaGammaGibbs, as_teacher, datasets
-from pyro_opu.rivals import compact
+from pyro_opu.rivals import compact_approx, subsets
 
 SIZE, WARMUP, MOST_INPUTS, RANDOM_SUBSETS = 50, 500, 1000, 200
 DATA = ("pima", "spambase")
@@ -86,11 +87,11 @@ def one_seed(name: str, seed: int, draws: int, tries: list[int]) -> dict:
 def searched(predictive: Predictive, x: Tensor, way: str, tries: int, seed: int) -> list[int]:
     """The draws that a search has chosen."""
     method, _, many = way.partition(", ")
-    few, compact.CANDIDATES = compact.CANDIDATES, tries if many else compact.CANDIDATES
-    fast = compact.compact_approx(
-        predictive, x, size=SIZE, method=method, tries=tries, seed=seed, progress=False
-    )
-    compact.CANDIDATES = few
+    candidates = tries if many else subsets.CANDIDATES
+    with mock.patch.object(subsets, "CANDIDATES", candidates):
+        fast = compact_approx(
+            predictive, x, size=SIZE, method=method, tries=tries, seed=seed, progress=False
+        )
     return fast.report["indices"]
 
 
