@@ -141,12 +141,12 @@ def score(answer: Answer, case: Case, x: Tensor) -> dict[str, float]:
 
 
 class Task:
-    """One teacher and seed: 1,000 transfer inputs, 300 fresh ones to judge on."""
+    """One teacher and seed: 1,000 transfer inputs, and fresh ones to judge on."""
 
     def __init__(self, case: Case, seed: int, args: Any) -> None:
         torch.manual_seed(seed)
         self.case, self.seed, self.args = case, seed, args
-        self.x, self.fresh = torch.randn(1000, 2), torch.randn(300, 2)
+        self.x, self.fresh = torch.randn(1000, 2), torch.randn(args.judged, 2)
 
     def distil(self, **settings: Any) -> tuple[pyro_opu.OnePassPredictive, dict[str, float]]:
         """A student and its row, with the seconds of processor time that it took."""
@@ -165,7 +165,7 @@ def over_seeds(names: dict[str, str], rows: list[dict[str, float]]) -> dict[str,
 
 def guides(args: Any, table: list[dict]) -> Iterator[None]:
     """Every guide with the default loss: one row at a time."""
-    for case in CASES:
+    for case in CASES[: args.cases]:
         for guide in GUIDES:
             rows = [Task(case, seed, args).distil(guide=guide)[1] for seed in range(args.seeds)]
             table.append(over_seeds({"teacher": case.name, "guide": guide}, rows))
@@ -193,7 +193,7 @@ def losses(args: Any, table: list[dict]) -> Iterator[None]:
     A refinement that does not lower the held-out energy distance is dropped, as in ``distill``;
     "kept" is the share of seeds where it did. Its seconds are its own.
     """
-    for case in CASES[1::2]:
+    for case in CASES[1 : args.cases : 2]:
         for name, start in STARTS.items():
             rows: dict[str, list[dict[str, float]]] = {"": [], **{key: [] for key in REFINEMENTS}}
             for seed in range(args.seeds):
@@ -222,10 +222,12 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=1000, help="of every distillation")
     options.add_argument("--refine-steps", type=int, default=300, help="of a refinement")
     options.add_argument("--batch", type=int, default=128)
+    options.add_argument("--judged", type=int, default=300, help="inputs to judge on")
+    options.add_argument("--cases", type=int, default=4, help="the first so many teachers")
     options.add_argument("--seeds", type=int, default=3)
     args = options.parse_args()
     if args.quick:
-        args.steps, args.refine_steps, args.seeds = 10, 6, 1
+        args.steps, args.refine_steps, args.judged, args.cases, args.seeds = 10, 6, 2, 2, 1
     settings = {key: value for key, value in vars(args).items() if key != "quick"}
     tables: dict[str, list[dict]] = {}
     for title, make in (("Guides, default loss", guides), ("Losses, mixture", losses)):
