@@ -22,6 +22,7 @@ NAMES = (
     "compact",
     "laplace_bridge",
     "dark_knowledge",
+    "boston",
     "toy_regression",
     "richer_guides",
     "students",
