@@ -10,7 +10,8 @@ A document says between two comments which table it wants; what lies between the
 "columns" is a list, or a mapping from the document's headings to the columns of the results file;
 without it all columns come. "rows" keeps the rows whose columns have these values, one or a list.
 "deviation": false leaves "± 0.1" away, which is left away too where it is 0, that of one seed.
-"digits" is the number of significant digits, 3 by default, or a mapping from headings to it. ``--check`` writes nothing and fails where a document differs from the results.
+"digits" is the number of significant digits, 3 by default, or a mapping from headings to it. ``--check`` writes nothing and fails where a document differs from the
+results.
 """
 
 from __future__ import annotations
@@ -72,8 +73,11 @@ def wanted(what: dict[str, Any], folder: Path) -> list[str]:
     if unknown:
         raise KeyError(f"{what['file']}.json, {what['table']!r} has no column {unknown}")
     digits, deviation = what.get("digits", 3), what.get("deviation", True)
+    if not isinstance(digits, dict):
+        digits = dict.fromkeys(names, digits)
     cells = [
-        [cell(row.get(name, ""), digits, deviation) for name in names.values()] for row in rows
+        [cell(row.get(name, ""), digits.get(head, 3), deviation) for head, name in names.items()]
+        for row in rows
     ]
     right = [
         all(NUMBER.match(line[k]) or line[k] == "" for line in cells) for k in range(len(names))
