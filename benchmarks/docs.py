@@ -10,8 +10,8 @@ A document says between two comments which table it wants; what lies between the
 "columns" is a list, or a mapping from the document's headings to the columns of the results file;
 without it all columns come. "rows" keeps the rows whose columns have these values, one or a list.
 "deviation": false leaves "± 0.1" away, which is left away too where it is 0, that of one seed.
-"digits" is the number of significant digits, 3 by default, or a mapping from headings to it. ``--check`` writes nothing and fails where a document differs from the
-results.
+"digits" is the number of significant digits, 3 by default, or a mapping from headings to it.
+``--check`` writes nothing and fails where a document differs from the results.
 """
 
 from __future__ import annotations
@@ -98,9 +98,8 @@ def cell(value: Any, digits: int, deviation: bool) -> str:
     mean, sign, spread = str(value).partition(" ± ")
     if not sign or not NUMBER.fullmatch(mean):
         return str(value)
-    return (
-        f"{rounded(float(mean), digits)} ± {spread}" if deviation else rounded(float(mean), digits)
-    )
+    number = rounded(float(mean), digits)
+    return f"{number} ± {spread}" if deviation and spread != "0" else number
 
 
 def rounded(value: float, digits: int) -> str:
