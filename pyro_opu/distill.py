@@ -197,7 +197,7 @@ def distill(
             warm, num_steps - warm, batch_size, *per_step, learning_rate, evaluate_every
         )
         policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
-        feed = Source(teacher.probs, policy, settings, target)
+        feed = Source(teacher.probs, policy, settings, target, teacher.max_draws)
         report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
         if recalibrate and isinstance(guide, PredictiveGuide):
             report["recalibration"] = calibrating_shift(

@@ -164,18 +164,20 @@ def schedule(step: int, steps: int) -> float:
 class Source:
     """Where batches come from: a fitted transfer policy labelled by the teacher.
 
-    ``ask(x, num_draws)`` gives the teacher's joint draws ``(S, N, ...)``.
+    ``ask(x, num_draws)`` gives the teacher's joint draws ``(S, N, ...)``; a posterior that holds
+    its draws has ``max_draws`` of them.
     """
 
     ask: Callable[[Tensor, int], Tensor]
     policy: TransferPolicy
     settings: Settings
     device: torch.device
+    max_draws: int | None = None
 
     def batch(self, num_draws: int) -> tuple[Tensor, Tensor]:
         """Inputs ``(N, ...)`` and so many of the teacher's draws ``(S, N, C)`` there."""
         x: Tensor = self.policy.sample(self.settings.batch_size)
-        blocks = x.chunk(DRAW_BLOCKS)
+        blocks = [x] if num_draws == self.max_draws else x.chunk(DRAW_BLOCKS)  # no luck in all
         draws = torch.cat([self.ask(b, num_draws) for b in blocks], 1)
         return x.to(self.device), draws.to(self.device, torch.float32)
 

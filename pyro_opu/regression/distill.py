@@ -161,7 +161,7 @@ def distill_regression(
             warm, num_steps - warm, batch_size, warm_draws, draws, learning_rate, evaluate_every
         )
         policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
-        feed = Source(teacher.draws, policy, settings, target)
+        feed = Source(teacher.draws, policy, settings, target, teacher.max_draws)
         report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
     return regression_drop_in(
         guide,
