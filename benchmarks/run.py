@@ -21,6 +21,7 @@ NAMES = (
     "teachers",
     "compact",
     "laplace_bridge",
+    "laplace_mnist",
     "dark_knowledge",
     "boston",
     "toy_regression",
