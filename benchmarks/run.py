@@ -27,6 +27,10 @@ NAMES = (
     "toy_regression",
     "richer_guides",
     "students",
+    "opu_table1",
+    "opu_table2",
+    "opu_table3",
+    "pictures",
 )
 
 

@@ -33,6 +33,10 @@ def separate() -> PredictiveGuide:
     return PredictiveGuide.for_inputs(table(), C, shared=False, hidden=(16, 8))
 
 
+def small_concentration() -> PredictiveGuide:
+    return PredictiveGuide.for_inputs(table(), C, hidden=(16, 8), concentration_hidden=(4, 3))
+
+
 def linear() -> PredictiveGuide:
     return PredictiveGuide.for_inputs(table(), C, hidden=())
 
@@ -57,6 +61,7 @@ def user_trunks() -> PredictiveGuide:
 GUIDES: list[tuple[Callable[[], PredictiveGuide], Callable[[], Tensor]]] = [
     (shared, table),
     (separate, table),
+    (small_concentration, table),
     (linear, table),
     (convolutional, images),
     (convolutional_without_channels, lambda: images()[:, 0]),

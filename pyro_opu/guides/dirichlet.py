@@ -105,14 +105,16 @@ class PredictiveGuide(nn.Module):
 
         Args:
             config: ``{"trunk": ..., "num_classes": C, "shared": bool}``, as :meth:`for_inputs`
-                writes it.
+                writes it; "concentration_trunk" where g has a network of another size.
 
         Returns:
             A guide of that shape.
         """
         trunk, features = build_trunk(config["trunk"])
-        other = None if config["shared"] else build_trunk(config["trunk"])[0]
-        guide = cls(trunk, features, config["num_classes"], other)
+        other, others = None, features
+        if not config["shared"]:
+            other, others = build_trunk(config.get("concentration_trunk", config["trunk"]))
+        guide = cls(trunk, features, config["num_classes"], other, others)
         guide.config = {"kind": "dirichlet", **config}
         return guide
 
@@ -124,6 +126,7 @@ class PredictiveGuide(nn.Module):
         *,
         shared: bool = True,
         hidden: tuple[int, ...] | None = None,
+        concentration_hidden: tuple[int, ...] | None = None,
     ) -> PredictiveGuide:
         """A guide sized to the inputs: a multilayer perceptron, or convolutions for images.
 
@@ -133,12 +136,20 @@ class PredictiveGuide(nn.Module):
             shared: One trunk with two heads, or (False) the paper's two separate networks.
             hidden: Widths of the hidden layers (for images: channels of two convolutions and the
                 width after them); by default chosen by the input's size.
+            concentration_hidden: Widths of a network for g alone, which makes ``shared`` False. A
+                small one, such as ``(32, 32)`` beside ``(400, 400)``, costs little and can tell
+                inputs from elsewhere better than a head on features that were made to tell classes
+                apart.
 
         Returns:
             The guide, with fresh weights drawn from torch's default generator.
         """
-        trunk = default_trunk_config(x, hidden)
-        guide = cls.from_config({"trunk": trunk, "num_classes": num_classes, "shared": shared})
+        config = {"trunk": default_trunk_config(x, hidden), "num_classes": num_classes}
+        if concentration_hidden is None:
+            guide = cls.from_config({**config, "shared": shared})
+        else:
+            other = default_trunk_config(x, concentration_hidden)
+            guide = cls.from_config({**config, "shared": False, "concentration_trunk": other})
         for part in (guide.trunk, guide.concentration_trunk):
             if isinstance(part, (Perceptron, Convolutions)):
                 part.fit_scale(x)

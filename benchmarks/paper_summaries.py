@@ -1,0 +1,156 @@
+"""Tables of mean ± deviation over seeds, made from the rows of benchmarks.paper_tables."""
+
+from __future__ import annotations
+
+import statistics
+from typing import NamedTuple
+
+from benchmarks.results import spread
+from pyro_opu.detection_report import EPISTEMIC
+
+ERRORS = "misclassification"
+#: Fixed in advance, for errors and for what is outside: of teachers, of students.
+ERRORS_BY = "entropy"
+OUTSIDE_BY = "mutual_information", "concentration"
+#: Measures as the tables name them in brackets; the first three are the paper's.
+SHORT = {
+    "entropy": "Ent",
+    "max_probability": "MaxP",
+    "concentration": "CM",
+    "mutual_information": "MI",
+    "variance": "Var",
+    "expected_pairwise_kl": "EPKL",
+    "differential_entropy": "DE",
+    "input_norm": "norm",
+    "input_mean": "mean",
+}
+TRIVIAL = "trivial"
+#: Sets of outside inputs that the paper has figures for.
+PAPER_OUTSIDE = ("unit Gaussian", "Semeion, enlarged")
+Key = tuple[str, str, int]
+
+
+class Paper(NamedTuple):
+    """A row of the paper: AUROC and AUPR of errors and of outside inputs, accuracy, seconds."""
+
+    errors: tuple[str, str]
+    outside: tuple[str, str]
+    accuracy: float
+    seconds: float
+
+
+def key_of(row: dict) -> Key:
+    return row["data"], row["protocol"], row["seed"]
+
+
+def summary(
+    answers: list[dict], scores: list[dict], paper: dict[str, dict[str, Paper]]
+) -> dict[str, list[dict]]:
+    """Mean ± deviation over seeds: three tables for each data set and protocol."""
+    tables: dict[str, list[dict]] = {}
+    for data, protocol in dict.fromkeys(key_of(row)[:2] for row in answers):
+        mine = [of(rows, data=data, protocol=protocol) for rows in (answers, scores)]
+        title = f"{data.capitalize()}, {protocol} protocol" if protocol else data.capitalize()
+        tables[f"{title}: errors"] = errors_table(*mine, paper[data])
+        tables[f"{title}: outside inputs"] = outside_table(mine[1], paper[data])
+        tables[f"{title}: time for the test set"] = time_table(mine[0], paper[data])
+    return tables
+
+
+def of(rows: list[dict], **which: str) -> list[dict]:
+    return [row for row in rows if all(row[key] == value for key, value in which.items())]
+
+
+def names(rows: list[dict], key: str) -> list[str]:
+    return list(dict.fromkeys(row[key] for row in rows))
+
+
+def errors_table(answers: list[dict], scores: list[dict], paper: dict[str, Paper]) -> list[dict]:
+    table = []
+    fixed = f"AUROC, {ERRORS_BY}"
+    for name in names(answers, "method"):
+        theirs, told = of(answers, method=name), of(scores, method=name, task=ERRORS)
+        teacher = theirs[0]["teacher"]
+        base = of(answers, method=teacher), of(scores, method=teacher, task=ERRORS)
+        printed = paper.get(name)
+        table.append(
+            {
+                "method": name,
+                "seeds": len(theirs),
+                "accuracy, %": over_seeds(theirs, "accuracy, %"),
+                "less the teacher's": less(theirs, base[0], "accuracy, %"),
+                "paper, accuracy": printed.accuracy if printed else "",
+                "NLL, nats": over_seeds(theirs, "NLL, nats"),
+                "AUROC by Ent": over_seeds(told, fixed),
+                "AUROC less the teacher's": less(told, base[1], fixed),
+                "AUPR by Ent": over_seeds(told, f"AUPR, {ERRORS_BY}"),
+                "best AUROC": best(told, "AUROC"),
+                "paper, AUROC": printed.errors[0] if printed else "",
+                "best AUPR": best(told, "AUPR"),
+                "paper, AUPR": printed.errors[1] if printed else "",
+            }
+        )
+    return table
+
+
+def outside_table(scores: list[dict], paper: dict[str, Paper]) -> list[dict]:
+    table = []
+    for task in names(scores, "task"):
+        for name in names(scores, "method"):
+            told = of(scores, method=name, task=task)
+            if task == ERRORS:
+                continue
+            printed = paper.get(name) if task in PAPER_OUTSIDE else None
+            table.append(
+                {
+                    "outside": task,
+                    "method": name,
+                    **{
+                        f"{kind} by {SHORT[measure]}": over_seeds(told, f"{kind}, {measure}")
+                        for measure in OUTSIDE_BY
+                        for kind in ("AUROC", "AUPR")
+                    },
+                    "best epistemic AUROC": best(told, "AUROC", EPISTEMIC),
+                    "best AUROC": best(told, "AUROC"),
+                    "paper, AUROC": printed.outside[0] if printed else "",
+                    "best AUPR": best(told, "AUPR"),
+                    "paper, AUPR": printed.outside[1] if printed else "",
+                }
+            )
+    return table
+
+
+def time_table(answers: list[dict], paper: dict[str, Paper]) -> list[dict]:
+    columns = ("answer, ms", "batched, ms", "speed-up", "speed-up over batched")
+    return [
+        {
+            "method": name,
+            **{column: over_seeds(of(answers, method=name), column) for column in columns},
+            "paper, ms": 1e3 * paper[name].seconds if name in paper else "",
+            "making it, CPU s": over_seeds(of(answers, method=name), "making it, CPU s"),
+        }
+        for name in names(answers, "method")
+        if name != TRIVIAL
+    ]
+
+
+def over_seeds(rows: list[dict], column: str) -> str:
+    return spread([row[column] for row in rows]) if column in rows[0] else ""
+
+
+def less(rows: list[dict], base: list[dict], column: str) -> str:
+    """The difference within splits."""
+    if not base:
+        return ""
+    there = {row["seed"]: row[column] for row in base}
+    return spread([row[column] - there[row["seed"]] for row in rows])
+
+
+def best(rows: list[dict], kind: str, among: frozenset[str] | None = None) -> str:
+    """The measure with the largest mean over seeds, its name in brackets."""
+    measures = [m for m in SHORT if f"{kind}, {m}" in rows[0] and (among is None or m in among)]
+    if not measures:
+        return ""
+    means = {m: statistics.mean(row[f"{kind}, {m}"] for row in rows) for m in measures}
+    found = max(measures, key=means.__getitem__)
+    return f"{over_seeds(rows, f'{kind}, {found}')} ({SHORT[found]})"
