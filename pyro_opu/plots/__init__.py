@@ -1,0 +1,39 @@
+"""Plots of students and teachers: axes in, axes out.
+
+Needs matplotlib, ``pip install "pyro_opu[plots]"``, and is never imported by ``import pyro_opu``:
+write ``from pyro_opu import plots``. Every function draws on the axes it is given, or on those of
+a new pyplot figure, and returns them; nothing is shown, saved or styled beyond that. Colours are
+those of Okabe and Ito, for colour-blind readers.
+
+================================  ======================================================
+:func:`simplex`                   three classes: a student's density, a teacher's draws
+:func:`three_classes`             three of many classes, for it
+:func:`decision_map`              2-D inputs: class probabilities, shaded by uncertainty
+:func:`reliability`               accuracy against confidence
+:func:`risk_coverage`             error among the inputs kept against their share
+:func:`concentration_histograms`  a measure of uncertainty, in and out of the domain
+:func:`training_curves`           a distillation, step by step
+:func:`fidelity_scatter`          a measure of uncertainty, student against teacher
+================================  ======================================================
+"""
+
+from __future__ import annotations
+
+from pyro_opu.plots.decision_map import decision_map
+from pyro_opu.plots.fidelity_scatter import fidelity_scatter
+from pyro_opu.plots.histograms import concentration_histograms
+from pyro_opu.plots.reliability import reliability
+from pyro_opu.plots.risk_coverage import risk_coverage
+from pyro_opu.plots.training_curves import training_curves
+from pyro_opu.plots.triangle import simplex, three_classes
+
+__all__ = [
+    "concentration_histograms",
+    "decision_map",
+    "fidelity_scatter",
+    "reliability",
+    "risk_coverage",
+    "simplex",
+    "three_classes",
+    "training_curves",
+]

@@ -1,0 +1,81 @@
+"""How a measure of uncertainty stands on an axis: its label, its unit, and whether by powers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pyro_opu.answers import is_student
+from pyro_opu.inputs import check_inputs
+from pyro_opu.readings import Array, Reader, Reading
+
+__all__ = ["FLOOR", "SCALES", "Scale", "finite", "natural", "read", "scale_of"]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Of one measure: the label with its unit, and whether values span powers of ten."""
+
+    label: str
+    log: bool
+
+
+#: By the names of :data:`pyro_opu.readings.MEASURES`.
+SCALES = {
+    "entropy": Scale("entropy of the mean (nats)", False),
+    "max_probability": Scale("largest class probability", False),
+    "mutual_information": Scale("mutual information (nats)", True),
+    "variance": Scale("variance, summed over classes", True),
+    "concentration": Scale(r"concentration $\alpha_0$", True),
+    "expected_pairwise_kl": Scale("expected pairwise KL (nats)", True),
+    "differential_entropy": Scale("differential entropy (nats)", False),
+}
+#: On axes by powers of ten what is smaller, mostly an exact zero, is drawn here.
+FLOOR = 1e-6
+
+
+def scale_of(measure: str) -> Scale:
+    """The scale of a measure.
+
+    Raises:
+        ValueError: there is no such measure.
+
+    Example:
+        >>> scale_of("mutual_information").label
+        'mutual information (nats)'
+    """
+    if measure not in SCALES:
+        raise ValueError(f"`measure` must be one of {', '.join(SCALES)}; got {measure!r}.")
+    return SCALES[measure]
+
+
+def read(source: Any, x: Tensor, num_draws: int) -> Reading:
+    """What a student or a teacher says at ``x``; measures are the larger the more uncertain."""
+    check_inputs(x)
+    return Reader(source, x, is_student(source, x), num_draws, None)(x)
+
+
+def natural(reading: Reading, measure: str) -> Array:
+    """A measure of a reading as it is defined, not turned to grow with uncertainty, ``(N,)``."""
+    values = finite(reading.measures[measure], measure)
+    if measure == "concentration":
+        return np.exp(-values)
+    return 1.0 - values if measure == "max_probability" else values
+
+
+def finite(values: Array, measure: str) -> Array:
+    """The values, if they are finite numbers; a reading holds the largest float for infinity.
+
+    Raises:
+        ValueError: some are not.
+    """
+    bad = ~(np.abs(values) < 1e300)
+    if bad.any():
+        raise ValueError(
+            f"`measure` must be finite at every input; {measure!r} is not at {int(bad.sum())} of "
+            f"{len(values)}, where there is no spread at all. Choose another, such as 'entropy'."
+        )
+    return values
