@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,9 @@ from pyro_opu.layout import SiteLayout
 from pyro_opu.restoring import kept_random
 from pyro_opu.simplex import Answer, SimplexDistribution, as_answer
 from pyro_opu.uncertainty import Uncertainty, uncertainty
+
+if TYPE_CHECKING:
+    from pyro_opu.capture import Captured
 
 #: What a file of :meth:`OnePassPredictive.save` says it holds.
 KIND = "one-pass predictive"
@@ -181,6 +184,30 @@ class OnePassPredictive(nn.Module):
             "report": self.report,
         }
         files.write(path, KIND, self.guide.state_dict(), config)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        example_x: Tensor | None = None,
+        *,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
+        """Write a program x -> mean, concentration, uncertainties that needs no Pyro: ONNX or .pt2.
+
+        See :func:`pyro_opu.export.export`.
+        """
+        from pyro_opu.export import export  # built on this module
+
+        export(self, path, example_x, outputs=outputs)
+
+    def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
+        """:meth:`dirichlet` as a CUDA graph, or on the CPU compiled: ``captured(x)``.
+
+        See :func:`pyro_opu.capture.capture`.
+        """
+        from pyro_opu.capture import capture  # built on this module
+
+        return capture(self, example, precision=precision)
 
     @classmethod
     def load(

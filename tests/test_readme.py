@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+
+import pyro_opu
 
 README = Path(__file__).parents[1] / "README.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
@@ -16,12 +19,12 @@ def test_example_starts_within_the_first_screen():
     assert README.read_text()[: README.read_text().index("```python")].count("\n") < 30
 
 
-def run(code, shorter, folder):
+def run(code, shorter, folder, names=None):
     """The names that a code block leaves, run in an empty folder with some text replaced."""
     for text, replacement in shorter.items():
         assert code.count(text) == 1
         code = code.replace(text, replacement)
-    names: dict = {}
+    names = dict(names or {})
     here = Path.cwd()
     try:
         os.chdir(folder)
@@ -75,3 +78,15 @@ def test_students_that_are_named_exist():
     assert len(named) == 1 and set(named[0]) <= set(GUIDES)
     for name in re.findall(r'"(\w+)"', code.split("loss=")[1].splitlines()[0]):
         as_objective(name)
+
+
+@pytest.mark.slow
+def test_a_student_is_shipped_as_said(tmp_path):
+    guide = pyro_opu.PredictiveGuide.for_inputs(torch.randn(9, 4), 3, hidden=(8,))
+    fast, x = pyro_opu.OnePassPredictive(guide.eval(), (4,), 3), torch.randn(20, 4)
+    names = run(BLOCKS[3], {}, tmp_path, {"fast": fast, "x": x, "new": slice(5)})
+    # Fused float32 operations round differently.
+    torch.testing.assert_close(
+        names["captured"](x[:5]).mean, fast.dirichlet(x[:5]).mean, atol=1e-5, rtol=0
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"fast.safetensors", "fast.onnx"}

@@ -1,0 +1,130 @@
+"""A student as a file that needs neither Pyro nor this package: ONNX, or torch.export's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.export.formats import FORMATS, check_packages
+from pyro_opu.export.program import REAL_UNITS, UNITS, StudentProgram, trace
+from pyro_opu.inputs import check_inputs
+from pyro_opu.predictive import OnePassPredictive
+
+__all__ = ["export"]
+
+
+def export(
+    fast: OnePassPredictive,
+    path: str | os.PathLike[str],
+    example_x: Tensor | None = None,
+    *,
+    outputs: Sequence[str] | None = None,
+) -> None:
+    r"""Write a student as one program x -> mean, concentration and the uncertainties.
+
+    The suffix says the format: ``.onnx`` (operator set 18, any ONNX runtime) or ``.pt2``
+    (``torch.export.load``). The number of rows N is free. The outputs are those of
+    :func:`pyro_opu.uncertainty` by the same formulas, computed in float64 inside and rounded to the
+    student's dtype; digamma and log-gamma, which ONNX lacks, are made of plain operations that are
+    right to 1e-14. Compared with the student, rounding of the network itself is what differs.
+
+    All guides of this package can be exported, and those of your own that torch.export can trace. A
+    logistic normal has no differential entropy here, and holds 256 points per input in memory. A
+    regression student has mean, total, aleatoric and epistemic, ``(N,)`` each.
+
+    In the file's metadata, under ``pyro_opu``, stands a description as JSON: shape and dtype of
+    the input, number of classes, sites, version, and the shape and unit of every output. It is in
+    ``metadata_props`` of ONNX, and an extra file of torch.export's archive.
+
+    Args:
+        fast: The student.
+        path: Ends in ``.onnx`` or ``.pt2``. Written aside and moved into place.
+        example_x: Inputs ``(N, *input_shape)`` at which the program is traced and compared with the
+            student before it is written; by default zeros.
+        outputs: Names of the outputs, in their order; by default all. What is not asked for is not
+            computed: of a mixture the differential entropy costs more than all the rest.
+
+    Raises:
+        ValueError: another suffix; an output that there is not; inputs of another shape; a guide
+            that cannot be traced.
+        FileNotFoundError: the folder does not exist.
+        ImportError: for ``.onnx`` without the extra "onnx".
+
+    Example:
+        >>> import tempfile, torch
+        >>> from pyro_opu import OnePassPredictive, PredictiveGuide
+        >>> guide = PredictiveGuide.for_inputs(torch.randn(9, 4), 3, hidden=(8,))
+        >>> fast = OnePassPredictive(guide, (4,), 3)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     export(fast, f"{folder}/student.pt2", outputs=["mean", "epistemic"])
+        ...     program = torch.export.load(f"{folder}/student.pt2").module()
+        >>> {name: tuple(value.shape) for name, value in program(torch.randn(7, 4)).items()}
+        {'mean': (7, 3), 'epistemic': (7,)}
+    """
+    path = Path(path)
+    if path.suffix not in FORMATS:
+        raise ValueError(
+            f"`path` must end in {' or '.join(sorted(FORMATS))}, which says the format; got "
+            f"{path.name!r}. To keep a student for Python use save."
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"`path` must lie in an existing folder; {str(path.parent)!r} does not exist. "
+            "Create it first."
+        )
+    check_packages(path.suffix)
+    student = StudentProgram(fast, outputs)
+    program = trace(student, _checked_example(fast, student, example_x))
+    description = _description(fast, student)
+    _write(path, FORMATS[path.suffix](program, student.outputs, description))
+
+
+def _checked_example(
+    fast: OnePassPredictive, student: StudentProgram, example_x: Tensor | None
+) -> Tensor:
+    if example_x is None:
+        return torch.zeros(2, *fast.input_shape, dtype=student.dtype)
+    check_inputs(example_x, "example_x")
+    if example_x.shape[1:] != fast.input_shape:
+        raise ValueError(
+            f"`example_x` must have shape (N, {', '.join(map(str, fast.input_shape))}); got "
+            f"{tuple(example_x.shape)}. Pass inputs as the student takes them."
+        )
+    return example_x.detach().cpu().to(student.dtype)
+
+
+def _description(fast: OnePassPredictive, student: StudentProgram) -> dict[str, Any]:
+    """What the file says of itself."""
+    from pyro_opu import __version__
+
+    dtype = str(student.dtype).removeprefix("torch.")
+    units, classes = (REAL_UNITS, None) if student.real else (UNITS, fast.num_classes)
+    return {
+        "pyro_opu_version": __version__,
+        "input": {"name": "x", "shape": ["N", *fast.input_shape], "dtype": dtype},
+        "num_classes": classes,
+        "sites": [site.name for site in fast.sites],
+        "outputs": {
+            name: {
+                "shape": ["N", classes] if name == "mean" and classes else ["N"],
+                "unit": units[name],
+            }
+            for name in student.outputs
+        },
+    }
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Beside its place, and moved there."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise

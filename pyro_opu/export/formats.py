@@ -1,0 +1,70 @@
+"""The two files a traced student is written to: torch.export's archive and ONNX."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+__all__ = ["FORMATS", "METADATA", "OPSET", "check_packages"]
+
+#: Operator set of the ONNX files, of December 2022: ONNX Runtime 1.14 and later read it.
+OPSET = 18
+#: Under this key the description stands in either file, as JSON.
+METADATA = "pyro_opu"
+
+Program = torch.export.ExportedProgram
+
+
+def archive(program: Program, outputs: Sequence[str], description: dict[str, Any]) -> bytes:
+    """The file that ``torch.export.load`` reads; the description is an extra file of it."""
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={METADATA: json.dumps(description)})
+    return file.getvalue()
+
+
+def onnx(program: Program, outputs: Sequence[str], description: dict[str, Any]) -> bytes:
+    """The ONNX model; the description stands in its metadata."""
+    written = torch.onnx.export(
+        program,
+        dynamo=True,
+        opset_version=OPSET,
+        input_names=["x"],
+        output_names=list(outputs),
+        dynamic_shapes=({0: torch.export.Dim("N")},),
+        verbose=False,
+    )
+    assert written is not None  # so it is without a file name
+    model = written.model
+    for node in model.graph:
+        node.metadata_props.clear()  # the steps of torch it was made of
+        for value in node.outputs:
+            if value.name in outputs and not value.is_graph_output():
+                value.name = f"{value.name}_inside"  # the name of an output is taken
+    model.producer_name, model.producer_version = "pyro_opu", description["pyro_opu_version"]
+    model.metadata_props[METADATA] = json.dumps({**description, "opset": OPSET})
+    return written.model_proto.SerializeToString()
+
+
+def check_packages(suffix: str) -> None:
+    """Refuse to begin what cannot be written.
+
+    Raises:
+        ImportError: onnx or onnxscript is not there.
+    """
+    if suffix == ".onnx" and not all(map(find_spec, ("onnx", "onnxscript"))):
+        raise ImportError(
+            "Writing ONNX needs the packages onnx and onnxscript, which are not installed: "
+            'pip install "pyro_opu[onnx]". A file that ends in .pt2 needs neither.'
+        )
+
+
+#: Suffix -> what makes the file's bytes.
+FORMATS: dict[str, Callable[[Program, Sequence[str], dict[str, Any]], bytes]] = {
+    ".pt2": archive,
+    ".onnx": onnx,
+}

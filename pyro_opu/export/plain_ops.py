@@ -1,0 +1,129 @@
+r"""Functions that a runtime may lack, from additions, products and logarithms.
+
+ONNX knows no digamma and no log-gamma, and its runtimes make :math:`e^x - 1` and
+:math:`\log(1 + x)` by the formula as written, which loses all digits near zero. In an exported
+program each of them is what stands here. All are for positive arguments (``expm1``: any) and keep
+the dtype; the program asks for them in float64 only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+__all__ = ["PLAIN_OPS", "digamma", "expm1", "lgamma", "log1p"]
+
+#: Below it an argument is shifted up by as much, and the asymptotic series is good to 1e-15.
+_SHIFT = 8
+
+
+def _shifted(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which arguments are small, those or 1, and all of them past the shift."""
+    small = x < _SHIFT
+    return small, torch.where(small, x, 1.0), torch.where(small, x + _SHIFT, x)
+
+
+def digamma(x: Tensor) -> Tensor:
+    r"""The derivative of log-gamma, to 1e-15 (relative, absolute below 1) in float64.
+
+    .. math::
+        \psi(x) = \psi(x + 8) - \sum_{i<8} \frac{1}{x + i}, \qquad
+        \psi(y) \approx \log y - \frac{1}{2y} - \sum_{n \le 7} \frac{B_{2n}}{2n\, y^{2n}}
+
+    Args:
+        x: Positive, any shape.
+
+    Returns:
+        Tensor like ``x``.
+
+    Example:
+        >>> digamma(torch.tensor([1.0], dtype=torch.float64))  # minus Euler's constant
+        tensor([-0.5772], dtype=torch.float64)
+
+    References:
+        Abramowitz and Stegun (1964), Handbook of Mathematical Functions, 6.3.5 and 6.3.18.
+    """
+    small, low, high = _shifted(x)
+    steps = low.reciprocal()
+    for i in range(1, _SHIFT):
+        steps = steps + (low + i).reciprocal()
+    inverse = high.reciprocal()
+    s = inverse * inverse
+    series = s * (691 / 32760 - s / 12)
+    for coefficient in (1 / 132, 1 / 240, 1 / 252, 1 / 120, 1 / 12):
+        series = s * (coefficient - series)
+    return high.log() - inverse / 2 - series - torch.where(small, steps, 0.0)
+
+
+def lgamma(x: Tensor) -> Tensor:
+    r"""The logarithm of the gamma function, to 1e-14 (relative, absolute below 1) in float64.
+
+    .. math::
+        \log\Gamma(x) = \log\Gamma(x + 8) - \log \prod_{i<8} (x + i), \qquad
+        \log\Gamma(y) \approx (y - \tfrac12) \log y - y + \tfrac12 \log 2\pi
+            + \sum_{n \le 7} \frac{B_{2n}}{2n (2n - 1)\, y^{2n - 1}}
+
+    Args:
+        x: Positive, any shape.
+
+    Returns:
+        Tensor like ``x``.
+
+    Example:
+        >>> lgamma(torch.tensor([5.0], dtype=torch.float64)).exp()  # 4!
+        tensor([24.0000], dtype=torch.float64)
+
+    References:
+        Abramowitz and Stegun (1964), Handbook of Mathematical Functions, 6.1.15 and 6.1.41.
+    """
+    small, low, high = _shifted(x)
+    product = low
+    for i in range(1, _SHIFT):
+        product = product * (low + i)
+    inverse = high.reciprocal()
+    s = inverse * inverse
+    series = 691 / 360360 - s / 156
+    for coefficient in (1 / 1188, 1 / 1680, 1 / 1260, 1 / 360, 1 / 12):
+        series = coefficient - s * series
+    stirling = (high - 0.5) * high.log() - high + math.log(2 * math.pi) / 2 + inverse * series
+    return stirling - torch.where(small, product.log(), 0.0)
+
+
+def expm1(x: Tensor) -> Tensor:
+    r""":math:`e^x - 1 = \tanh(x / 2)\,(e^x + 1)`, exact and without the cancellation near zero.
+
+    Example:
+        >>> expm1(torch.tensor([1e-20], dtype=torch.float64))
+        tensor([1.0000e-20], dtype=torch.float64)
+    """
+    return (x / 2).tanh() * (x.exp() + 1.0)
+
+
+def log1p(x: Tensor) -> Tensor:
+    r""":math:`\log(1 + x) = x \log u / (u - 1)` with u the rounded 1 + x; x itself where u is 1.
+
+    Rounding of u cancels in the quotient.
+
+    Example:
+        >>> log1p(torch.tensor([1e-20], dtype=torch.float64))
+        tensor([1.0000e-20], dtype=torch.float64)
+
+    References:
+        Goldberg (1991), What every computer scientist should know about floating-point
+        arithmetic, theorem 4.
+    """
+    u = x + 1.0
+    same = u == 1.0
+    return torch.where(same, x, x * u.log() / torch.where(same, 1.0, u - 1.0))
+
+
+#: Operation of torch -> what takes its place in an exported program.
+PLAIN_OPS: dict[torch._ops.OpOverload, Callable[[Tensor], Tensor]] = {
+    torch.ops.aten.digamma.default: digamma,
+    torch.ops.aten.lgamma.default: lgamma,
+    torch.ops.aten.expm1.default: expm1,
+    torch.ops.aten.log1p.default: log1p,
+}

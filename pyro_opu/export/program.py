@@ -1,0 +1,172 @@
+"""A student as one traced program of tensor operations: x -> named outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.export.plain_ops import PLAIN_OPS
+from pyro_opu.guides.trunk import TrunkGuide
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.regression import OnePassRegression
+from pyro_opu.simplex import Answer, LogisticNormal, as_answer
+from pyro_opu.simplex.logistic_normal import _moments
+from pyro_opu.simplex.measures import SimplexMeasures
+from pyro_opu.uncertainty import _measures
+
+__all__ = ["REAL_UNITS", "UNITS", "StudentProgram", "trace"]
+
+#: Outputs of a student of class probabilities, and their units.
+UNITS = {
+    "mean": "probability",
+    "concentration": "pseudo-counts",
+    "total": "nats",
+    "aleatoric": "nats",
+    "epistemic": "nats",
+    "expected_pairwise_kl": "nats",
+    "variance": "probability squared",
+    "max_probability": "probability",
+    "differential_entropy": "nats",
+}
+#: Outputs of a regression student, and their units.
+REAL_UNITS = {
+    "mean": "units of y",
+    "total": "units of y squared",
+    "aleatoric": "units of y squared",
+    "epistemic": "units of y squared",
+}
+
+#: What a graph notes of where its steps come from: paths of this machine, and half of its size.
+_NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
+
+
+class StudentProgram(nn.Module):
+    """x -> named outputs of a student, in the order asked for: what is traced.
+
+    The formulas are those of :func:`pyro_opu.uncertainty`, run as they are.
+
+    Args:
+        fast: The student; its guide is copied, to the CPU.
+        outputs: Names of the outputs; by default all that the guide's answer has.
+
+    Raises:
+        ValueError: an output that there is not.
+    """
+
+    def __init__(self, fast: OnePassPredictive, outputs: Sequence[str] | None = None) -> None:
+        super().__init__()
+        self.guide = copy.deepcopy(fast.guide).cpu().requires_grad_(False).eval()
+        self.real = isinstance(fast, OnePassRegression)
+        weight = next(self.guide.parameters(), None)
+        self.dtype = torch.get_default_dtype() if weight is None else weight.dtype
+        answer = self.guide(torch.zeros(1, *fast.input_shape, dtype=self.dtype))
+        self.outputs = self._checked(outputs, answer)
+        self._named(answer)  # what is made once and kept, such as fixed points, is made here
+
+    def _checked(self, outputs: Sequence[str] | None, answer: Any) -> tuple[str, ...]:
+        """The outputs asked for, if there are such."""
+        known = list(REAL_UNITS if self.real else UNITS)
+        if isinstance(answer, LogisticNormal):  # that of its log-ratios needs a factorisation
+            known.remove("differential_entropy")
+        chosen = known if outputs is None else list(outputs)
+        wrong = [name for name in chosen if name not in known]
+        if wrong or not chosen or len(set(chosen)) < len(chosen):
+            raise ValueError(
+                f"`outputs` must name some of {', '.join(known)}, each once; got {chosen}. What a "
+                f"{type(answer).__name__} has no closed form for is not exported."
+            )
+        return tuple(chosen)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        """The outputs at inputs ``(N, *input_shape)``: mean ``(N, C)``, all others ``(N,)``."""
+        if not isinstance(self.guide, TrunkGuide):
+            return self._named(self.guide(x))
+        # One row at a time: what a family looks at are shapes, which tracing wants to be numbers.
+        guide = self.guide
+
+        def of_one(row: Tensor) -> dict[str, Tensor]:
+            named = self._named(guide.answer(row[None]))
+            return {name: value.squeeze(0) for name, value in named.items()}
+
+        return torch.vmap(of_one)(guide.head(guide.trunk(x)))
+
+    def _named(self, answer: Any) -> dict[str, Tensor]:
+        known = _real_outputs(answer) if self.real else _outputs(as_answer(answer), self.outputs)
+        return {name: known[name] for name in self.outputs}
+
+
+def _outputs(answer: Answer, names: Sequence[str]) -> dict[str, Tensor]:
+    if isinstance(answer, LogisticNormal):  # its one block of points; tracing cannot join blocks
+        (points,) = answer._points(torch.float64)
+        measures: Any = SimplexMeasures(answer.logits.dtype, *_moments(points))
+    else:
+        measures = _measures(answer)
+    return {name: getattr(measures, name).to(measures.dtype) for name in names}
+
+
+def _real_outputs(answer: Any) -> dict[str, Tensor]:
+    aleatoric, epistemic = answer.aleatoric, answer.epistemic
+    return {
+        "mean": answer.mean,
+        "total": aleatoric + epistemic,
+        "aleatoric": aleatoric,
+        "epistemic": epistemic,
+    }
+
+
+def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
+    """The program as a graph with any number N >= 1 of rows, of operations that all runtimes have.
+
+    Digamma and its kin are replaced by :mod:`pyro_opu.export.plain_ops`.
+
+    Args:
+        student: What to trace.
+        x: Inputs ``(N, *input_shape)`` to trace at, and to compare the graph with the student at.
+
+    Returns:
+        The graph.
+
+    Raises:
+        ValueError: a guide that cannot be traced for every N, or whose graph answers otherwise
+            (its steps depend on the values of x).
+    """
+    rows = x if len(x) > 1 else torch.cat([x, x])  # a traced dimension of 1 would stay 1
+    try:
+        expected = student(x)
+        with pyro.validation_enabled(False):
+            graph = torch.export.export(
+                student,
+                (rows,),
+                dynamic_shapes=({0: torch.export.Dim("N")},),
+                strict=False,
+            ).run_decompositions(PLAIN_OPS)
+        run = graph.module()
+        found, first = run(x), run(x[:1])
+    except Exception as error:
+        raise ValueError(
+            f"`fast` must have a guide that torch.export can trace for any number of rows; "
+            f"{type(student.guide).__name__} is not ({type(error).__name__}: {error}). The guides "
+            "of pyro_opu are; in one of your own keep Python's control flow free of tensors' "
+            "values and of the number of rows, and answer with a PredictiveDirichlet."
+        ) from error
+    for name, value in expected.items():
+        if not (_close(found[name], value) and _close(first[name], value[:1])):
+            raise ValueError(
+                "`fast` must have a guide whose steps do not depend on the values of x; the "
+                f"traced graph gives another {name!r}. Is something in it random, or does it "
+                "choose by looking at x?"
+            )
+    for node in graph.graph.nodes:
+        for note in _NOTES:
+            node.meta.pop(note, None)
+    return graph
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    """Whether two answers differ by rounding only, of whatever precision the weights have."""
+    return torch.allclose(found, expected, rtol=1e-3, atol=1e-5, equal_nan=True)

@@ -1,0 +1,262 @@
+"""The captured pass: any number of rows through fixed buffers, and what a machine can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.capture import StaticPass, capture
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.guides import LogisticNormalGuide, MixtureGuide, PredictiveGuide, UndividedGuide
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.regression import OnePassRegression, PredictiveNormal
+from pyro_opu.regression.guide import GaussianGuide, NormalMixtureGuide
+
+D, C, B = 6, 3, 4
+
+
+def student(shared: bool = True) -> OnePassPredictive:
+    x = torch.randn(20, D)
+    guide = PredictiveGuide.for_inputs(x, C, hidden=(16, 16), shared=shared)
+    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
+
+
+def regressor(family: type = GaussianGuide) -> OnePassRegression:
+    x = torch.randn(20, D)
+    guide = family.for_inputs(x, 3 * x[:, 0] + 1, hidden=(16,))
+    return OnePassRegression(guide.requires_grad_(False).eval(), (D,))
+
+
+def assert_same(found: PredictiveDirichlet, expected: PredictiveDirichlet, atol: float) -> None:
+    for name in ("log_mean", "log_concentration"):
+        torch.testing.assert_close(
+            getattr(found, name), getattr(expected, name), rtol=0.0, atol=atol, msg=name
+        )
+
+
+class Recording:
+    """Stands for a CUDA graph: reads one buffer, and overwrites the same outputs every time."""
+
+    def __init__(self) -> None:
+        self.buffer = torch.full((B, D), torch.nan)
+        self.outputs = torch.empty(B, C), torch.empty(B)
+        self.replays = 0
+
+    def replay(self) -> tuple[Tensor, Tensor]:
+        self.replays += 1
+        self.outputs[0].copy_(self.buffer[:, :C] * 2)
+        self.outputs[1].copy_(self.buffer.sum(-1))
+        return self.outputs
+
+
+class Event:
+    """Stands for a CUDA event, and writes down what is asked of it."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        self.name, self.log = name, log
+
+    def synchronize(self) -> None:
+        self.log.append(f"wait {self.name}")
+
+    def record(self) -> None:
+        self.log.append(f"sent {self.name}")
+
+
+class TestStaticPass:
+    @pytest.mark.parametrize(("rows", "replays"), [(1, 1), (3, 1), (4, 1), (5, 2), (11, 3)])
+    def test_any_number_of_rows(self, rows: int, replays: int) -> None:
+        graph, x = Recording(), torch.randn(rows, D)
+        double, total = StaticPass(graph.buffer, graph.replay)(x)
+        assert torch.equal(double, x[:, :C] * 2) and torch.equal(total, x.sum(-1))
+        assert graph.replays == replays
+
+    def test_answers_outlive_the_next_call(self) -> None:
+        graph, x = Recording(), torch.randn(B, D)
+        run = StaticPass(graph.buffer, graph.replay)
+        first = run(x)[1]
+        run(-x)
+        assert torch.equal(first, x.sum(-1))
+
+    def test_streaming(self) -> None:
+        """Through two stages in turn, each filled only when what it held is on the device."""
+        log: list[str] = []
+        graph, x = Recording(), torch.randn(3 * B - 1, D)
+        stages = [(torch.empty(B, D), Event(name, log)) for name in "ab"]
+        total = StaticPass(graph.buffer, graph.replay, stages)(x)[1]
+        assert torch.equal(total, x.sum(-1))
+        assert log == ["wait a", "sent a", "wait b", "sent b", "wait a", "sent a"]
+        assert torch.equal(stages[1][0], x[B : 2 * B])  # through the stages, and not past them
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without a compiler."""
+
+    def broken(function: Callable, **options: object) -> Callable:
+        raise RuntimeError("no C++ compiler\nlook in the manual")
+
+    monkeypatch.setattr(torch, "compile", broken)
+
+
+@pytest.mark.usefixtures("uncompiled")
+class TestOnTheCPU:
+    def test_it_says_what_it_is(self) -> None:
+        captured = capture(student(), torch.randn(2, D))
+        assert captured.kind == "eager" and captured.rows is None
+        assert captured.reason == "RuntimeError: no C++ compiler"
+        assert repr(captured) == (
+            "Captured(eager, any number of rows: RuntimeError: no C++ compiler)"
+        )
+
+    @pytest.mark.parametrize("rows", [1, 2, 50])
+    def test_equal_to_the_student(self, rows: int) -> None:
+        fast, x = student(), torch.randn(rows, D)
+        x.requires_grad_()
+        found = fast.capture(torch.randn(3, D))(x)
+        assert isinstance(found, PredictiveDirichlet) and not found.log_mean.requires_grad
+        assert_same(found, fast.dirichlet(x), 0.0)
+
+    @pytest.mark.parametrize("family", [UndividedGuide, MixtureGuide, LogisticNormalGuide])
+    def test_other_families(self, family: type) -> None:
+        x = torch.randn(5, D)
+        fast = OnePassPredictive(family.for_inputs(x, C, hidden=(8,)), (D,), C)
+        assert_same(capture(fast, x)(x), fast.dirichlet(x), 0.0)
+
+    @pytest.mark.parametrize("family", [GaussianGuide, NormalMixtureGuide])
+    def test_regression(self, family: type) -> None:
+        fast, x = regressor(family), torch.randn(5, D)
+        found, expected = capture(fast, x)(x), fast.normal(x)
+        assert isinstance(found, PredictiveNormal)
+        for name in ("mean", "aleatoric", "epistemic", "variance"):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+
+    def test_a_snapshot(self) -> None:
+        fast, x = student(), torch.randn(5, D)
+        captured, before = capture(fast, x), fast.dirichlet(x)
+        fast.guide.recalibrate(2.0, 1.0)
+        fast.guide.mean_head.bias.add_(torch.randn(C))
+        assert_same(captured(x), before, 0.0)
+
+    def test_other_dtypes_of_x(self) -> None:
+        fast, x = student(), torch.randn(5, D, dtype=torch.float64)
+        assert_same(capture(fast, x)(x), fast.dirichlet(x), 0.0)
+
+    @pytest.mark.parametrize("shared", [True, False])
+    # Half of the last digit, 2^-9 and 2^-12, adds up over three layers, and in values up to ten.
+    @pytest.mark.parametrize(
+        ("precision", "atol"), [(torch.bfloat16, 0.02), (torch.float16, 0.004)]
+    )
+    def test_half_precision(self, shared: bool, precision: torch.dtype, atol: float) -> None:
+        fast, x = student(shared), torch.randn(200, D)
+        found, expected = capture(fast, x, precision=precision)(x), fast.dirichlet(x)
+        assert_same(found, expected, atol)
+        assert not torch.equal(found.log_mean, expected.log_mean)
+        # Heads and Dirichlet are in float32: rows are normalised, and g has more digits than half.
+        torch.testing.assert_close(
+            found.log_mean.logsumexp(-1), torch.zeros(200), atol=1e-6, rtol=0
+        )
+        assert (found.log_concentration != found.log_concentration.to(precision).float()).any()
+        assert all(p.dtype == torch.float32 for p in fast.guide.parameters())
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            ({"example": torch.ones(2, 5)}, ValueError, r"shape \(N, 6\).*got \(2, 5\)"),
+            ({"example": torch.ones(2, D, dtype=torch.int64)}, TypeError, "floating dtype"),
+            ({"precision": torch.float32}, ValueError, "`precision` must be torch.bfloat16 or"),
+            ({"fast": "trunkless", "precision": torch.float16}, ValueError, "module `trunk`"),
+        ],
+    )
+    def test_refused(self, change: dict[str, Any], error: type, message: str) -> None:
+        class Trunkless(nn.Module):
+            def forward(self, x: Tensor) -> PredictiveDirichlet:
+                return PredictiveDirichlet(x.log_softmax(-1), x[:, 0])
+
+        arguments: dict[str, Any] = {"fast": student(), "example": torch.ones(2, D), **change}
+        if arguments["fast"] == "trunkless":
+            arguments["fast"] = OnePassPredictive(Trunkless(), (D,), D)
+        with pytest.raises(error, match=message):
+            capture(**arguments)
+
+    @pytest.mark.parametrize(
+        ("x", "message"),
+        [
+            (torch.ones(D), r"shape \(N, 6\), N >= 1, as the example; got \(6,\)"),
+            (torch.ones(0, D), r"got \(0, 6\)"),
+            (torch.ones(2, D, device="meta"), "must be on cpu, where the student is.*got meta"),
+        ],
+    )
+    def test_refused_inputs(self, x: Tensor, message: str) -> None:
+        captured = capture(student(), torch.ones(2, D))
+        with pytest.raises(ValueError, match=message):
+            captured(x)
+
+    def test_a_fault_of_the_guide_is_no_fault_of_the_compiler(self) -> None:
+        class Faulty(nn.Module):
+            def forward(self, x: Tensor) -> PredictiveDirichlet:
+                raise ArithmeticError("mine")
+
+        with pytest.raises(ArithmeticError, match="mine"):
+            capture(OnePassPredictive(Faulty(), (D,), C), torch.ones(2, D))
+
+
+@pytest.mark.slow
+def test_compiled() -> None:
+    """Two students share code and may not share answers; no call compiles again."""
+    one, other, x = student(), student(), torch.randn(40, D)
+    captured = [capture(fast, x[:3]) for fast in (one, other)]
+    if captured[0].kind == "eager":
+        pytest.skip(captured[0].reason)
+    assert repr(captured[0]) == "Captured(compiled, any number of rows)"
+    assert torch.distributions.Distribution._validate_args  # which torch.compile switches off
+    inputs = [x[:1], x[:1].clone(), x[:2], x[:3].clone(), x[5:40], x, x.T.clone().T]
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for some in inputs:
+            for fast, quick in zip((one, other), captured, strict=True):
+                # Float32 in another order, in logarithms of up to ten.
+                assert_same(quick(some), fast.dirichlet(some), 1e-5)
+
+
+@pytest.mark.gpu
+class TestOnTheGPU:
+    @pytest.mark.parametrize("rows", [1, 4, 5, 103])
+    @pytest.mark.parametrize("place", ["cuda", "cpu"])
+    def test_graph(self, rows: int, place: str) -> None:
+        fast, x = student().cuda(), torch.randn(rows, D)
+        captured = fast.capture(torch.randn(B, D, device="cuda"))
+        assert captured.kind == "cuda graph" and captured.rows == B
+        found = captured(x.to(place))
+        assert found.log_mean.device.type == place
+        expected = fast.dirichlet(x.cuda())
+        for name in ("log_mean", "log_concentration"):
+            # The same kernels may add up in another order for another number of rows.
+            torch.testing.assert_close(
+                getattr(found, name).cpu(), getattr(expected, name).cpu(), rtol=0.0, atol=1e-5
+            )
+
+    def test_answers_outlive_the_next_call(self) -> None:
+        fast, x = student().cuda(), torch.randn(B, D, device="cuda")
+        captured = fast.capture(x)
+        first = captured(x)
+        kept = first.log_mean.clone()
+        captured(-x)
+        assert torch.equal(first.log_mean, kept)
+
+    def test_half_precision(self) -> None:
+        fast, x = student().cuda(), torch.randn(200, D, device="cuda")
+        found = fast.capture(x, precision=torch.bfloat16)(x)
+        assert found.log_mean.dtype == torch.float32
+        assert_same(found, fast.dirichlet(x), 0.02)  # as on the CPU
+
+    def test_a_guide_that_waits_for_the_host(self) -> None:
+        class Waits(nn.Module):
+            def forward(self, x: Tensor) -> PredictiveDirichlet:
+                return PredictiveDirichlet(x.log_softmax(-1), x[:, 0] * x.sum().item())
+
+        fast = OnePassPredictive(Waits(), (D,), D)
+        with pytest.raises(ValueError, match="can be captured in a CUDA graph"):
+            fast.capture(torch.randn(B, D, device="cuda"))

@@ -1,0 +1,392 @@
+"""A student as a file: the same answers from a program that knows neither Pyro nor this package."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import psi
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import pyro_opu
+from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.export import _write, export, formats
+from pyro_opu.export.plain_ops import digamma, expm1, lgamma, log1p
+from pyro_opu.export.program import UNITS, StudentProgram, trace
+from pyro_opu.guides import GUIDES, PredictiveGuide
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.regression import OnePassRegression
+from pyro_opu.regression.guide import REGRESSION_GUIDES
+from pyro_opu.uncertainty import uncertainty
+
+D, C = 6, 4
+Run = Callable[[Tensor], dict[str, Tensor]]
+
+
+class LogAlpha(nn.Module):
+    """A guide whose input is the logarithm of alpha."""
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        return PredictiveDirichlet(x.log_softmax(-1), x.logsumexp(-1), validate_args=False)
+
+
+class Looks(nn.Module):
+    """A guide that chooses its answer by looking at x."""
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        return LogAlpha()(x if x.sum() > 0 else -x)
+
+
+class Noisy(nn.Module):
+    """A guide with something random left on."""
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        return LogAlpha()(x + torch.randn_like(x))
+
+
+class Plain(nn.Module):
+    """A guide that answers with torch's own Dirichlet, validated."""
+
+    def forward(self, x: Tensor) -> torch.distributions.Dirichlet:
+        return torch.distributions.Dirichlet(x.exp())
+
+
+def student(kind: str = "dirichlet") -> OnePassPredictive:
+    """An untrained student whose answers differ widely between inputs."""
+    x = torch.randn(20, D)
+    if kind in GUIDES:
+        guide = GUIDES[kind].for_inputs(x, C, hidden=(8,))
+        fast = OnePassPredictive(guide, (D,), C)
+    else:
+        family = REGRESSION_GUIDES[kind.removeprefix("real ")]
+        guide = family.for_inputs(x, 3 * x[:, 0] + 1, hidden=(8,))
+        fast = OnePassRegression(guide, (D,))
+    spread(guide)
+    return fast
+
+
+@torch.no_grad()
+def spread(guide: nn.Module) -> None:
+    guide.requires_grad_(False).eval()
+    for name, head in guide.named_children():
+        if name.endswith("head"):
+            head.weight.mul_(8.0)
+
+
+def eager(fast: OnePassPredictive, x: Tensor) -> dict[str, Tensor]:
+    return {"mean": fast.distribution(x).mean, **fast.uncertainty(x).to_dict()}
+
+
+def read(path: Path) -> Run:
+    """The written program as a function."""
+    if path.suffix == ".pt2":
+        return torch.export.load(path).module()
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+
+    def run(x: Tensor) -> dict[str, Tensor]:
+        values = session.run(names, {"x": x.numpy()})
+        return {name: torch.from_numpy(v) for name, v in zip(names, values, strict=True)}
+
+    return run
+
+
+def written(fast: OnePassPredictive, path: Path, **settings: object) -> Run:
+    if path.suffix == ".onnx":
+        pytest.importorskip("onnxscript")
+    fast.export(path, **settings)
+    return read(path)
+
+
+def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], rtol: float) -> None:
+    for name, value in found.items():
+        assert value.dtype == expected[name].dtype and value.shape == expected[name].shape, name
+        # Near zero what is left of larger numbers in float32: 1e-6 of nats and probabilities.
+        torch.testing.assert_close(value, expected[name], rtol=rtol, atol=1e-6, msg=name)
+
+
+class TestPlainOps:
+    POSITIVE = torch.logspace(-300, 15, 3000, dtype=torch.float64)
+    ANY = torch.cat([-torch.logspace(-30, 2, 500), torch.zeros(1), torch.logspace(-30, 2, 500)])
+
+    @pytest.mark.parametrize(
+        ("ours", "theirs", "x", "error"),
+        [
+            # Rounding of about twenty operations in float64, relative or (below 1) absolute.
+            (digamma, torch.digamma, POSITIVE, 2e-15),
+            (lgamma, torch.lgamma, POSITIVE, 1e-14),
+        ],
+    )
+    def test_gamma(self, ours: Callable, theirs: Callable, x: Tensor, error: float) -> None:
+        expected = theirs(x)
+        assert ((ours(x) - expected).abs() / expected.abs().clamp(min=1.0)).max() < error
+        assert ours(x).dtype == torch.float64
+
+    @pytest.mark.parametrize(
+        ("ours", "theirs", "x"),
+        [(expm1, torch.expm1, ANY.double()), (log1p, torch.log1p, ANY[501:].double())],
+    )
+    def test_nothing_cancels_near_zero(self, ours: Callable, theirs: Callable, x: Tensor) -> None:
+        torch.testing.assert_close(ours(x), theirs(x), rtol=1e-15, atol=0.0)  # a rounding or four
+
+    def test_known_values(self) -> None:
+        half, one = (torch.full((1,), value, dtype=torch.float64) for value in (0.5, 1.0))
+        assert abs(digamma(one).item() + 0.5772156649015329) < 1e-15  # Euler's constant
+        assert abs(lgamma(half).exp().item() - math.sqrt(math.pi)) < 1e-14
+        assert abs(lgamma(10 * one).item() - math.log(math.factorial(9))) < 1e-13
+
+
+@pytest.fixture(scope="module")
+def digits() -> Tensor:
+    return torch.tensor(load_digits().data, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def on_digits(digits: Tensor) -> OnePassPredictive:
+    torch.manual_seed(0)
+    guide = PredictiveGuide.for_inputs(digits[:900], 10, hidden=(32, 32))
+    spread(guide)
+    return OnePassPredictive(guide, (64,), 10)
+
+
+@pytest.fixture(scope="module")
+def onnx_digits(on_digits: OnePassPredictive, digits: Tensor, tmp_path_factory) -> Path:
+    pytest.importorskip("onnxscript")
+    path = tmp_path_factory.mktemp("digits") / "student.onnx"
+    on_digits.export(path, digits[:5], outputs=[*reversed(UNITS)])
+    return path
+
+
+class TestOnDigits:
+    """In ONNX Runtime, over real data."""
+
+    def test_answers(self, onnx_digits: Path, on_digits: OnePassPredictive, digits: Tensor) -> None:
+        run = read(onnx_digits)
+        for rows in (1, 7, 1000):
+            found, expected = run(digits[-rows:]), eager(on_digits, digits[-rows:])
+            assert set(found) == set(expected)
+            # The network's own rounding in float32: 1e-6 in a logit of ten, or in g.
+            assert_same(found, expected, rtol=2e-5)
+            assert (found["mean"] - expected["mean"]).abs().max() < 1e-5
+            assert (found["concentration"] / expected["concentration"] - 1).abs().max() < 1e-4
+
+    def test_description(self, onnx_digits: Path) -> None:
+        onnx = pytest.importorskip("onnx")
+        model = onnx.load(onnx_digits)
+        onnx.checker.check_model(model, full_check=True)
+        assert [(each.domain, each.version) for each in model.opset_import] == [("", 18)]
+        assert [each.name for each in model.graph.input] == ["x"]
+        assert model.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "N"
+        said = json.loads({each.key: each.value for each in model.metadata_props}["pyro_opu"])
+        assert said["opset"] == 18
+        assert said["input"] == {"name": "x", "shape": ["N", 64], "dtype": "float32"}
+        assert said["num_classes"] == 10 and said["sites"] == ["obs"]
+        assert said["pyro_opu_version"] == pyro_opu.__version__
+        assert said["outputs"]["mean"] == {"shape": ["N", 10], "unit": "probability"}
+        assert said["outputs"]["epistemic"] == {"shape": ["N"], "unit": "nats"}
+        outputs = [each.name for each in model.graph.output]
+        assert outputs == list(said["outputs"]) == [*reversed(UNITS)]
+
+    def test_alone(self, onnx_digits: Path, on_digits: OnePassPredictive, digits: Tensor) -> None:
+        """Read where no torch, no Pyro and not this package can be imported."""
+        folder = onnx_digits.parent
+        np.save(folder / "x.npy", digits[:3].numpy())
+        script = (
+            "import sys; sys.modules.update(dict.fromkeys(['torch', 'pyro', 'pyro_opu']))\n"
+            "import numpy, onnxruntime\n"
+            "session = onnxruntime.InferenceSession('student.onnx')\n"
+            "numpy.save('mean.npy', session.run(['mean'], {'x': numpy.load('x.npy')})[0])\n"
+        )
+        run_alone(script, folder)
+        mean = torch.from_numpy(np.load(folder / "mean.npy"))
+        # As in test_answers.
+        assert (mean - on_digits.dirichlet(digits[:3]).mean).abs().max() < 1e-5
+
+
+def run_alone(script: str, folder: Path) -> None:
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+class TestArchive:
+    """The file of torch.export."""
+
+    def test_says_what_it_is(self, tmp_path: Path) -> None:
+        fast = student("real gaussian")
+        fast.guide.train().requires_grad_(True)
+        fast.export(tmp_path / "a.pt2", outputs=["total"])
+        extra = {"pyro_opu": ""}
+        torch.export.load(tmp_path / "a.pt2", extra_files=extra)
+        assert json.loads(extra["pyro_opu"]) == {
+            "pyro_opu_version": pyro_opu.__version__,
+            "input": {"name": "x", "shape": ["N", D], "dtype": "float32"},
+            "num_classes": None,
+            "sites": ["obs"],
+            "outputs": {"total": {"shape": ["N"], "unit": "units of y squared"}},
+        }
+        content = (tmp_path / "a.pt2").read_bytes()
+        for module in (torch, pyro_opu):  # nothing of this machine is in it
+            assert str(Path(module.__file__).parent).encode() not in content
+        # The student itself is left as it was.
+        assert fast.guide.training and all(p.requires_grad for p in fast.guide.parameters())
+
+    @pytest.mark.slow
+    def test_alone(self, tmp_path: Path) -> None:
+        """Read where neither Pyro nor this package can be imported."""
+        fast, x = student(), torch.randn(3, D)
+        fast.export(tmp_path / "a.pt2")
+        torch.save(x, tmp_path / "x")
+        script = (
+            "import sys; sys.modules.update(dict.fromkeys(['pyro', 'pyro_opu']))\n"
+            "import torch\n"
+            "program = torch.export.load('a.pt2').module()\n"
+            "torch.save(program(torch.load('x')), 'answers')\n"
+        )
+        run_alone(script, tmp_path)
+        assert_same(
+            torch.load(tmp_path / "answers"), eager(fast, x), rtol=1e-4
+        )  # as in test_written
+
+
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+def test_extremes(tmp_path: Path, suffix: str) -> None:
+    """alpha from 1e-3 to 1e6 in every mixture: where digits cancel."""
+    sizes = torch.logspace(-3, 6, 10, dtype=torch.float64)
+    alpha = torch.cartesian_prod(sizes, sizes, sizes)  # (1000, 3)
+    log_alpha = alpha.log().float()
+    run = written(OnePassPredictive(LogAlpha(), (3,), 3), tmp_path / f"extreme{suffix}")
+    found, answer = run(log_alpha), LogAlpha()(log_alpha)
+    for name, value in uncertainty(answer).to_dict().items():
+        # Relative, however small: roundings in float32 of the logarithms of mean and concentration
+        # (up to 20, so 2e-6 of what they are logarithms of) and of the result.
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=0.0, msg=name)
+
+    # The textbook's formula of the expected entropy by SciPy, in float64.
+    total = alpha.sum(-1, keepdim=True)
+    gap = torch.from_numpy(psi(total.numpy() + 1) - psi(alpha.numpy() + 1))
+    expected = (alpha / total * gap).sum(-1)
+    # log alpha in float32 is off by 1e-6, and so is every share.
+    torch.testing.assert_close(found["aleatoric"].double(), expected, rtol=1e-5, atol=1e-7)
+
+
+class TestFamilies:
+    @pytest.mark.parametrize("kind", ["undivided", "mixture", "logistic_normal", "real mixture"])
+    def test_traced(self, kind: str) -> None:
+        """The graph that both files hold, of two outputs."""
+        fast, x = student(kind), torch.randn(7, D)
+        outputs = ["epistemic", "mean"]
+        graph = trace(StudentProgram(fast, outputs), x[:2])
+        steps = {getattr(node.target, "_opname", "") for node in graph.graph.nodes}
+        assert "linear" in steps and not steps & {"digamma", "lgamma", "expm1", "log1p"}
+        run = graph.module()
+        for rows in (1, 7):
+            found = run(x[:rows])
+            assert list(found) == outputs
+            assert_same(found, eager(fast, x[:rows]), rtol=1e-5)  # two ways to sum in float32
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", [*GUIDES, "real gaussian", "real mixture"])
+    @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+    def test_written(self, kind: str, suffix: str, tmp_path: Path) -> None:
+        fast = student(kind)
+        run = written(fast, tmp_path / f"student{suffix}")
+        for rows in (1, 7):
+            x = torch.randn(rows, D)
+            expected = eager(fast, x)
+            if kind == "logistic_normal":
+                del expected["differential_entropy"]
+            assert set(run(x)) == set(expected)
+            # The rounding of the network in float32, in logits of up to ten.
+            assert_same(run(x), expected, rtol=1e-4)
+
+    def test_two_networks_recalibrated_on_images(self, tmp_path: Path) -> None:
+        x = torch.randn(6, 1, 9, 8)
+        guide = PredictiveGuide.for_inputs(x, 2, shared=False, hidden=(2, 3, 4))
+        guide.recalibrate(1.5, 0.5)
+        spread(guide)
+        fast = OnePassPredictive(guide, (1, 9, 8), 2)
+        found = written(fast, tmp_path / "a.pt2", outputs=["mean", "epistemic"])(x)
+        assert_same(found, eager(fast, x), rtol=1e-4)  # as in test_written
+
+    def test_float64(self, tmp_path: Path) -> None:
+        fast, x = student().double(), torch.randn(5, D, dtype=torch.float64)
+        found = written(fast, tmp_path / "a.pt2", outputs=["mean", "total"])(x)
+        assert found["mean"].dtype == torch.float64
+        assert_same(found, eager(fast, x), rtol=1e-12)  # rounding in float64
+
+    def test_guide_of_ones_own(self, tmp_path: Path) -> None:
+        x = torch.randn(5, C)
+        fast = OnePassPredictive(Plain(), (C,), C)
+        found = written(fast, tmp_path / "a.pt2", outputs=["mean", "variance"])(x)
+        assert_same(found, uncertainty(Plain()(x)).to_dict() | {"mean": x.softmax(-1)}, rtol=1e-5)
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("name", "settings", "error", "message"),
+        [
+            ("a.pt", {}, ValueError, "`path` must end in .onnx or .pt2.*got 'a.pt'"),
+            ("none/a.pt2", {}, FileNotFoundError, "existing folder.*Create it first"),
+            ("a.pt2", {"outputs": ["mean", "median"]}, ValueError, "`outputs` must name some of"),
+            ("a.pt2", {"outputs": []}, ValueError, "`outputs` must name some of mean"),
+            ("a.pt2", {"outputs": ["mean", "mean"]}, ValueError, "each once; got"),
+            ("a.pt2", {"example_x": torch.ones(2, 5)}, ValueError, r"shape \(N, 6\); got \(2, 5\)"),
+            ("a.pt2", {"example_x": torch.full((2, 6), torch.nan)}, ValueError, "must be finite"),
+        ],
+    )
+    def test_arguments(self, tmp_path: Path, name, settings, error, message) -> None:
+        with pytest.raises(error, match=message):
+            export(student(), tmp_path / name, **settings)
+        assert not list(tmp_path.iterdir())
+
+    def test_entropy_of_a_logistic_normal(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="LogisticNormal has no closed form for"):
+            student("logistic_normal").export(tmp_path / "a.pt2", outputs=["differential_entropy"])
+
+    @pytest.mark.parametrize(
+        ("guide", "message"),
+        [
+            (Looks(), "torch.export can trace for any number of rows; Looks is not"),
+            (Noisy(), "do not depend on the values of x; the traced graph gives another"),
+        ],
+    )
+    def test_guides(self, tmp_path: Path, guide: nn.Module, message: str) -> None:
+        fast = OnePassPredictive(guide, (3,), 3)
+        with pytest.raises(ValueError, match=message):
+            fast.export(tmp_path / "a.pt2", torch.ones(2, 3), outputs=["mean"])
+        assert not list(tmp_path.iterdir())
+
+    def test_missing_package(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(formats, "find_spec", lambda name: None)
+        with pytest.raises(ImportError, match=r'pip install "pyro_opu\[onnx\]"'):
+            student().export(tmp_path / "a.onnx", outputs=["mean"])
+
+    def test_nothing_is_left_behind(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(source: object, target: object) -> None:
+            raise OSError("disk full")
+
+        (tmp_path / "a").write_bytes(b"old")
+        with monkeypatch.context() as broken, pytest.raises(OSError, match="disk full"):
+            broken.setattr("os.replace", full)
+            _write(tmp_path / "a", b"new")
+        assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+        _write(tmp_path / "a", b"new")
+        assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
+
+
+@pytest.mark.gpu
+def test_from_the_gpu(tmp_path: Path) -> None:
+    """What is written runs on the CPU."""
+    fast, x = student(), torch.randn(5, D)
+    expected = eager(fast, x)
+    assert_same(written(fast.cuda(), tmp_path / "a.pt2")(x), expected, rtol=1e-4)
