@@ -104,10 +104,12 @@ def prepared(data: str, protocol: str, seed: int, quick: bool) -> Split:
         "mnist": datasets.mnist,
         "fashion": datasets.fashion_mnist,
     }
-    rows = 500 if quick else None
+    rows = 100 if quick else None
     train, test = (sets[data](train=which) for which in (True, False))
-    most = 2000 if quick else None
-    train, test = (Dataset(pixels(d, most), d.y[:most], d.name) for d in (train, test))
+    train, test = (
+        Dataset(pixels(part, most), part.y[:most], part.name)
+        for part, most in ((train, 2000 if quick else None), (test, 300 if quick else None))
+    )
     (other,) = set(sets) - {data}
     outside = {
         "Semeion, enlarged": pixels(datasets.semeion(28), rows),
