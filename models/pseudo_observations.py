@@ -29,6 +29,8 @@ __all__ = ["Transport", "Transported", "transport_to_posterior"]
 
 #: Log hyper-parameters are kept within this of zero; beyond, covariances overflow.
 LOG_LIMIT = 15.0
+#: Stands for a bound that is not a number; the line search squares it.
+TOO_FAR = 1e8
 #: Curvatures of the bound below that of the log-prior are taken as this: no wider than the prior.
 LEAST_CURVATURE = 1.0
 #: Steps towards the best Gaussian, and their length.
@@ -213,6 +215,9 @@ def _climb(transport: Transport, x: Tensor, y: Tensor) -> Tensor:
     def closure() -> Tensor:
         optimizer.zero_grad()
         loss = -_bound(transport, free, x, y)
+        if not torch.isfinite(loss):  # a step too far: the line search must come back
+            free.grad = torch.zeros_like(free)
+            return torch.full_like(loss, TOO_FAR)
         loss.backward()
         return loss
 

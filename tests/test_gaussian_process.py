@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pyro
@@ -19,6 +20,7 @@ from scipy.stats import multivariate_normal, norm
 
 import pyro_opu
 from models import gaussian_process as module
+from models import pseudo_observations
 from models.gaussian_process import check_data, gaussian_process, inducing_points
 from models.kernels import Kernel
 from models.pseudo_observations import Transported, transport_to_posterior
@@ -462,3 +464,15 @@ def test_failures():
         sgpmc(model, x, torch.ones(8))
     with pytest.raises(ValueError, match="at most as many inducing inputs as .* 3; got 4"):
         check_data(model, x[:3], y[:3])
+
+
+def test_a_step_to_where_the_bound_is_no_number_is_taken_back(monkeypatch):
+    def bound(transport, shift, x, y):
+        value = -100 * (shift - 0.5).square().sum()
+        return value if float(shift.detach()) < 0.8 else value * torch.nan
+
+    monkeypatch.setattr(pseudo_observations, "_bound", bound)
+    transport = SimpleNamespace(center=torch.zeros(1), spread=torch.eye(1))
+    found = pseudo_observations._climb(transport, torch.zeros(1), torch.zeros(1))
+    # The first step is as long as 1; ten iterations of a quadratic end near its top.
+    torch.testing.assert_close(found, torch.tensor([0.5]), atol=0.01, rtol=0)
