@@ -13,8 +13,8 @@ of ``benchmarks.paper_tables``.
   the paper's search, the best of 10^5 subsets, "greedy" this project's.
 - OPU-PG: ``distill`` with its default settings but for the network, d-64-64 with two heads, about
   as wide as the paper's (the default's 256 serve harder posteriors); the training rows are the
-  transfer inputs, without their labels. In the paper the student is taught at rows held out from the teacher, and more slowly
-  (100 epochs), with the Wasserstein loss alone.
+  transfer inputs, without their labels. In the paper the student is taught at rows held out from
+  the teacher, and more slowly (100 epochs), with the Wasserstein loss alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run of any sampler as ArviZ's InferenceData."""
+"""A run of any sampler, a student or a teacher as ArviZ's InferenceData or DataTree."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyro_opu.diagnostics import chains_of, divergences_of
+from pyro_opu.interop import (
+    Arrays,
+    Groups,
+    Wanted,
+    arrays,
+    assembled,
+    class_groups,
+    found_arviz,
+    gives_class_probs,
+    probs_name,
+    site_dims,
+)
 from pyro_opu.restoring import kept_random, seeded
 from pyro_opu.teachers.base import CHUNK_SIZE
 from pyro_opu.teachers.batched import Batched, Draws
@@ -26,28 +38,29 @@ from pyro_opu.teachers.sites import class_log_probs, site_kind
 
 __all__ = ["to_inference_data"]
 
-Arrays = dict[str, np.ndarray]
 _LOG_JOINT = ""  # beside the sites' names, none of which is empty
 
 
 def to_inference_data(
-    run: MCMC | Predictive,
+    run: Any,
     *args: Any,
     log_likelihood: bool = True,
     posterior_predictive: bool = True,
     probs: bool = False,
+    num_draws: int | None = None,
     num_chains: int = 1,
     seed: int | None = None,
     coords: Mapping[str, Sequence[Any]] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     **kwargs: Any,
 ) -> Any:
-    r"""Convert a run to ArviZ, for ``az.summary``, ``az.plot_trace``, ``az.loo`` and the rest.
+    r"""Convert a run, a student or a teacher to ArviZ, for ``az.loo``, ``az.compare``, plots.
 
     ======================  ====================================================================
-    posterior               every latent site, (chain, draw, ...)
-    sample_stats            "diverging", where the kernel records it; "lp", the log joint density
-                            of data and constrained latents (without Jacobian)
+    posterior               every latent site, (chain, draw, ...); of a student or a teacher
+                            "probs", the class probabilities, (chain, draw, data, class)
+    sample_stats            of a run: "diverging", where the kernel records it; "lp", the log joint
+                            density of data and constrained latents (without Jacobian)
     log_likelihood          :math:`\log p(y_i|\theta_s)` of every observed site,
                             (chain, draw, N); a subsampling or tempering scale is left out
     posterior_predictive    labels drawn from every observed site's distribution, one per draw;
@@ -62,17 +75,38 @@ def to_inference_data(
     divergences, and takes deterministic sites for data. Here every draw has its own run of the
     model, all through :func:`torch.vmap` at once, checked against the loop.
 
+    **A student's LOO.** ``az.loo`` and ``az.waic`` look at one row at a time, and so need only the
+    marginals, which a student has: with many draws of :math:`\mathrm{Dir}(\alpha(x_i))`
+
+    .. math::
+        \mathrm{elpd}_i = -\log \mathrm{E}\,\pi_{y_i}^{-1}
+        = \log\frac{\alpha_{y_i} - 1}{\alpha_0 - 1}, \qquad k_i = 1 / \alpha_{y_i}
+
+    That is one count taken off :math:`\alpha` for the row that is left out, and the Pareto k says
+    that draws cannot estimate it where :math:`\alpha_{y_i}` is below about 1.4. It is the
+    teacher's LOO as far as the student's marginals are the teacher's, tails included; so hold the
+    two side by side by ``az.compare``, on the rows and labels that the posterior was fitted to.
+    Nothing is refitted, and at other rows there is nothing to leave out. A student that gives a
+    mean alone has a p_loo of 0 in ArviZ 0.x, whatever its teacher's is, and no LOO in 1.x. What a
+    student cannot give is anything of several rows at once, since its draws are independent between
+    inputs: the number of labels of a class, as in ``az.plot_ppc`` or ``az.plot_bpv``, varies less
+    than the teacher's does. R-hat and effective draws say nothing of a student.
+
     Args:
         run: A ``pyro.infer.MCMC`` after ``run(x, y)``, with any kernel, or a ``Predictive`` with
             posterior samples (one chain, unless ``num_chains`` says more) or a guide (one chain of
-            independent draws, ``num_samples`` of them).
-        *args: What the model is called with, labels included; of an ``MCMC`` known from its run.
+            independent draws, ``num_samples`` of them). Or a student: what ``distill`` returns, or
+            a guide. Or any other teacher that :func:`~pyro_opu.as_teacher` takes.
+        *args: What the model is called with, labels included; of an ``MCMC`` known from its run. Of
+            a student or a teacher x ``(N, ...)`` and, for LOO, labels y ``(N,)``.
         log_likelihood: False leaves the group out.
         posterior_predictive: False leaves the group out. With both False the model is not run.
         probs: Class probabilities, too, for sites of class labels.
-        num_chains: Of a ``Predictive``, whose samples hold the chains one after another.
+        num_draws: S, of a student or a teacher; by default ``num_samples`` of a student, all of a
+            teacher (500 of one that draws afresh).
+        num_chains: Of a ``Predictive`` or a teacher, whose draws hold the chains one after another.
         seed: Fixes guide draws and labels; torch's generators are then left as they were.
-        coords: Values along named dimensions, as in ArviZ.
+        coords: Values along named dimensions, as in ArviZ; ``{"class": names}`` names the classes.
         dims: Names of a variable's dimensions; by default those of the model's plates.
         **kwargs: As ``args``, by name.
 
@@ -82,9 +116,9 @@ def to_inference_data(
 
     Raises:
         ImportError: ArviZ is not installed.
-        TypeError: ``run`` is neither, or a ``WeighedPredictive``.
+        TypeError: ``run`` is none of these, or a ``WeighedPredictive``; a regressor's student.
         ValueError: no draws; no data for a ``Predictive``; a model that subsamples its data, or has
-            latents that the draws do not hold.
+            latents that the draws do not hold; labels that are no classes of a student.
 
     Example:
         >>> import torch, pyro, pyro.distributions as dist
@@ -100,30 +134,51 @@ def to_inference_data(
         >>> data.log_likelihood["obs"].shape  # doctest: +SKIP
         (1, 5, 7)
 
+        And a student beside it: ``az.compare({"teacher": data, "student":
+        to_inference_data(fast, x, y)})``.
+
     References:
-        Kumar, Carroll, Hartikainen and Martin (2019), ArviZ; Vehtari, Gelman and Gabry (2017) for
-        what ``az.loo`` makes of the log-likelihood.
+        Kumar, Carroll, Hartikainen and Martin (2019), ArviZ; Vehtari, Gelman and Gabry (2017),
+        Eqs. 7-10, for what ``az.loo`` makes of the log-likelihood. The student's closed form is
+        this project's.
     """
-    arviz = _arviz()
+    arviz = found_arviz()
+    answers = gives_class_probs(run)
+    if num_draws is not None and not answers:
+        raise ValueError(
+            f"`num_draws` is for a student or a teacher; got {num_draws!r} and a "
+            f"{type(run).__name__}, which holds its draws. Leave it out, or thin the draws: "
+            "Predictive(model, {name: value[::10] for name, value in samples.items()})."
+        )
+    wanted = Wanted(log_likelihood, posterior_predictive, probs, num_draws, num_chains)
     with torch.no_grad(), pyro.validation_enabled(False), poutine.block(), seeded(seed):
-        read = _read(run, args, kwargs, num_chains)
-        groups: dict[str, Arrays] = {"posterior": _arrays(read.samples), "sample_stats": {}}
-        names: dict[str, list[str]] = {}
-        if read.diverging is not None:
-            groups["sample_stats"]["diverging"] = read.diverging
-        if read.model is not None and (log_likelihood or posterior_predictive):
-            sites = _sites(read)
-            observed = {n: node for n, node in sites.items() if n not in read.samples}
-            densities, labels = _evaluated(read, observed, posterior_predictive, probs)
-            groups["sample_stats"]["lp"] = densities.pop(_LOG_JOINT)
-            groups["log_likelihood"] = densities if log_likelihood else {}
-            groups["posterior_predictive"] = labels
-            groups["observed_data"] = _arrays({n: v["value"] for n, v in observed.items()})
-            groups["constant_data"] = _constants(read, groups["observed_data"])
-            names = _dims(sites, observed, groups)
-    found = _assembled(arviz, groups, coords, {**names, **(dims or {})})
-    found["posterior"].attrs["chains"] = read.note
-    return found
+        if answers:
+            groups = class_groups(run, wanted, *args, **kwargs)
+        else:
+            groups = _run_groups(run, wanted, args, kwargs)
+    return assembled(arviz, groups, coords, dims)
+
+
+def _run_groups(
+    run: MCMC | Predictive, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Groups:
+    """The groups of a run, or of a ``Predictive``."""
+    read = _read(run, args, kwargs, wanted.num_chains)
+    groups: dict[str, Arrays] = {"posterior": arrays(read.samples), "sample_stats": {}}
+    names: dict[str, list[str]] = {}
+    if read.diverging is not None:
+        groups["sample_stats"]["diverging"] = read.diverging
+    if read.model is not None and (wanted.log_likelihood or wanted.posterior_predictive):
+        sites = _sites(read)
+        observed = {n: node for n, node in sites.items() if n not in read.samples}
+        densities, labels = _evaluated(read, observed, wanted)
+        groups["sample_stats"]["lp"] = densities.pop(_LOG_JOINT)
+        groups["log_likelihood"] = densities if wanted.log_likelihood else {}
+        groups["posterior_predictive"] = labels
+        groups["observed_data"] = arrays({n: v["value"] for n, v in observed.items()})
+        groups["constant_data"] = _constants(read, groups["observed_data"])
+        names = site_dims(sites, observed, groups)
+    return Groups(groups, names, read.note)
 
 
 @dataclass(frozen=True)
@@ -136,27 +191,6 @@ class _Read:
     kwargs: dict[str, Any]
     diverging: np.ndarray | None
     note: str
-
-
-def _arviz() -> Any:
-    try:
-        import arviz
-    except ImportError as error:
-        raise ImportError(
-            "to_inference_data needs ArviZ, which is not installed: pip install 'pyro-opu[arviz]'."
-        ) from error
-    return arviz
-
-
-def _assembled(
-    arviz: Any, groups: dict[str, Arrays], coords: Any, dims: dict[str, Sequence[str]]
-) -> Any:
-    """The one place that knows ArviZ's versions: groups by keyword in 0.x, nested from 1.0 on."""
-    full = {group: arrays for group, arrays in groups.items() if arrays}
-    given = {name: list(value) for name, value in dims.items()}
-    if int(arviz.__version__.split(".")[0]) >= 1:
-        return arviz.from_dict(full, coords=coords, dims=given)
-    return arviz.from_dict(**full, coords=coords, dims=given)
 
 
 def _read(
@@ -239,9 +273,7 @@ def _sites(read: _Read) -> dict[str, Any]:
     return sites
 
 
-def _evaluated(
-    read: _Read, observed: dict[str, Any], labels: bool, probs: bool
-) -> tuple[Arrays, Arrays]:
+def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[Arrays, Arrays]:
     """Log densities of observed sites (and the joint one), and labels drawn there, per draw."""
     classes = [n for n, node in observed.items() if site_kind(node["fn"]) is not None]
 
@@ -260,16 +292,16 @@ def _evaluated(
     def label(draw: Draws) -> Draws:
         nodes = run(draw).nodes
         drawn = {name: nodes[name]["fn"].sample() for name in observed}
-        for name in classes if probs else []:
+        for name in classes if wanted.probs else []:
             fn = nodes[name]["fn"]
             log_probs = class_log_probs(fn, fn.batch_shape.numel(), name)
-            drawn[_probs_name(name, classes)] = log_probs.exp().reshape(*fn.batch_shape, -1)
+            drawn[probs_name(name, classes)] = log_probs.exp().reshape(*fn.batch_shape, -1)
         return drawn
 
     # The first has no randomness of its own, so that vmap is checked against the loop by numbers.
     batched = Batched("the model")
     densities = _over_draws(batched, density, read)
-    return densities, _over_draws(batched, label, read) if labels else {}
+    return densities, _over_draws(batched, label, read) if wanted.posterior_predictive else {}
 
 
 def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> Arrays:
@@ -283,11 +315,7 @@ def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> 
         for start in range(0, chains * draws, step)
     ]
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-    return _arrays({n: value.unflatten(0, (chains, draws)) for n, value in joined.items()})
-
-
-def _probs_name(site: str, classes: list[str]) -> str:
-    return "probs" if len(classes) == 1 else f"probs_{site}"
+    return arrays({n: value.unflatten(0, (chains, draws)) for n, value in joined.items()})
 
 
 def _constants(read: _Read, observed: Arrays) -> Arrays:
@@ -297,42 +325,9 @@ def _constants(read: _Read, observed: Arrays) -> Arrays:
         given = inspect.signature(model).bind(*read.args, **read.kwargs).arguments  # type: ignore[arg-type]
     except (TypeError, ValueError):  # Python cannot tell the names
         return {}
-    arrays = _arrays({name: value for name, value in given.items() if isinstance(value, Tensor)})
+    found = arrays({name: value for name, value in given.items() if isinstance(value, Tensor)})
     return {
         name: array
-        for name, array in arrays.items()
+        for name, array in found.items()
         if not any(np.array_equal(array, value) for value in observed.values())
     }
-
-
-def _dims(
-    sites: dict[str, Any], observed: dict[str, Any], groups: dict[str, Arrays]
-) -> dict[str, list[str]]:
-    """Names of dimensions: plates, for latent and observed sites, "probs" and the inputs."""
-    names = {name: _plates(name, node) for name, node in sites.items()}
-    classes = [name for name in observed if site_kind(observed[name]["fn"]) is not None]
-    for name in classes:
-        probs = _probs_name(name, classes)
-        names[probs] = [*names[name], probs.replace("probs", "class")]
-    rows = {groups["observed_data"][n].shape[0]: names[n][0] for n in observed if names[n]}
-    plates = {plate for given in names.values() for plate in given}
-    for name, array in groups["constant_data"].items():
-        if array.ndim and len(array) in rows and not plates & set(groups["constant_data"]):
-            names.setdefault(name, [rows[len(array)]])
-    return names
-
-
-def _plates(name: str, node: Any) -> list[str]:
-    """For every batch dimension of a site the plate's name, or else the site's and a number."""
-    shape = node["fn"].batch_shape
-    frames = {frame.dim: frame for frame in node["cond_indep_stack"] if frame.vectorized}
-    return [
-        frames[dim - len(shape)].name
-        if dim - len(shape) in frames and frames[dim - len(shape)].size == size
-        else f"{name}_dim_{dim}"
-        for dim, size in enumerate(shape)
-    ]
-
-
-def _arrays(values: Mapping[str, Tensor]) -> Arrays:
-    return {name: value.detach().cpu().numpy() for name, value in values.items()}
