@@ -47,13 +47,13 @@ def drop_in(
         teacher.num_classes,
         sites,
         teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
-        input_name=_input_name(teacher),
+        input_name=input_name(teacher),
         inputs=inputs,
         report=report,
     )
 
 
-def _input_name(teacher: BaseTeacher) -> str | None:
+def input_name(teacher: BaseTeacher) -> str | None:
     """Name of the model's first parameter, so that the input may be passed by keyword too."""
     if not isinstance(teacher, PredictiveTeacher):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,6 +56,32 @@ class SiteLayout:
         return value.to(getattr(torch, self.dtype)).reshape(count, *shape)
 
 
+@dataclass(frozen=True)
+class SiteLanguage:
+    """What the sites of one kind of answer are, for :func:`read_sites`.
+
+    Attributes:
+        learned: What the student learns the distribution of, in words.
+        held: What a deterministic site must hold to be answered, in words.
+        label: Kind of the observed site of a teacher that is not a Pyro model.
+        extra: Name, which is its kind too, of the site of what is held.
+        shape: Its shape after the S axis, from the observed site's distribution and name.
+        kinds: The sites of a run at two inputs that one pass can give, with their kinds, from the
+            name of the observed one.
+    """
+
+    learned: str
+    held: str
+    label: tuple[str, str]
+    extra: str
+    shape: Callable[[Any, str], tuple[int, ...]]
+    kinds: Callable[[dict[str, Any], str], dict[str, str]]
+
+    def extra_site(self, x: Tensor, shape: tuple[int, ...]) -> SiteLayout:
+        """The layout of what is held, where the model has no such site."""
+        return SiteLayout(self.extra, self.extra, dtype_name(x), shape)
+
+
 def read_layouts(
     teacher: BaseTeacher, x: Tensor, return_sites: Collection[str] | None
 ) -> tuple[SiteLayout, ...]:
@@ -74,32 +100,49 @@ def read_layouts(
         ValueError: a latent site, a site that does not hold the class probabilities, or an
             unknown one is asked for by name; a model whose labels have no axis of inputs.
     """
+    shape = None if isinstance(teacher, PredictiveTeacher) else (-1, teacher.num_classes)
+    return read_sites(teacher, x, return_sites, shape, CLASSES)
+
+
+def read_sites(
+    teacher: Any,
+    x: Tensor,
+    return_sites: Collection[str] | None,
+    shape: tuple[int, ...] | None,
+    language: SiteLanguage,
+) -> tuple[SiteLayout, ...]:
+    """:func:`read_layouts` in any language.
+
+    ``shape`` is that of what is held, for a teacher that is not a Pyro model, else ``None``.
+    """
     if isinstance(return_sites, str) or not isinstance(return_sites or (), Collection):
         raise TypeError(
             f"`return_sites` must be a list or tuple of site names; got {return_sites!r}. "
             f"For one site pass [{str(return_sites)!r}]."
         )
-    if isinstance(teacher, PredictiveTeacher):
-        return _of_predictive(teacher, x, return_sites)
-    known = {
-        "obs": SiteLayout("obs", "label", "int64", (-1,)),
-        "probs": SiteLayout("probs", "probs", _dtype(x), (-1, teacher.num_classes)),
-    }
-    return _named(return_sites or ["obs"], known, set())
+    if shape is None:
+        return _of_predictive(teacher, x, return_sites, language)
+    kind, dtype = language.label
+    extra = language.extra_site(x, shape)
+    known = {"obs": SiteLayout("obs", kind, dtype or dtype_name(x), (-1,)), extra.name: extra}
+    return _named(return_sites or ["obs"], known, set(), language)
 
 
 def _of_predictive(
-    teacher: PredictiveTeacher, x: Tensor, return_sites: Collection[str] | None
+    teacher: Any,
+    x: Tensor,
+    return_sites: Collection[str] | None,
+    language: SiteLanguage,
 ) -> tuple[SiteLayout, ...]:
     teacher.prepare(x)
     nodes = teacher.run_once(some_rows(x, 2))
-    possible = _possible(teacher, nodes, x)
+    possible = _possible(teacher, nodes, x, language)
     predictive = teacher.predictive
-    random = {name for name, node in nodes.items() if not is_deterministic(node)}
-    latent = (random | set(predictive.posterior_samples)) - {teacher.site}
     asked = return_sites or predictive.return_sites
     if asked:
-        return _named(asked, possible, latent)
+        random = {name for name, node in nodes.items() if not is_deterministic(node)}
+        latent = (random | set(predictive.posterior_samples)) - {teacher.site}
+        return _named(asked, possible, latent, language)
     # As Predictive chooses: all sites with a guide or return_sites=None, else those not given.
     everything = predictive.guide is not None or predictive.return_sites is None
     given = set() if everything else set(predictive.posterior_samples)
@@ -110,40 +153,41 @@ def _of_predictive(
             f"one pass cannot give the sites {left_out}, which this Predictive returns by "
             f"default; they are left out. Pass return_sites={[teacher.site]!r} to say so yourself.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return tuple(possible[name] for name in default if name in possible)
 
 
 def _named(
-    names: Iterable[str], possible: dict[str, SiteLayout], latent: set[str]
+    names: Iterable[str],
+    possible: dict[str, SiteLayout],
+    latent: set[str],
+    language: SiteLanguage,
 ) -> tuple[SiteLayout, ...]:
     """The layouts of the sites asked for."""
     for name in names:
         if name in latent:
             raise ValueError(
                 f"`return_sites` asks for '{name}', a latent site: the student learns the "
-                "distribution of class probabilities that the posterior induces, not the "
+                f"distribution of {language.learned} that the posterior induces, not the "
                 f"posterior, so one pass cannot give it. Ask for some of {list(possible)}, or read "
                 "the posterior samples."
             )
         if name not in possible:
             raise ValueError(
                 f"`return_sites` asks for {name!r}, which is neither the observed site nor a "
-                "deterministic site that holds the class probabilities; one pass can give some of "
+                f"deterministic site that holds {language.held}; one pass can give some of "
                 f"{list(possible)}."
             )
     return tuple(possible[name] for name in names)
 
 
 def _possible(
-    teacher: PredictiveTeacher, nodes: dict[str, Any], x: Tensor
+    teacher: Any, nodes: dict[str, Any], x: Tensor, language: SiteLanguage
 ) -> dict[str, SiteLayout]:
-    """Layouts of the observed site and of those that hold class probabilities."""
-    probs = class_log_probs(nodes[teacher.site]["fn"], 2, teacher.site).exp()
-    kinds = {name: _kind(node, probs) for name, node in nodes.items()}
-    kinds[teacher.site] = _label_kind(nodes[teacher.site]["fn"])
-    names = [name for name, kind in kinds.items() if kind is not None]
+    """Layouts of the sites that one pass can give."""
+    kinds = language.kinds(nodes, teacher.site)
+    names = [name for name in nodes if name in kinds]
     two, three = _answers(teacher, x, names)
     layouts = {}
     for name in names:
@@ -153,13 +197,14 @@ def _possible(
                 f"site '{name}' must hold a value for every input; got shape {shape} whatever "
                 "their number. Put it in pyro.plate('data', len(x))."
             )
-        layouts[name] = SiteLayout(name, str(kinds[name]), _dtype(two[name]), shape)
-    if "probs" not in nodes:
-        layouts["probs"] = SiteLayout("probs", "probs", _dtype(x), (-1, probs.shape[-1]))
+        layouts[name] = SiteLayout(name, kinds[name], dtype_name(two[name]), shape)
+    if language.extra not in nodes:
+        shape = language.shape(nodes[teacher.site]["fn"], teacher.site)
+        layouts[language.extra] = language.extra_site(x, shape)
     return layouts
 
 
-def _answers(teacher: PredictiveTeacher, x: Tensor, names: list[str]) -> list[dict[str, Tensor]]:
+def _answers(teacher: Any, x: Tensor, names: list[str]) -> list[dict[str, Tensor]]:
     """What ``Predictive`` itself gives for these sites, of one draw at two and at three inputs."""
     full = teacher.predictive
     one = {name: value[:1] for name, value in full.posterior_samples.items()}
@@ -169,8 +214,13 @@ def _answers(teacher: PredictiveTeacher, x: Tensor, names: list[str]) -> list[di
         return [run(some_rows(x, rows)) for rows in (2, 3)]
 
 
-def _label_kind(fn: Any) -> str:
-    return "onehot" if site_kind(fn) in ("onehot", "multinomial") else "label"
+def _class_kinds(nodes: dict[str, Any], site: str) -> dict[str, str]:
+    """The observed site, and those that hold the class probabilities."""
+    probs = class_log_probs(nodes[site]["fn"], 2, site).exp()
+    kinds = {name: _kind(node, probs) for name, node in nodes.items()}
+    onehot = site_kind(nodes[site]["fn"]) in ("onehot", "multinomial")
+    kinds[site] = "onehot" if onehot else "label"
+    return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 def _kind(node: Any, probs: Tensor) -> str | None:
@@ -194,5 +244,16 @@ def _template(two: torch.Size, three: torch.Size) -> tuple[int, ...]:
     return tuple(-1 if a != b else a for a, b in zip(two, three, strict=True))
 
 
-def _dtype(value: Tensor) -> str:
+def dtype_name(value: Tensor) -> str:
+    """Such as "float32"."""
     return str(value.dtype).removeprefix("torch.")
+
+
+CLASSES = SiteLanguage(
+    learned="class probabilities",
+    held="the class probabilities",
+    label=("label", "int64"),
+    extra="probs",
+    shape=lambda fn, site: (-1, class_log_probs(fn, 2, site).shape[-1]),
+    kinds=_class_kinds,
+)

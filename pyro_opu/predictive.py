@@ -92,6 +92,10 @@ class OnePassPredictive(nn.Module):
             ValueError: ``x`` has another shape than the student was taught with, is on another
                 device, or is not finite.
         """
+        return as_answer(self.guide(self.checked(x)))
+
+    def checked(self, x: Tensor) -> Tensor:
+        """Inputs in the student's dtype; raises as :meth:`distribution`."""
         check_inputs(x)
         if x.shape[1:] != self.input_shape:
             raise ValueError(
@@ -105,7 +109,7 @@ class OnePassPredictive(nn.Module):
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
-        return as_answer(self.guide(x.to(weight.dtype)))
+        return x.to(weight.dtype)
 
     def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
         """:meth:`distribution` as a Dirichlet, with its Args and Raises.
@@ -175,8 +179,8 @@ class OnePassPredictive(nn.Module):
             FileNotFoundError: its folder does not exist.
         """
         config = {
+            **self.kind_of_answer(),
             "input_shape": self.input_shape,
-            "num_classes": self.num_classes,
             "num_samples": self.num_samples,
             "input_name": self.input_name,
             "sites": [asdict(site) for site in self.sites],
@@ -184,6 +188,10 @@ class OnePassPredictive(nn.Module):
             "report": self.report,
         }
         files.write(path, KIND, self.guide.state_dict(), config)
+
+    def kind_of_answer(self) -> dict[str, Any]:
+        """What a file says of the answers; the constructor's own arguments are added."""
+        return {"num_classes": self.num_classes}
 
     def export(
         self,
@@ -239,28 +247,13 @@ class OnePassPredictive(nn.Module):
             from pyro_opu.regression import OnePassRegression  # built on this module
 
             return OnePassRegression.load(path, guide=guide, inputs=inputs, device=device)
-        if guide is None:
-            if config["guide"] is None:
-                raise ValueError(
-                    "`guide` must be given: the file holds the weights of a guide of your own, "
-                    "whose architecture it does not describe. Build it and pass guide=...; what "
-                    "compact_approx made is read by pyro_opu.rivals.load_compact(path, source)."
-                )
-            with kept_random():
-                guide = guide_from_config(config["guide"])
-        _check_match(guide, tensors, config["num_classes"])
-        guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
-        guide.requires_grad_(False).eval()
-        sites = [SiteLayout(**{**site, "shape": tuple(site["shape"])}) for site in config["sites"]]
+        guide = loaded_guide(tensors, config, guide, guide_from_config)
         fast = cls(
             guide,
             config["input_shape"],
             config["num_classes"],
-            sites,
-            config["num_samples"],
-            input_name=config["input_name"],
+            **loaded_settings(config),
             inputs=inputs,
-            report=config["report"],
         )
         return fast.to(checked_device(device))
 
@@ -270,6 +263,38 @@ class OnePassPredictive(nn.Module):
             f"input {self.input_shape} -> {self.num_classes} classes, sites [{names}], "
             f"num_samples={self.num_samples}"
         )
+
+
+def loaded_guide(
+    tensors: dict[str, Tensor],
+    config: dict[str, Any],
+    guide: nn.Module | None,
+    build: Callable[[dict[str, Any]], nn.Module],
+) -> nn.Module:
+    """The guide of a file, frozen: the one given, or built from its description.
+
+    Raises:
+        ValueError: none given where one is needed, or one that does not match.
+    """
+    if guide is None:
+        if config["guide"] is None:
+            raise ValueError(
+                "`guide` must be given: the file holds the weights of a guide of your own, "
+                "whose architecture it does not describe. Build it and pass guide=...; what "
+                "compact_approx made is read by pyro_opu.rivals.load_compact(path, source)."
+            )
+        with kept_random():
+            guide = build(config["guide"])
+    _check_match(guide, tensors, config.get("num_classes", 1))
+    guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
+    return guide.requires_grad_(False).eval()
+
+
+def loaded_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the constructor that a file holds whatever the answers."""
+    sites = [SiteLayout(**{**site, "shape": tuple(site["shape"])}) for site in config["sites"]]
+    names = ("num_samples", "input_name", "report")
+    return {"sites": sites, **{name: config[name] for name in names}}
 
 
 def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -12,16 +12,21 @@ from torch import Tensor, nn
 
 from pyro_opu import files
 from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.drop_in import _input_name
-from pyro_opu.inputs import check_inputs
+from pyro_opu.drop_in import input_name
 from pyro_opu.layout import SiteLayout
-from pyro_opu.predictive import KIND, InputPicker, OnePassPredictive, _check_match, checked_device
+from pyro_opu.predictive import (
+    KIND,
+    InputPicker,
+    OnePassPredictive,
+    checked_device,
+    loaded_guide,
+    loaded_settings,
+)
 from pyro_opu.regression.guide import regression_guide_from_config
 from pyro_opu.regression.layout import filled, read_real_layouts
 from pyro_opu.regression.mixture import RealAnswer
 from pyro_opu.regression.normal import PredictiveNormal
 from pyro_opu.regression.teacher import RealTeacher
-from pyro_opu.restoring import kept_random
 
 __all__ = ["OnePassRegression", "RegressionUncertainty", "regression_drop_in"]
 
@@ -116,20 +121,7 @@ class OnePassRegression(OnePassPredictive):
             ValueError: ``x`` has another shape than the student was taught with, is on another
                 device, or is not finite.
         """
-        check_inputs(x)
-        if x.shape[1:] != self.input_shape:
-            raise ValueError(
-                f"`x` must have shape (N, {', '.join(map(str, self.input_shape))}), as the inputs "
-                f"that the student was taught with; got {tuple(x.shape)}. Reshape it, or distill a "
-                "student for such inputs."
-            )
-        weight = next(self.guide.parameters(), x)
-        if x.device != weight.device:
-            raise ValueError(
-                f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
-                "of them with .to(device)."
-            )
-        answer: RealAnswer = self.guide(x.to(weight.dtype))
+        answer: RealAnswer = self.guide(self.checked(x))
         return answer
 
     def normal(self, x: Tensor) -> PredictiveNormal:
@@ -176,28 +168,8 @@ class OnePassRegression(OnePassPredictive):
         f, y = answer.components().draw(self.num_samples)
         return {site.name: filled(site, f, y) for site in self.sites}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the student to one safetensors file with its configuration as text; no pickle.
-
-        A guide of this package is described in the file; for one of your own pass the same
-        architecture to :meth:`load`. ``inputs`` is a function and is not saved.
-
-        Args:
-            path: Written aside and moved into place.
-
-        Raises:
-            FileNotFoundError: its folder does not exist.
-        """
-        config = {
-            "answer": "real",
-            "input_shape": self.input_shape,
-            "num_samples": self.num_samples,
-            "input_name": self.input_name,
-            "sites": [asdict(site) for site in self.sites],
-            "guide": getattr(self.guide, "config", None),
-            "report": self.report,
-        }
-        files.write(path, KIND, self.guide.state_dict(), config)
+    def kind_of_answer(self) -> dict[str, Any]:
+        return {"answer": "real"}
 
     @classmethod
     def load(
@@ -230,26 +202,8 @@ class OnePassRegression(OnePassPredictive):
                 f"`path` must hold a regression student; {os.fspath(path)!r} holds one of classes. "
                 "Call OnePassPredictive.load."
             )
-        if guide is None:
-            if config["guide"] is None:
-                raise ValueError(
-                    "`guide` must be given: the file holds the weights of a guide of your own, "
-                    "whose architecture it does not describe. Build it and pass guide=..."
-                )
-            with kept_random():
-                guide = regression_guide_from_config(config["guide"])
-        _check_match(guide, tensors, 1)
-        guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
-        sites = [SiteLayout(**{**site, "shape": tuple(site["shape"])}) for site in config["sites"]]
-        fast = cls(
-            guide.requires_grad_(False).eval(),
-            config["input_shape"],
-            sites,
-            config["num_samples"],
-            input_name=config["input_name"],
-            inputs=inputs,
-            report=config["report"],
-        )
+        guide = loaded_guide(tensors, config, guide, regression_guide_from_config)
+        fast = cls(guide, config["input_shape"], **loaded_settings(config), inputs=inputs)
         return fast.to(checked_device(device))
 
     def extra_repr(self) -> str:
@@ -289,7 +243,7 @@ def regression_drop_in(
         x.shape[1:],
         read_real_layouts(teacher, x, return_sites) if sites is None else sites,
         teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
-        input_name=_input_name(teacher),
+        input_name=input_name(teacher),
         inputs=inputs,
         report=report,
     )
