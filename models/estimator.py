@@ -1,0 +1,241 @@
+"""A scikit-learn classifier: a ready Bayesian teacher, and its one-pass student."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from pyro.infer import MCMC, Predictive
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from models.logistic_regression import logistic_regression
+from models.neural_network import dropout_network, fit_network
+from pyro_opu import OnePassPredictive, PolyaGammaGibbs, distill, uncertainty
+from pyro_opu.restoring import seeded
+from pyro_opu.simplex import Answer
+from pyro_opu.teachers import Source
+
+__all__ = ["OnePassClassifier", "dropout_teacher", "logistic_teacher"]
+
+#: What makes a teacher of standardised inputs ``(N, D)`` and classes ``(N,)`` from 0 to C - 1.
+TeacherMaker = Callable[[Tensor, Tensor], Source]
+
+#: Fewer rows cannot be split into inputs to teach by and inputs to judge by.
+LEAST_ROWS = 4
+
+
+def logistic_teacher(
+    x: Tensor, y: Tensor, *, num_draws: int = 1000, warmup_steps: int = 500, scale: float = 1.0
+) -> Predictive:
+    """Bayesian logistic regression, its exact posterior by Polya-Gamma Gibbs sampling.
+
+    Args:
+        x: Inputs ``(N, D)``, standardised.
+        y: Classes ``(N,)``, integers from 0.
+        num_draws: Draws that are kept.
+        warmup_steps: Draws before.
+        scale: Standard deviation of the prior of each weight.
+
+    Returns:
+        The model with its draws.
+
+    Raises:
+        ImportError: the package polyagamma is missing.
+    """
+    classes = int(y.max()) + 1
+    model = logistic_regression(classes, scale)
+    mcmc = MCMC(PolyaGammaGibbs(model), num_draws, warmup_steps, disable_progbar=True)
+    mcmc.run(x, y.to(x.dtype) if classes == 2 else y)
+    return Predictive(model, mcmc.get_samples())
+
+
+def dropout_teacher(
+    x: Tensor, y: Tensor, *, hidden: tuple[int, ...] = (64, 64), p: float = 0.2, epochs: int = 200
+) -> nn.Module:
+    """A perceptron trained with dropout; its masks make the draws (Monte Carlo dropout).
+
+    Args:
+        x: Inputs ``(N, D)``, standardised.
+        y: Classes ``(N,)``, integers from 0.
+        hidden: Widths of the hidden layers.
+        p: Probability that a hidden unit is dropped.
+        epochs: Passes over the data.
+
+    Returns:
+        The network.
+    """
+    network = dropout_network((x.shape[1], *hidden, int(y.max()) + 1), p)
+    return fit_network(network, x, y, epochs=epochs)
+
+
+#: The ready teachers by name.
+TEACHERS: dict[str, TeacherMaker] = {"dropout": dropout_teacher, "logistic": logistic_teacher}
+
+
+class OnePassClassifier(ClassifierMixin, BaseEstimator):
+    r"""A classifier that says how sure it is, for people who have no Pyro model.
+
+    ``fit`` standardises the inputs, makes a Bayesian teacher of them, and distills the teacher into
+    one network :math:`x \mapsto \mathrm{Dir}(\alpha(x))` (:func:`pyro_opu.distill`). Predictions
+    are one forward pass of that student, in float64; the teacher is not kept. Any ``Pipeline``,
+    ``cross_val_score`` or ``GridSearchCV`` takes it, and it can be pickled.
+
+    The uncertainty is the teacher's, right or wrong: "logistic" knows only what a linear model can
+    be unsure of, "dropout" is a rough posterior whose spread follows its rate. ``fit`` shows the
+    student inputs around the data too; far outside it knows as little as any network. Covariance
+    between inputs is lost.
+
+    Args:
+        teacher: "dropout" (:func:`dropout_teacher`), "logistic" (:func:`logistic_teacher`, which
+            needs the package polyagamma), or a function ``(x, y) -> teacher`` of the standardised
+            inputs, float32 ``(N, D)``, and the classes, int64 ``(N,)`` from 0, that returns
+            anything :func:`pyro_opu.as_teacher` takes. Settings of a ready one go in by
+            ``functools.partial(dropout_teacher, p=0.5)``.
+        guide: The student's family by name, as for :func:`pyro_opu.distill`, which chooses where it
+            is ``None``.
+        loss: The objective by name, as for :func:`pyro_opu.distill`.
+        num_steps: Of distillation.
+        random_state: Fixes everything random in ``fit``: an integer, a ``RandomState``, or ``None``
+            for NumPy's own. Torch's generator is left as it was.
+
+    Attributes:
+        classes_: The class labels, sorted, ``(C,)``.
+        n_features_in_: D.
+        feature_names_in_: Names of the columns, where X had names.
+        scaler_: The ``StandardScaler`` of the inputs.
+        student_: The :class:`~pyro_opu.OnePassPredictive`, of standardised inputs.
+
+    Example:
+        >>> from functools import partial
+        >>> from sklearn.datasets import load_iris
+        >>> from models.estimator import OnePassClassifier, dropout_teacher
+        >>> X, y = load_iris(return_X_y=True)
+        >>> quick = partial(dropout_teacher, hidden=(16,), epochs=20)
+        >>> classifier = OnePassClassifier(quick, loss="moments", num_steps=40, random_state=0)
+        >>> classifier = classifier.fit(X, y)
+        >>> classifier.predict_proba(X).shape
+        (150, 3)
+        >>> sorted(classifier.predict_uncertainty(X))[:4]
+        ['aleatoric', 'concentration', 'differential_entropy', 'epistemic']
+
+    References:
+        Cui, Yao, Li, Chan and Xue (2019), for the student; Polson, Scott and Windle (2013), and Gal
+        and Ghahramani (2016), for the teachers.
+    """
+
+    def __init__(
+        self,
+        teacher: str | TeacherMaker = "dropout",
+        *,
+        guide: str | None = None,
+        loss: str = "wasserstein",
+        num_steps: int = 1000,
+        random_state: int | np.random.RandomState | None = None,
+    ) -> None:
+        self.teacher = teacher
+        self.guide = guide
+        self.loss = loss
+        self.num_steps = num_steps
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> OnePassClassifier:
+        """Make the teacher and distill it.
+
+        Args:
+            X: Inputs ``(N, D)``, dense, numeric and finite; at least 4 rows.
+            y: Class labels ``(N,)`` of any kind, at least two different ones.
+
+        Returns:
+            The classifier itself.
+
+        Raises:
+            ValueError: bad ``X`` or ``y``; an unknown ``teacher``, or one that has not as many
+                classes as ``y``; whatever :func:`pyro_opu.distill` refuses.
+        """
+        maker = self._maker()
+        X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=LEAST_ROWS)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError(
+                "`y` must hold at least two classes; got one class, "
+                f"{self.classes_[0]}. Add rows of another one."
+            )
+        self.scaler_ = StandardScaler().fit(X)
+        x = torch.tensor(self.scaler_.transform(X), dtype=torch.float32)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        with seeded(seed):
+            source = maker(x, torch.tensor(codes))
+        student = distill(
+            source,
+            x,
+            guide=self.guide,
+            loss=self.loss,
+            num_steps=self.num_steps,
+            seed=seed,
+            progress=False,
+        )
+        self.student_ = self._checked(student).double()
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The likeliest class at every row, ``(N,)``, of the labels' own kind.
+
+        Args:
+            X: Inputs ``(N, D)``.
+        """
+        likeliest = self.predict_proba(X).argmax(1)
+        return self.classes_[likeliest]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Class probabilities ``(N, C)``, the mean of the posterior predictive, by ``classes_``.
+
+        Args:
+            X: Inputs ``(N, D)``.
+        """
+        return self._answer(X).log_mean.softmax(-1).numpy()
+
+    def predict_uncertainty(self, X: Any) -> dict[str, np.ndarray]:
+        """Every measure of :func:`pyro_opu.uncertainty` by name, ``(N,)`` each; entropies in nats.
+
+        "total" is "aleatoric", which more data would not take away, and "epistemic", which they
+        would; "concentration" is high where the posterior agrees with itself.
+
+        Args:
+            X: Inputs ``(N, D)``.
+        """
+        found = uncertainty(self._answer(X))
+        return {name: value.numpy() for name, value in found.to_dict().items()}
+
+    @torch.no_grad()
+    def _answer(self, X: Any) -> Answer:
+        """The student's answer."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        return self.student_.distribution(torch.tensor(self.scaler_.transform(X)))
+
+    def _maker(self) -> TeacherMaker:
+        if callable(self.teacher):
+            return self.teacher
+        if not isinstance(self.teacher, str) or self.teacher not in TEACHERS:
+            raise ValueError(
+                f"`teacher` must be one of {sorted(TEACHERS)} or a function (x, y) -> teacher; got "
+                f"{self.teacher!r}. Settings go in by functools.partial(dropout_teacher, p=0.5)."
+            )
+        return TEACHERS[self.teacher]
+
+    def _checked(self, student: OnePassPredictive) -> OnePassPredictive:
+        """The student, if it has the classes of ``y``."""
+        if student.num_classes != len(self.classes_):
+            raise ValueError(
+                f"`teacher` must give probabilities of the {len(self.classes_)} classes of y; got "
+                f"{student.num_classes} classes. Size it by y.max() + 1."
+            )
+        return student

@@ -1,0 +1,105 @@
+"""Students and teachers, which answer with class probabilities, in ArviZ's groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pyro.infer import MCMC, Predictive
+from torch import Tensor
+
+from pyro_opu.answers import is_student, ready_teacher, student_answer
+from pyro_opu.diagnostics import chains_of
+from pyro_opu.inputs import check_inputs
+from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays
+from pyro_opu.teachers import Teacher
+from pyro_opu.teachers.base import DEFAULT_DRAWS
+
+__all__ = ["class_groups", "gives_class_probs"]
+
+
+def gives_class_probs(source: Any) -> bool:
+    """Whether this may be a student or a teacher; a run or a ``Predictive`` knows its latents."""
+    if isinstance(source, (MCMC, Predictive)):
+        return False
+    return callable(source) or isinstance(source, (list, tuple, Teacher))
+
+
+def class_groups(
+    source: Any, wanted: Wanted, x: Tensor | None = None, y: Tensor | None = None
+) -> Groups:
+    r"""Draws :math:`\pi_s` of the class probabilities and what follows from them.
+
+    The labels of draw s are drawn from its own :math:`\pi_s`, so that a teacher's stay joint over
+    the inputs; the log-likelihood of label y is :math:`\log\pi_{s,y}`, from the logarithms that
+    source itself gives.
+
+    Args:
+        source: Student or teacher.
+        wanted: Which groups, S, and into how many chains the draws are cut.
+        x: Inputs ``(N, ...)``.
+        y: Labels ``(N,)``, whole numbers of any dtype.
+
+    Raises:
+        TypeError: ``x`` or ``y`` no tensor; a regressor.
+        ValueError: bad values of ``x``, ``y``, the numbers of draws or chains.
+    """
+    x = check_inputs(x)
+    site, flat, note = _log_draws(source, x, wanted.num_draws)
+    draws = chains_of(Predictive(_no_model, {"probs": flat.cpu()}), wanted.num_chains)["probs"]
+    points = draws.exp()
+    groups: dict[str, Arrays] = {"posterior": arrays({"probs": points})}
+    if wanted.posterior_predictive:
+        labels = torch.multinomial(points.flatten(0, -2), 1).reshape(points.shape[:-1])
+        groups["posterior_predictive"] = arrays({site: labels})
+        if wanted.probs:
+            groups["posterior_predictive"]["probs"] = groups["posterior"]["probs"]
+    if y is not None:
+        labels = _checked_labels(y, *points.shape[-2:])
+        if wanted.log_likelihood:
+            index = labels[:, None].expand(*draws.shape[:-1], 1)
+            groups["log_likelihood"] = arrays({site: draws.gather(-1, index).squeeze(-1)})
+        groups["observed_data"] = arrays({site: labels})
+    groups["constant_data"] = arrays({"x": x})
+    dims = {"probs": ["data", "class"], site: ["data"], "x": ["data"]}
+    return Groups(groups, dims, f"{note}, cut into {wanted.num_chains} chain(s)")
+
+
+def _log_draws(source: Any, x: Tensor, num_draws: int | None) -> tuple[str, Tensor, str]:
+    """The observed site's name, logarithms of the draws ``(S, N, C)``, and what they are."""
+    if not is_student(source, x):
+        teacher = ready_teacher(source, x)
+        return getattr(teacher, "site", "obs"), teacher.log_probs(x, num_draws), "teacher's draws"
+    answer = student_answer(source, x)
+    count = getattr(source, "num_samples", DEFAULT_DRAWS) if num_draws is None else num_draws
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ValueError(
+            f"`num_draws` must be a positive integer; got {count!r}. Leave it out for as many as "
+            "the student returns."
+        )
+    labels = [layout.name for layout in getattr(source, "sites", ()) if not layout.needs_probs]
+    note = "student's draws, independent of each other and between inputs"
+    return (*labels, "obs")[0], answer.log_rsample((count,)), note
+
+
+def _checked_labels(y: Any, rows: int, classes: int) -> Tensor:
+    """Class labels ``(N,)`` as integers, where the draws are."""
+    if not isinstance(y, Tensor):
+        raise TypeError(
+            f"`y` must be a torch.Tensor of class labels, shape ({rows},); got "
+            f"{type(y).__name__}. Convert it with torch.as_tensor(y)."
+        )
+    given = y.detach().cpu()
+    labels = given.long()
+    right = given.shape == (rows,) and bool((labels == given).all())
+    if not right or labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(
+            f"`y` must hold the classes of the {rows} rows of x, whole numbers from 0 to "
+            f"{classes - 1}, shape ({rows},); got shape {tuple(y.shape)}, values from "
+            f"{given.min():g} to {given.max():g}. For one-hot rows pass y.argmax(-1)."
+        )
+    return labels
+
+
+def _no_model() -> None:
+    """Stands for the model of draws that have none."""

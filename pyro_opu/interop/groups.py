@@ -1,0 +1,77 @@
+"""ArviZ's groups as plain arrays, and the one place that knows ArviZ's versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+__all__ = ["Arrays", "Groups", "Wanted", "arrays", "assembled", "found_arviz"]
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for; see :func:`pyro_opu.to_inference_data`."""
+
+    log_likelihood: bool
+    posterior_predictive: bool
+    probs: bool
+    num_draws: int | None
+    num_chains: int
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What is to be converted.
+
+    Attributes:
+        values: Group -> variable -> array; draws begin with the axes (chain, draw).
+        dims: Variable -> names of its other axes, from the first on.
+        note: What the chains are, in words: the attribute "chains" of the posterior.
+    """
+
+    values: dict[str, Arrays]
+    dims: dict[str, list[str]]
+    note: str
+
+
+def found_arviz() -> Any:
+    """The module ``arviz``.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import arviz
+    except ImportError as error:
+        raise ImportError(
+            "to_inference_data needs ArviZ, which is not installed: pip install 'pyro-opu[arviz]'."
+        ) from error
+    return arviz
+
+
+def assembled(
+    arviz: Any,
+    groups: Groups,
+    coords: Mapping[str, Sequence[Any]] | None,
+    dims: Mapping[str, Sequence[str]] | None,
+) -> Any:
+    """``InferenceData`` of ArviZ 0.x, groups by keyword; ``DataTree`` of 1.x, groups nested."""
+    full = {group: values for group, values in groups.values.items() if values}
+    names = {name: list(value) for name, value in {**groups.dims, **(dims or {})}.items()}
+    if int(arviz.__version__.split(".")[0]) >= 1:
+        found = arviz.from_dict(full, coords=coords, dims=names)
+    else:
+        found = arviz.from_dict(**full, coords=coords, dims=names)
+    found["posterior"].attrs["chains"] = groups.note
+    return found
+
+
+def arrays(values: Mapping[str, Tensor]) -> Arrays:
+    """The same tensors in NumPy."""
+    return {name: value.detach().cpu().numpy() for name, value in values.items()}
