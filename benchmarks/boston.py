@@ -17,7 +17,10 @@ Lobato and Adams. "varying": a second output of the network says the noise's dev
 softplus. NUTS, which has no step size to blame, says on the same validation rows what each is good
 for: -2.34 and -2.74 with constant noise and -2.20 and -2.61 with varying noise. The student is
 that of section 2.2, a 13-50 ReLU network with one normal, and learns from every 10th step. The last
-row is not in the paper: `distill`, with its default student, of 1,000 draws of the same chain.
+two rows are not in the paper: `distill` of 1,000 draws of the same chain, with its default student,
+one normal, and with a mixture of normals. What that can gain was seen on the validation rows of the
+first draw too: SGLD -2.237, the normal with its moments at every row -2.265, the two students
+-2.267 and -2.248.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ KEEP = 9
 TRANSFER = Jitter(scale=0.5, min_scale=0.05)
 #: Of the paper, mean and standard error over its splits.
 PAPER = {"SGD": "-2.764 ± 0.153", "SGLD": "-2.306 ± 0.121", "distilled": "-2.35 ± 0.076"}
-PAPER["distill"] = ""
+PAPER |= {"distill": "", "distill, mixture": ""}
 
 
 def main() -> None:
@@ -67,9 +70,12 @@ def main() -> None:
         args.splits, args.steps = 1, 1000
     stem = "boston" if args.noise == "varying" else f"boston_{args.noise}"
     rows = kept_rows(stem) if args.resume else []
-    for split in range(len(rows), args.splits):
-        rows.append({"split": split, **one_split(args, split)})
-        say({"so far": rows[-1:]})
+    for split in range(args.splits):
+        if split < len(rows) and set(PAPER) <= set(rows[split]):
+            continue
+        known = rows[split] if split < len(rows) else {}
+        rows[split : split + 1] = [{"split": split, **known, **one_split(args, split, known)}]
+        say({"so far": rows[split : split + 1]})
         tables = {"Log-likelihood of a test row, mean ± standard error": summary(rows)}
         tables["Splits"] = rows
         if not args.quick and args.validation is None:
@@ -139,11 +145,12 @@ class Split:
         )
         return fast, {name: torch.stack([draw[name] for draw in kept]) for name in kept[0]}
 
-    def offline(self, samples: dict[str, Tensor]) -> pyro_opu.OnePassRegression:
+    def offline(self, samples: dict[str, Tensor], guide: str) -> pyro_opu.OnePassRegression:
         """`distill` of the draws that were kept."""
         return pyro_opu.distill(
             Predictive(self.model, samples),
             self.x,
+            guide=guide,
             transfer=TRANSFER,
             num_steps=30 if self.args.quick else 3000,
             seed=self.seed,
@@ -151,25 +158,26 @@ class Split:
         )
 
 
-def one_split(args, split: int) -> dict[str, float]:
-    """Log-likelihoods of a test row, in nats of a density per $1000, and processor seconds."""
-    case, clock = Split(args, split), [time.process_time()]
-    plug_in = case.descent()
-    clock.append(time.process_time())
+def one_split(args, split: int, known: dict[str, float]) -> dict[str, float]:
+    """Log-likelihoods of a test row, in nats of a density per $1000, and processor seconds.
+
+    Of what is known already only the chain is made again, the same one, for its draws.
+    """
+    case, found = Split(args, split), {}
+    if "SGD" not in known:
+        begun = time.process_time()
+        found = {"SGD": case.descent(), "s, SGD": time.process_time() - begun}
+    begun = time.process_time()
     online, samples = case.online()
-    clock.append(time.process_time())
-    offline = case.offline(samples)
-    clock.append(time.process_time())
-    sgd, chain, ours = (after - before for before, after in zip(clock, clock[1:], strict=False))
-    return {
-        "SGD": plug_in,
-        "SGLD": float(case.held.log_mean().mean()),
-        "distilled": case.held.mean_log_density(online),
-        "distill": case.held.mean_log_density(offline),
-        "s, SGD": sgd,
-        "s, SGLD and distilled": chain,
-        "s, distill": ours,
-    }
+    found["SGLD"] = float(case.held.log_mean().mean())
+    found["distilled"] = case.held.mean_log_density(online)
+    found["s, SGLD and distilled"] = time.process_time() - begun
+    for name, guide in {"distill": "gaussian", "distill, mixture": "mixture"}.items():
+        if name not in known:
+            begun = time.process_time()
+            found[name] = case.held.mean_log_density(case.offline(samples, guide))
+            found[f"s, {name}"] = time.process_time() - begun
+    return found
 
 
 def parts(args, split: int) -> tuple[datasets.Dataset, datasets.Dataset]:
@@ -224,7 +232,7 @@ class Held:
 
     def mean_log_density(self, fast: pyro_opu.OnePassRegression) -> float:
         """Of a student."""
-        return float((fast.normal(self.x).log_prob(self.y) - self.shift).mean())
+        return float((fast.distribution(self.x).log_prob(self.y) - self.shift).mean())
 
 
 class Watched(SGLD):
@@ -240,12 +248,14 @@ def summary(rows: list[dict]) -> list[dict]:
     """Mean ± standard error over splits, and of the difference to SGLD within splits."""
     found = []
     for name, paper in PAPER.items():
-        values = torch.tensor([row[name] for row in rows], dtype=torch.float64)
-        behind = values - torch.tensor([row["SGLD"] for row in rows], dtype=torch.float64)
+        made = [row for row in rows if name in row]
+        values = torch.tensor([row[name] for row in made], dtype=torch.float64)
+        behind = values - torch.tensor([row["SGLD"] for row in made], dtype=torch.float64)
         line = {"model": name, "log-likelihood": with_error(values), "paper": paper}
         line["less SGLD"] = with_error(behind) if name != "SGLD" else ""
         column = {"SGLD": "SGLD and distilled", "distilled": "SGLD and distilled"}.get(name, name)
-        line["s per split"] = spread([row[f"s, {column}"] for row in rows])
+        line["s per split"] = spread([row[f"s, {column}"] for row in made])
+        line["splits"] = len(made)
         found.append(line)
     return found
 
