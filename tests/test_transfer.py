@@ -216,6 +216,18 @@ def test_gaussian_moments() -> None:
     torch.testing.assert_close(drawn.std(0), std, rtol=0.025, atol=1e-12)
 
 
+def test_gaussian_rows_have_factors_of_their_own() -> None:
+    x = torch.randn(200, 1000, dtype=torch.float64)
+    drawn = Gaussian(scale=2.0, max_scale=32.0).fit(x).sample(4000)
+    size = ((drawn - x.mean(0)) / x.std(0, correction=0)).std(1)
+    logs = size.log() / math.log(2)
+    # 1,000 features say a row's factor within 10 %, 4.5 standard errors: 0.15 of a doubling.
+    assert logs.min() > 1 - 0.15 and logs.max() < 5 + 0.15
+    # Uniform between 1 and 5: 5 standard errors of the mean of 4,000, and of their deviation.
+    assert abs(logs.mean() - 3) < 5 * 4 / math.sqrt(12 * 4000)
+    assert abs(logs.std() - 4 / math.sqrt(12)) < 0.05
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 100])
 def test_split_count(n: int) -> None:
     weights = [0.5, 3.0, 1.5]
@@ -262,6 +274,8 @@ def test_mixture_takes_a_generator_and_compares_by_value() -> None:
         (lambda: Jitter(scale=0.001), ValueError, r"`min_scale` must be at most `scale`; got 0.01"),
         (lambda: Mixup(alpha=-1.0), ValueError, r"`alpha` must be a positive .* got -1\.0"),
         (lambda: Gaussian(math.nan), ValueError, "`scale` must be a positive finite number"),
+        (lambda: Gaussian(2.0, 1.0), ValueError, "`max_scale` must be at least `scale`"),
+        (lambda: Gaussian(2.0, -1.0), ValueError, "`max_scale` must be a positive finite number"),
         (lambda: Box(expand=-0.1), ValueError, r"`expand` must be a non-negative .* got -0\.1"),
         (lambda: Mixture([]), ValueError, "at least one pair"),
         (lambda: Mixture([HeldOut()]), TypeError, r"must be pairs .* got HeldOut\(\)"),

@@ -159,12 +159,23 @@ class Gaussian(TransferPolicy):
 
     Args:
         scale: Factor on the standard deviations. A feature that never varies in x stays constant.
+        max_scale: At least ``scale``: every row then has a factor of its own, log-uniform between
+            the two, so that a student learns what its teacher says however far away.
     """
 
     scale: float = 2.0
+    max_scale: float | None = None
 
     def __post_init__(self) -> None:
         check_positive("scale", self.scale)
+        if self.max_scale is None:
+            return
+        check_positive("max_scale", self.max_scale)
+        if self.max_scale < self.scale:
+            raise ValueError(
+                f"`max_scale` must be at least `scale`; got {self.max_scale} < {self.scale}. Pass "
+                "both to Gaussian."
+            )
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
         return {"mean": x.mean(dim=0), "std": x.std(dim=0, correction=0)}
@@ -172,7 +183,11 @@ class Gaussian(TransferPolicy):
     def _draw(self, n: int) -> Tensor:
         mean, std = self.buffers["mean"], self.buffers["std"]
         normal = torch.randn(n, *mean.shape, dtype=mean.dtype, device=mean.device)
-        return mean + self.scale * std * normal
+        if self.max_scale is None:
+            return mean + self.scale * std * normal
+        size = normal.new_empty(n, *(1 for _ in mean.shape))
+        size = size.uniform_(math.log(self.scale), math.log(self.max_scale)).exp_()
+        return mean + size * std * normal
 
 
 @dataclass(frozen=True)
