@@ -80,10 +80,10 @@ def two_sites(x: torch.Tensor) -> None:
         pyro.sample("second", dist.Bernoulli(logits=w * x[:, 1]))
 
 
-def continuous(x: torch.Tensor) -> None:
+def counts(x: torch.Tensor) -> None:
     w = pyro.sample("w", dist.Normal(0.0, 1.0))
     with pyro.plate("data", len(x)):
-        pyro.sample("obs", dist.Normal(w * x[:, 0], 1.0))
+        pyro.sample("obs", dist.Poisson((w * x[:, 0]).exp()))
 
 
 def run(kernel, x: torch.Tensor, y: torch.Tensor | None) -> None:
@@ -159,7 +159,7 @@ def cases(folder: Path) -> dict[str, Callable[[], object]]:
         "several observed sites, none named": lambda: distill(
             Predictive(two_sites, scalar), X, **SHORT
         ),
-        "non-categorical site": lambda: distill(Predictive(continuous, scalar), X, **SHORT),
+        "a site of counts": lambda: distill(Predictive(counts, scalar), X, **SHORT),
         "empty transfer set": lambda: distill(predictive(), X[:0], **SHORT),
         "one class": lambda: distill(lambda x: torch.ones(8, len(x), 1), X, **SHORT),
         "one draw": lambda: distill(predictive(1), X, **SHORT),
