@@ -14,6 +14,7 @@ import pyro
 import torch
 
 import pyro_opu
+from pyro_opu import files
 
 FOLDER = Path(__file__).parent / "results"
 
@@ -44,18 +45,12 @@ def write(name: str, command: str, settings: dict[str, Any], tables: dict[str, l
     }
     FOLDER.mkdir(exist_ok=True)
     whole = {"command": command, "settings": settings, "machine": machine, "tables": tables}
-    _put(FOLDER / f"{name}.json", json.dumps(whole, indent=1) + "\n")
+    files.put(FOLDER / f"{name}.json", (json.dumps(whole, indent=1) + "\n").encode())
     lines = [f"# {name.replace('_', ' ')}", "", f"Made by `{command}`.", ""]
     lines += [f"{key}: {value}  " for key, value in {**settings, **machine}.items()]
     for title, rows in tables.items():
         lines += ["", f"## {title}", "", *markdown(rows)]
-    _put(FOLDER / f"{name}.md", "\n".join(lines) + "\n")
-
-
-def _put(path: Path, text: str) -> None:
-    aside = path.with_suffix(path.suffix + ".part")
-    aside.write_text(text)
-    os.replace(aside, path)
+    files.put(FOLDER / f"{name}.md", ("\n".join(lines) + "\n").encode())
 
 
 def markdown(rows: list[dict[str, Any]]) -> list[str]:

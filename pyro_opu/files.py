@@ -1,4 +1,4 @@
-"""Tensors and plain text in one safetensors file, written aside and moved into place."""
+"""Files written aside and moved into place; tensors and plain text in one safetensors file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,34 @@ from torch import Tensor
 _FORMAT = "pyro_opu"
 
 
+def put(path: Path, content: bytes) -> None:
+    """Write a file beside its place and move it there: it appears whole or not at all."""
+    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def placed(path: str | os.PathLike[str]) -> Path:
+    """The path, if its folder exists.
+
+    Raises:
+        FileNotFoundError: it does not.
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"`path` must lie in an existing folder; {str(path.parent)!r} does not exist. "
+            "Create it first."
+        )
+    return path
+
+
 def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], config: Any) -> None:  # noqa: ANN401
     """Write named tensors with a JSON description in the header; no pickle.
-
-    The file appears whole or not at all: it is written beside its place and moved there.
 
     Args:
         path: Where to; its folder must exist.
@@ -28,21 +52,10 @@ def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], c
     Raises:
         FileNotFoundError: the folder does not exist.
     """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"`path` must lie in an existing folder; {str(path.parent)!r} does not exist. "
-            "Create it first."
-        )
+    path = placed(path)
     metadata = {"format": _FORMAT, "kind": kind, "config": json.dumps(config)}
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-        aside.write_bytes(save(whole, metadata))  # save_file would make it unreadable to others
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+    whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    put(path, save(whole, metadata))  # save_file would make it unreadable to others
 
 
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:

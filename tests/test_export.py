@@ -17,8 +17,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import pyro_opu
+from pyro_opu import files
 from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.export import _write, export, formats
+from pyro_opu.export import export, formats
 from pyro_opu.export.plain_ops import digamma, expm1, lgamma, log1p
 from pyro_opu.export.program import UNITS, StudentProgram, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
@@ -378,9 +379,9 @@ class TestRefused:
         (tmp_path / "a").write_bytes(b"old")
         with monkeypatch.context() as broken, pytest.raises(OSError, match="disk full"):
             broken.setattr("os.replace", full)
-            _write(tmp_path / "a", b"new")
+            files.put(tmp_path / "a", b"new")
         assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
-        _write(tmp_path / "a", b"new")
+        files.put(tmp_path / "a", b"new")
         assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
 
 

@@ -15,6 +15,8 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+from pyro_opu import files
+
 __all__ = ["File", "PathLike", "cache_folder", "content"]
 
 PathLike = str | os.PathLike[str]
@@ -79,7 +81,9 @@ def content(file: File, root: PathLike | None = None, download: bool = True) -> 
     if not download:
         raise _not_found(file, f"is not in {str(folder)!r}, and `download` is False")
     data = _downloaded(file)
-    _put(folder / file.path, data)
+    place = folder / file.path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    files.put(place, data)
     return _unpacked(data, file)
 
 
@@ -131,15 +135,3 @@ def _not_found(file: File, reason: str) -> FileNotFoundError:
         f"that holds it as {file.path!r}; or leave both unset, with `download=True`, and it is "
         f"downloaded from {file.urls[0]} into {str(cache_folder())!r}."
     )
-
-
-def _put(place: Path, data: bytes) -> None:
-    """Write aside and move into place, so that no half a file is ever found there."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    aside = place.with_name(f"{place.name}.{os.getpid()}.part")
-    try:
-        aside.write_bytes(data)
-        os.replace(aside, place)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_opu import files
 from pyro_opu.export.formats import FORMATS, check_packages
 from pyro_opu.export.program import REAL_UNITS, UNITS, StudentProgram, trace
 from pyro_opu.inputs import check_inputs
@@ -72,16 +73,12 @@ def export(
             f"`path` must end in {' or '.join(sorted(FORMATS))}, which says the format; got "
             f"{path.name!r}. To keep a student for Python use save."
         )
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"`path` must lie in an existing folder; {str(path.parent)!r} does not exist. "
-            "Create it first."
-        )
+    files.placed(path)
     check_packages(path.suffix)
     student = StudentProgram(fast, outputs)
     program = trace(student, _checked_example(fast, student, example_x))
     description = _description(fast, student)
-    _write(path, FORMATS[path.suffix](program, student.outputs, description))
+    files.put(path, FORMATS[path.suffix](program, student.outputs, description))
 
 
 def _checked_example(
@@ -117,14 +114,3 @@ def _description(fast: OnePassPredictive, student: StudentProgram) -> dict[str, 
             for name in student.outputs
         },
     }
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Beside its place, and moved there."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        aside.write_bytes(content)
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
