@@ -25,7 +25,6 @@ first draw too: SGLD -2.237, the normal with its moments at every row -2.265, th
 
 from __future__ import annotations
 
-import json
 import math
 import time
 
@@ -38,7 +37,7 @@ from torch.func import functional_call
 from torch.nn.functional import softplus
 
 import pyro_opu
-from benchmarks.results import FOLDER, parser, say, spread, write
+from benchmarks.results import kept, parser, say, spread, write
 from models.likelihoods import regression
 from models.neural_network import bayesian_network, perceptron
 from pyro_opu import datasets
@@ -69,7 +68,7 @@ def main() -> None:
     if args.quick:
         args.splits, args.steps = 1, 1000
     stem = "boston" if args.noise == "varying" else f"boston_{args.noise}"
-    rows = kept_rows(stem) if args.resume else []
+    rows = kept(stem).get("Splits", []) if args.resume else []
     for split in range(args.splits):
         if split < len(rows) and set(PAPER) <= set(rows[split]):
             continue
@@ -84,11 +83,6 @@ def main() -> None:
             settings = {"noise": args.noise, "prior": PRIOR, "steps": args.steps, "step size": STEP}
             write(stem, command, settings, tables)
     say({"Log-likelihood of a test row": summary(rows)})
-
-
-def kept_rows(stem: str) -> list[dict]:
-    path = FOLDER / f"{stem}.json"
-    return json.loads(path.read_text())["tables"]["Splits"] if path.exists() else []
 
 
 class Split:

@@ -11,7 +11,6 @@ mean NLL 0.487 and with ``--ard`` 0.483 on Pima (12 splits), 0.206 and 0.201 on 
 
 from __future__ import annotations
 
-import json
 import time
 
 import pyro
@@ -23,7 +22,7 @@ from pyro.ops.stats import effective_sample_size, gelman_rubin
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.results import FOLDER, parser, say, spread, write
+from benchmarks.results import kept, parser, say, spread, write
 from models.gaussian_process import gaussian_process, inducing_points
 from models.kernels import Kernel
 from models.sgpmc import SGPMC, sgpmc, svgp
@@ -177,7 +176,7 @@ def accuracy(name: str, args) -> None:
     dataset = getattr(datasets, name)()
     splits = 1 if args.quick else args.splits
     stem = f"gaussian_process_{name}" + ("_ard" if args.ard else "")
-    rows = kept_rows(stem) if args.resume else []
+    rows = kept(stem).get("Splits", []) if args.resume else []
     done = {(row["seed"], row["model"]) for row in rows}
     for model in MODELS:
         for seed in range(splits):
@@ -192,11 +191,6 @@ def accuracy(name: str, args) -> None:
                 settings = {"ard": args.ard, "chains": CHAINS, **SETTINGS[name]}
                 write(stem, command + (" --ard" if args.ard else ""), settings, tables)
     say({"Mean ± deviation of splits": summary(name, rows)})
-
-
-def kept_rows(stem: str) -> list[dict]:
-    path = FOLDER / f"{stem}.json"
-    return json.loads(path.read_text())["tables"]["Splits"] if path.exists() else []
 
 
 def one_fit(name: str, kind: str, args, dataset: datasets.Dataset, seed: int) -> dict:

@@ -31,7 +31,6 @@ sets rows held out, training and draws; ``--resume`` keeps the seeds of the resu
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
@@ -54,7 +53,7 @@ from benchmarks.laplace_mnist_answers import (
     trivial,
 )
 from benchmarks.laplace_mnist_picture import draw, of_dirichlets, speed_tests
-from benchmarks.results import FOLDER, parser, say, spread, write
+from benchmarks.results import FOLDER, kept, parser, say, spread, write
 from models.laplace_network import NetworkLaplace, network_laplace
 from models.neural_network import convolutional_network, fit_network
 from pyro_opu import datasets
@@ -113,11 +112,8 @@ def main() -> None:
 
 def kept_runs(args) -> Tables:
     """Rows of every seed, by the title of their table."""
-    path = FOLDER / "laplace_mnist.json"
-    if not args.resume or not path.exists():
-        return {title: [] for title in KEYS}
-    tables = json.loads(path.read_text())["tables"]
-    return {title: tables[f"{title}, all seeds"] for title in KEYS}
+    tables = kept("laplace_mnist") if args.resume else {}
+    return {title: tables.get(f"{title}, all seeds", []) for title in KEYS}
 
 
 def record(args, tables: Tables, runs: Tables) -> None:

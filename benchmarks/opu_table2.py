@@ -15,7 +15,7 @@ two-valued, blurred into blobs and the like. No student but DPN sees an image of
   plain network's. Inputs, draws and rate of a step were chosen by the KL at transfer inputs.
 - BDK-SGLD and BDK-Dir-SGLD: Bayesian Dark Knowledge of the same 500 draws, its data perturbed by
   noise of 0.001 deviations as in the BDK paper, with a categorical student and with an undivided
-  Dirichlet.
+  Dirichlet, 784-400-400-10 both.
 - DPN: a prior network in the reverse form with the true labels, the student's size, and the first
   10,000 training images of Fashion-MNIST (for Fashion-MNIST: of MNIST) as the outside that it is
   trained with; against that set it is not a test. The paper's DPN has convolutions and Omniglot.
@@ -52,6 +52,7 @@ from benchmarks.paper_tables import Method, Paper, Split, Table, options, run, s
 from models.neural_network import bayesian_network, perceptron
 from pyro_opu import PredictiveGuide, datasets, rivals
 from pyro_opu.datasets import Dataset
+from pyro_opu.guides import PointGuide, UndividedGuide
 from pyro_opu.transfer import Jitter, default_transfer
 
 PAPER = {
@@ -70,7 +71,8 @@ PAPER = {
     },
     "fashion": {},
 }
-SIZES, HIDDEN, CONCENTRATION = (784, 400, 400, 10), (400, 400), (32, 32)
+SIZES = mnist_dropout.SIZES
+HIDDEN, CONCENTRATION = SIZES[1:-1], (32, 32)
 #: Draws of a posterior, and those that are timed.
 DRAWS, TIMED = 500, 10
 SETTINGS = {
@@ -81,7 +83,7 @@ SETTINGS = {
     "OPU steps": 3000,
     "OPU inputs per step": 512,
     "OPU draws per step": 4,
-    "OPU learning rate": 1.2e-3,
+    "learning rate, OPU and BDK": 1.2e-3,
     "BDK steps": 10_000,
     "DPN steps": 3000,
 }
@@ -204,19 +206,23 @@ def opu(source: Any, split: Split, seed: int, size: dict[str, Any]) -> Any:
         num_steps=size["OPU steps"],
         batch_size=size["OPU inputs per step"],
         num_draws=size["OPU draws per step"],
-        learning_rate=size["OPU learning rate"],
+        learning_rate=size["learning rate, OPU and BDK"],
         seed=seed,
         progress=False,
     )
 
 
 def bdk(source: Any, split: Split, seed: int, size: dict[str, Any], form: Any) -> Any:
+    torch.manual_seed(seed)
+    family = {"point": PointGuide, "dirichlet": UndividedGuide}[form]
     return rivals.dark_knowledge(
         source,
         split.train.x,
         form=form,
+        guide=family.for_inputs(split.train.x, 10, hidden=HIDDEN),
         transfer=Jitter(scale=1e-3, min_scale=1e-3),
         num_steps=size["BDK steps"],
+        learning_rate=size["learning rate, OPU and BDK"],
         seed=seed,
         progress=False,
     )

@@ -15,26 +15,25 @@ The time is that of the whole test set, a median of repeats in turn; for a stude
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from pyro.infer import Predictive
-from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
 import pyro_opu
 from benchmarks.paper_summaries import ERRORS, TRIVIAL, Key, Paper, key_of, summary
-from benchmarks.results import FOLDER, parser, say, write
+from benchmarks.results import kept, parser, say, write
 from benchmarks.speed import timed
 from pyro_opu import datasets
 from pyro_opu.answers import is_student
 from pyro_opu.calibration import calibration
-from pyro_opu.readings import Array, Reader, Reading
+from pyro_opu.detection import score
+from pyro_opu.detection_report import Score
+from pyro_opu.readings import Reader, Reading
 from pyro_opu.restoring import seeded
 
 #: Seconds of repeats, at least three, for students and for posteriors.
@@ -122,11 +121,8 @@ def run(table: Table, args) -> None:
 
 
 def kept_runs(name: str) -> tuple[list[dict], list[dict]]:
-    path = FOLDER / f"{name}.json"
-    if not path.exists():
-        return [], []
-    tables = json.loads(path.read_text())["tables"]
-    return tables["Runs: answers"], tables["Runs: detection"]
+    tables = kept(name)
+    return tables.get("Runs: answers", []), tables.get("Runs: detection", [])
 
 
 def cell(table: Table, key: Key, quick: bool) -> tuple[list[dict], list[dict]]:
@@ -176,11 +172,11 @@ def judged(read: dict[str, Reading], wrong: Tensor) -> dict[str, dict[str, float
         if task != ERRORS:
             values = {m: np.concatenate([inside[m], v]) for m, v in reading.measures.items()}
             positive = np.arange(len(values["entropy"])) >= len(wrong)
-        found[task] = percent({m: areas(v, positive) for m, v in values.items()})
+        found[task] = percent({m: score(v, positive) for m, v in values.items()})
     return found
 
 
-def percent(scores: dict[str, tuple[float, float]]) -> dict[str, float]:
+def percent(scores: dict[str, Score]) -> dict[str, float]:
     return {
         f"{kind}, {measure}": 100 * value
         for measure, score in scores.items()
@@ -203,16 +199,9 @@ def trivial(wrong: Tensor, split: Split) -> dict[str, dict[str, float]]:
     return found
 
 
-def either(values: Tensor, positive: Tensor) -> tuple[float, float]:
+def either(values: Tensor, positive: Tensor) -> Score:
     """AUROC and AUPR in the direction with the larger AUROC."""
-    return max(areas(way, positive.numpy()) for way in (values.numpy(), -values.numpy()))
-
-
-def areas(values: Array, positive: NDArray[np.bool_]) -> tuple[float, float]:
-    """AUROC and AUPR; undefined where there is nothing to tell apart."""
-    if positive.all() or not positive.any():
-        return float("nan"), float("nan")
-    return float(roc_auc_score(positive, values)), float(average_precision_score(positive, values))
+    return max(score(way, positive.numpy()) for way in (values.numpy(), -values.numpy()))
 
 
 def clock(made: dict[str, Method], x: Tensor, budgets: tuple[float, float]) -> dict[str, dict]:

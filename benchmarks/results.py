@@ -53,6 +53,12 @@ def write(name: str, command: str, settings: dict[str, Any], tables: dict[str, l
     files.put(FOLDER / f"{name}.md", ("\n".join(lines) + "\n").encode())
 
 
+def kept(name: str) -> dict[str, list[dict]]:
+    """The tables of ``results/name.json`` by title, to go on from; none where there is no file."""
+    path = FOLDER / f"{name}.json"
+    return json.loads(path.read_text())["tables"] if path.exists() else {}
+
+
 def markdown(rows: list[dict[str, Any]]) -> list[str]:
     """The rows as lines of a Markdown table."""
     columns = list(dict.fromkeys(key for row in rows for key in row))

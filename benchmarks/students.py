@@ -9,7 +9,6 @@ also get uniform noise as the outside that they need. Rows are written as they c
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from collections.abc import Callable
@@ -22,7 +21,7 @@ import pyro_opu
 from benchmarks.digits import no_digits
 from benchmarks.known_answers import on_the_line
 from benchmarks.posteriors import make
-from benchmarks.results import FOLDER, parser, say, spread, write
+from benchmarks.results import kept, parser, say, spread, write
 from benchmarks.richer_guides import COMMON, CORNER_WEIGHTS, CORNERS
 from pyro_opu import rivals
 
@@ -62,10 +61,7 @@ def main() -> None:
 
 
 def kept_rows(args) -> dict[tuple[int, str, str], dict]:
-    path = FOLDER / "students.json"
-    if not args.resume or not path.exists():
-        return {}
-    rows = json.loads(path.read_text())["tables"]["All runs"]
+    rows = kept("students").get("All runs", []) if args.resume else []
     return {(row["seed"], row["teacher"], row["student"]): row for row in rows}
 
 

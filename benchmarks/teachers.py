@@ -8,7 +8,6 @@ two halves of 500 give the floor. ``--only`` makes some rows anew and keeps the 
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 
@@ -17,7 +16,7 @@ from pyro.infer import Predictive
 
 import pyro_opu
 from benchmarks.posteriors import POSTERIORS, Posterior, make
-from benchmarks.results import FOLDER, parser, say, write
+from benchmarks.results import kept, parser, say, write
 
 
 def main() -> None:
@@ -40,10 +39,7 @@ def main() -> None:
 
 def kept_rows(args) -> dict[str, dict]:
     """Rows of the results file that are not made anew."""
-    path = FOLDER / f"{args.name}.json"
-    if args.quick or not path.exists():
-        return {}
-    rows = json.loads(path.read_text())["tables"]["Teachers"]
+    rows = [] if args.quick else kept(args.name).get("Teachers", [])
     return {row["name"]: row for row in rows if row["name"] not in args.only}
 
 

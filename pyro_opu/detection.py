@@ -204,7 +204,7 @@ def _outside_table(
         student=scores["student"],
         teacher=scores["teacher"],
         trivial={
-            name: max(_score(values, positive), _score(-values, positive))
+            name: max(score(values, positive), score(-values, positive))
             for name, values in baselines.items()
         },
         num_inputs=len(positive),
@@ -224,11 +224,11 @@ def _outside_positive(x_in: Tensor, x_out: Tensor) -> NDArray[np.bool_]:
 
 
 def _scores(measures: dict[str, Array], positive: NDArray[np.bool_]) -> dict[str, Score]:
-    return {name: _score(values, positive) for name, values in measures.items()}
+    return {name: score(values, positive) for name, values in measures.items()}
 
 
-def _score(values: Array, positive: NDArray[np.bool_]) -> Score:
-    """Undefined where there is nothing to tell apart."""
+def score(values: Array, positive: NDArray[np.bool_]) -> Score:
+    """AUROC and AUPR of one detector; NaN where there is nothing to tell apart."""
     if positive.all() or not positive.any():
         return Score(math.nan, math.nan)
     from sklearn.metrics import average_precision_score, roc_auc_score

@@ -233,8 +233,7 @@ def test_a_resumed_run_makes_only_the_missing_cells(monkeypatch, tmp_path):
         made.append(seed)
         return methods(split, data, seed, quick)
 
-    for module in (results, paper_tables):
-        monkeypatch.setattr(module, "FOLDER", tmp_path)
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
     monkeypatch.setattr(paper_tables, "BUDGETS", (0.0, 0.0))
     threads = torch.get_num_threads()
     paper = {"pima": {"student": Paper(("1 (Ent)", "2 (Ent)"), ("3 (CM)", "4 (CM)"), 5.0, 6.0)}}
