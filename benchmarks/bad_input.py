@@ -58,7 +58,8 @@ def told(what: str, call: Callable[[], object], folder: Path) -> dict:
     try:
         call()
     except (ValueError, TypeError, FileNotFoundError, KeyError) as caught:
-        error, message = type(caught).__name__, str(caught).replace(str(folder), "FOLDER")
+        message = str(caught).replace(str(folder), "FOLDER").replace(str(Path.home()), "~")
+        error = type(caught).__name__
     left = sorted(set(path.name for path in folder.iterdir()) - set(before))
     return {
         "bad input": what,
