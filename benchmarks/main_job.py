@@ -25,7 +25,7 @@ import pyro_opu
 from benchmarks.digits import Digits, Split, digits
 from benchmarks.main_job_picture import draw
 from benchmarks.results import FOLDER, parser, say, write
-from benchmarks.speed import timed
+from benchmarks.timing import timed
 from models.logistic_regression import logistic_regression
 
 COMPONENTS = 16

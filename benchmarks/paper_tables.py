@@ -27,7 +27,7 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.paper_summaries import ERRORS, TRIVIAL, Key, Paper, key_of, summary
 from benchmarks.results import kept, parser, say, write
-from benchmarks.speed import timed
+from benchmarks.timing import timed
 from pyro_opu import datasets
 from pyro_opu.answers import is_student
 from pyro_opu.calibration import calibration
@@ -85,7 +85,12 @@ def options(description: str, table: Table) -> argparse.ArgumentParser:
         "--protocols", nargs="+", choices=table.protocols, default=list(table.protocols)
     )
     found.add_argument("--seeds", type=int, default=5)
-    found.add_argument("--resume", action="store_true", help="keep the cells already written")
+    found.add_argument("--first", type=int, default=0, help="seed to begin with")
+    found.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the cells already written; runs with other data or seeds may share the file",
+    )
     return found
 
 
@@ -105,12 +110,14 @@ def run(table: Table, args) -> None:
     torch.set_num_threads(1)
     if args.quick:
         args.data, args.seeds = [table.data[0]], 1
-    answers, scores = kept_runs(table.name) if args.resume and not args.quick else ([], [])
-    done = {key_of(row) for row in answers}
-    for seed, data, protocol in product(range(args.seeds), args.data, args.protocols):
-        if (data, protocol, seed) in done:
+    resume = args.resume and not args.quick
+    answers, scores = kept_runs(table.name) if resume else ([], [])
+    for seed, data, protocol in product(range(args.first, args.seeds), args.data, args.protocols):
+        if (data, protocol, seed) in map(key_of, answers):
             continue
         more = cell(table, (data, protocol, seed), args.quick)
+        if resume:  # another run of this command may have added to them meanwhile
+            answers, scores = kept_runs(table.name)
         answers, scores = answers + more[0], scores + more[1]
         say({f"{data} {protocol} {seed}": more[0]})
         if not args.quick:

@@ -1,0 +1,128 @@
+"""Peak memory of ``distill`` and of ``fidelity``: that of a chunk, not that of all the answers.
+
+python -m benchmarks.memory
+
+S draws at N inputs for C classes are S N C numbers; here that is 1.2 GB and more. Every row is a
+process of its own on Linux; its peak is what the call added to what the process held before. The
+teacher is a logistic regression with 16 features that holds its draws, for ``fidelity`` twice S.
+
+``distill`` sees its inputs a batch at a time: S is the number of draws in a step, and 50 steps have
+every kind of block in them. ``fidelity`` goes over all inputs in chunks; with many classes a chunk
+takes seconds, so the N of those rows is smaller, and the peak is that of the first few chunks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from pyro.infer import Predictive
+
+import pyro_opu
+from benchmarks.results import parser, say, write
+from models.logistic_regression import logistic_regression
+from pyro_opu import PredictiveGuide
+
+COMMAND = "python -m benchmarks.memory"
+S, FEATURES = 500, 16
+#: What is called, N, C, and the chunk: of ``distill`` the inputs of a step, else of ``fidelity``.
+ROWS = (
+    ("distill", 6000, 10, 64),
+    ("distill", 60_000, 10, 64),
+    ("distill", 60_000, 10, 256),
+    ("distill", 6000, 1000, 4),
+    ("distill", 60_000, 1000, 4),
+    ("distill", 60_000, 1000, 16),
+    ("fidelity", 600, 10, 50),
+    ("fidelity", 6000, 10, 50),
+    ("fidelity", 60_000, 10, 50),
+    ("fidelity", 6000, 10, 400),
+    ("fidelity", 12, 1000, 2),
+    ("fidelity", 60, 1000, 2),
+    ("fidelity", 60, 1000, 8),
+)
+QUICK = (("distill", 2000, 10, 16), ("fidelity", 20, 10, 10))
+STATUS = Path("/proc/self/status")
+
+
+def main() -> None:
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
+    args = options.parse_args()
+    torch.set_num_threads(1)
+    if args.of:
+        print(one(args.of[0], *map(int, args.of[1:]), steps=3 if args.quick else 50))
+        return
+    rows: list[dict] = []
+    for what, inputs, classes, chunk in QUICK if args.quick else ROWS:
+        asked = [what, str(inputs), str(classes), str(chunk)]
+        peak = in_a_process("benchmarks.memory", "--of", *asked, *["--quick"] * args.quick)
+        held = S * inputs * classes * 4 / 1e6
+        row = {"call": what, "S": S, "N": inputs, "C": classes, "chunk": chunk}
+        rows.append({**row, "S N C in float32, MB": held, "peak, MB": peak, "share": peak / held})
+        tables = {"Peak memory": rows}
+        say({"so far": rows[-1:]})
+        if not args.quick:
+            write("memory", COMMAND, {"features": FEATURES, "threads": 1}, tables)
+    say(tables)
+
+
+def one(what: str, inputs: int, classes: int, chunk: int, *, steps: int) -> float:
+    """Megabytes that one call adds; a small call before it loads what is loaded but once."""
+    torch.manual_seed(0)
+    draws = S if what == "distill" else 2 * S
+    samples = {"weight": torch.randn(draws, FEATURES, classes), "bias": torch.zeros(draws, classes)}
+    predictive = Predictive(logistic_regression(classes), samples)
+    x = torch.randn(inputs, FEATURES)
+
+    def distil(rows: int, steps: int) -> object:
+        return pyro_opu.distill(
+            predictive, x[:rows], num_steps=steps, batch_size=chunk, num_draws=S, loss="energy",
+            transfer=pyro_opu.transfer.HeldOut(), seed=0, progress=False,
+        )  # fmt: skip
+
+    if what == "distill":
+        distil(8, 1)
+        return peak_of(lambda: distil(inputs, steps))
+    guide = PredictiveGuide.for_inputs(x, classes, hidden=(16,)).requires_grad_(False).eval()
+    student = pyro_opu.OnePassPredictive(guide, (FEATURES,), classes)
+
+    def judge(rows: int) -> object:
+        return pyro_opu.fidelity(
+            student, predictive, x[:rows], num_draws=S, chunk_size=chunk, wasserstein_inputs=0
+        )
+
+    judge(1)
+    return peak_of(lambda: judge(inputs))
+
+
+def in_a_process(module: str, *arguments: str) -> float:
+    """The last number that a module prints when it is run."""
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return float(done.stdout.split()[-1])
+
+
+def peak_of(call: Callable[[], object]) -> float:
+    """Megabytes of the process at its highest during a call, over what it held before; Linux.
+
+    ``ru_maxrss`` would not do: a process begins with the peak of the one that started it.
+    """
+    before = status("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
+    call()
+    return status("VmHWM") - before
+
+
+def status(name: str) -> float:
+    """A size of this process in megabytes."""
+    (line,) = (line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+if __name__ == "__main__":
+    main()

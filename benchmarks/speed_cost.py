@@ -1,0 +1,150 @@
+"""What a student costs: laplace-torch on digits, and how many calls pay for a distillation."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pyro
+import torch
+from pyro.infer import Predictive
+from torch import Tensor, nn
+
+import pyro_opu
+from benchmarks.digits import digits
+from benchmarks.mnist_dropout import images, trained
+from benchmarks.posteriors import table
+from benchmarks.speed_peers import absent, laplace_ways
+from benchmarks.speed_ways import Call, Found, Row, rows_of
+from benchmarks.timing import spans
+from models.laplace import laplace
+from models.logistic_regression import logistic_regression
+from models.neural_network import fit_network, perceptron
+from pyro_opu import PredictiveGuide
+
+#: The digits network, and the inputs it is asked about.
+DIGITS, ASKED = (64, 128, 128, 10), 500
+#: Inputs of a timed call of the MNIST teacher, and test rows that the student is judged on.
+BLOCK, JUDGED = 1000, 300
+
+
+def digits_part(args: argparse.Namespace) -> dict[str, list[Row]]:
+    """One pass and laplace-torch's last layer, both of the size of the digits network."""
+    torch.manual_seed(0)
+    train = digits(0).train
+    network = fit_network(perceptron(DIGITS), *train, epochs=5 if args.quick else 50)
+    network, x = network.to(args.device), digits(0).test.x[:ASKED]
+    x = torch.cat([x, x])[:ASKED].to(args.device)  # 497 test rows, and three of them again
+    guide = PredictiveGuide.for_inputs(x, 10, hidden=DIGITS[1:-1]).requires_grad_(False).eval()
+    fast = pyro_opu.OnePassPredictive(guide, (64,), 10)
+    ways: dict[str, Call] = {
+        "plug-in": lambda: network(x).softmax(-1),
+        "one pass": lambda: fast.dirichlet(x).concentration,
+    }
+    if not absent("laplace"):
+        rows = tuple(part.to(args.device) for part in train)
+        ways |= laplace_ways(network, rows, x, args.draws)
+    with torch.no_grad():
+        took = spans(ways, 2 * args.budget, wait(args.device))
+    found = {name: Found(each) for name, each in took.items()}
+    return {"All ways": rows_of(found, {"model": "MLP 64-128-128-10", "S": args.draws, "N": ASKED})}
+
+
+def wait(device: str) -> Call:
+    return (lambda: None) if device == "cpu" else torch.cuda.synchronize
+
+
+def distillation_part(args: argparse.Namespace) -> dict[str, list[Row]]:
+    """Default ``distill`` of a logistic regression on the tables of the papers."""
+    found = []
+    for name in ("pima", "spambase"):
+        data, model = table(name), logistic_regression(2)
+        pyro.set_rng_seed(0)
+        guide = laplace(data.x, data.y, 2).guide
+        samples = Predictive(guide, num_samples=args.draws)(data.x)
+        draws = {
+            site: samples[site].reshape(args.draws, *shape).to(args.device)
+            for site, shape in sites(data.x)
+        }
+        predictive = Predictive(model, draws)
+        fast, seconds = distilled(predictive, data.transfer.to(args.device), args)
+        row = {"teacher": f"logistic regression on {name}", "S": args.draws, "distill, s": seconds}
+        found.append({**row, **paid(fast, predictive, data.test, seconds, args)})
+    return {"Distillation": found}
+
+
+def sites(x: Tensor) -> list[tuple[str, tuple[int, ...]]]:
+    """Latents of the regression with two classes, and the shape of a draw."""
+    return [("weight", (x.shape[1], 1)), ("bias", (1,))]
+
+
+def distilled(source: Any, x: Tensor, args: argparse.Namespace) -> tuple[Any, float]:
+    """With default settings, but for a trial; and the seconds."""
+    fewer = {"num_steps": 20, "recalibrate": False} if args.quick else {}
+    start = time.perf_counter()
+    fast = pyro_opu.distill(source, x, seed=0, progress=False, **fewer)
+    return fast, time.perf_counter() - start
+
+
+def paid(
+    fast: Any, predictive: Predictive, x: Tensor, seconds: float, args: argparse.Namespace
+) -> Row:
+    """After how many calls at these inputs the student has cost less than its teacher would."""
+    teacher, x = pyro_opu.as_teacher(predictive), x.to(args.device)
+    ways: dict[str, Call] = {
+        "one pass": lambda: fast.dirichlet(x),
+        "Predictive": lambda: predictive(x),
+        "batched teacher": lambda: teacher.probs(x),
+    }
+    with torch.no_grad():
+        found = spans(ways, args.budget, wait(args.device))
+    took = {name: each.median for name, each in found.items()}
+    row: Row = {"N of a call": len(x)}
+    row |= {f"{way}, ms": 1e3 * each for way, each in took.items()}
+    for way in ("Predictive", "batched teacher"):
+        row[f"calls that pay, {way}"] = break_even(seconds, took[way], took["one pass"])
+    return row
+
+
+def break_even(seconds: float, slow: float, quick: float) -> float:
+    """Calls of ``slow`` that cost as much as ``seconds`` and as many of ``quick``."""
+    return seconds / (slow - quick) if slow > quick else float("inf")
+
+
+def mnist_part(args: argparse.Namespace) -> dict[str, list[Row]]:
+    """Default ``distill`` of MC dropout on MNIST, in sweeps of ``Predictive`` over what it saw.
+
+    A sweep is 60 calls of 1,000 rows with all draws, one of which is timed. The teacher has had
+    fewer epochs than that of ``benchmarks.mnist_dropout``.
+    """
+    x, y = images(train=True)
+    x, y = (x[:2000], y[:2000]) if args.quick else (x, y)
+    settings = SimpleNamespace(epochs=1 if args.quick else 5, learning_rate=1e-3, weight_decay=1e-6)
+    network, _ = trained(0, (x, y), settings)
+    network = network.to(args.device)
+    predictive = Predictive(dropout_model(network), num_samples=args.draws)
+    x, block = x.to(args.device), x[:BLOCK].to(args.device)
+    network.train()
+    with torch.no_grad():
+        call = spans({"": lambda: predictive(block)}, 0.0, wait(args.device))[""].median
+    fast, seconds = distilled(network.eval(), x, args)
+    some = 10 if args.quick else JUDGED
+    inside = images(train=False)[0][:some].to(args.device)
+    report = pyro_opu.fidelity(fast, network, inside, num_draws=args.draws, seed=0)
+    sweep = call * len(x) / BLOCK
+    row = {"teacher": "MC dropout on MNIST", "S": args.draws, "distill, s": seconds}
+    row |= {"Predictive over the training rows, s": sweep, "sweeps": seconds / sweep}
+    return {"Distillation": [{**row, "KL": report.kl, "KL floor": report.kl_floor}]}
+
+
+def dropout_model(network: nn.Module) -> Any:
+    """The network in training mode as a Pyro model: another mask in every run."""
+
+    def model(x: Tensor, y: Tensor | None = None) -> Tensor:
+        logits = network(x)
+        with pyro.plate("data", len(x)):
+            return pyro.sample("obs", pyro.distributions.Categorical(logits=logits), obs=y)
+
+    return model
