@@ -14,6 +14,7 @@ NAMES = (
     "export_check",
     "speed",
     "memory",
+    "scale",
     "polya_gamma",
     "logistic_regression",
     "sgld",

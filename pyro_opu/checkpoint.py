@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from pyro_opu import files
 from pyro_opu.objectives import Objective
-from pyro_opu.training import Judge, Phase, Settings, State
+from pyro_opu.parallel import ALONE, Ranks
+from pyro_opu.training import Judge, Phase, Source, State
+from pyro_opu.transfer.stream import Stream
 
 _KIND = "distillation checkpoint"
 
@@ -20,26 +23,33 @@ _KIND = "distillation checkpoint"
 class Checkpoint:
     """One file with all that changes while training, random state included.
 
+    Rank 0 reads and writes it, with the random state of every rank in it; the others need not see
+    its folder. After a worker has died ``torchrun`` starts all of them again, and they go on.
+
     Args:
         path: Read if it exists, else written at the first evaluation.
+        ranks: Those that train together.
 
     Raises:
         ValueError: a corrupt or foreign file.
         FileNotFoundError: the folder does not exist.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], ranks: Ranks = ALONE) -> None:
+        self.path, self.ranks = Path(path), ranks
+        self._saved: dict[str, Any] | None = ranks.same(self._read() if ranks.first else None)
+        self._identity: dict[str, Any] = {}
+
+    def _read(self) -> dict[str, Any] | None:
         if not self.path.parent.is_dir():
             raise FileNotFoundError(
                 "`checkpoint` must lie in an existing folder; "
                 f"{str(self.path.parent)!r} does not exist. Create it first."
             )
-        self._saved: dict[str, Any] | None = None
-        if self.path.is_file():
-            tensors, plain = files.read(self.path, _KIND)
-            self._saved = files.unflatten(tensors, plain)
-        self._identity: dict[str, Any] = {}
+        if not self.path.is_file():
+            return None
+        saved: dict[str, Any] = files.unflatten(*files.read(self.path, _KIND))
+        return saved
 
     @property
     def exists(self) -> bool:
@@ -52,28 +62,18 @@ class Checkpoint:
         assert self._saved is not None
         return self._saved["identity"]["seed"]
 
-    def start(
-        self,
-        state: State,
-        seed: int,
-        settings: Settings,
-        objective: Objective,
-        held_out: Judge | None = None,
-    ) -> int:
+    def start(self, state: State, run: dict[str, Any]) -> int:
         """Put the saved state into ``state``; returns the phase to go on with, 0 if none is saved.
+
+        Args:
+            state: State before the first step.
+            run: The :func:`identity` of the run.
 
         Raises:
             ValueError: the file belongs to a run with other settings, seed, objective, guide,
-                transfer inputs or teacher.
+                transfer inputs, teacher or number of ranks.
         """
-        shapes = {k: list(v.shape) for k, v in state.guide.state_dict().items()}
-        self._identity = {
-            "seed": seed,
-            "objective": repr(objective),
-            **asdict(settings),
-            "guide": shapes,
-            **({} if held_out is None else _fingerprint(held_out)),
-        }
+        self._identity = run
         if self._saved is None:
             return 0
         theirs = self._saved["identity"]
@@ -90,21 +90,32 @@ class Checkpoint:
             setattr(state, name, self._saved[name])
         return self._saved["phase"]
 
-    def restore(self, phase: Phase) -> None:
-        """Put saved optimizers, critic and random state into the phase that was interrupted."""
+    def restore(self, phase: Phase, feed: Source) -> None:
+        """Put saved optimizers, critic, stream and random state where they were interrupted."""
         if self._saved is None:
             return
         saved, self._saved = self._saved, None
         phase.objective.load_state_dict(saved["objective"])
         for optimizer, values in zip(_optimizers(phase), saved["optimizers"], strict=True):
             optimizer.load_state_dict(values)
-        torch.set_rng_state(saved["random"])
-        if saved["cuda random"] is not None:
-            torch.cuda.set_rng_state(saved["cuda random"], _device(phase))
+        own = saved["ranks"][self.ranks.rank]
+        if isinstance(feed.policy, Stream):
+            feed.policy.seek(own["stream"])
+        torch.set_rng_state(own["random"])
+        if own["cuda random"] is not None:
+            torch.cuda.set_rng_state(own["cuda random"], feed.device)
 
-    def save(self, state: State, phase: Phase, index: int) -> None:
-        """Write everything aside and move it into place."""
-        device = _device(phase)
+    def save(self, state: State, phase: Phase, index: int, feed: Source) -> None:
+        """Write everything aside and move it into place; all ranks must call it."""
+        device, policy = feed.device, feed.policy
+        own = {
+            "random": torch.get_rng_state(),
+            "cuda random": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            "stream": policy.position() if isinstance(policy, Stream) else None,
+        }
+        everyones = self.ranks.all(own)
+        if not self.ranks.first:
+            return
         tensors, plain = files.flatten(
             {
                 "identity": self._identity,
@@ -118,11 +129,24 @@ class Checkpoint:
                 "history": state.history,
                 "objective": dict(phase.objective.state_dict()),
                 "optimizers": [optimizer.state_dict() for optimizer in _optimizers(phase)],
-                "random": torch.get_rng_state(),
-                "cuda random": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+                "ranks": everyones,
             }
         )
         files.write(self.path, _KIND, tensors, plain)
+
+
+def identity(
+    guide: nn.Module, seed: int, feed: Source, objective: Objective, held_out: Judge
+) -> dict[str, Any]:
+    """What tells one run from another, as plain values: only the same one is gone on with."""
+    return {
+        "seed": seed,
+        "objective": repr(objective),
+        **asdict(feed.settings),
+        "ranks": feed.ranks.size,
+        "guide": {name: list(value.shape) for name, value in guide.state_dict().items()},
+        **_fingerprint(held_out),
+    }
 
 
 def _fingerprint(held_out: Judge) -> dict[str, Any]:
@@ -131,10 +155,6 @@ def _fingerprint(held_out: Judge) -> dict[str, Any]:
     # To three digits, so that it is the same on a machine that rounds otherwise.
     mean = [f"{value:.3f}" for value in held_out.draws.double().mean((0, 1)).tolist()]
     return {"x": hashlib.sha256(content).hexdigest(), "teacher": mean}
-
-
-def _device(phase: Phase) -> torch.device:
-    return phase.optimizers[0].param_groups[0]["params"][0].device
 
 
 def _optimizers(phase: Phase) -> list[torch.optim.Optimizer]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,6 @@ from pyro_opu.drop_in import drop_in
 from pyro_opu.family import family_of, misfit
 from pyro_opu.guides import PredictiveGuide, named_guide
 from pyro_opu.guides.asking import student_at
-from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import read_layouts
 from pyro_opu.loop import train
 from pyro_opu.mixing import checked_mixing
@@ -25,6 +25,7 @@ from pyro_opu.objectives import (
     as_objective,
 )
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.parallel import joined
 from pyro_opu.plan import (
     CALIBRATE_NUMBERS,
     HELD_OUT_MOST,
@@ -34,8 +35,10 @@ from pyro_opu.plan import (
     LABEL_DRAWS,
     chosen_seed,
     draws_per_step,
+    opened,
     warm_steps,
 )
+from pyro_opu.precision import checked_precision
 from pyro_opu.predictive import OnePassPredictive, checked_device
 from pyro_opu.selection import Labelled, calibrating_shift, log_concentration_of
 from pyro_opu.simplex import Atoms, SimplexDistribution, is_answer
@@ -47,7 +50,7 @@ from pyro_opu.transfer import TransferPolicy, default_transfer
 
 def distill(
     source: TeacherSource,
-    x: Tensor,
+    x: Tensor | Iterable[Any],
     *,
     guide: nn.Module | str | None = None,
     loss: str | Objective = "wasserstein",
@@ -67,6 +70,8 @@ def distill(
     num_samples: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     evaluate_every: int = 100,
+    accumulate: int = 1,
+    precision: torch.dtype | None = None,
 ) -> OnePassPredictive:
     r"""Learn a student :math:`\mathrm{Dir}(\alpha(x))` of a teacher :math:`p(\pi|x,D)`.
 
@@ -83,11 +88,22 @@ def distill(
     of draws, is distilled by :func:`pyro_opu.regression.distill_regression`, with its guides and
     losses and without a recalibration.
 
+    Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train the
+    one student, and every one must make the call, with the same arguments. Where the group does
+    not exist yet it is made, with gloo between CPUs and NCCL between GPUs. Each rank draws its
+    share of every batch and asks the teacher there; gradients are averaged, rank 0 judges, writes
+    the checkpoint and shows progress, and all end with the same weights. With a ``checkpoint`` the
+    run goes on when ``torchrun --max-restarts`` starts it again after a worker has died.
+
     Args:
         source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
             ensemble, a callable, a ``Teacher``.
         x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
-            trained on; floating and finite.
+            trained on; floating and finite. Or a ``DataLoader`` of such inputs, more than memory
+            holds, that gives tensors or tuples whose first item is one; any iterable that begins
+            anew will do. Its first rows, at most 16,384 and about 2^24 numbers, give what is held
+            out and all scales; then a window of as many rows moves over it, from which the
+            transfer policy draws (:class:`~pyro_opu.transfer.stream.Stream`).
         guide: A family by name (:data:`pyro_opu.guides.GUIDES`), sized to the input. By default
             "dirichlet", the :class:`~pyro_opu.PredictiveGuide`, or "mixture" where the best
             Dirichlet of every single input leaves more than 4 % of the draws' spread
@@ -99,7 +115,7 @@ def distill(
             for what suits its guide.
         transfer: A transfer policy; by default one for tables or for images.
         num_steps: Steps in all; nine tenths of them the warm start.
-        batch_size: Inputs per step.
+        batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
             regression of two classes, 32 of a network.
@@ -112,7 +128,8 @@ def distill(
         seed: Fixes everything random; torch's generator is left as it was. By default it is
             drawn from torch's generator.
         progress: Show a bar with the losses and the held-out fidelity.
-        device: Where the student is trained; by default where ``x`` is.
+        device: Where the student is trained; by default where ``x`` is. "cuda" is a GPU for every
+            rank of a machine.
         site: The observed categorical site, when the model has several.
         return_sites: Sites that come back; by default those of the ``Predictive``. "probs" asks
             for the draws of class probabilities.
@@ -123,14 +140,20 @@ def distill(
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
             killed run started again ends with the weights of an unbroken one.
         evaluate_every: Steps between evaluations.
+        accumulate: Batches per step, one after the other: the gradient of a batch so many times
+            larger, in the memory of one.
+        precision: ``torch.bfloat16`` runs the guide's trunk in it under autocast while it is
+            trained; heads, the Dirichlet and losses stay in float32, and so does the student that
+            is judged and returned. (float16, whose loss must be scaled, is refused.)
 
     Returns:
-        The drop-in for ``source``.
+        The drop-in for ``source``; on every rank the same.
 
     Raises:
         TypeError: ``x`` or ``source`` or ``loss`` of a wrong type.
         ValueError: bad values of any argument; a teacher with one draw or one class; a site that
-            is not categorical, or a latent one asked for; a device this machine does not have.
+            is not categorical, or a latent one asked for; a device this machine does not have;
+            ranks that were called with different arguments, or more ranks than ``batch_size``.
         DistillationError: the loss stopped being finite.
 
     Example:
@@ -145,13 +168,16 @@ def distill(
         Cui, Yao, Li, Chan and Xue (2019), Algorithm 1; the warm start, the selection and the
         recalibration are this project's.
     """
-    check_inputs(x)
     from pyro_opu.regression import distill_regression, is_regressor  # built on this module
 
+    ranks = joined()
+    resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
+    seed = ranks.same(chosen_seed(seed, resume))
+    x, stream = opened(x, seed, ranks)
     if is_regressor(source, x, site, inputs):
         return distill_regression(
             source,
-            x,
+            stream or x,
             guide=guide,
             loss=None if loss == "wasserstein" else loss,
             transfer=transfer,
@@ -169,11 +195,11 @@ def distill(
             num_samples=num_samples,
             checkpoint=checkpoint,
             evaluate_every=evaluate_every,
+            accumulate=accumulate,
+            precision=precision,
         )
-    target = x.device if device is None else checked_device(device)
+    target = ranks.device(x.device if device is None else checked_device(device))
     objective = as_objective(loss)
-    resume = None if checkpoint is None else Checkpoint(checkpoint)
-    seed = chosen_seed(seed, resume)
     with torch.random.fork_rng([target] if target.type == "cuda" else []):
         torch.manual_seed(seed)
         teacher = as_teacher(source, site, inputs=inputs)
@@ -194,15 +220,24 @@ def distill(
         closed_form = _first_objective(guide, x[:2].to(target), num_classes)
         warm = warm_steps(num_steps, objective, closed_form, warm_start)
         settings = Settings(
-            warm, num_steps - warm, batch_size, *per_step, learning_rate, evaluate_every
+            warm,
+            num_steps - warm,
+            batch_size,
+            *per_step,
+            learning_rate,
+            evaluate_every,
+            accumulate=accumulate,
+            precision=checked_precision(precision, guide),
         )
-        policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
-        feed = Source(teacher.probs, policy, settings, target, teacher.max_draws)
+        policy = default_transfer(rest) if transfer is None else transfer
+        drawn = policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
+        feed = Source(teacher.probs, drawn, settings, target, teacher.max_draws, ranks)
         report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
         if recalibrate and isinstance(guide, PredictiveGuide):
-            report["recalibration"] = calibrating_shift(
-                guide.eval(), _label(teacher, x, target, CALIBRATE_NUMBERS)
-            )
+            found: dict[str, float] = {}
+            if ranks.first:
+                found = calibrating_shift(guide, _label(teacher, x, target, CALIBRATE_NUMBERS))
+            report["recalibration"] = ranks.same(found)
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     return drop_in(
         guide,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from pyro_opu.checkpoint import Checkpoint
+from pyro_opu.checkpoint import Checkpoint, identity
 from pyro_opu.objectives import Objective
+from pyro_opu.plan import branch
+from pyro_opu.precision import in_precision
 from pyro_opu.training import Judge, Phase, Source, State, evaluate, init_phase, init_state, step
 
 
@@ -28,17 +31,21 @@ def train(
         guide: The student; trained in place.
         closed_form: Objective of the warm start.
         objective: Objective of the refinement; where it is of the same kind it is used for both.
-        feed: Where batches come from, and the settings.
+        feed: Where batches come from, the settings and the ranks.
         held_out: Judges the iterates.
-        seed: For the checkpoint's identity.
+        seed: For the checkpoint's identity, and for the batches of every rank.
         resume: The checkpoint, if there is one.
         progress: Show a bar.
 
     Returns:
         The record: the last judgement, "kept" in words, and the "history".
     """
-    settings, state = feed.settings, init_state(guide)
+    settings, ranks = feed.settings, feed.ranks
     objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
+    run = identity(guide, seed, feed, objective, held_out)
+    ranks.check_alike(run)
+    ranks.align(guide, objective)
+    state = init_state(guide)
     if isinstance(objective, type(closed_form)):
         closed_form = objective
     plan = [
@@ -49,24 +56,32 @@ def train(
         )
         if phase[2]
     ]
-    first = 0 if resume is None else resume.start(state, seed, settings, objective, held_out)
+    first = 0 if resume is None else resume.start(state, run)
     if not state.history:
-        evaluate(state, "start", held_out, {})
+        evaluate(state, "start", held_out, {}, ranks)
+    if ranks.size > 1:  # alike so far; from here on each draws its own
+        torch.manual_seed(branch(seed, 1 + ranks.rank))
     done = sum(entry[2] for entry in plan[:first])
-    with tqdm(
-        total=settings.warm_steps + settings.refine_steps, initial=done, disable=not progress
-    ) as bar:
+    shown = progress and ranks.first
+    with (
+        tqdm(
+            total=settings.warm_steps + settings.refine_steps, initial=done, disable=not shown
+        ) as bar,
+        in_precision(guide, settings.precision),
+    ):
         for index, (name, each, steps, rate) in enumerate(plan[first:], first):
             draws = settings.warm_draws if name == "warm start" else settings.num_draws
             phase = init_phase(name, each, guide, steps, rate, draws)
             if resume is not None:
-                resume.restore(phase)
+                resume.restore(phase, feed)
             _run_phase(state, phase, feed, held_out, bar, resume, index)
             if state.best is not None:
                 guide.load_state_dict(state.best)
                 state.average.load_state_dict(state.best)
             state.step = state.waited = 0
-    return {**held_out.judge(guide.eval()), "kept": _kept(state.history), "history": state.history}
+    guide.eval()
+    last = ranks.same(held_out.judge(guide) if ranks.first else {})
+    return {**last, "kept": _kept(state.history), "history": state.history}
 
 
 def _run_phase(
@@ -86,14 +101,14 @@ def _run_phase(
         bar.update(1)
         if state.step % settings.evaluate_every and state.step < phase.steps:
             continue
-        record = evaluate(state, phase.name, held_out, parts)
+        record = evaluate(state, phase.name, held_out, parts, feed.ranks)
         shown = {**parts, "held-out energy": record["energy_distance"], "KL": record["kl"]}
         bar.set_description(phase.name)
         bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
         if phase.name != "warm start" and state.waited >= settings.patience:
             break
         if resume is not None:
-            resume.save(state, phase, index)
+            resume.save(state, phase, index, feed)
 
 
 def _kept(history: list[dict[str, Any]]) -> str:

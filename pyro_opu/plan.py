@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_opu.checkpoint import Checkpoint
+from pyro_opu.inputs import check_inputs
 from pyro_opu.objectives import Objective
+from pyro_opu.parallel import Ranks
 from pyro_opu.teachers import BaseTeacher
+from pyro_opu.transfer.stream import Stream, is_loader
 
 #: Of the transfer inputs this share, at most so many, is kept to judge the student by.
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
@@ -32,6 +38,30 @@ def chosen_seed(seed: int | None, resume: Checkpoint | None) -> int:
     if seed is not None:
         return seed
     return resume.seed if resume is not None and resume.exists else int(torch.randint(2**31, ()))
+
+
+def branch(seed: int, number: int) -> int:
+    """A seed that goes with another one, for random numbers that have nothing to do with its own.
+
+    Args:
+        seed: Any integer.
+        number: 0 for a loader, 1 + r for the batches of rank r.
+    """
+    return int(np.random.SeedSequence((seed % 2**64, number)).generate_state(1, np.uint64)[0] >> 1)
+
+
+def opened(x: Any, seed: int, ranks: Ranks) -> tuple[Tensor, Stream | None]:
+    """The transfer inputs ``(N, ...)``; of a loader its first window, and the stream.
+
+    Raises:
+        TypeError: neither a floating tensor nor a loader of such.
+        ValueError: inputs that are empty, of a wrong shape or not finite.
+    """
+    if is_loader(x):
+        x = Stream(x, branch(seed, 0), ranks)
+    if isinstance(x, Stream):
+        return check_inputs(x.first), x
+    return check_inputs(x), None
 
 
 def warm_steps(

@@ -1,4 +1,4 @@
-"""Settings, state, init and step of distillation; the loop over them is in ``distill.py``."""
+"""Settings, state, init and step of distillation; the loop over them is in ``loop.py``."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.asking import student_at
 from pyro_opu.objectives import Objective
-from pyro_opu.transfer import TransferPolicy
+from pyro_opu.parallel import ALONE, Ranks
 
+#: Named parts of a loss, and the student they are of.
+Losses = tuple[dict[str, Tensor], Any]
 #: Parts of a batch with draws of their own. Draws are joint over the inputs of one call, and the
 #: luck of one set shared by a whole batch does not average out within the batch.
 DRAW_BLOCKS = 4
@@ -39,6 +41,14 @@ class Judge(Protocol):
         ...
 
 
+class Sampler(Protocol):
+    """Where inputs come from: a fitted transfer policy, or a stream."""
+
+    def sample(self, n: int) -> Tensor:
+        """Draw n inputs ``(n, ...)``."""
+        ...
+
+
 class DistillationError(RuntimeError):
     """Training stopped at a loss that is not finite; what was saved before is untouched."""
 
@@ -48,7 +58,8 @@ class Settings:
     """Numbers of a distillation; see :func:`~pyro_opu.distill`.
 
     ``warm_draws`` and ``num_draws`` are the teacher's draws per input and step in the warm start
-    and under the objective.
+    and under the objective; ``accumulate`` batches make a step; ``precision`` names that of the
+    student's trunk.
     """
 
     warm_steps: int
@@ -60,9 +71,11 @@ class Settings:
     evaluate_every: int
     patience: int = 5
     averaging: float = 0.99
+    accumulate: int = 1
+    precision: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "num_draws", "evaluate_every", "patience"):
+        for name in ("batch_size", "num_draws", "evaluate_every", "patience", "accumulate"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"`{name}` must be a positive integer; got {value!r}.")
@@ -165,18 +178,33 @@ class Source:
     """Where batches come from: a fitted transfer policy labelled by the teacher.
 
     ``ask(x, num_draws)`` gives the teacher's joint draws ``(S, N, ...)``; a posterior that holds
-    its draws has ``max_draws`` of them.
+    its draws has ``max_draws`` of them. Ranks divide the inputs, not the draws: each asks for all
+    ``num_draws`` at its own share of the batch. So work and memory per rank fall with their number,
+    and what an objective makes of all pairs of draws at an input is what it makes of them alone.
     """
 
     ask: Callable[[Tensor, int], Tensor]
-    policy: TransferPolicy
+    policy: Sampler
     settings: Settings
     device: torch.device
     max_draws: int | None = None
+    ranks: Ranks = ALONE
+
+    def __post_init__(self) -> None:
+        if self.settings.batch_size < self.ranks.size:
+            raise ValueError(
+                f"`batch_size` must be at least {self.ranks.size}, the number of ranks that share "
+                f"a batch; got {self.settings.batch_size}. Take larger batches, or fewer ranks."
+            )
+
+    @property
+    def share(self) -> int:
+        """Inputs in a batch of this rank."""
+        return self.ranks.share(self.settings.batch_size)
 
     def batch(self, num_draws: int) -> tuple[Tensor, Tensor]:
         """Inputs ``(N, ...)`` and so many of the teacher's draws ``(S, N, C)`` there."""
-        x: Tensor = self.policy.sample(self.settings.batch_size)
+        x = self.policy.sample(self.share)
         blocks = [x] if num_draws == self.max_draws else x.chunk(DRAW_BLOCKS)  # no luck in all
         draws = torch.cat([self.ask(b, num_draws) for b in blocks], 1)
         return x.to(self.device), draws.to(self.device, torch.float32)
@@ -194,12 +222,15 @@ def step(state: State, phase: Phase, source: Source) -> dict[str, float]:
         rounds = objective.critic_warmup if state.step == 0 else objective.critic_steps
         for _ in range(rounds):
             parts |= critic_step(state, phase, source)
-    x, draws = source.batch(phase.num_draws)
     turn = state.step % len(phase.optimizers)
-    student = student_at(state.guide, x)
-    part = _in_turn(student, turn, len(phase.optimizers))
-    losses = phase.objective.parts(part, draws, x)
-    parts |= _descend(phase.optimizers[turn], losses, state, student)
+
+    def losses() -> Losses:
+        x, draws = source.batch(phase.num_draws)
+        student = student_at(state.guide, x)
+        part = _in_turn(student, turn, len(phase.optimizers))
+        return phase.objective.parts(part, draws, x), student
+
+    parts |= _descend(phase.optimizers[turn], losses, state, source)
     _update_average(state, source.settings.averaging)
     state.step += 1
     return parts
@@ -214,35 +245,49 @@ def _in_turn(student: Any, turn: int, turns: int) -> Any:
 
 def critic_step(state: State, phase: Phase, source: Source) -> dict[str, float]:
     """One step of the critic against the student as it is."""
-    x, draws = source.batch(phase.num_draws)
     objective: Any = phase.objective
-    with torch.no_grad():
-        student = student_at(state.guide, x)
-        samples = student.sample((objective.num_samples,))
+
+    def losses() -> Losses:
+        x, draws = source.batch(phase.num_draws)
+        with torch.no_grad():
+            student = student_at(state.guide, x)
+            samples = student.sample((objective.num_samples,))
+        return objective.critic_loss(samples, draws, x), student
+
     assert phase.critic_optimizer is not None
-    return _descend(
-        phase.critic_optimizer, objective.critic_loss(samples, draws, x), state, student, "critic "
-    )
+    return _descend(phase.critic_optimizer, losses, state, source, "critic ")
 
 
 def _descend(
     optimizer: torch.optim.Optimizer,
-    parts: dict[str, Tensor],
+    losses: Callable[[], Losses],
     state: State,
-    student: Any,
+    source: Source,
     prefix: str = "",
 ) -> dict[str, float]:
-    loss = torch.stack(list(parts.values())).sum()
-    values = {prefix + name: float(value.detach()) for name, value in parts.items()}
-    if not math.isfinite(float(loss.detach())):
+    """One step down the mean loss of the step's batches on all ranks; returns its parts."""
+    optimizer.zero_grad(set_to_none=True)
+    count, total = source.settings.accumulate, 0.0
+    values: dict[str, float] = {}
+    for _ in range(count):
+        parts, student = losses()
+        loss = torch.stack(list(parts.values())).sum() / count
+        total += float(loss.detach())
+        for name, value in parts.items():
+            values[prefix + name] = values.get(prefix + name, 0.0) + float(value.detach()) / count
+        if not math.isfinite(total):
+            break
+        loss.backward()
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    weight = source.share / source.settings.batch_size
+    total, *means = source.ranks.average(stepped, [total, *values.values()], weight)
+    values = dict(zip(values, means, strict=True))
+    if not math.isfinite(total):
         raise DistillationError(
             f"the loss is not finite at step {state.step}: parts {values}"
             f"{_smallest_alpha(student)}. Nothing saved before is lost; lower `learning_rate`, or "
             "look at the teacher's draws on the generated transfer inputs."
         )
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    stepped = [p for group in optimizer.param_groups for p in group["params"]]
     nn.utils.clip_grad_norm_(stepped, 5.0)
     optimizer.step()
     return values
@@ -262,9 +307,16 @@ def _update_average(state: State, decay: float) -> None:
         kept.copy_(buffer)
 
 
-def evaluate(state: State, phase: str, held_out: Judge, parts: dict[str, float]) -> dict[str, Any]:
-    """Judge the average; keep its weights if they are the best so far."""
-    found = held_out.judge(state.average)
+def evaluate(
+    state: State, phase: str, held_out: Judge, parts: dict[str, float], ranks: Ranks = ALONE
+) -> dict[str, Any]:
+    """Judge the average; keep its weights if they are the best so far.
+
+    All ranks take the weights of rank 0, which judges, and decide by what it found. Up to then
+    theirs were equal but for buffers, and for rounding where machines differ.
+    """
+    ranks.align(state.guide, state.average)
+    found = ranks.same(held_out.judge(state.average) if ranks.first else {})
     record: dict[str, Any] = {**parts, "phase": phase, "step": state.step, **found}
     if state.best is None or found["energy_distance"] < state.score:
         state.score, state.waited = found["energy_distance"], 0

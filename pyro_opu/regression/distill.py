@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from pyro_opu.checkpoint import Checkpoint
 from pyro_opu.guides.asking import student_at
-from pyro_opu.inputs import check_inputs
 from pyro_opu.loop import train
 from pyro_opu.mixing import LEAST_DRAWS, MixingReport, MixingWarning, draws_mixing
 from pyro_opu.objectives import Objective
+from pyro_opu.parallel import joined
 from pyro_opu.plan import (
     HELD_OUT_MOST,
     HELD_OUT_SHARE,
@@ -24,8 +24,10 @@ from pyro_opu.plan import (
     LABEL_DRAWS,
     chosen_seed,
     draws_per_step,
+    opened,
     warm_steps,
 )
+from pyro_opu.precision import checked_precision
 from pyro_opu.predictive import checked_device
 from pyro_opu.regression.guide import named_regression_guide
 from pyro_opu.regression.judging import RealLabelled, teacher_moments
@@ -43,6 +45,7 @@ from pyro_opu.regression.sources import as_regression_teacher
 from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher
 from pyro_opu.training import Settings, Source
 from pyro_opu.transfer import TransferPolicy, default_transfer
+from pyro_opu.transfer.stream import Stream
 
 __all__ = ["distill_regression"]
 
@@ -54,7 +57,7 @@ CRPS_DRAWS = 128
 
 def distill_regression(
     source: Any,
-    x: Tensor,
+    x: Tensor | Iterable[Any] | Stream,
     *,
     guide: nn.Module | str | None = None,
     loss: str | Objective | None = None,
@@ -73,6 +76,8 @@ def distill_regression(
     num_samples: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     evaluate_every: int = 100,
+    accumulate: int = 1,
+    precision: torch.dtype | None = None,
 ) -> OnePassRegression:
     r"""Learn a student :math:`N(\mu(x), a(x) + e(x))` of a teacher's real y.
 
@@ -86,7 +91,7 @@ def distill_regression(
         source: A ``Predictive`` whose observed site is normal, with one output per input, or a
             function ``x -> (loc, scale)`` of draws ``(S, N)``.
         x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
-            trained on; floating and finite.
+            trained on; floating and finite; or a loader of such.
         guide: "gaussian" (the default) or "mixture", for teachers whose draws lie apart; or any
             module ``x -> PredictiveNormal``, trained in place.
         loss: "moments" (the default for one normal), "crps" (for a mixture), or a
@@ -94,7 +99,7 @@ def distill_regression(
             warm start by the default, nine tenths of the steps.
         transfer: As in :func:`~pyro_opu.distill`, like all that follows.
         num_steps: Steps in all.
-        batch_size: Inputs per step.
+        batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step; under "crps" the warm start takes at most
             128 by default.
         learning_rate: Adam's at the top of the warm start's schedule.
@@ -109,6 +114,8 @@ def distill_regression(
         num_samples: S of the answers; by default the ``Predictive``'s.
         checkpoint: A file to resume from, if it exists, and to write at every evaluation.
         evaluate_every: Steps between evaluations.
+        accumulate: Batches per step.
+        precision: ``torch.bfloat16`` for the guide's trunk in training.
 
     Returns:
         The drop-in for ``source``.
@@ -133,10 +140,11 @@ def distill_regression(
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, section 2.2, for
         one variance and an online teacher.
     """
-    check_inputs(x)
-    target = x.device if device is None else checked_device(device)
-    resume = None if checkpoint is None else Checkpoint(checkpoint)
-    seed = chosen_seed(seed, resume)
+    ranks = joined()
+    resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
+    seed = ranks.same(chosen_seed(seed, resume))
+    x, stream = opened(x, seed, ranks)
+    target = ranks.device(x.device if device is None else checked_device(device))
     with torch.random.fork_rng([target] if target.type == "cuda" else []):
         torch.manual_seed(seed)
         teacher = as_regression_teacher(source, site, inputs=inputs)
@@ -158,10 +166,19 @@ def distill_regression(
         if num_draws is None and isinstance(closed_form, NormalCRPS):
             warm_draws = min(warm_draws, CRPS_DRAWS)
         settings = Settings(
-            warm, num_steps - warm, batch_size, warm_draws, draws, learning_rate, evaluate_every
+            warm,
+            num_steps - warm,
+            batch_size,
+            warm_draws,
+            draws,
+            learning_rate,
+            evaluate_every,
+            accumulate=accumulate,
+            precision=checked_precision(precision, guide),
         )
-        policy = (default_transfer(rest) if transfer is None else transfer).fit(rest)
-        feed = Source(teacher.draws, policy, settings, target, teacher.max_draws)
+        policy = default_transfer(rest) if transfer is None else transfer
+        drawn = policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
+        feed = Source(teacher.draws, drawn, settings, target, teacher.max_draws, ranks)
         report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
     return regression_drop_in(
         guide,

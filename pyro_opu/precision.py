@@ -1,0 +1,73 @@
+"""Half precision where it does no harm: in a student's trunk while it is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["checked_precision", "in_precision"]
+
+#: A trunk's name in a guide.
+TRUNKS = ("trunk", "concentration_trunk")
+
+
+def checked_precision(precision: torch.dtype | None, guide: nn.Module) -> str | None:
+    """Name of the precision of a guide's trunk in training, ``None`` for that of its weights.
+
+    float16 is refused: its range is so small that the loss must be scaled, and with a penalty on a
+    critic's slope, parts stepped in turn and gradients clipped each of them would need a scale of
+    its own. bfloat16 has the range of float32 and needs none.
+
+    Args:
+        precision: What the caller asked for.
+        guide: The student.
+
+    Raises:
+        ValueError: another precision, or a guide without a trunk to run in it.
+    """
+    if precision is None:
+        return None
+    if precision is not torch.bfloat16:
+        raise ValueError(
+            f"`precision` must be torch.bfloat16 or None; got {precision!r}. float16 would need "
+            "its loss scaled, bfloat16 has the range of float32."
+        )
+    if not isinstance(getattr(guide, "trunk", None), nn.Module):
+        raise ValueError(
+            "`precision` needs a guide with a module `trunk` to run in it; "
+            f"{type(guide).__name__} has none. Use torch.autocast in its forward, or leave it out."
+        )
+    return "bfloat16"
+
+
+@contextmanager
+def in_precision(guide: nn.Module, name: str | None) -> Iterator[None]:
+    """Inside, the trunks of the guide run under autocast; the features they give are as before.
+
+    Heads, the arithmetic of the answer and losses stay in the precision of the weights.
+
+    Args:
+        guide: The student.
+        name: From :func:`checked_precision`.
+    """
+    found = [] if name is None else [getattr(guide, trunk, None) for trunk in TRUNKS]
+    trunks = [trunk for trunk in found if trunk is not None]
+    for trunk in trunks:
+        vars(trunk)["forward"] = _halved(trunk.forward, getattr(torch, str(name)))
+    try:
+        yield
+    finally:
+        for trunk in trunks:
+            del vars(trunk)["forward"]  # uncovers the class's own
+
+
+def _halved(forward: Callable[[Tensor], Tensor], precision: torch.dtype) -> Callable[..., Tensor]:
+    def halved(x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, precision):
+            features = forward(x)
+        return features.to(x.dtype)
+
+    return halved

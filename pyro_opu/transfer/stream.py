@@ -1,0 +1,266 @@
+"""Transfer inputs that a loader gives, more of them than fit into memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.inputs import check_inputs
+from pyro_opu.parallel import ALONE, Ranks
+from pyro_opu.transfer.policy import TransferPolicy
+
+__all__ = ["Passes", "Stream", "is_loader"]
+
+#: A window holds so many numbers, but so many rows at least and at most.
+WINDOW_NUMBERS, LEAST_ROWS, MOST_ROWS = 2**24, 256, 2**14
+
+
+def is_loader(x: Any) -> bool:
+    """Whether x gives batches: a ``DataLoader``, or another iterable that is no array or list."""
+    return isinstance(x, Iterable) and not isinstance(x, Collection)
+
+
+class Passes:
+    """The batches of a loader, pass after pass without end, and the way back to any of them.
+
+    The loader runs on random numbers of its own, so that what is drawn between two batches does not
+    change the next one. Ranks that share a loader take its batches in turn; where its sampler is
+    torch's ``DistributedSampler``, which has divided them already, each takes all that it gets.
+
+    Args:
+        loader: Iterable, again and again, over batches: tensors ``(n, *input_shape)``, or tuples or
+            lists whose first item is one.
+        seed: Of the loader's random numbers; the same on all ranks.
+        ranks: Those that share the loader.
+
+    Raises:
+        TypeError: ``loader`` is an iterator, which passes only once.
+    """
+
+    def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
+        if isinstance(loader, Iterator):
+            raise TypeError(
+                "`x` must be a tensor, or a loader that can be iterated again and again; got "
+                f"{type(loader).__name__}, which passes once. Pass a DataLoader, or an object "
+                "whose __iter__ begins anew."
+            )
+        self.loader, self.ranks = loader, ranks
+        self.random = torch.Generator().manual_seed(seed).get_state()
+        self.began, self.passed, self.taken, self.number = self.random, 0, 0, 0
+        self._batches: Iterator[Any] | None = None
+
+    def take(self) -> Tensor | None:
+        """The next batch ``(n, *input_shape)``, whosever it is; ``None`` where a pass ends.
+
+        Raises:
+            TypeError: a batch that is no floating tensor and does not begin with one.
+            ValueError: a pass without a batch; a batch that is not finite.
+        """
+        with self._own_random():
+            if self._batches is None:
+                self.began = self.random
+                sampler: Any = getattr(self.loader, "sampler", None)
+                if hasattr(sampler, "set_epoch"):
+                    sampler.set_epoch(self.passed)
+                self._batches = iter(self.loader)
+            batch = next(self._batches, None)
+        if batch is not None:
+            self.taken, self.number = self.taken + 1, self.number + 1
+            return _inputs_of(batch)
+        if not self.taken:
+            raise ValueError(
+                "`x` must be a loader that gives at least one batch in every pass; got none. Is "
+                "its dataset empty, or smaller than one batch with drop_last?"
+            )
+        self._batches, self.taken, self.passed = None, 0, self.passed + 1
+        return None
+
+    def own(self) -> Tensor:
+        """The next batch that is this rank's."""
+        while True:
+            mine = self._divided() or self.number % self.ranks.size == self.ranks.rank
+            batch = self.take()
+            if batch is not None and mine:
+                return batch
+
+    def position(self) -> dict[str, Any]:
+        """Where the passes are, for :meth:`seek`."""
+        return {
+            "random": self.random if self._batches is None else self.began,
+            "passed": self.passed,
+            "taken": self.taken,
+            "number": self.number,
+        }
+
+    def seek(self, position: dict[str, Any]) -> None:
+        """Go back to a position; the batches of its pass before it are read, and dropped.
+
+        Raises:
+            ValueError: the loader has fewer batches than it had.
+        """
+        self._batches, self.taken = None, 0
+        self.random, self.passed = position["random"], position["passed"]
+        while self.taken < position["taken"]:
+            if self.take() is None:
+                raise ValueError(
+                    "`x` must give the batches that it gave before `checkpoint` was written; a "
+                    f"pass has ended before batch {position['taken']}. Pass the same loader."
+                )
+        self.number = position["number"]
+
+    def _divided(self) -> bool:
+        """Whether every rank's loader gives batches of its own."""
+        from torch.utils.data.distributed import DistributedSampler
+
+        return isinstance(getattr(self.loader, "sampler", None), DistributedSampler)
+
+    @contextmanager
+    def _own_random(self) -> Iterator[None]:
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(self.random)
+            yield
+            self.random = torch.get_rng_state()
+
+
+class Stream:
+    """Transfer inputs from a loader, through a window that moves on as they are drawn.
+
+    The first window is what :func:`~pyro_opu.distill` looks at: its held-out inputs judge the
+    student, and they are left out of every later window. Any policy draws from the window. As many
+    rows as are drawn are read from the loader; when they fill a window the policy is fitted to it
+    and goes on from there. So memory holds two windows, a loader in sorted order is mixed within
+    windows only, and policies see the scale and the extremes of one window at a time.
+
+    Args:
+        loader: See :class:`Passes`.
+        seed: Of the loader's random numbers.
+        ranks: Those that share the loader; all of them begin with the first window of rank 0.
+
+    Attributes:
+        first: The rows of the first window.
+
+    Raises:
+        TypeError: an iterator, or batches that are no floating tensors.
+        ValueError: a loader without batches, or of batches that are not finite.
+
+    Example:
+        >>> from pyro_opu.transfer import HeldOut
+        >>> loader = torch.utils.data.DataLoader(torch.arange(6.0)[:, None], batch_size=2)
+        >>> stream = Stream(loader, seed=0)
+        >>> stream.follow(HeldOut(), stream.first[2:], stream.first[:2]).sample(3).shape
+        torch.Size([3, 1])
+    """
+
+    def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
+        self.passes = Passes(loader, seed, ranks)
+        self.first = ranks.same(self._first_window())
+        self._policy: TransferPolicy | None = None
+        self._fitted: TransferPolicy | None = None
+        self._held_out = torch.empty(0, dtype=torch.long)
+        self._coming: list[Tensor] = []
+        self._window: dict[str, Any] | None = None  # where it began; None is the first
+        self._next = self.passes.position()
+        self._owed = 0
+
+    def _first_window(self) -> Tensor:
+        """Batches until the window is full or the pass ends, whosever they are."""
+        parts: list[Tensor] = []
+        while (batch := self.passes.take()) is not None:
+            parts.append(batch)
+            numbers = math.prod(batch.shape[1:])
+            self.rows = min(MOST_ROWS, max(LEAST_ROWS, WINDOW_NUMBERS // numbers))
+            if sum(map(len, parts)) >= self.rows:
+                break
+        return _joined(parts)
+
+    def follow(self, policy: TransferPolicy, rest: Tensor, held_out: Tensor) -> Stream:
+        """Draw by a policy from now on, first from ``rest``, and never give ``held_out``.
+
+        Args:
+            policy: Fitted to every window anew.
+            rest: Rows of the first window ``(N, *input_shape)``.
+            held_out: The others; a row that is in both is given.
+
+        Returns:
+            The stream itself.
+        """
+        self._policy, self._fitted = policy, policy.fit(rest)
+        keys = row_keys(held_out)
+        self._held_out = keys[~torch.isin(keys, row_keys(rest))]
+        self.rows = min(self.rows, len(rest))
+        return self
+
+    def sample(self, n: int) -> Tensor:
+        """Draw n transfer inputs from the window, and read as many from the loader."""
+        self._owed += n
+        while self._owed > 0:
+            self._read()
+        assert self._fitted is not None
+        return self._fitted.sample(n)
+
+    def _read(self) -> None:
+        """Read one batch into the window that is coming; move there when it is full."""
+        if not self._coming:
+            self._next = self.passes.position()
+        batch = self.passes.own()
+        self._owed -= len(batch)
+        held_out = self._held_out.to(batch.device)
+        self._coming.append(batch[~torch.isin(row_keys(batch), held_out)])
+        if sum(map(len, self._coming)) >= self.rows:
+            assert self._policy is not None
+            self._fitted = self._policy.fit(_joined(self._coming))
+            self._coming, self._window = [], self._next
+
+    def position(self) -> dict[str, Any]:
+        """Where the stream is, for :meth:`seek`: no rows, but where to read them again."""
+        return {"window": self._window, "coming": len(self._coming), "owed": self._owed}
+
+    def seek(self, position: dict[str, Any]) -> None:
+        """Go on from a position; its window, and the rows of its pass before, are read again."""
+        if position["window"] is not None:
+            self.passes.seek(position["window"])
+            while self._window is None:
+                self._read()
+        for _ in range(position["coming"]):
+            self._read()
+        self._owed = position["owed"]
+
+
+def row_keys(x: Tensor) -> Tensor:
+    """A number for every row ``(N,)``: equal for equal rows, and all but never for others."""
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    words = x.detach().flatten(1).contiguous().view(kinds[x.element_size()]).long()
+    generator = torch.Generator().manual_seed(0)
+    odd = 2 * torch.randint(-(2**61), 2**61, words.shape[1:], generator=generator) + 1
+    return (words * odd.to(x.device)).sum(1)  # modulo 2^64, in any order the same
+
+
+def _inputs_of(batch: Any) -> Tensor:
+    """The inputs of a batch, checked."""
+    x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            "`x` must be a loader whose batches are tensors, or tuples whose first item is one; "
+            f"got a batch of type {type(batch).__name__}. Pick the inputs in its collate_fn."
+        )
+    return check_inputs(x.detach())
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """All rows.
+
+    Raises:
+        ValueError: inputs of different shapes.
+    """
+    shapes = {tuple(part.shape[1:]) for part in parts}
+    if len(shapes) > 1:
+        raise ValueError(
+            "`x` must be a loader whose inputs all have one shape; got "
+            f"{sorted(shapes)}. Resize or pad them in its collate_fn."
+        )
+    return torch.cat(parts)

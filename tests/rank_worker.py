@@ -1,0 +1,172 @@
+"""What every rank does in ``test_parallel.py``: ``torchrun ... rank_worker.py FOLDER MODE``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from pyro_opu import DistillationError, MomentMatching, PredictiveGuide, WassersteinELBO, distill
+from pyro_opu.objectives import Objective
+from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.parallel import ALONE, Ranks, joined
+from pyro_opu.training import Settings, Source, init_phase, init_state, step
+from pyro_opu.transfer import HeldOut
+
+QUICK: dict[str, Any] = {
+    "num_steps": 20,
+    "num_draws": 8,
+    "batch_size": 17,  # 9 inputs for rank 0, 8 for rank 1
+    "evaluate_every": 5,
+    "seed": 3,
+    "progress": False,
+}
+WEIGHTS = torch.randn(12, 2, 3, generator=torch.Generator().manual_seed(1))
+X = torch.randn(60, 2, generator=torch.Generator().manual_seed(2))
+
+
+def teacher(x: Tensor) -> Tensor:
+    return (x @ WEIGHTS).softmax(-1)
+
+
+class Scripted:
+    """A transfer policy of fixed batches."""
+
+    def __init__(self, *batches: Tensor) -> None:
+        self.batches = list(batches)
+
+    def sample(self, n: int) -> Tensor:
+        batch = self.batches.pop(0)
+        assert len(batch) == n
+        return batch
+
+
+GIVEN: list[Tensor] = []
+
+
+class Recording(HeldOut):
+    """Writes down what it gives."""
+
+    def _draw(self, n: int) -> Tensor:
+        GIVEN.append(self._rows(n))
+        return GIVEN[-1]
+
+
+def averages(ranks: Ranks) -> dict[str, Any]:
+    """Gradients of (1, 2) and (5, 6), one on rank 1 alone, one nowhere; weights 1/4 and 3/4."""
+    both, one, none = (nn.Parameter(torch.zeros(2)) for _ in range(3))
+    both.grad = torch.tensor([1.0, 2.0]) + 4 * ranks.rank
+    if ranks.rank == 1:
+        one.grad = torch.tensor([8.0, 0.0])
+    values = ranks.average([both, one, none], [float(ranks.rank), 1.0], (0.25, 0.75)[ranks.rank])
+    assert one.grad is not None
+    return {
+        "gradients": [both.grad.tolist(), one.grad.tolist(), none.grad],
+        "values": values,
+    }
+
+
+def gradient_of_a_step(ranks: Ranks, *batches: Tensor, size: int) -> list[list[float]]:
+    """Gradients, clipped, of a step on given batches from a guide that is always the same."""
+    torch.manual_seed(0)
+    guide = PredictiveGuide.for_inputs(X, 3, hidden=(4,))
+    settings = Settings(10, 0, size, 12, 12, 1e-3, 5, accumulate=len(batches))
+    feed = Source(
+        lambda x, n: teacher(x), Scripted(*batches), settings, torch.device("cpu"), 12, ranks
+    )
+    step(init_state(guide), init_phase("warm start", MomentMatching(), guide, 10, 1e-3, 12), feed)
+    return [p.grad.flatten().tolist() for p in guide.parameters()]
+
+
+class BrokenOnOneRank(Objective):
+    """Cross-entropy that is no number on rank 1."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self._rank = rank
+
+    def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        return {"loss": cross_entropy(student, draws) * (float("nan") if self._rank else 1.0)}
+
+
+def refused(**changes: Any) -> str:
+    """The message of the error that a distillation ends with."""
+    try:
+        distill(teacher, changes.pop("x", X), **{**QUICK, **changes})
+    except (ValueError, DistillationError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def whole(folder: Path, ranks: Ranks) -> None:
+    """All that is done without a death; every rank writes what it found."""
+    torch.manual_seed(100 + ranks.rank)  # nothing may depend on what a rank did before
+    trunk = nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.Tanh())
+    guide = PredictiveGuide(trunk, 6, 3)
+    loss = WassersteinELBO(critic_warmup=2, critic_steps=1, num_samples=8)
+    fast = distill(teacher, X, guide=guide, loss=loss, transfer=Recording(), **QUICK)
+    save_file(guide.state_dict(), folder / f"weights-{ranks.rank}.safetensors")
+    cut = X[:9] if ranks.first else X[9:17]
+    found = {
+        "report": fast.report,
+        "sizes": sorted({len(batch) for batch in GIVEN}),
+        "first batch": GIVEN[0].tolist(),
+        "seed": distill(teacher, X, **{**QUICK, "seed": None, "num_steps": 1}).report["seed"],
+        "average": averages(ranks),
+        "share": [ranks.share(17), ranks.share(2), ranks.share(1)],
+        "same": ranks.same(ranks.rank),
+        "all": ranks.all(ranks.rank),
+        "step": gradient_of_a_step(ranks, cut, size=17),
+        "step alone": gradient_of_a_step(ALONE, X[:17], size=17),
+        "step of two": gradient_of_a_step(ranks, cut, cut + 1, size=17),
+        "step of two alone": gradient_of_a_step(ALONE, X[:17], X[:17] + 1, size=17),
+        "other inputs": refused(x=X + ranks.rank),
+        "other steps": refused(num_steps=20 + ranks.rank),
+        "small batch": refused(batch_size=1),
+        "not finite": refused(loss=BrokenOnOneRank(ranks.rank), warm_start=False),
+    }
+    (folder / f"found-{ranks.rank}.json").write_text(json.dumps(found))
+    streamed(folder / f"unbroken-{ranks.rank}.safetensors", teacher)
+
+
+def streamed(path: Path, source: Any, **changes: Any) -> None:
+    """Distil from a shuffled loader, and write the student's weights."""
+    loader = DataLoader(TensorDataset(X), batch_size=8, shuffle=True)
+    fast = distill(source, loader, **{**QUICK, "loss": "energy", **changes})
+    save_file(fast.guide.state_dict(), path)
+
+
+def mortal(folder: Path, ranks: Ranks) -> None:
+    """The streamed run, in which rank 1 is killed once, between two checkpoints."""
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    calls = 0
+
+    def dies_once(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += len(x) <= 4  # a quarter of this rank's share: a step has four such calls
+        if ranks.rank == 1 and attempt == 0 and calls == 4 * 12:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return teacher(x)
+
+    path = folder / f"resumed-{ranks.rank}.safetensors"
+    streamed(path, dies_once, checkpoint=folder / "run.safetensors")
+    note = {"attempt": attempt, "calls": calls}
+    (folder / f"resumed-{ranks.rank}.json").write_text(json.dumps(note))
+
+
+def main() -> None:
+    folder, mode = Path(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(1)
+    {"whole": whole, "mortal": mortal}[mode](folder, joined())
+
+
+if __name__ == "__main__":
+    main()
