@@ -206,7 +206,8 @@ class Source:
         """Inputs ``(N, ...)`` and so many of the teacher's draws ``(S, N, C)`` there."""
         x = self.policy.sample(self.share)
         blocks = [x] if num_draws == self.max_draws else x.chunk(DRAW_BLOCKS)  # no luck in all
-        draws = torch.cat([self.ask(b, num_draws) for b in blocks], 1)
+        parts = [self.ask(b, num_draws) for b in blocks]
+        draws = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
         return x.to(self.device), draws.to(self.device, torch.float32)
 
 

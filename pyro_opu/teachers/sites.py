@@ -8,7 +8,7 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
 from torch import distributions as dist
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import softplus
 
 _WRAPPERS = (dist.Independent, MaskedDistribution, ExpandedDistribution)
 _KINDS = {
@@ -99,7 +99,7 @@ def _wrapped_log_probs(fn: Any) -> Tensor:
     if isinstance(fn, (dist.Bernoulli, dist.Binomial)):
         value = value.expand(fn.batch_shape)
         if is_logits:
-            return torch.stack([logsigmoid(-value), logsigmoid(value)], -1)
+            return torch.stack([-softplus(value), -softplus(-value)], -1)  # faster than logsigmoid
         limits = torch.finfo(value.dtype)
         # p = 1 says no more than p > 1 - eps / 2, but a small p is known to all its digits.
         log_no = torch.log1p(-value.clamp_max(1 - limits.eps / 2))
