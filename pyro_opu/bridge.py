@@ -118,7 +118,7 @@ def inverse_laplace_bridge(alpha: Tensor, *, full: bool = False) -> tuple[Tensor
         full: return the whole covariance, not its diagonal.
 
     Returns:
-        The mean ``(*B, C)``, rows summing to zero, and the variances ``(*B, C)`` (with ``full``:
+        The mean ``(*B, C)``, rows summing to zero, and the variances ``(*B, C)`` (with ``full``
         the covariance ``(*B, C, C)``, of rank C - 1, rows summing to zero).
 
     Raises:

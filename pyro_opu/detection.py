@@ -54,7 +54,7 @@ def detection(
         seed: Makes the report reproducible, and leaves torch's generators as they were.
 
     Returns:
-        The report: ``print`` it, or ``report["misclassification"].student["entropy"].auroc``.
+        The report; ``print`` it, or ``report["misclassification"].student["entropy"].auroc``.
 
     Raises:
         TypeError: When ``x`` is no floating tensor, or ``y`` no integer one.

@@ -94,7 +94,7 @@ def diagnose(run: MCMC | Predictive, *, num_chains: int = 1) -> Diagnosis:
 
     The verdict asks for an R-hat of at most 1.05 and at least 100 effective draws at every element
     of every site, and no divergence. A network's weights have symmetries: two chains can agree on
-    every prediction and have a large R-hat here; for them :func:`~pyro_opu.mixing.mixing` judges
+    every prediction and have a large R-hat here; for them :func:`~pyro_opu.mixing` judges
     the class probabilities instead.
 
     Args:

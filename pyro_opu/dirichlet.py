@@ -83,7 +83,7 @@ class PredictiveDirichlet(dist.Dirichlet):
 
     It is a Pyro (and torch) Dirichlet in every way. What differs: parameters stay in log space, and
     what follows from them is computed when asked for, so that building one costs a microsecond or
-    two; draws are made in log space (:func:`log_dirichlet_rsample`); ``log_prob`` and ``entropy``
+    two; draws are made in log space (:func:`.log_dirichlet_rsample`); ``log_prob`` and ``entropy``
     are evaluated in float64 (at :math:`\alpha_0 = 10^8` float32 would lose a hundred nats) and
     rounded to the parameters' dtype. float16 and bfloat16 parameters are turned into float32, and
     the mean normalised again.
@@ -238,7 +238,7 @@ class PredictiveDirichlet(dist.Dirichlet):
         return -self.log_mean.exp() * self.log_mean.expm1() / (alpha_0 + 1.0)
 
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws the logarithm, ``(*sample_shape, *B, C)``; see :func:`log_dirichlet_rsample`."""
+        """Draws the logarithm, ``(*sample_shape, *B, C)``; see :func:`.log_dirichlet_rsample`."""
         return log_dirichlet_rsample(self.log_alpha, sample_shape)
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:

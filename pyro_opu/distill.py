@@ -80,7 +80,7 @@ def distill(
     improve on the warm start stops early and is dropped. At last :math:`\alpha_0` is recalibrated
     so that the mean mutual information over the transfer inputs is the teacher's.
     ``fast.report`` says what was kept. A teacher whose held draws have not mixed is reported first
-    (:func:`~pyro_opu.mixing.mixing`). No labels are needed, and where the student is taught
+    (:func:`~pyro_opu.mixing`). No labels are needed, and where the student is taught
     decides what it knows: the teacher can label any input, so the transfer policy makes inputs
     around and away from ``x`` too.
 

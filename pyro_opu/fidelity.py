@@ -93,7 +93,7 @@ def fidelity(
             ``dirichlet(x)``, or a guide ``x -> Dirichlet``.
         teacher: What `as_teacher` takes.
         x: Held-out inputs, shape ``(N, ...)``.
-        extra: More sets of inputs by name, such as out-of-domain ones.
+        extra: More sets of inputs ``(M, ...)`` by name, such as out-of-domain ones.
         num_draws: Draws ``S`` in each of the two sets.
         chunk_size: Inputs handled at once. By default such that a block of draws
             ``(2 S, chunk_size, C)`` has about four million numbers; all the draws are never held.
@@ -102,7 +102,7 @@ def fidelity(
         wasserstein_draws: Draws used for it with more than two classes, at most.
 
     Returns:
-        The report: ``print`` it, read ``report.kl``, ``report.kl_floor``, ``report["name"].kl`` ...
+        The report; ``print`` it, read ``report.kl``, ``report.kl_floor``, ``report["name"].kl`` ...
 
     Raises:
         TypeError: When ``x`` is no floating tensor, or the student does not return Dirichlets.

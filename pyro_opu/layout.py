@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +17,7 @@ from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.calling import bound
 from pyro_opu.teachers.pyro_model import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
+from pyro_opu.warned import warn_user
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,9 @@ def _of_predictive(
     default = [name for name in nodes if name not in given]
     left_out = sorted(set(default) - set(possible))
     if left_out:
-        warnings.warn(
+        warn_user(
             f"one pass cannot give the sites {left_out}, which this Predictive returns by "
-            f"default; they are left out. Pass return_sites={[teacher.site]!r} to say so yourself.",
-            UserWarning,
-            stacklevel=5,
+            f"default; they are left out. Pass return_sites={[teacher.site]!r} to say so yourself."
         )
     return tuple(possible[name] for name in default if name in possible)
 

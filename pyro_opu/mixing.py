@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from pyro_opu.restoring import kept_random
 from pyro_opu.tables import cell, json_ready, table
 from pyro_opu.teachers import BaseTeacher, EnsembleTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
+from pyro_opu.warned import warn_user
 
 __all__ = ["MixingReport", "MixingWarning", "effective_sample_size", "mixing", "r_hat"]
 
@@ -258,12 +258,11 @@ def checked_mixing(teacher: BaseTeacher, x: Tensor, draws: Tensor) -> MixingRepo
     elif report is None:
         report = mixing(teacher, x)
     if report.mixed is False:
-        warnings.warn(
+        warn_user(
             f"The teacher has not mixed, and its student will copy that: {report.reason} Sample "
             "with a longer warm-up, more draws or from better starting points, thin long chains, "
             "and look at pyro_opu.diagnose(mcmc) before distilling.",
             MixingWarning,
-            stacklevel=3,
         )
     return report
 

@@ -50,6 +50,9 @@ class OnePassPredictive(nn.Module):
         inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
             default the first positional argument.
         report: Plain record of how it was distilled.
+
+    Raises:
+        ValueError: ``num_samples`` is no positive integer.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class OnePassPredictive(nn.Module):
                 dtype is changed to the student's.
 
         Returns:
-            What the guide answers, batch shape ``(N,)``, event shape ``(C,)``: a
+            What the guide answers, batch shape ``(N,)``, event shape ``(C,)``; a
             :class:`pyro.distributions.Dirichlet` by default.
 
         Raises:
@@ -95,7 +98,12 @@ class OnePassPredictive(nn.Module):
         return as_answer(self.guide(self.checked(x)))
 
     def checked(self, x: Tensor) -> Tensor:
-        """Inputs in the student's dtype; raises as :meth:`distribution`."""
+        """Inputs ``(N, *input_shape)`` in the student's dtype.
+
+        Raises:
+            TypeError: as :meth:`distribution`.
+            ValueError: as :meth:`distribution`.
+        """
         check_inputs(x)
         if x.shape[1:] != self.input_shape:
             raise ValueError(

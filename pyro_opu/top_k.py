@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 _SMALLEST = 1e-300
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TopK:
     """A set of classes for every input, made by :func:`top_k`.
 
@@ -39,6 +39,9 @@ class TopK:
     overlaps: Tensor
     k: Tensor
     num_classes: int
+
+    def __repr__(self) -> str:
+        return f"TopK(N: {len(self.k)}, C: {self.num_classes}, mean k: {self.mean_k:.4g})"
 
     @property
     def mask(self) -> Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu._measures import DirichletMeasures, DrawMeasures
+from pyro_opu.printing import averages
 from pyro_opu.simplex import SimplexDistribution
 from pyro_opu.simplex.measures import SimplexMeasures
 
@@ -39,22 +40,23 @@ __all__ = [
 Source = torch.distributions.Dirichlet | SimplexDistribution | Tensor
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Uncertainty:
     """Every measure of one source, each of shape ``(N,)`` (the batch shape of a Dirichlet).
 
     Fields are also found by name, ``u["total"]``, and ``dict(u)`` works.
 
     Attributes:
-        total: entropy of the mean; see :func:`total_uncertainty`. ``entropy`` is the same.
-        aleatoric: expected entropy; see :func:`aleatoric_uncertainty`.
-        epistemic: ``total - aleatoric``; see :func:`epistemic_uncertainty`.
+        total: entropy of the mean, in nats; see :func:`~pyro_opu.total_uncertainty`.
+            ``entropy`` is the same.
+        aleatoric: expected entropy, in nats; see :func:`~pyro_opu.aleatoric_uncertainty`.
+        epistemic: ``total - aleatoric``, in nats; see :func:`~pyro_opu.epistemic_uncertainty`.
             ``mutual_information`` is the same.
-        expected_pairwise_kl: see :func:`expected_pairwise_kl`.
-        variance: summed over classes; see :func:`variance`.
-        max_probability: see :func:`max_probability`.
-        differential_entropy: see :func:`differential_entropy`.
-        concentration: see :func:`concentration`.
+        expected_pairwise_kl: in nats; see :func:`~pyro_opu.expected_pairwise_kl`.
+        variance: summed over classes; see :func:`~pyro_opu.variance`.
+        max_probability: see :func:`~pyro_opu.max_probability`.
+        differential_entropy: in nats; see :func:`~pyro_opu.differential_entropy`.
+        concentration: see :func:`~pyro_opu.concentration`.
     """
 
     total: Tensor
@@ -75,6 +77,9 @@ class Uncertainty:
     def mutual_information(self) -> Tensor:
         """The usual name of ``epistemic``."""
         return self.epistemic
+
+    def __repr__(self) -> str:
+        return f"Uncertainty(shape {tuple(self.total.shape)}, means: {averages(self.to_dict())})"
 
     def keys(self) -> tuple[str, ...]:
         """Names of the fields."""
@@ -115,10 +120,12 @@ def uncertainty(source: Source) -> Uncertainty:
     """Every measure at once.
 
     Args:
-        source: a Dirichlet of batch shape ``(N,)``, or draws ``(S, N, C)`` on the simplex, S >= 2.
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
 
     Returns:
-        An :class:`Uncertainty` of ``(N,)`` tensors; ``total = aleatoric + epistemic`` to rounding.
+        An :class:`~pyro_opu.uncertainty.Uncertainty` of ``(N,)`` tensors; ``total = aleatoric +
+        epistemic`` to rounding.
 
     Raises:
         ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
@@ -139,11 +146,26 @@ def uncertainty(source: Source) -> Uncertainty:
 def total_uncertainty(source: Source) -> Tensor:
     r"""Entropy of the mean, :math:`H[\mathrm{E}\pi] = -\sum_k m_k\log m_k`.
 
-    On draws: of their average. Args and Returns as for :func:`uncertainty`, any number of draws.
+    On draws: of their average.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
+        TypeError: if ``source`` is none of these.
 
     Example:
         >>> total_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
         tensor([0.6931])
+
+    References:
+        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018), Eq. 2, the
+        first of its terms.
     """
     return _measure(source, "total")
 
@@ -156,11 +178,25 @@ def aleatoric_uncertainty(source: Source) -> Tensor:
 
     .. math:: \mathrm{E}\,H[\pi] = \psi(\alpha_0 + 1) - \sum_k m_k\,\psi(\alpha_k + 1)
 
-    On draws: the average of their entropies, with 0 log 0 = 0; any number of draws.
+    On draws: the average of their entropies, with 0 log 0 = 0.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
+        TypeError: if ``source`` is none of these.
 
     Example:
         >>> aleatoric_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
         tensor([0.])
+
+    References:
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), appendix C.
     """
     return _measure(source, "aleatoric")
 
@@ -175,6 +211,17 @@ def epistemic_uncertainty(source: Source) -> Tensor:
     :math:`(C-1)/(2\alpha_0)` at large concentration, to :math:`H[m]` at small. Never below zero.
 
     On draws: the plug-in difference, S >= 2, low by about :math:`I/S` in expectation.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
 
     Example:
         >>> epistemic_uncertainty(torch.distributions.Dirichlet(torch.tensor([5e7, 5e7])))
@@ -193,13 +240,28 @@ mutual_information = epistemic_uncertainty
 def expected_pairwise_kl(source: Source) -> Tensor:
     r"""Expected divergence between two independent draws, :math:`\mathrm{E}\,KL(\pi\,\|\,\pi')`.
 
-    .. math:: \mathrm{E}\,KL(\pi\,\|\,\pi') = (C - 1)/\alpha_0
+    .. math:: \mathrm{E}\,KL(\pi\,\|\,\pi')
+              = \sum_k m_k\bigl[\psi(\alpha_k + 1) - \psi(\alpha_k)\bigr]
+              - \bigl[\psi(\alpha_0 + 1) - \psi(\alpha_0)\bigr] = (C - 1)/\alpha_0
+
+    since :math:`\psi(a + 1) - \psi(a) = 1/a`.
 
     On draws: the average over pairs of different draws (unbiased), S >= 2, from the means of
     :math:`\pi`, :math:`\log\pi` and :math:`\pi\log\pi`; no S x S table is made. It would be
     infinite when a class has probability zero in one draw and not in another; logarithms are
     therefore taken of probabilities raised to the smallest normal number of the draws' dtype, so
     that in float32 no pair counts for more than 87.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
 
     Example:
         >>> expected_pairwise_kl(torch.distributions.Dirichlet(torch.tensor([2.0, 3.0, 5.0])))
@@ -215,15 +277,40 @@ def variance(source: Source) -> Tensor:
 
     On draws: the unbiased sample variance, S >= 2.
 
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, without unit.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
+
     Example:
         >>> variance(torch.distributions.Dirichlet(torch.tensor([1.0, 1.0])))
         tensor(0.1667)
+
+    References:
+        Kotz, Balakrishnan, Johnson: Continuous multivariate distributions (2000), chapter 49.
     """
     return _measure(source, "variance")
 
 
 def max_probability(source: Source) -> Tensor:
     r"""Largest component of the mean, :math:`\max_k m_k`. A confidence: large where certain.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``.
+
+    Returns:
+        One number per input, ``(N,)``, without unit.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
+        TypeError: if ``source`` is none of these.
 
     Example:
         >>> max_probability(torch.distributions.Dirichlet(torch.tensor([1.0, 3.0])))
@@ -237,12 +324,27 @@ def differential_entropy(source: Source) -> Tensor:
 
     .. math:: h = \log B(\alpha) + (\alpha_0-C)\,\psi(\alpha_0) - \sum_k(\alpha_k-1)\,\psi(\alpha_k)
 
-    On draws: of the moment-matched Dirichlet (see :func:`moment_concentration`), S >= 2; minus
-    infinity when the draws are all equal, all corners, or without one of the classes.
+    On draws: of the moment-matched Dirichlet (see
+    :func:`~pyro_opu.uncertainty.moment_concentration`); minus infinity when the draws are all
+    equal, all corners, or without one of the classes.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
 
     Example:
         >>> differential_entropy(torch.distributions.Dirichlet(torch.ones(3)))  # log of 1/2
         tensor(-0.6931)
+
+    References:
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), appendix C.
     """
     return _measure(source, "differential_entropy")
 
@@ -250,7 +352,18 @@ def differential_entropy(source: Source) -> Tensor:
 def concentration(source: Source) -> Tensor:
     r"""Concentration :math:`\alpha_0 = \sum_k\alpha_k`, large where certain.
 
-    On draws: :func:`moment_concentration`, S >= 2.
+    On draws: :func:`~pyro_opu.uncertainty.moment_concentration`.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, without unit.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
 
     Example:
         >>> concentration(torch.distributions.Dirichlet(torch.tensor([1.0, 3.0])))
@@ -275,10 +388,11 @@ def moment_concentration(draws: Tensor) -> Tensor:
         draws: points of the simplex, ``(S, N, C)``, S >= 2.
 
     Returns:
-        :math:`\alpha_0`, ``(N,)``: 0 when all draws are corners, infinite when they are all equal.
+        :math:`\alpha_0`, ``(N,)``; 0 when all draws are corners, infinite when they are all equal.
 
     Raises:
-        ValueError: as :func:`uncertainty`.
+        TypeError: ``draws`` is no tensor.
+        ValueError: as :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> moment_concentration(torch.tensor([[[0.6, 0.4]], [[0.4, 0.6]]]))

@@ -46,6 +46,9 @@ def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | Tru
         x: Inputs ``(N, *input_shape)``.
         num_classes: C.
 
+    Returns:
+        The guide, with fresh weights drawn from torch's default generator.
+
     Raises:
         ValueError: an unknown name.
     """
@@ -57,5 +60,12 @@ def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | Tru
 
 
 def guide_from_config(config: dict[str, Any]) -> PredictiveGuide | TrunkGuide:
-    """The guide that ``guide.config`` describes, with fresh weights."""
+    """The guide that ``guide.config`` describes, with fresh weights.
+
+    Args:
+        config: As a guide made by ``for_inputs`` holds it; "kind" is one of :data:`GUIDES`.
+
+    Returns:
+        A guide of that shape.
+    """
     return GUIDES[config.get("kind", "dirichlet")].from_config(config)

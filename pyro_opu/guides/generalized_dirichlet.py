@@ -36,6 +36,10 @@ class GeneralizedDirichletGuide(TrunkGuide):
         >>> guide = GeneralizedDirichletGuide(torch.nn.Linear(4, 16), 16, num_classes=3)
         >>> guide(torch.zeros(5, 4))
         GeneralizedDirichlet(N: 5, C: 3)
+
+    References:
+        Connor and Mosimann (1969), Concepts of independence for proportions with a generalization
+        of the Dirichlet distribution.
     """
 
     kind = "generalized_dirichlet"

@@ -21,6 +21,9 @@ class PointGuide(TrunkGuide):
         num_features: F.
         num_classes: C >= 2.
 
+    Raises:
+        ValueError: fewer than two classes.
+
     References:
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, section 2.1.
     """

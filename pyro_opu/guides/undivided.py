@@ -22,6 +22,9 @@ class UndividedGuide(TrunkGuide):
         num_features: F.
         num_classes: C >= 2.
 
+    Raises:
+        ValueError: fewer than two classes.
+
     References:
         Malinin and Gales (2018), Predictive uncertainty estimation via prior networks, eq. 13.
     """

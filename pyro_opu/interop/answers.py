@@ -19,7 +19,14 @@ __all__ = ["class_groups", "gives_class_probs"]
 
 
 def gives_class_probs(source: Any) -> bool:
-    """Whether this may be a student or a teacher; a run or a ``Predictive`` knows its latents."""
+    """Whether this may be a student or a teacher; a run or a ``Predictive`` knows its latents.
+
+    Args:
+        source: What :func:`pyro_opu.to_inference_data` was given.
+
+    Returns:
+        Whether its groups are those of :func:`class_groups`.
+    """
     if isinstance(source, (MCMC, Predictive)):
         return False
     return callable(source) or isinstance(source, (list, tuple, Teacher))
@@ -39,6 +46,9 @@ def class_groups(
         wanted: Which groups, S, and into how many chains the draws are cut.
         x: Inputs ``(N, ...)``.
         y: Labels ``(N,)``, whole numbers of any dtype.
+
+    Returns:
+        The groups, with draws ``(chain, draw, N, C)`` of the class probabilities.
 
     Raises:
         TypeError: ``x`` or ``y`` no tensor; a regressor.

@@ -11,12 +11,21 @@ from torch import Tensor
 
 __all__ = ["Arrays", "Groups", "Wanted", "arrays", "assembled", "found_arviz"]
 
+#: Variables of one group by name.
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was asked for; see :func:`pyro_opu.to_inference_data`."""
+    """What was asked for; see :func:`pyro_opu.to_inference_data`.
+
+    Attributes:
+        log_likelihood: Whether the group of that name is wanted.
+        posterior_predictive: Whether draws of the observed sites are.
+        probs: Whether the class probabilities are among these.
+        num_draws: S, or ``None`` for the source's own number.
+        num_chains: Into how many chains the draws are cut.
+    """
 
     log_likelihood: bool
     posterior_predictive: bool
@@ -41,7 +50,10 @@ class Groups:
 
 
 def found_arviz() -> Any:
-    """The module ``arviz``.
+    """The module ``arviz``, of either generation.
+
+    Returns:
+        The module.
 
     Raises:
         ImportError: it is not installed.
@@ -61,7 +73,17 @@ def assembled(
     coords: Mapping[str, Sequence[Any]] | None,
     dims: Mapping[str, Sequence[str]] | None,
 ) -> Any:
-    """``InferenceData`` of ArviZ 0.x, groups by keyword; ``DataTree`` of 1.x, groups nested."""
+    """``InferenceData`` of ArviZ 0.x, groups by keyword; ``DataTree`` of 1.x, groups nested.
+
+    Args:
+        arviz: The module.
+        groups: What is to be converted; empty groups are left out.
+        coords: Labels of dimensions, as ArviZ takes them.
+        dims: Names of dimensions that go before those of ``groups``.
+
+    Returns:
+        What ``arviz.from_dict`` makes of them.
+    """
     full = {group: values for group, values in groups.values.items() if values}
     names = {name: list(value) for name, value in {**groups.dims, **(dims or {})}.items()}
     if int(arviz.__version__.split(".")[0]) >= 1:
@@ -73,5 +95,12 @@ def assembled(
 
 
 def arrays(values: Mapping[str, Tensor]) -> Arrays:
-    """The same tensors in NumPy."""
+    """The same tensors in NumPy.
+
+    Args:
+        values: Tensors of any shape, on any device.
+
+    Returns:
+        Arrays of the same shapes and dtypes, by the same names.
+    """
     return {name: value.detach().cpu().numpy() for name, value in values.items()}

@@ -47,7 +47,10 @@ def as_objective(loss: str | Objective) -> Objective:
 
     Args:
         loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy",
-            "mmd", "sinkhorn", or an :class:`Objective`.
+            "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`.
+
+    Returns:
+        A new objective with its default settings, or the one given.
 
     Raises:
         ValueError: an unknown name.

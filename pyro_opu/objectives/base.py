@@ -13,7 +13,7 @@ class Objective(nn.Module):
 
     ``objective(student, draws, x)`` is the sum of :meth:`parts`, a mean over the N inputs. An
     objective with a ``critic`` is adversarial: :func:`~pyro_opu.distill` steps the critic on
-    :meth:`critic_loss` between student steps.
+    :meth:`~pyro_opu.WassersteinELBO.critic_loss` between student steps.
 
     Attributes:
         learning_rate: Student's learning rate that suits this loss after the warm start.

@@ -69,6 +69,9 @@ class MetaCritic(nn.Module):
         hidden: Hidden widths of the meta-network.
         generate: "all" or "modulate"; by default "all" up to 20,000 witness weights.
 
+    Raises:
+        ValueError: another ``generate``.
+
     Example:
         >>> import torch
         >>> from pyro_opu import MetaCritic

@@ -90,6 +90,9 @@ class EnergyDistance(Objective):
         num_samples: Student draws per input.
         likelihood: Weight of the expected log-likelihood of labels beside it.
 
+    Raises:
+        ValueError: fewer than two draws, or a negative weight.
+
     References:
         Szekely and Rizzo (2013), Energy statistics; ``pyro.infer.EnergyDistance`` for the same
         idea between data and a model.

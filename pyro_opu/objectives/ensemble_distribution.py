@@ -24,12 +24,12 @@ class EnsembleDistribution(DirichletLikelihood):
     Draws near a corner of the simplex lie far from a student that starts flat, and their
     likelihood has steep gradients. Heat moves both towards the middle: with logits z of the draws
     and :math:`\log\alpha = z'` of the student, both are divided by T. It is
-    :class:`DirichletLikelihood` at T = 1, and only there is it least at a student equal to a
+    :class:`.DirichletLikelihood` at T = 1, and only there is it least at a student equal to a
     Dirichlet teacher: powers of Dirichlet draws are not Dirichlet.
 
     A student that fits heated draws has the T-th power of their parameter, far above the range in
     which guides are held (at T = 10 and ten classes, :math:`\log\alpha_0 \approx 50`). A guide that
-    stays in it learns little but its mean until T has fallen; :func:`pyro_opu.rivals.endd.endd`
+    stays in it learns little but its mean until T has fallen; :func:`pyro_opu.rivals.endd`
     lets go of it.
 
     T stays at ``temperature`` for the first third of the steps, falls linearly over the second

@@ -24,6 +24,9 @@ class DirichletLikelihood(Objective):
     Args:
         smoothing: :math:`\varepsilon`, how far draws are moved towards the uniform vector.
 
+    Raises:
+        ValueError: ``smoothing`` outside [0, 1).
+
     References:
         Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, eq. 8-9.
     """

@@ -122,7 +122,7 @@ class MaximumMeanDiscrepancy(Objective):
     r"""Squared maximum mean discrepancy between the teacher's draws and draws of the student.
 
     The bandwidth of every input is the median distance within the pooled cloud
-    (:func:`median_distance`), afresh at every step and held fixed in the gradient. Pooling makes
+    (:func:`.median_distance`), afresh at every step and held fixed in the gradient. Pooling makes
     it blind to which draw is whose, so that at a student equal to the teacher value and gradient
     are zero on average, exactly (where its draws are one stratum). Elsewhere the loss is the
     discrepancy for the bandwidth at hand: wide while the two are far apart, and then as narrow as

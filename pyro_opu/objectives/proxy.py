@@ -40,8 +40,8 @@ def proxy_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
 class ProxyDirichlet(Objective):
     r"""Reverse KL divergence to a proxy Dirichlet, divided by the proxy's precision.
 
-    With the proxy :math:`\beta = \tilde\beta_0 \bar\pi + 1` (:func:`proxy_parts`) and the student's
-    :math:`\alpha(x)` raised by one, too,
+    With the proxy :math:`\beta = \tilde\beta_0 \bar\pi + 1` (:func:`.proxy_parts`) and the
+    student's :math:`\alpha(x)` raised by one, too,
 
     .. math::
         \mathbb{E}_x \Big[ -\sum_k \bar\pi_k\, \mathbb{E}_q \log \pi_k
@@ -51,7 +51,7 @@ class ProxyDirichlet(Objective):
     with :math:`\mathbb{E}_q \log\pi_k = \psi(\alpha_k + 1) - \psi(\alpha_0 + C)`. It is
     :math:`\mathrm{KL}(q \,\|\, \mathrm{Dir}(\beta)) / \tilde\beta_0` but for a constant, exactly
     and without drawing, so that it is least at :math:`\alpha = \tilde\beta_0 \bar\pi`: the mean of
-    the draws and their Stirling precision, whose bias is told in :func:`proxy_parts`. So a
+    the draws and their Stirling precision, whose bias is told in :func:`.proxy_parts`. So a
     Dirichlet teacher is copied in its mean, and with one half to all of its concentration.
 
     Gradients stay bounded where classes are many and their probabilities small, for which the

@@ -91,13 +91,13 @@ def sinkhorn_divergence(
 class Sinkhorn(Objective):
     r"""Sinkhorn divergence between the teacher's draws and draws of the student.
 
-    Optimal transport without a critic (:func:`sinkhorn_divergence`). Like every transport cost
+    Optimal transport without a critic (:func:`.sinkhorn_divergence`). Like every transport cost
     between finite clouds it is not zero between two clouds of one distribution, and it is less
     where the student's cloud is tighter: it prefers students that are too sure, the more so the
     smaller the blur. Found between 32 draws and 32 of a Dirichlet of 10 classes with
     :math:`\alpha_0 = 100`, the best student has 2.9 times that at a blur of 0.05, 1.4 times at 0.2
     and 1.05 times at 1. A large blur leaves little that sets it apart from
-    :class:`EnergyDistance`, which has no such bias.
+    :class:`~pyro_opu.EnergyDistance`, which has no such bias.
 
     Args:
         blur: :math:`\varepsilon`, in units of the l1 distance.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,6 +45,7 @@ from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher
 from pyro_opu.training import Settings, Source
 from pyro_opu.transfer import TransferPolicy, default_transfer
 from pyro_opu.transfer.stream import Stream
+from pyro_opu.warned import warn_user
 
 __all__ = ["distill_regression"]
 
@@ -260,11 +260,10 @@ def _checked_mixing(teacher: RealTeacher, x: Tensor) -> MixingReport:
     reason = report.reason.replace("class probabilities", "means and scales")
     report = replace(report, reason=reason)
     if report.mixed is False:
-        warnings.warn(
+        warn_user(
             f"The teacher has not mixed, and its student will copy that: {reason} Sample with a "
             "longer warm-up, more draws or from better starting points, thin long chains, and look "
             "at pyro_opu.diagnose(mcmc) before distilling.",
             MixingWarning,
-            stacklevel=4,
         )
     return report

@@ -49,7 +49,7 @@ class RegressionFidelity:
     """How close a student is to its teacher: ``print`` it, or take ``report["kl"].student``.
 
     Attributes:
-        rows: All quantities by name; :func:`regression_fidelity` says what they are.
+        rows: All quantities by name; :func:`~pyro_opu.regression_fidelity` says what they are.
         num_inputs: N.
         num_draws: Teacher draws in each of the two sets that were compared.
     """

@@ -184,6 +184,9 @@ class NormalMixtureGuide(RealGuide):
 
     Raises:
         ValueError: fewer than one component.
+
+    References:
+        Bishop (1994), Mixture density networks. Its components have one variance, these have two.
     """
 
     kind = "mixture"
@@ -224,6 +227,14 @@ REGRESSION_GUIDES: dict[str, type[GaussianGuide] | type[NormalMixtureGuide]] = {
 
 def named_regression_guide(name: str, x: Tensor, y: Tensor) -> RealGuide:
     """A guide of this family sized to the inputs and to values of y.
+
+    Args:
+        name: One of :data:`~pyro_opu.regression.guide.REGRESSION_GUIDES`.
+        x: Inputs ``(N, *input_shape)``.
+        y: Values of the target, of any shape; their mean and deviation are the units inside.
+
+    Returns:
+        The guide, with fresh weights drawn from torch's default generator.
 
     Raises:
         ValueError: an unknown name.

@@ -38,6 +38,10 @@ class PredictiveNormalMixture(dist.MixtureSameFamily):
             validate_args=validate_args,
         )
 
+    def __repr__(self) -> str:
+        *batch, normals = self._components.mean.shape
+        return f"PredictiveNormalMixture(shape {tuple(batch)}, K: {normals})"
+
     @property
     def aleatoric(self) -> Tensor:
         """Mean variance of the noise, ``(N,)``, in units of y squared."""

@@ -12,7 +12,7 @@ from torch import Tensor
 __all__ = ["Components", "PredictiveNormal"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Components:
     r"""The K weighted normals of an answer, each with two variances.
 
@@ -29,6 +29,10 @@ class Components:
     mean: Tensor
     log_aleatoric: Tensor
     log_epistemic: Tensor
+
+    def __repr__(self) -> str:
+        *batch, normals = self.mean.shape
+        return f"Components(shape {tuple(batch)}, K: {normals})"
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """Draws of the mean f and of y around it, ``(S, N)`` each, independent between inputs."""
@@ -57,7 +61,7 @@ class PredictiveNormal(dist.Normal):
     Args:
         mean: :math:`\mu`, any batch shape, mostly ``(N,)``, in units of y.
         log_aleatoric: :math:`\log a`, of the same shape; a is in units of y squared.
-        log_epistemic: :math:`\log e`, likewise.
+        log_epistemic: :math:`\log e`, of the same shape; e is in units of y squared.
         validate_args: As in torch's distributions.
 
     Example:
@@ -66,6 +70,9 @@ class PredictiveNormal(dist.Normal):
         >>> y = PredictiveNormal(torch.zeros(2), torch.zeros(2), torch.tensor([0.0, 3.0]).log())
         >>> y.variance, y.aleatoric, y.epistemic
         (tensor([1., 4.]), tensor([1., 1.]), tensor([0., 3.]))
+
+    References:
+        Depeweg et al. (2018), Decomposition of uncertainty in Bayesian deep learning.
     """
 
     def __init__(

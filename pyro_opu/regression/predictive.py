@@ -22,6 +22,7 @@ from pyro_opu.predictive import (
     loaded_guide,
     loaded_settings,
 )
+from pyro_opu.printing import averages
 from pyro_opu.regression.guide import regression_guide_from_config
 from pyro_opu.regression.layout import filled, read_real_layouts
 from pyro_opu.regression.mixture import RealAnswer
@@ -31,21 +32,27 @@ from pyro_opu.regression.teacher import RealTeacher
 __all__ = ["OnePassRegression", "RegressionUncertainty", "regression_drop_in"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RegressionUncertainty:
     """Mean and variances of y at every input, ``(N,)`` each; ``u["total"]`` works too.
 
     Attributes:
-        mean: Of y, in its units.
-        total: Variance of y, ``aleatoric + epistemic``, in units of y squared, as are its parts.
-        aleatoric: Mean variance of the noise: what remains if the parameters were known.
-        epistemic: Variance of the mean between posterior draws: what more data would take away.
+        mean: Of y, ``(N,)``, in its units.
+        total: Variance of y, ``aleatoric + epistemic``, ``(N,)``, in units of y squared, as are
+            its parts.
+        aleatoric: Mean variance of the noise, ``(N,)``: what remains if the parameters were known.
+        epistemic: Variance of the mean between posterior draws, ``(N,)``: what more data would
+            take away.
     """
 
     mean: Tensor
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
+
+    def __repr__(self) -> str:
+        shape, means = tuple(self.mean.shape), averages(self.to_dict())
+        return f"RegressionUncertainty(shape {shape}, means: {means})"
 
     def keys(self) -> tuple[str, ...]:
         """Names of the fields."""
@@ -58,7 +65,7 @@ class RegressionUncertainty:
         return value
 
     def to_dict(self) -> dict[str, Tensor]:
-        """The fields as a plain dictionary."""
+        """The fields as a plain dictionary, ``(N,)`` each."""
         return {name: self[name] for name in self.keys()}
 
 
@@ -81,6 +88,9 @@ class OnePassRegression(OnePassPredictive):
         inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
             default the first positional argument.
         report: Plain record of how it was distilled.
+
+    Raises:
+        ValueError: ``num_samples`` is no positive integer.
     """
 
     def __init__(
@@ -113,7 +123,7 @@ class OnePassRegression(OnePassPredictive):
                 dtype is changed to the student's.
 
         Returns:
-            What the guide answers, batch shape ``(N,)``, in units of y: a
+            What the guide answers, batch shape ``(N,)``, in units of y; a
             :class:`~pyro_opu.regression.PredictiveNormal` by default, a Pyro normal.
 
         Raises:
@@ -180,7 +190,7 @@ class OnePassRegression(OnePassPredictive):
         inputs: InputPicker | None = None,
         device: torch.device | str | None = None,
     ) -> OnePassRegression:
-        """Read a student written by :meth:`save`; ``OnePassPredictive.load`` does too.
+        """Read a student written by ``save``; ``OnePassPredictive.load`` does too.
 
         Args:
             path: The file.
@@ -234,6 +244,9 @@ def regression_drop_in(
         num_samples: S of the answers; by default the ``Predictive``'s.
         inputs: Picks the input from a call's arguments.
         report: Plain record of how the guide was made.
+
+    Returns:
+        The drop-in.
 
     Raises:
         ValueError: a site that one pass cannot give.

@@ -10,6 +10,7 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 from pyro_opu.inputs import check_inputs
+from pyro_opu.printing import name_of
 from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher, is_normal
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers.base import choose
@@ -72,6 +73,15 @@ def is_regressor(
 
     A model is run at two rows of ``x``, a function is called at two. What cannot be run, and a
     model with a categorical site that is not told apart by ``site``, is no regressor.
+
+    Args:
+        source: What :func:`~pyro_opu.distill` was given.
+        x: Inputs ``(N, ...)``.
+        site: The observed site, or ``None``.
+        inputs: Picks the input from the arguments of a ``Predictive``'s call, or ``None``.
+
+    Returns:
+        Whether it goes to :func:`as_regression_teacher` rather than to ``as_teacher``.
     """
     if isinstance(source, RealTeacher):
         return True
@@ -111,13 +121,25 @@ class FunctionRegressionTeacher(RealTeacher):
         self.function = function
         self._keyword = _draws_parameter(function)
 
+    def _source_text(self) -> str:
+        return name_of(self.function)
+
+    def _draws_text(self) -> str:
+        uncounted = self._keyword is None and self.max_draws is None
+        return "draws not counted yet" if uncounted else super()._draws_text()
+
     def operations(self, x: Tensor) -> int | None:
         """``None``: what happens inside is not known."""
         return None
 
     @torch.no_grad()
     def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
-        """All draws at all inputs, in one block."""
+        """All draws at all inputs, in one block ``(S, N, 2)``.
+
+        Raises:
+            TypeError: as the class says.
+            ValueError: as the class says.
+        """
         check_inputs(x)
         count = self._checked(num_draws)
         options = {} if self._keyword is None else {self._keyword: count}

@@ -30,7 +30,7 @@ class RealTeacher(BaseTeacher):
                 default all of them.
 
         Returns:
-            Tensor ``(S, N, 2)``: the mean :math:`f_s(x)` in units of y, and the logarithm of the
+            Tensor ``(S, N, 2)`` of the mean :math:`f_s(x)` in units of y, and the logarithm of the
             noise's standard deviation, :math:`\log\sigma_s(x)`. Draw s uses one :math:`\theta_s`
             for all rows, where the posterior allows it.
 
@@ -50,6 +50,9 @@ class RealTeacher(BaseTeacher):
             "`source` is a regressor, whose y is real: it has no class probabilities. Call "
             ".draws(x), and regression_fidelity in place of fidelity."
         )
+
+    def _answer_text(self) -> str:
+        return "real y"
 
     def _check_output(self, draws: Tensor, rows: int) -> Tensor:
         if draws.ndim != 3 or draws.shape[1:] != (rows, 2):
@@ -118,7 +121,14 @@ class RegressionTeacher(RealTeacher, PredictiveTeacher):
         return fn.mean
 
     def free_sites(self, x: Tensor) -> dict[str, Any]:
-        """Distributions of the sites that the posterior does not fix, by name."""
+        """Distributions of the sites that the posterior does not fix, by name.
+
+        Args:
+            x: Inputs ``(N, ...)``; two and three rows are looked at.
+
+        Returns:
+            Site -> distribution at two rows.
+        """
         shapes, nodes = self._look(x)
         return {name: node["fn"] for name, node in _free(nodes, shapes[0]).items()}
 

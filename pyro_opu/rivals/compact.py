@@ -37,10 +37,13 @@ class CompactGuide(nn.Module):
 
     An answer takes K evaluations of the model. The draws are buffers: posterior samples, seeds of
     dropout masks, or indices into an ensemble or a function's draws. The model or network that
-    evaluates them is no part of this module: it is not saved, and :meth:`to` does not move it.
+    evaluates them is no part of this module: it is not saved, and ``to`` does not move it.
 
     Args:
         held: The draws.
+
+    References:
+        Snelson and Ghahramani (2005), Compact approximations to Bayesian predictive distributions.
     """
 
     def __init__(self, held: HeldTeacher) -> None:
@@ -49,10 +52,15 @@ class CompactGuide(nn.Module):
         for name, value in held.tensors.items():
             self.register_buffer(_buffer_name(name), value)
 
+    def extra_repr(self) -> str:
+        return f"{self._held().size} draws of {self.teacher!r}"
+
     def forward(self, x: Tensor) -> Atoms:
         """The answers of the K draws at inputs ``(N, ...)``."""
-        held = held_from(self.teacher, _draws_in(dict(self.named_buffers())))
-        return Atoms(held.log_probs(x))
+        return Atoms(self._held().log_probs(x))
+
+    def _held(self) -> HeldTeacher:
+        return held_from(self.teacher, _draws_in(dict(self.named_buffers())))
 
 
 def compact_approx(

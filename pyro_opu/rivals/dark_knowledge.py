@@ -77,7 +77,7 @@ def dark_knowledge(
     with :math:`\theta_t` a draw at random and D' made afresh by the transfer policy. With
     ``form="dirichlet"`` (BDK-Dir of Cui et al.) the student is an undivided Dirichlet and
     :math:`\hat L` the negative log-likelihood of that one draw,
-    :class:`~pyro_opu.objectives.DirichletLikelihood`. With ``form="normal"`` the teacher is a
+    :class:`~pyro_opu.DirichletLikelihood`. With ``form="normal"`` the teacher is a
     regressor, the student a normal, and :math:`\hat L` that of
     :class:`~pyro_opu.regression.NormalMoments`: eq. 5 for the mean, and eq. 6 for the variance of
     the noise and that of the mean between draws, each by itself, so that their sum is the
@@ -116,7 +116,7 @@ def dark_knowledge(
     Returns:
         The drop-in for ``source``. With "point" its draws of class probabilities are all alike, and
         its epistemic uncertainty is 0. With "normal" it is a
-        :class:`~pyro_opu.regression.OnePassRegression`.
+        :class:`~pyro_opu.OnePassRegression`.
 
     Raises:
         TypeError: ``x``, ``source`` or ``guide`` of a wrong type.

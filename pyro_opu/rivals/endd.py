@@ -66,7 +66,7 @@ def endd(
         progress: Show a bar.
 
     Returns:
-        The drop-in for ``source``, with the exponential average of the last weights: what is best
+        The drop-in for ``source``, with the exponential average of the last weights; what is best
         while heated is not. (It has the fresh weights, if those should be nearer to the teacher.)
 
     Raises:

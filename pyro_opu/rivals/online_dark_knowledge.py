@@ -72,7 +72,7 @@ def online_dark_knowledge(
     asks the model once at the M inputs of D', which costs a forward pass and about 0.1 ms.
 
     Args:
-        kernel: The sampler, :class:`~pyro_opu.samplers.SGLD`.
+        kernel: The sampler, :class:`~pyro_opu.SGLD`.
         data: The model's arguments, the whole training data, such as ``(x_train, y_train)``.
         x: Transfer inputs ``(N, *input_shape)``, from which D' is made.
         form: "point", "dirichlet", or "normal" for a regression.

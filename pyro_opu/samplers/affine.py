@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,8 @@ from pyro import poutine
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch import distributions as dist
+
+from pyro_opu.warned import warn_user
 
 __all__ = ["AffineLogits", "Block", "Latents", "Model", "read_affine_logits"]
 
@@ -221,11 +222,10 @@ def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor,
     trials = (trials * weight).reshape(-1)
     counts = (counts * weight.unsqueeze(-1)).reshape(-1, classes)
     if trials.any() and (counts.sum(0) > 0).sum() < 2:
-        warnings.warn(
+        warn_user(
             f"all labels at site '{name}' are of one class, {int(counts.sum(0).argmax())}; the "
-            "likelihood has no maximum, and the posterior leans on the prior.",
-            UserWarning,
-            stacklevel=4,
+            "likelihood has no maximum, and the posterior leans on the prior. Check y, and how it "
+            "was split."
         )
     return trials, counts
 

@@ -10,6 +10,7 @@ import torch
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
+from pyro_opu.printing import name_of
 from pyro_opu.restoring import kept_random
 from pyro_opu.samplers.affine import AffineLogits, Model, read_affine_logits
 
@@ -88,6 +89,9 @@ class PolyaGammaGibbs(MCMCKernel):
         self._saved: list[str] | None = None
         self._start: dict[str, Tensor] | None = None
         self._problem: AffineLogits | None = None
+
+    def __repr__(self) -> str:
+        return f"PolyaGammaGibbs({name_of(self.model)})"
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Read design, offset and prior off the model; choose the start of the chain."""

@@ -35,6 +35,9 @@ class Constant(_Schedule):
     Args:
         value: :math:`\eta`.
 
+    Raises:
+        ValueError: a setting that is not positive and finite.
+
     Example:
         >>> Constant(4e-6)(1000)
         4e-06
@@ -57,6 +60,9 @@ class PolynomialDecay(_Schedule):
         a: Scale, the step size where :math:`b + t = 1`.
         b: Delay in steps.
         gamma: Power.
+
+    Raises:
+        ValueError: a setting that is not positive and finite.
 
     References:
         Max Welling and Yee Whye Teh, Bayesian Learning via Stochastic Gradient Langevin Dynamics,
@@ -83,6 +89,9 @@ class Halving(_Schedule):
         initial: :math:`\eta_0`.
         every: k, steps between two cuts.
         factor: f.
+
+    Raises:
+        ValueError: a setting that is not positive and finite.
 
     References:
         Anoop Korattikara, Vivek Rathod, Kevin Murphy and Max Welling, Bayesian Dark Knowledge,

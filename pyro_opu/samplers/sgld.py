@@ -16,6 +16,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
+from pyro_opu.printing import name_of
 from pyro_opu.restoring import kept_random
 from pyro_opu.samplers.chain import Chain
 from pyro_opu.samplers.latents import check_model, check_start
@@ -64,8 +65,8 @@ class SGLD(MCMCKernel):
 
     Args:
         model: A Pyro model with continuous latents.
-        step_size: :math:`\eta`, or a schedule ``t -> eta_t``
-            (:mod:`~pyro_opu.samplers.schedules`); a schedule must pickle where chains run in
+        step_size: :math:`\eta`, or a schedule ``t -> eta_t``, such as
+            :class:`~pyro_opu.samplers.PolynomialDecay`; a schedule must pickle where chains run in
             processes.
         batch_size: M; None takes all rows in every step.
         thinning: Steps per draw.
@@ -76,8 +77,8 @@ class SGLD(MCMCKernel):
             of the draws :math:`p^{1/\tau}`. 0 is plain gradient descent on the log-joint.
         init_strategy: Where chains start, as in ``NUTS``; ``init_to_value(values=...)`` starts
             at a point such as the MAP.
-        initial_params: A start in unconstrained space for every chain, site -> value; the
-            ``initial_params`` of ``MCMC`` go before.
+        initial_params: A start in unconstrained space for every chain, site -> value of the shape
+            that the latent has there; the ``initial_params`` of ``MCMC`` go before.
         resume: The :attr:`state` of a kernel, to go on where its chain ended. With torch's
             generator where it was (``torch.get_rng_state``) the draws are the unbroken run's.
 
@@ -164,6 +165,13 @@ class SGLD(MCMCKernel):
         self._chain: Chain | None = None
         self._state: dict[str, Any] | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"SGLD({name_of(self.model)}, step_size={self.schedule!r}, "
+            f"batch_size={self.batch_size}, thinning={self.thinning}, "
+            f"preconditioner={self.preconditioner!r}, temperature={self.temperature})"
+        )
+
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Start a chain on the model's arguments, the whole data."""
         batches = Minibatches(args, kwargs, self.batch_size)
@@ -214,7 +222,11 @@ class SGLD(MCMCKernel):
         return self._chain
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The state ``thinning`` steps after the unconstrained ``params``, in fresh tensors."""
+        """The state ``thinning`` steps after the unconstrained ``params``, in fresh tensors.
+
+        Raises:
+            ValueError: the chain has left the finite numbers.
+        """
         chain = self._running
         z = chain.potential.flatten(params)
         for _ in range(self.thinning):

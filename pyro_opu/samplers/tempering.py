@@ -22,6 +22,9 @@ class Tempered(Messenger):
                 )
         self.likelihood, self.prior = likelihood, prior
 
+    def __repr__(self) -> str:
+        return f"Tempered(likelihood={self.likelihood!r}, prior={self.prior!r})"
+
     def _pyro_sample(self, msg: Any) -> None:
         if not site_is_subsample(msg):
             msg["scale"] = msg["scale"] * (self.likelihood if msg["is_observed"] else self.prior)
@@ -35,7 +38,7 @@ def tempered(
     .. math:: \ell \log p(y \mid x, \theta) + \beta \log p(\theta)
 
     With :math:`\ell = N / M` at a minibatch of M of N rows the sum is an unbiased estimate of the
-    log-joint of the whole data (Welling and Teh 2011; eq. 18-19 of Li's lecture notes). With the
+    log-joint of the whole data (Welling and Teh; eq. 18-19 of Li). With the
     same :math:`\beta` around model and guide an ELBO becomes the tempered one,
     :math:`\mathbb{E}_q \log p(D|\theta) - \beta\, \mathrm{KL}(q \| p)` (eq. 11).
 
@@ -46,6 +49,9 @@ def tempered(
         fn: A model or a guide; ``tempered(fn)`` is a callable with its arguments.
         likelihood: :math:`\ell > 0`, the factor of observed sites (and of ``pyro.factor``).
         prior: :math:`\beta > 0`, the factor of latent sites.
+
+    Returns:
+        The model or guide, called as before, with its sites scaled.
 
     Raises:
         ValueError: a factor that is not positive.
@@ -62,5 +68,9 @@ def tempered(
         ...     return float(pyro.poutine.trace(fixed).get_trace(torch.zeros(3)).log_prob_sum())
         >>> round(log_joint(tempered(model, likelihood=10.0)) / log_joint(model), 3)  # 31 / 4
         7.75
+
+    References:
+        Welling and Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics.
+        Li (2022), lecture notes on Bayesian neural networks, eq. 11, 18 and 19.
     """
     return Tempered(likelihood, prior)(fn)

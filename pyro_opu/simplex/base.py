@@ -81,17 +81,30 @@ class SimplexDistribution(TorchDistribution):
         return f"{type(self).__name__}(N: {self.batch_shape[0]}, C: {self.event_shape[0]})"
 
 
-#: What a guide may return, once :func:`as_answer` has seen it.
+#: What a guide may return, once :func:`.as_answer` has seen it.
 Answer = PredictiveDirichlet | SimplexDistribution
 
 
 def is_answer(value: Any) -> bool:
-    """Whether a guide may answer with this."""
+    """Whether a guide may answer with this.
+
+    Args:
+        value: Anything.
+
+    Returns:
+        True for a Dirichlet of torch or Pyro and for a :class:`SimplexDistribution`.
+    """
     return isinstance(value, (torch.distributions.Dirichlet, SimplexDistribution))
 
 
 def as_answer(value: Any) -> Answer:
     """A Dirichlet in the form of this package, or the other distribution as it is.
+
+    Args:
+        value: What a guide returned.
+
+    Returns:
+        A distribution of batch shape ``(N,)`` and event shape ``(C,)``.
 
     Raises:
         TypeError: neither.
@@ -100,7 +113,16 @@ def as_answer(value: Any) -> Answer:
 
 
 def stratified_draws(student: Answer, count: int) -> tuple[Tensor, Tensor | None]:
-    """:meth:`SimplexDistribution.stratified_rsample` of any answer."""
+    """:meth:`SimplexDistribution.stratified_rsample` of any answer.
+
+    Args:
+        student: The answer, batch shape ``(N,)``.
+        count: About how many draws.
+
+    Returns:
+        Draws ``(S, N, C)`` with pathwise gradients, and the strata's weights ``(K, N)``; ``None``
+        of a Dirichlet, whose draws are one stratum.
+    """
     if isinstance(student, SimplexDistribution):
         return student.stratified_rsample(count)
     return as_predictive(student).rsample((count,)), None

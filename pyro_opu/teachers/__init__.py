@@ -15,6 +15,7 @@ from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
+#: What :func:`~pyro_opu.as_teacher` takes.
 Source = Predictive | nn.Module | Sequence[Any] | Callable[..., Tensor] | Teacher
 
 __all__ = [

@@ -49,8 +49,8 @@ class Teacher(Protocol):
 class BaseTeacher(Teacher):
     """The common half of all teachers: choosing draws, chunking, and checking what comes out.
 
-    A subclass says how to pick draws (:meth:`_pick`) and how to evaluate some of them at some
-    inputs (:meth:`_evaluate`); both are called with bounded sizes.
+    A subclass says how to pick draws (``_pick``) and how to evaluate some of them at some
+    inputs (``_evaluate``); both are called with bounded sizes.
 
     Attributes:
         max_draws: How many draws the posterior holds, or ``None`` where every call draws afresh.
@@ -71,6 +71,23 @@ class BaseTeacher(Teacher):
     def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
         """Log-probabilities ``(s, n, C)`` of the chosen draws at the inputs."""
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        shown = [self._source_text(), self._draws_text(), self._answer_text()]
+        return f"{type(self).__name__}({', '.join(text for text in shown if text)})"
+
+    def _source_text(self) -> str:
+        """What the draws are of, for the printed form."""
+        return ""
+
+    def _draws_text(self) -> str:
+        if self.max_draws is None:
+            return f"fresh draws, {self.default_draws} by default"
+        return f"{self.max_draws} draws"
+
+    def _answer_text(self) -> str:
+        known = self._num_classes is not None
+        return f"{self._num_classes} classes" if known else "classes unknown yet"
 
     @property
     def num_classes(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from pyro_opu.restoring import kept_random
+from pyro_opu.warned import warn_user
 
 Draws = dict[str, Tensor]
 
@@ -79,12 +79,10 @@ class Batched:
         """Use the loop from now on, and say why."""
         self.use_vmap = False
         first_line = (str(reason).strip().splitlines() or [type(reason).__name__])[0][:200]
-        warnings.warn(
+        warn_user(
             f"{self.what} is evaluated draw by draw, which is slow, because torch.vmap cannot run "
             f"it: {first_line.rstrip('.')}. Results are not affected. Where the cause is a Python "
-            "branch on a tensor's value, torch.where in its place makes it fast.",
-            UserWarning,
-            stacklevel=3,
+            "branch on a tensor's value, torch.where in its place makes it fast."
         )
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.inputs import check_inputs
+from pyro_opu.printing import name_of
 from pyro_opu.teachers.base import BaseTeacher, Teacher, choose
 
 
@@ -32,6 +33,13 @@ class FunctionTeacher(BaseTeacher):
     def __init__(self, function: Callable[..., Tensor]) -> None:
         self.function = function
         self._keyword = _draws_parameter(function)
+
+    def _source_text(self) -> str:
+        return name_of(self.function)
+
+    def _draws_text(self) -> str:
+        uncounted = self._keyword is None and self.max_draws is None
+        return "draws not counted yet" if uncounted else super()._draws_text()
 
     def operations(self, x: Tensor) -> int | None:
         """``None``: what happens inside is not known."""
@@ -65,6 +73,9 @@ class MembersTeacher(BaseTeacher):
     def __init__(self, teacher: Teacher) -> None:
         self.teacher = teacher
         self.max_draws = getattr(teacher, "max_draws", None)
+
+    def _source_text(self) -> str:
+        return type(self.teacher).__name__
 
     def operations(self, x: Tensor) -> int | None:
         """``None``: what happens inside is not known."""

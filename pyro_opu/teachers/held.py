@@ -27,8 +27,9 @@ class HeldTeacher(BaseTeacher):
     r"""A teacher with a fixed list of draws, :math:`\theta_1, \dots, \theta_S`, of another one.
 
     Whatever the other teacher draws afresh, latents of a guide or dropout masks, is drawn once, by
-    :func:`hold`. A draw is what makes its answer: posterior samples themselves, the seed of dropout
-    masks, the index of an ensemble's member. So evaluating K of S draws costs K evaluations.
+    :func:`.hold`. A draw is what makes its answer: posterior samples themselves, the seed of
+    dropout masks, the index of an ensemble's member. So evaluating K of S draws costs K
+    evaluations.
 
     Args:
         teacher: The teacher that evaluates the draws.
@@ -58,8 +59,11 @@ class HeldTeacher(BaseTeacher):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The draws by name, each with the S axis first: all that :func:`held_from` needs."""
+        """The draws by name, each with the S axis first, all that :func:`.held_from` needs."""
         return dict(self.draws.values) if isinstance(self.draws, Latents) else {INDEX: self.draws}
+
+    def _source_text(self) -> str:
+        return f"of {self.teacher!r}"
 
     def operations(self, x: Tensor) -> int | None:
         """What a draw costs the teacher that evaluates it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -54,6 +55,10 @@ class MixtureTeacher(BaseTeacher):
         """K times the draws of the smallest member, or ``None`` where all draw afresh."""
         held = [m.max_draws for m in self.members if m.max_draws is not None]
         return len(self.members) * min(held) if held else None
+
+    def _source_text(self) -> str:
+        kinds = Counter(type(member).__name__ for member in self.members)
+        return " + ".join(f"{count} {kind}" for kind, count in kinds.items())
 
     def operations(self, x: Tensor) -> int | None:
         """Those of the most costly member, or ``None`` where one does not know."""

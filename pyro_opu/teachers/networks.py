@@ -111,6 +111,9 @@ class DropoutTeacher(BaseTeacher):
         self._calls: dict[torch.Size, list[tuple[tuple[int, ...], float]]] = {}
         self._run = Batched("the dropout network")
 
+    def _source_text(self) -> str:
+        return type(self.module).__name__
+
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
         if not self._dropouts(x):
             raise ValueError(
@@ -177,6 +180,10 @@ class EnsembleTeacher(BaseTeacher):
     Raises:
         TypeError: an entry is no ``nn.Module``.
         ValueError: the sequence is empty; at the first call, the numbers of classes differ.
+
+    References:
+        Lakshminarayanan, Pritzel and Blundell (2017), Simple and scalable predictive uncertainty
+        estimation using deep ensembles, section 2.4.
     """
 
     def __init__(self, modules: Sequence[nn.Module] | nn.ModuleList) -> None:
@@ -195,6 +202,9 @@ class EnsembleTeacher(BaseTeacher):
         self.max_draws = len(self.modules)
         self._stackable: bool | None = None  # unknown before the first call
         self._run = Batched("the ensemble")
+
+    def _source_text(self) -> str:
+        return " and ".join(sorted({type(module).__name__ for module in self.modules}))
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
         if self._stackable is None:

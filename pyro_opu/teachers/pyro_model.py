@@ -15,6 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
+from pyro_opu.printing import name_of
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
@@ -94,7 +95,11 @@ class PredictiveTeacher(BaseTeacher):
         return self._site
 
     def prepare(self, x: Tensor) -> None:
-        """Find the observed site and the latents by running the model once at two rows of ``x``."""
+        """Find the observed site and the latents by running the model at two rows of ``x``.
+
+        Args:
+            x: Inputs ``(N, ...)``.
+        """
         if self._site is not None:
             return
         shapes, nodes = self._look(x)
@@ -142,7 +147,14 @@ class PredictiveTeacher(BaseTeacher):
         return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
 
     def run_once(self, x: Tensor) -> dict[str, Any]:
-        """Sample sites ``{name: node}`` of one run of the model at ``x`` under one draw."""
+        """Sample sites ``{name: node}`` of one run of the model under one draw.
+
+        Args:
+            x: Inputs ``(N, ...)``.
+
+        Returns:
+            Nodes of the trace by name.
+        """
         with _quiet(), kept_random():
             latents = {name: value[0] for name, value in self._samples.items()}
             if self._guide is not None:
@@ -165,6 +177,12 @@ class PredictiveTeacher(BaseTeacher):
                 f"if not, pass inputs=... to distill, or wrap it: Predictive(lambda x: model(...), "
                 f"...).{hint}"
             ) from error
+
+    def _source_text(self) -> str:
+        guide = self.predictive.guide
+        drawn = "the prior" if guide is None else f"guide {name_of(guide)}"
+        source = "posterior samples" if self._samples else drawn
+        return source if self._site is None else f"site '{self._site}', {source}"
 
     def _pick(self, x: Tensor, num_draws: int) -> Latents:
         self.prepare(x)

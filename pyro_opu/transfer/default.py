@@ -34,7 +34,7 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
     of the largest value.
 
     Args:
-        x: Transfer inputs (N, *input_shape), floating and finite.
+        x: Transfer inputs ``(N, *input_shape)``, floating and finite.
         image_shape: (H, W) or (channels, H, W) where x holds flattened images.
 
     Returns:

@@ -34,6 +34,9 @@ class Jitter(TransferPolicy):
     Args:
         scale: Largest noise, in standard deviations of the feature.
         min_scale: Smallest noise, likewise; at most ``scale``.
+
+    Raises:
+        ValueError: a scale that is not positive and finite, or ``min_scale`` above ``scale``.
     """
 
     scale: float = 1.0
@@ -66,6 +69,9 @@ class Mixup(TransferPolicy):
     Args:
         alpha: a > 0; 1 is uniform along the segment, smaller stays nearer to its ends.
 
+    Raises:
+        ValueError: ``alpha`` is not positive and finite.
+
     References:
         Zhang, Cisse, Dauphin, Lopez-Paz. mixup: Beyond Empirical Risk Minimization. ICLR 2018,
         https://arxiv.org/abs/1710.09412. Here without mixed labels: the teacher gives its own.
@@ -94,6 +100,9 @@ class Stretch(TransferPolicy):
 
     Args:
         factor: The largest stretch, above 1; the smallest is its reciprocal.
+
+    Raises:
+        ValueError: ``factor`` is not above 1, or not finite.
     """
 
     factor: float = 4.0
@@ -120,6 +129,9 @@ class Box(TransferPolicy):
     Args:
         expand: By how much each side moves outwards, in widths of the box; 0 keeps the box. A
             feature that never varies in x stays constant.
+
+    Raises:
+        ValueError: ``expand`` is negative or not finite.
     """
 
     expand: float = 0.1
@@ -161,6 +173,9 @@ class Gaussian(TransferPolicy):
         scale: Factor on the standard deviations. A feature that never varies in x stays constant.
         max_scale: At least ``scale``: every row then has a factor of its own, log-uniform between
             the two, so that a student learns what its teacher says however far away.
+
+    Raises:
+        ValueError: a scale that is not positive and finite, or ``max_scale`` below ``scale``.
     """
 
     scale: float = 2.0

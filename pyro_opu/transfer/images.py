@@ -29,6 +29,10 @@ class ImageCorruption(TransferPolicy):
         image_shape: ``(H, W)`` or ``(channels, H, W)`` where x holds flattened images (N, D). Not
             needed for x of shape (N, H, W) or (N, channels, H, W).
 
+    Raises:
+        TypeError: ``kinds`` is one string.
+        ValueError: no kind or an unknown one; ``depth`` below 1.
+
     Example:
         >>> import torch
         >>> from pyro_opu.transfer import ImageCorruption

@@ -23,6 +23,10 @@ class Mixture(TransferPolicy):
     Args:
         components: Pairs (weight, policy); the weights are positive and need not sum to 1.
 
+    Raises:
+        TypeError: an entry is no pair, or pairs something else than a policy.
+        ValueError: no entry, or a weight that is not positive and finite.
+
     Example:
         >>> from pyro_opu.transfer import Box, HeldOut, Mixture
         >>> Mixture([(3, HeldOut()), (1, Box(expand=0.5))])

@@ -73,8 +73,9 @@ class TransferPolicy:
         """Return a copy of this policy that is ready to sample; the policy itself is unchanged.
 
         Args:
-            x: Transfer inputs (N, *input_shape), floating and finite. One row is enough, though
-                most policies then return that row. The rows are kept by reference, not copied.
+            x: Transfer inputs ``(N, *input_shape)``, floating and finite. One row is enough,
+                though most policies then return that row. The rows are kept by reference, not
+                copied.
 
         Returns:
             The fitted policy.
@@ -95,7 +96,8 @@ class TransferPolicy:
             n: Number of inputs, at least 1.
 
         Returns:
-            Tensor (n, *input_shape), with the dtype and device of the fitted x, without gradient.
+            Tensor ``(n, *input_shape)``, with the dtype and device of the fitted x, without
+            gradient.
 
         Raises:
             RuntimeError: The policy has not been fitted.

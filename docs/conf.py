@@ -1,0 +1,80 @@
+"""Settings of the docs site: python -m sphinx -W -b html docs docs/_build"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+#: Links, but for pictures, to files that the site does not hold.
+ELSEWHERE = re.compile(
+    r"(?<!!)\[([^]]*)\]\(\.\./((?:benchmarks|models|pyro_opu|tests|README)[^)]*)\)"
+)
+sys.path.insert(0, str(HERE.parent))  # `models` and `pyro_opu` of this checkout
+
+from sphinx.application import Sphinx  # noqa: E402
+
+import pyro_opu  # noqa: E402
+
+project = "pyro_opu"
+author = "pyro_opu developers"
+copyright = "pyro_opu developers"
+version = release = pyro_opu.__version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build", "README.md"]
+html_theme = "furo"
+html_title = "pyro_opu"
+
+# Tutorials hold their outputs; they are run by the tests, not here.
+nb_execution_mode = "off"
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+
+nitpicky = True
+nitpick_ignore_regex = [
+    ("py:.*", r"(torch|pyro|numpy|collections|os|sklearn)\..*"),  # other packages
+    ("py:.*", r"Tensor|Array|Axes|Captured|MCMC"),  # the same, by the names they are imported as
+    ("py:.*", r"models\..*|The model|Latent functions O"),  # the inner parts of `models`
+    ("py:.*", r".*\.(Rows|Self)"),  # type variables
+    ("py:.*", r"pyro_opu\.(selection\.Labelled|transfer\.stream\.Stream)"),
+]
+
+
+def copied_tutorials() -> None:
+    """Notebooks stand beside the package; Sphinx reads only what is below this folder."""
+    target = HERE / "tutorials"
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for notebook in sorted((HERE.parent / "tutorials").glob("*.ipynb")):
+        shutil.copy2(notebook, target)
+
+
+def fit_links(app: Sphinx, page: str, source: list[str]) -> None:
+    """Links that are right in the repository go to a page of the site, or become a path."""
+    text = source[0]
+    if page.startswith("tutorials/"):
+        text = text.replace("](../docs/", "](../")
+    if page == "tutorials" and not any((HERE / "tutorials").glob("*.ipynb")):
+        text = text.partition("```{toctree}")[0]  # an empty one is a warning
+    source[0] = ELSEWHERE.sub(r"\1 (`\2`)", text)
+
+
+def setup(app: Sphinx) -> None:
+    copied_tutorials()
+    app.connect("source-read", fit_links)

@@ -1,0 +1,186 @@
+"""The docs site: it builds without a warning, has every public name, and its examples run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+import torch
+
+import pyro_opu
+from tests.test_docstrings import ROOMS
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in DOCS.glob("*.md") if path.name != "README.md")
+EXAMPLES = [
+    (path.name, number, code)
+    for path in PAGES
+    for number, code in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL))
+]
+
+
+def notebook(text: str) -> str:
+    """A notebook with one cell of text, and one that would fail if it were run."""
+    shown = {"output_type": "stream", "name": "stdout", "text": "as it was run"}
+    code = {"source": "raise SystemExit", "outputs": [shown], "execution_count": 1}
+    cells = [
+        {"id": "text", "cell_type": "markdown", "metadata": {}, "source": text},
+        {"id": "code", "cell_type": "code", "metadata": {}, **code},
+    ]
+    metadata = {"language_info": {"name": "python", "pygments_lexer": "ipython3"}}
+    return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """The documents and two notebooks, the package by links; nothing is built in the tree."""
+    skipped = shutil.ignore_patterns("_build", "tutorials", "__pycache__")
+    shutil.copytree(DOCS, tmp_path / "docs", ignore=skipped)
+    for name in ("pyro_opu", "models", "benchmarks", "CHANGELOG.md", "CONTRIBUTING.md"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "tutorials").mkdir()
+    (tmp_path / "tutorials" / "01_a.ipynb").write_text(notebook("# First\n[next](02_b.ipynb)"))
+    second = "# Second\n[students](../docs/students.md), [code](../benchmarks/run.py)"
+    (tmp_path / "tutorials" / "02_b.ipynb").write_text(notebook(second))
+    return tmp_path
+
+
+def build(root: Path) -> Path:
+    """The site, with warnings as errors."""
+    target = root / "docs" / "_build"
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    done = subprocess.run(
+        [*command, str(root / "docs"), str(target)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return target
+
+
+def documented(site: Path) -> set[str]:
+    """Names in the inventory of a site."""
+    packed = (site / "objects.inv").read_bytes().split(b"\n", 4)[4]
+    lines = zlib.decompress(packed).decode().splitlines()
+    return {line.split()[0] for line in lines if " py:" in line}
+
+
+def missing(names: set[str]) -> list[str]:
+    """Public names that are not documented, at the top or somewhere in their room."""
+    top = [getattr(pyro_opu, name) for name in pyro_opu.__all__]
+    found = [name for name in pyro_opu.__all__ if f"pyro_opu.{name}" not in names]
+    for room in ROOMS:
+        inside = {n.rpartition(".")[2] for n in names if n.startswith(f"pyro_opu.{room}.")}
+        module = importlib.import_module(f"pyro_opu.{room}")
+        left = [n for n in module.__all__ if not any(getattr(module, n) is each for each in top)]
+        found += [f"{room}.{name}" for name in left if name not in inside]
+    return found
+
+
+def test_what_is_missing_is_named():
+    everything = {f"pyro_opu.{name}" for name in pyro_opu.__all__}
+    assert {"transfer.Jitter", "simplex.Answer"} <= set(missing(everything))
+    assert "distill" in missing(everything - {"pyro_opu.distill"})
+
+
+@pytest.mark.slow
+def test_it_builds_without_a_warning_and_has_every_public_name(checkout):
+    for module in ("sphinx", "myst_nb", "furo"):
+        pytest.importorskip(module)
+    site = build(checkout)
+    names = documented(site)
+    assert missing(names) == []
+
+    # Tutorials are shown as they are, and not run.
+    page = (site / "tutorials" / "02_b.html").read_text()
+    assert 'href="../students.html"' in page and "benchmarks/run.py" in page
+    assert "as it was run" in page
+    assert "tutorials/01_a.html" in (site / "tutorials.html").read_text()
+
+
+def test_without_tutorials_there_is_no_empty_table(monkeypatch, tmp_path):
+    pytest.importorskip("sphinx")
+    spec = importlib.util.spec_from_file_location("conf", DOCS / "conf.py")
+    conf = importlib.util.module_from_spec(spec)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    spec.loader.exec_module(conf)
+    monkeypatch.setattr(conf, "HERE", tmp_path / "docs")
+    (tmp_path / "docs").mkdir()
+    conf.copied_tutorials()
+    source = [(DOCS / "tutorials.md").read_text()]
+    conf.fit_links(None, "tutorials", source)
+    assert "# Tutorials" in source[0] and "toctree" not in source[0]
+    # What was copied for an earlier build goes away with its notebook.
+    (tmp_path / "tutorials").mkdir()
+    (tmp_path / "tutorials" / "01_a.ipynb").write_text(notebook("# First"))
+    conf.copied_tutorials()
+    source = [(DOCS / "tutorials.md").read_text()]
+    conf.fit_links(None, "tutorials", source)
+    assert "toctree" in source[0]
+    (tmp_path / "tutorials" / "01_a.ipynb").unlink()
+    conf.copied_tutorials()
+    assert list((tmp_path / "docs" / "tutorials").iterdir()) == []
+
+
+def test_every_page_is_in_a_table_of_contents():
+    trees = " ".join(re.findall(r"```\{toctree\}(.*?)```", (DOCS / "index.md").read_text(), re.S))
+    assert {path.stem for path in PAGES} - {"index"} <= set(trees.split())
+    tree = re.findall(r"```\{toctree\}(.*?)```", (DOCS / "api" / "index.md").read_text(), re.S)[0]
+    assert {path.stem for path in (DOCS / "api").glob("*.md")} - {"index"} <= set(tree.split())
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # few draws, which have not mixed
+@pytest.mark.parametrize(("page", "number", "code"), EXAMPLES, ids=lambda part: str(part)[:20])
+def test_examples_run(page, number, code, monkeypatch, tmp_path):
+    """As they stand, but for fewer draws and steps."""
+    code = code.replace("num_samples=500, warmup_steps=200", "20, 10, disable_progbar=True")
+    distill = pyro_opu.distill
+
+    def quick(*args, **options):
+        return distill(*args, num_steps=10, progress=False, **options)
+
+    monkeypatch.setattr(pyro_opu, "distill", quick)
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    exec(compile(code, page, "exec"), {})
+
+
+def test_words_in_the_tables_of_choices_exist():
+    from pyro_opu.guides import GUIDES
+    from pyro_opu.objectives import as_objective
+    from pyro_opu.regression import REGRESSION_GUIDES
+
+    text = (DOCS / "choosing.md").read_text()
+    losses, guides = (
+        text.split(f"## Which {part}")[1].split("\n## ")[0] for part in ("objective", "guide")
+    )
+    named = [row.split("|")[1] for row in losses.splitlines() if row.startswith('| `"')]
+    found = re.findall(r'"(\w+)"', " ".join(named))
+    assert [as_objective(name) for name in found] and len(found) == 9
+    named = [row.split("|")[1] for row in guides.splitlines() if row.startswith('| `"')]
+    assert set(re.findall(r'"(\w+)"', " ".join(named))) == set(GUIDES)
+    assert set(re.findall(r'"(\w+)"', guides.split("Of a regressor")[1])) == set(REGRESSION_GUIDES)
+
+
+def test_the_picture_is_what_its_script_draws(monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(DOCS))
+    picture = importlib.import_module("pictures_flow")
+    monkeypatch.setattr(picture, "TARGET", tmp_path / "flow.svg")
+    picture.main()
+    words = re.compile(r"<!-- (.*?) -->")  # matplotlib writes each text beside its outlines
+    drawn, kept = ((folder / "flow.svg").read_text() for folder in (tmp_path, DOCS))
+    assert words.findall(drawn) == words.findall(kept)
+    assert "recalibrated" in " ".join(words.findall(kept))

@@ -1,0 +1,304 @@
+"""Every public name is documented: arguments, results with shapes, errors, units and sources.
+
+The rules are read off the code: what a function takes and returns, and what it or a function that
+it calls in its own module raises, has to be found in its docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import pyro_opu
+
+ROOMS = [
+    "teachers",
+    "guides",
+    "objectives",
+    "rivals",
+    "samplers",
+    "transfer",
+    "simplex",
+    "regression",
+    "plots",
+    "datasets",
+    "export",
+    "interop",
+]
+#: Their equations are definitions, or derived where they stand: no paper is their source.
+OURS = {
+    "Atoms",
+    "Components",
+    "DirichletMixture",
+    "Jitter",
+    "MixtureGuide",
+    "MomentMatching",
+    "PredictiveDirichlet",
+    "PredictiveNormalMixture",
+    "RegressionTeacher",
+    "Stretch",
+    "expected_pairwise_kl",
+    "standardize",
+}
+#: Entropies and divergences.
+IN_NATS = [
+    "Uncertainty",
+    "aleatoric_uncertainty",
+    "differential_entropy",
+    "entropy",
+    "epistemic_uncertainty",
+    "expected_pairwise_kl",
+    "fidelity",
+]
+#: Variances and means of a real y.
+IN_UNITS_OF_Y = ["Components", "PredictiveNormal", "RegressionUncertainty", "regression_fidelity"]
+
+SECTION = re.compile(r"^([A-Z][a-z]+):\n((?:[ ]{4}.*\n|\n)*)", re.MULTILINE)
+ENTRY = re.compile(r"^[ ]{4}(\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
+#: ``(N, C)``, ``(*B)``, (n, ...), or in words.
+SHAPE = re.compile(r"``\([^()]+\)|\(\*?[\w.]+,[^()]*\)|\bshapes?\b|\bscalar\b", re.IGNORECASE)
+
+
+def public() -> dict[str, Any]:
+    """Every public name once, with the room where it is found first."""
+    found: dict[str, Any] = {}
+    for room in ["", *ROOMS]:
+        module = importlib.import_module(f"pyro_opu.{room}".rstrip("."))
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if not any(thing is other for other in found.values()):
+                found[f"{room}.{name}".lstrip(".")] = thing
+    return found
+
+
+#: Files of this project; a dataclass's own constructor stands in none.
+WRITTEN = {Path(__file__), *Path(pyro_opu.__file__).parent.rglob("*.py")}
+PUBLIC = public()
+CALLABLES = {k: v for k, v in PUBLIC.items() if inspect.isclass(v) or inspect.isfunction(v)}
+METHODS = {
+    f"{name}.{member}": (thing, getattr(value, "__func__", value))
+    for name, thing in CALLABLES.items()
+    if inspect.isclass(thing)
+    for member, value in vars(thing).items()
+    if not member.startswith("_") and inspect.isfunction(getattr(value, "__func__", value))
+}
+
+
+def sections(thing: Any) -> dict[str, str]:
+    """The sections of an object's own docstring by their headings."""
+    return dict(SECTION.findall(inspect.cleandoc(thing.__doc__ or "") + "\n"))
+
+
+def entries(section: str) -> dict[str, str]:
+    """What a section says of each name in it."""
+    parts = ENTRY.split(section)[1:]
+    named = zip(parts[::2], parts[1::2], strict=True)
+    return {name.lstrip("*"): text for names, text in named for name in names.split(", ")}
+
+
+def constructors(thing: type) -> list[Callable[..., Any]]:
+    """The constructors that are written out for a class or its bases, nearest first."""
+    found = [vars(c).get(n) for c in thing.__mro__ for n in ("__init__", "__post_init__")]
+    return [f for f in found if inspect.isfunction(f) and Path(f.__code__.co_filename) in WRITTEN]
+
+
+def taken(thing: Any) -> dict[str, str]:
+    """Parameters of a function, or of a class's constructor, with their annotations."""
+    if inspect.isclass(thing) and not (
+        constructors(thing) or hasattr(thing, "__dataclass_fields__")
+    ):
+        return {}
+    found = inspect.signature(thing).parameters.values()
+    return {p.name: str(p.annotation) for p in found if p.name not in ("self", "cls")}
+
+
+def body(function: Callable[..., Any]) -> Iterator[ast.AST]:
+    return ast.walk(ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(function)))))
+
+
+def raised_in(function: Callable[..., Any]) -> Iterator[str]:
+    """Names of the errors in a body's raise statements; an abstract method's is none."""
+    for node in body(function):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            name = ast.unparse(node.exc.func)
+            if inspect.isclass(getattr(builtins, name, None)) and name != "NotImplementedError":
+                yield name
+
+
+def called_by(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Functions of the same module that a body calls by their names."""
+    module = inspect.getmodule(function)
+    for node in body(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            other = getattr(module, node.func.id, None)
+            if inspect.isfunction(other) and inspect.getmodule(other) is module:
+                yield other
+
+
+def raised(thing: Any) -> set[str]:
+    """Names of the errors that a call raises, itself or by what it calls in its own module."""
+    starts = constructors(thing)[:2] if inspect.isclass(thing) else [thing]
+    return {name for f in starts for each in (f, *called_by(f)) for name in raised_in(each)}
+
+
+def complaints(thing: Any) -> list[str]:
+    """What a function's or a class's docstring leaves out."""
+    if not (thing.__doc__ or "").strip():
+        return ["no docstring"]
+    has = sections(thing)
+    told = {**entries(has.get("Attributes", "")), **entries(has.get("Args", ""))}
+    parameters = taken(thing)
+    found = [f"Args lacks {name}" for name in parameters if name not in told]
+    found += [f"Args has {name}" for name in entries(has.get("Args", "")) if name not in parameters]
+    found += [
+        f"{name} has no shape"
+        for name, kind in parameters.items()
+        if "Tensor" in kind
+        and "Callable" not in kind
+        and name in told
+        and not SHAPE.search(told[name])
+    ]
+    found += [f"Raises lacks {name}" for name in raised(thing) if name not in has.get("Raises", "")]
+    return found + ([] if inspect.isclass(thing) else unsaid_result(thing, has))
+
+
+def unsaid_result(function: Callable[..., Any], has: dict[str, str]) -> list[str]:
+    result = str(inspect.signature(function).return_annotation)
+    if result == "None":
+        return []
+    if "Returns" not in has:
+        return ["no Returns"]
+    shapeless = "Tensor" in result and not SHAPE.search(has["Returns"])
+    return ["Returns has no shape"] if shapeless else []
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+def test_arguments_results_and_errors(name: str) -> None:
+    assert complaints(CALLABLES[name]) == []
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods(name: str) -> None:
+    """A line with shapes is enough for a method; sections that it has are complete."""
+    owner, method = METHODS[name]
+    bases = [getattr(base, method.__name__, None) for base in owner.__mro__[1:]]
+    doc = method.__doc__ or next((b.__doc__ for b in bases if b is not None and b.__doc__), "")
+    has, parameters = sections(method), taken(method)
+    assert doc.strip(), "no docstring"
+    if "Args" in has:
+        assert set(entries(has["Args"])) == set(parameters)
+    assert {error for error in raised_in(method) if error not in has.get("Raises", "")} == set()
+    kinds = " ".join([*parameters.values(), str(inspect.signature(method).return_annotation)])
+    if re.search(r"\bTensor\b", kinds) and "Callable" not in kinds and not any(bases):
+        assert SHAPE.search(doc) or re.search(r":(meth|attr|func|class):", doc), "no shape"
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in CALLABLES])
+def test_constants_and_aliases_are_explained_above(name: str) -> None:
+    room, short = name.split(".")
+    sources = (Path(pyro_opu.__file__).parent / room).glob("*.py")
+    defined = re.compile(rf"^#: .+\n(#.*\n)*{short}\b.* = ", re.MULTILINE)
+    assert any(defined.search(source.read_text()) for source in sources)
+
+
+def test_equations_have_a_source() -> None:
+    equations = {
+        name.rpartition(".")[2]: t for name, t in CALLABLES.items() if ".. math::" in t.__doc__
+    }
+    without = {name for name, thing in equations.items() if "References" not in sections(thing)}
+    assert without == OURS
+
+
+@pytest.mark.parametrize(("unit", "name"), [
+    *(("nats", name) for name in IN_NATS),
+    *(("units of", name) for name in IN_UNITS_OF_Y),
+])  # fmt: skip
+def test_units_are_named(unit: str, name: str) -> None:
+    everything = {key.rpartition(".")[2]: thing for key, thing in CALLABLES.items()}
+    everything["Uncertainty"] = type(
+        pyro_opu.uncertainty(torch.distributions.Dirichlet(torch.ones(2)))
+    )
+    assert unit in everything[name].__doc__
+
+
+# What the rules find ---------------------------------------------------------------------------
+
+
+def check(x: Tensor) -> None:
+    if x.ndim != 2:
+        raise TypeError("two axes")
+
+
+def badly_told(x: Tensor, scale: float, other: int) -> Tensor:
+    """Says little.
+
+    Args:
+        x: The inputs.
+        scale: A factor.
+        gone: No longer taken.
+
+    Raises:
+        ValueError: a bad scale.
+    """
+    check(x)
+    if scale < 0:
+        raise ValueError("negative")
+    if other:
+        raise RuntimeError("other")
+    return x
+
+
+def told_without_shape(x: Tensor) -> Tensor:
+    """The same.
+
+    Args:
+        x: Inputs ``(N, D)``.
+
+    Returns:
+        Something.
+    """
+    return x
+
+
+@dataclass
+class Record:
+    """A record.
+
+    Attributes:
+        size: Its size.
+    """
+
+    size: int
+    more: float
+
+    def __post_init__(self) -> None:
+        if self.size < 0:
+            raise ValueError("negative")
+
+
+def test_the_rules_find_what_is_left_out() -> None:
+    assert sorted(complaints(badly_told)) == [
+        "Args has gone",
+        "Args lacks other",
+        "Raises lacks RuntimeError",
+        "Raises lacks TypeError",
+        "no Returns",
+        "x has no shape",
+    ]
+    assert complaints(told_without_shape) == ["Returns has no shape"]
+    assert complaints(Record) == ["Args lacks more", "Raises lacks ValueError"]
+    assert complaints(type("Bare", (), {})) == ["no docstring"]
+    told_without_shape.__doc__ = told_without_shape.__doc__.replace("Something", "``(N, D)``")
+    assert complaints(told_without_shape) == []
