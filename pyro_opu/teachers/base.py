@@ -187,15 +187,12 @@ class BaseTeacher(Teacher):
     def _measured_width(self, draws: Any, x: Tensor) -> int:
         """Numbers per input and draw in the widest tensor of an evaluation, learnt from a few."""
         if self._width is None or self._width[0] != x.shape[1:]:
-            few = draws[:2]
+            few, sizes = draws[:2], []
             with kept_random():
-                classes = self._evaluate(few, some_rows(x, 3)).shape[
-                    -1
-                ]  # after all first-time work
-                sizes = []
-                for rows in (2, 3):
+                classes = self._evaluate(few, some_rows(x, 3)).shape[-1]  # and first-time work
+                for block in (some_rows(x, 2), some_rows(x, 3)):
                     with _Sizes() as seen:
-                        self._evaluate(few, some_rows(x, rows))
+                        self._evaluate(few, block)
                     sizes.append(seen.sizes)
             if len(sizes[0]) == len(sizes[1]):  # what grows with the rows
                 grown = max(b - a for a, b in zip(*sizes, strict=True))
