@@ -284,10 +284,10 @@ def _rows(draws: int, classes: int) -> int:
 
 def _limits(count: int) -> tuple[float, float]:
     """Limits on R-hat and on the effective draws for so many draws; see `mixing`."""
-    from scipy.stats import f
+    from scipy.special import fdtri  # scipy.stats takes a second to import
 
     sequences, length = 2 * BLOCKS, count // BLOCKS // 2
-    quantile = float(f.ppf(0.999, sequences - 1, sequences * (length - 1)))
+    quantile = float(fdtri(sequences - 1, sequences * (length - 1), 0.999))
     wide = math.sqrt((length - 1 + 2 * quantile) / length)
     return max(R_HAT_LIMIT, wide), min(LEAST_EFFECTIVE, count / 4)
 
