@@ -1,0 +1,138 @@
+"""Run the notebooks, each in a fresh kernel on one thread, one after another.
+
+    python -m tutorials.run              # all of them; their outputs are written into them
+    python -m tutorials.run 03 objective # those with this in their names
+    python -m tutorials.run --quick      # small sizes, nothing is written
+
+A run fails if a cell raises, or if this project warns. Notebooks run in an empty folder, so that
+what they write is gone afterwards. A notebook is moved into place when it is whole; its pictures
+have 256 colours, which is a third of the bytes and looks the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import os
+import sys
+import tempfile
+import time
+from base64 import b64decode, b64encode
+from io import BytesIO
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+from PIL import Image
+
+FOLDER = Path(__file__).parent
+FAILURES = (CellExecutionError, CellTimeoutError, DeadKernelError)
+#: Seconds for one cell; a full notebook takes up to three minutes.
+TIMEOUT = 900
+#: Run before the first cell: a warning that the project gives is an error, whatever line it names.
+STRICT = """
+import sys
+import warnings
+
+ordinary = warnings.showwarning
+
+def strict(message, category, *where, **more):
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__") in ("warnings", "_py_warnings"):
+        frame = frame.f_back
+    if frame.f_globals.get("__name__", "").partition(".")[0] in ("pyro_opu", "models"):
+        raise message
+    ordinary(message, category, *where, **more)
+
+warnings.showwarning = strict
+"""
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("names", nargs="*", help="parts of file names; by default all")
+    options.add_argument("--quick", action="store_true", help="small sizes, nothing is written")
+    args = options.parse_args()
+    failed = []
+    for path in chosen(args.names):
+        start = time.perf_counter()
+        try:
+            notebook = executed(nbformat.read(path, as_version=4), args.quick)
+        except FAILURES as error:
+            print(error)
+            failed.append(path.stem)
+        else:
+            if not args.quick:
+                keep(notebook, path)
+        print(f"{path.stem}: {time.perf_counter() - start:.0f} s", flush=True)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def chosen(names: list[str]) -> list[Path]:
+    """Notebooks with one of the names in theirs, in order."""
+    paths = sorted(FOLDER.glob("*.ipynb"))
+    found = [path for path in paths if not names or any(name in path.stem for name in names)]
+    if not found:
+        sys.exit(f"`names` must be parts of {[path.stem for path in paths]}; got {names}.")
+    return found
+
+
+def executed(notebook: NotebookNode, quick: bool) -> NotebookNode:
+    """The notebook with the outputs of a fresh kernel."""
+    metadata, notebook = notebook.metadata, copy.deepcopy(notebook)
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
+    paths = [str(FOLDER.parent), os.environ.get("PYTHONPATH", "")]
+    env = {
+        **os.environ,
+        "PYRO_OPU_QUICK": "1" if quick else "",
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "OMP_NUM_THREADS": "1",
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        client = NotebookClient(
+            notebook,
+            timeout=TIMEOUT,
+            kernel_name="python3",
+            record_timing=False,
+            coalesce_streams=True,
+            extra_arguments=["--log-level=ERROR"],
+            resources={"metadata": {"path": folder}},
+        )
+        client.execute(env=env)
+    del notebook.cells[0]
+    notebook.metadata = metadata  # without the versions of the kernel
+    for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), 1):
+        tidy(cell, number)
+    return notebook
+
+
+def tidy(cell: NotebookNode, number: int) -> None:
+    """Count cells from 1, and make the pictures small."""
+    cell.execution_count = number
+    for output in cell.outputs:
+        if "execution_count" in output:
+            output.execution_count = number
+        if "image/png" in output.get("data", {}):
+            output.data["image/png"] = smaller(output.data["image/png"])
+
+
+def smaller(png: str) -> str:
+    """The picture, base64, with the 256 colours that suit it if that is shorter."""
+    kept = BytesIO()
+    image = Image.open(BytesIO(b64decode(png))).convert("RGB")
+    image.quantize(256, dither=Image.Dither.NONE).save(kept, "PNG", optimize=True)
+    return min(png, b64encode(kept.getvalue()).decode(), key=len)
+
+
+def keep(notebook: NotebookNode, path: Path) -> None:
+    """Write the notebook aside and move it into place."""
+    aside = path.with_suffix(".part")
+    nbformat.write(notebook, aside)
+    aside.replace(path)
+
+
+if __name__ == "__main__":
+    main()
