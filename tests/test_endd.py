@@ -44,9 +44,9 @@ def fitted(
 
 
 def test_endd_recovers_a_dirichlet_teacher() -> None:
-    fast = fitted(endd, dirichlet_teacher, transfer=HeldOut(), num_steps=300)
+    fast = fitted(endd, dirichlet_teacher, transfer=HeldOut(), num_steps=1200)
     found = fast.dirichlet(torch.randn(200, 2)).concentration.log().mean(0).exp()
-    # Smoothing lifts the smallest draws, and the steps are few: over seeds, up to 7 % off.
+    # Smoothing lifts the smallest draws, and the steps are few: over seeds, up to 5 % off.
     torch.testing.assert_close(found, ALPHA, rtol=0.1, atol=0)
 
 
