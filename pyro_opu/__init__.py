@@ -5,10 +5,11 @@ forward pass gives; the :class:`OnePassPredictive` it returns takes the place of
 ``pyro.infer.Predictive``.
 """
 
-from pyro_opu.arviz_data import to_inference_data
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from pyro_opu.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
 from pyro_opu.detection import detection, misclassification, out_of_domain
-from pyro_opu.diagnostics import Diagnosis, diagnose
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distill import distill
 from pyro_opu.fidelity import FidelityReport, fidelity
@@ -24,8 +25,6 @@ from pyro_opu.objectives import (
     WassersteinELBO,
 )
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import OnePassRegression, regression_fidelity
-from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.top_k import TopK, top_k
 from pyro_opu.training import DistillationError
@@ -42,6 +41,12 @@ from pyro_opu.uncertainty import (
     uncertainty,
     variance,
 )
+
+if TYPE_CHECKING:
+    from pyro_opu.arviz_data import to_inference_data
+    from pyro_opu.diagnostics import Diagnosis, diagnose
+    from pyro_opu.regression import OnePassRegression, regression_fidelity
+    from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 
 __version__ = "0.1.0"
 
@@ -92,3 +97,29 @@ __all__ = [
     "uncertainty",
     "variance",
 ]
+
+#: Public names that are imported when first asked for, by module: the package loads quickly.
+_LATER = {
+    "SGLD": "samplers",
+    "PolyaGammaGibbs": "samplers",
+    "Diagnosis": "diagnostics",
+    "diagnose": "diagnostics",
+    "OnePassRegression": "regression",
+    "regression_fidelity": "regression",
+    "to_inference_data": "arviz_data",
+}
+#: Parts of the package, likewise.
+_PARTS = frozenset({*_LATER.values(), "datasets", "interop", "plots", "rivals"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return import_module(f"pyro_opu.{name}")
+    if name in _LATER:
+        value = globals()[name] = getattr(import_module(f"pyro_opu.{_LATER[name]}"), name)
+        return value
+    raise AttributeError(f"module 'pyro_opu' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, *_PARTS})

@@ -36,9 +36,10 @@ def ax():
 
 @pytest.fixture
 def agg():
-    """Pyplot without a screen, and its figures closed, for plots that make their own."""
+    """Pyplot without a screen and without figures before and after, for plots that make theirs."""
     before = pyplot.get_backend()
     pyplot.switch_backend("Agg")
+    pyplot.close("all")
     yield
     pyplot.close("all")
     pyplot.switch_backend(before)
