@@ -76,9 +76,12 @@ def shown(value: Any) -> str:
 
 
 def spread(values: list[float]) -> str:
-    """``mean ± standard deviation`` over seeds."""
+    """``mean ± standard deviation`` over seeds; a mean that is nothing but rounding is 0."""
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.4g} ± {deviation:.2g}"
+    mean = statistics.mean(values)
+    if abs(mean) < 1e-12 * max(map(abs, values)):
+        mean = 0.0
+    return f"{mean:.4g} ± {deviation:.2g}"
 
 
 def say(tables: dict[str, list[dict]]) -> None:
