@@ -36,6 +36,7 @@ from pyro_opu.plan import (
     chosen_seed,
     draws_per_step,
     opened,
+    transfer_inputs,
     warm_steps,
 )
 from pyro_opu.precision import checked_precision
@@ -44,8 +45,8 @@ from pyro_opu.selection import Labelled, calibrating_shift, log_concentration_of
 from pyro_opu.simplex import Atoms, SimplexDistribution, is_answer
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
-from pyro_opu.training import Settings, Source
-from pyro_opu.transfer import TransferPolicy, default_transfer
+from pyro_opu.training import Settings, Source, made_ready
+from pyro_opu.transfer import TransferPolicy
 
 
 def distill(
@@ -214,9 +215,7 @@ def distill(
             guide = named_guide(guide or family_of(share), x, num_classes)
             if isinstance(guide, PredictiveGuide):
                 guide.start_at(log_concentration_of(held_out))
-        guide = guide.to(target).train()
-        if not any(parameter.requires_grad for parameter in guide.parameters()):
-            guide.requires_grad_(True)  # a distilled guide comes back wholly frozen
+        guide = made_ready(guide, target)
         closed_form = _first_objective(guide, x[:2].to(target), num_classes)
         warm = warm_steps(num_steps, objective, closed_form, warm_start)
         settings = Settings(
@@ -229,8 +228,7 @@ def distill(
             accumulate=accumulate,
             precision=checked_precision(precision, guide),
         )
-        policy = default_transfer(rest) if transfer is None else transfer
-        drawn = policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
+        drawn = transfer_inputs(transfer, stream, rest, held_out.x)
         feed = Source(teacher.probs, drawn, settings, target, teacher.max_draws, ranks)
         report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
         if recalibrate and isinstance(guide, PredictiveGuide):

@@ -257,6 +257,11 @@ def checked_mixing(teacher: BaseTeacher, x: Tensor, draws: Tensor) -> MixingRepo
         report = draws_mixing(draws[:, : _rows(*draws.shape[::2])])
     elif report is None:
         report = mixing(teacher, x)
+    return warned(report)
+
+
+def warned(report: MixingReport) -> MixingReport:
+    """The report, with a warning where the draws have not mixed."""
     if report.mixed is False:
         warn_user(
             f"The teacher has not mixed, and its student will copy that: {report.reason} Sample "

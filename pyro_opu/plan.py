@@ -13,6 +13,7 @@ from pyro_opu.inputs import check_inputs
 from pyro_opu.objectives import Objective
 from pyro_opu.parallel import Ranks
 from pyro_opu.teachers import BaseTeacher
+from pyro_opu.transfer import TransferPolicy, default_transfer
 from pyro_opu.transfer.stream import Stream, is_loader
 
 #: Of the transfer inputs this share, at most so many, is kept to judge the student by.
@@ -62,6 +63,21 @@ def opened(x: Any, seed: int, ranks: Ranks) -> tuple[Tensor, Stream | None]:
     if isinstance(x, Stream):
         return check_inputs(x.first), x
     return check_inputs(x), None
+
+
+def transfer_inputs(
+    policy: TransferPolicy | None, stream: Stream | None, rest: Tensor, held_out: Tensor
+) -> TransferPolicy | Stream:
+    """Where batches are drawn from: the policy, or the default one, fitted to what is not held out.
+
+    Args:
+        policy: What the caller asked for.
+        stream: Of a loader, through whose windows the policy then goes.
+        rest: Inputs to teach at ``(N, *input_shape)``.
+        held_out: Inputs that judge, which a stream never gives.
+    """
+    policy = default_transfer(rest) if policy is None else policy
+    return policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out)
 
 
 def warm_steps(

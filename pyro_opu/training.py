@@ -136,6 +136,14 @@ class State:
     history: list[dict[str, Any]] = field(default_factory=list)
 
 
+def made_ready(guide: nn.Module, device: torch.device) -> nn.Module:
+    """The guide where it is trained; one that is wholly frozen, as distilled guides are, thawed."""
+    guide = guide.to(device).train()
+    if not any(parameter.requires_grad for parameter in guide.parameters()):
+        guide.requires_grad_(True)
+    return guide
+
+
 def init_state(guide: nn.Module) -> State:
     """State before the first step."""
     return State(guide, copy.deepcopy(guide).requires_grad_(False).eval())

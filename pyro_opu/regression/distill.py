@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pyro_opu.checkpoint import Checkpoint
 from pyro_opu.guides.asking import student_at
 from pyro_opu.loop import train
-from pyro_opu.mixing import LEAST_DRAWS, MixingReport, MixingWarning, draws_mixing
+from pyro_opu.mixing import LEAST_DRAWS, MixingReport, draws_mixing, warned
 from pyro_opu.objectives import Objective
 from pyro_opu.parallel import joined
 from pyro_opu.plan import (
@@ -24,6 +24,7 @@ from pyro_opu.plan import (
     chosen_seed,
     draws_per_step,
     opened,
+    transfer_inputs,
     warm_steps,
 )
 from pyro_opu.precision import checked_precision
@@ -42,10 +43,9 @@ from pyro_opu.regression.objective import (
 from pyro_opu.regression.predictive import OnePassRegression, regression_drop_in
 from pyro_opu.regression.sources import as_regression_teacher
 from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher
-from pyro_opu.training import Settings, Source
-from pyro_opu.transfer import TransferPolicy, default_transfer
+from pyro_opu.training import Settings, Source, made_ready
+from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.stream import Stream
-from pyro_opu.warned import warn_user
 
 __all__ = ["distill_regression"]
 
@@ -156,9 +156,7 @@ def distill_regression(
             f, log_scale = held_out.draws.unbind(-1)
             y = f + log_scale.exp() * torch.randn_like(f)
             guide = named_regression_guide(guide or "gaussian", x, y)
-        guide = guide.to(target).train()
-        if not any(parameter.requires_grad for parameter in guide.parameters()):
-            guide.requires_grad_(True)  # a distilled guide comes back wholly frozen
+        guide = made_ready(guide, target)
         closed_form, objective = _objectives(guide, x[:2].to(target), loss)
         held_out = replace(held_out, by_moments=isinstance(objective, NormalMoments))
         warm = warm_steps(num_steps, objective, closed_form, warm_start)
@@ -176,8 +174,7 @@ def distill_regression(
             accumulate=accumulate,
             precision=checked_precision(precision, guide),
         )
-        policy = default_transfer(rest) if transfer is None else transfer
-        drawn = policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
+        drawn = transfer_inputs(transfer, stream, rest, held_out.x)
         feed = Source(teacher.draws, drawn, settings, target, teacher.max_draws, ranks)
         report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
     return regression_drop_in(
@@ -258,12 +255,4 @@ def _checked_mixing(teacher: RealTeacher, x: Tensor) -> MixingReport:
     draws[..., 0] /= teacher_moments(draws).scale  # units in which a movement is none
     report = draws_mixing(draws)
     reason = report.reason.replace("class probabilities", "means and scales")
-    report = replace(report, reason=reason)
-    if report.mixed is False:
-        warn_user(
-            f"The teacher has not mixed, and its student will copy that: {reason} Sample with a "
-            "longer warm-up, more draws or from better starting points, thin long chains, and look "
-            "at pyro_opu.diagnose(mcmc) before distilling.",
-            MixingWarning,
-        )
-    return report
+    return warned(replace(report, reason=reason))
