@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from benchmarks.speed_models import SUBJECTS, Kit
 from benchmarks.speed_ways import Call, Row
 from benchmarks.timing import spans
-from pyro_opu.capture import StaticPass
+from pyro_opu.capture import recorded, tensor_pass
 
 MANY = 100_000
 
@@ -61,7 +60,10 @@ def part(args: argparse.Namespace) -> dict[str, list[Row]]:
 def replays(kit: Kit, budget: float) -> list[Row]:
     """Latency at N = 1: the recorded passes alone, and whole calls with input and answer copied."""
     x = kit.inputs(1)
-    student, plug_in = recorded(answers(kit), x), recorded(lambda y: (kit.plug_in(y),), x)
+    student, plug_in = (
+        recorded(tensor_pass(kit.fast)[0], x),
+        recorded(lambda y: (kit.plug_in(y),), x),
+    )
     captured = kit.fast.capture(x)
     ways: dict[str, Call] = {
         "plug-in, graph replay": plug_in.replay,
@@ -117,37 +119,6 @@ def work_of(network: nn.Module, rows: int) -> Work:
     products = sum(layer.weight.numel() for layer in layers)
     moved = products + rows * (layers[0].in_features + sum(layer.out_features for layer in layers))
     return Work(2.0 * rows * products, 4.0 * moved)
-
-
-def answers(kit: Kit) -> Callable[[Tensor], tuple[Tensor, ...]]:
-    """The pass of the student from tensor to tensors, as a graph has it."""
-
-    def forward(x: Tensor) -> tuple[Tensor, ...]:
-        dirichlet = kit.fast.guide(x)
-        return dirichlet.log_mean, dirichlet.log_concentration
-
-    return forward
-
-
-def recorded(forward: Callable[[Tensor], tuple[Tensor, ...]], like: Tensor) -> StaticPass:
-    """A pass as a CUDA graph on buffers of its own."""
-    buffer = like.clone()
-    with torch.no_grad():
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(3):  # libraries set themselves up before, not in the graph
-                forward(buffer)
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            written = forward(buffer)
-
-    def replay() -> tuple[Tensor, ...]:
-        graph.replay()
-        return written
-
-    return StaticPass(buffer, replay)
 
 
 @torch.no_grad()

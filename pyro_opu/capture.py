@@ -185,12 +185,12 @@ def capture(
     with torch.no_grad():
         fast.distribution(example)  # refuses what the student refuses
     student = _snapshot(fast, precision)
-    forward, answer = _forward(student)
+    forward, answer = tensor_pass(student)
     like = example.detach().to(next(fast.guide.parameters(), example).dtype)
     with torch.no_grad():
         forward(like)  # what fails here is no fault of a compiler
     if like.is_cuda:
-        return Captured(_cuda_graph(forward, like), answer, like, "cuda graph")
+        return Captured(recorded(forward, like), answer, like, "cuda graph")
     try:
         return Captured(_compiled(forward, like), answer, like, "compiled")
     except Exception as error:  # whatever the compiler stumbles over, the pass itself runs
@@ -221,7 +221,9 @@ def _snapshot(fast: OnePassPredictive, precision: torch.dtype | None) -> OnePass
     return student
 
 
-def _forward(student: OnePassPredictive) -> tuple[Callable[[Tensor], Tensors], Callable[..., Any]]:
+def tensor_pass(
+    student: OnePassPredictive,
+) -> tuple[Callable[[Tensor], Tensors], Callable[..., Any]]:
     """The pass from tensor to tensors, without checks, and what makes an answer of these."""
     if isinstance(student, OnePassRegression):
 
@@ -267,7 +269,7 @@ def _kept_validation() -> Iterator[None]:
         distribution.set_default_validate_args(before)
 
 
-def _cuda_graph(forward: Callable[[Tensor], Tensors], like: Tensor) -> StaticPass:
+def recorded(forward: Callable[[Tensor], Tensors], like: Tensor) -> StaticPass:
     """The pass recorded on the device of ``like``."""
     buffer = like.clone()
     with torch.cuda.device(buffer.device), torch.no_grad():
