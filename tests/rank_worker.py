@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from taught import Scripted, X, teacher
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -29,26 +30,6 @@ QUICK: dict[str, Any] = {
     "seed": 3,
     "progress": False,
 }
-WEIGHTS = torch.randn(12, 2, 3, generator=torch.Generator().manual_seed(1))
-X = torch.randn(60, 2, generator=torch.Generator().manual_seed(2))
-
-
-def teacher(x: Tensor) -> Tensor:
-    return (x @ WEIGHTS).softmax(-1)
-
-
-class Scripted:
-    """A transfer policy of fixed batches."""
-
-    def __init__(self, *batches: Tensor) -> None:
-        self.batches = list(batches)
-
-    def sample(self, n: int) -> Tensor:
-        batch = self.batches.pop(0)
-        assert len(batch) == n
-        return batch
-
-
 GIVEN: list[Tensor] = []
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from taught import Scripted, X, teacher
 from torch import Tensor, nn
 
 from pyro_opu import MomentMatching, OnePassPredictive, PredictiveGuide, WassersteinELBO, distill
@@ -13,25 +14,6 @@ from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
 from pyro_opu.precision import checked_precision, in_precision
 from pyro_opu.training import Settings, Source, init_phase, init_state, step
-
-WEIGHTS = torch.randn(12, 2, 3, generator=torch.Generator().manual_seed(1))
-X = torch.randn(60, 2, generator=torch.Generator().manual_seed(2))
-
-
-def teacher(x: Tensor) -> Tensor:
-    return (x @ WEIGHTS.to(x.device)).softmax(-1)
-
-
-class Scripted:
-    """A transfer policy of fixed batches."""
-
-    def __init__(self, *batches: Tensor) -> None:
-        self.batches = list(batches)
-
-    def sample(self, n: int) -> Tensor:
-        batch = self.batches.pop(0)
-        assert len(batch) == n
-        return batch
 
 
 def feed(*batches: Tensor, accumulate: int) -> Source:
