@@ -41,7 +41,12 @@ from pyro_opu.plan import (
 )
 from pyro_opu.precision import checked_precision
 from pyro_opu.predictive import OnePassPredictive, checked_device
-from pyro_opu.selection import Labelled, calibrating_shift, log_concentration_of
+from pyro_opu.selection import (
+    Labelled,
+    calibrating_shift,
+    log_concentration_of,
+    sampling_distance,
+)
 from pyro_opu.simplex import Atoms, SimplexDistribution, is_answer
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
@@ -78,7 +83,10 @@ def distill(
 
     A closed-form warm start (cross-entropy for h, moment matching for g), then the objective from
     there. The best iterate on held-out transfer inputs is kept, so a refinement that does not
-    improve on the warm start stops early and is dropped. At last :math:`\alpha_0` is recalibrated
+    improve on the warm start stops early and is dropped. Where the warm start is already nearer to
+    the posterior than the S judging draws themselves are (held-out energy distance at most
+    :math:`\mathbb{E}\|\pi - \pi'\|_1 / S`, what so many draws leave of it) there is nothing to
+    refine. At last :math:`\alpha_0` is recalibrated
     so that the mean mutual information over the transfer inputs is the teacher's.
     ``fast.report`` says what was kept. A teacher whose held draws have not mixed is reported first
     (:func:`~pyro_opu.mixing`). No labels are needed, and where the student is taught
@@ -208,7 +216,7 @@ def distill(
         sites = read_layouts(teacher, x, return_sites)
         per_step = draws_per_step(teacher, x, num_draws, batch_size)
         # Before anything that depends on `guide`: a seed holds out the same inputs for all guides.
-        held_out, rest = _hold_out(teacher, x, target)
+        held_out, rest = _hold_out(teacher, x, num_classes, target)
         mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
         share = misfit(held_out)
         if guide is None or isinstance(guide, str):
@@ -230,7 +238,17 @@ def distill(
         )
         drawn = transfer_inputs(transfer, stream, rest, held_out.x)
         feed = Source(teacher.probs, drawn, settings, target, teacher.max_draws, ranks)
-        report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
+        report = train(
+            guide,
+            closed_form,
+            objective,
+            feed,
+            held_out,
+            seed,
+            resume,
+            progress,
+            enough=sampling_distance(held_out),
+        )
         if recalibrate and isinstance(guide, PredictiveGuide):
             found: dict[str, float] = {}
             if ranks.first:
@@ -294,7 +312,9 @@ def _first_objective(guide: nn.Module, x: Tensor, num_classes: int) -> Objective
     return LikelihoodFirst() if dense else EnergyDistance(likelihood=1.0)
 
 
-def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[Labelled, Tensor]:
+def _hold_out(
+    teacher: BaseTeacher, x: Tensor, num_classes: int, device: torch.device
+) -> tuple[Labelled, Tensor]:
     """Some transfer inputs with the teacher's answers, and the other inputs."""
     if len(x) < 4:
         raise ValueError(
@@ -304,7 +324,14 @@ def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[La
     order = torch.randperm(len(x)).to(x.device)
     count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
     chosen, rest = x[order[:count]], x[order[count:]]
-    return _label(teacher, chosen, device, JUDGE_NUMBERS), rest
+    held_out = _label(teacher, chosen, device, JUDGE_NUMBERS)
+    if held_out.draws.shape[-1] != num_classes:
+        raise ValueError(
+            f"`source` must give as many classes at any number of inputs; got {num_classes} at 2 "
+            f"and {held_out.draws.shape[-1]} at {count}. Is an axis of its model that of the "
+            "inputs where the classes belong?"
+        )
+    return held_out, rest
 
 
 def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, numbers: int) -> Labelled:

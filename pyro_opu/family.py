@@ -8,9 +8,8 @@ import torch
 
 from pyro_opu.distances import energy_distance
 from pyro_opu.judging import moment_matched
-from pyro_opu.objectives.energy import mean_absolute_difference
 from pyro_opu.restoring import seeded
-from pyro_opu.selection import Labelled
+from pyro_opu.selection import Labelled, spread_of
 from pyro_opu.uncertainty import moment_concentration
 
 #: Beyond this misfit one Dirichlet per input is not enough. Logistic regressions are below 0.01
@@ -47,8 +46,8 @@ def misfit(held_out: Labelled) -> float:
     with seeded(0):
         samples = moment_matched(fit.mean(0), moment_concentration(fit)).sample((len(judge),))
     left = energy_distance(judge, samples)
-    spread = mean_absolute_difference(judge.permute(1, 2, 0).contiguous()).sum(-1).mean()
     error = left.std() / math.sqrt(len(left))
+    spread = spread_of(judge)
     if spread < NO_SPREAD or not left.mean() > 4 * error:
         return 0.0
     return float(left.mean() / spread)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ def train(
     seed: int,
     resume: Checkpoint | None,
     progress: bool,
+    enough: float = -math.inf,
 ) -> dict[str, Any]:
     """Run the phases and keep the best iterate in ``guide``.
 
@@ -36,6 +38,7 @@ def train(
         seed: For the checkpoint's identity, and for the batches of every rank.
         resume: The checkpoint, if there is one.
         progress: Show a bar.
+        enough: Held-out energy distance from which on a warm start is not refined.
 
     Returns:
         The record: the last judgement, "kept" in words, and the "history".
@@ -71,6 +74,8 @@ def train(
     ):
         for index, (name, each, steps, rate) in enumerate(plan[first:], first):
             draws = settings.warm_draws if name == "warm start" else settings.num_draws
+            if index and state.step == 0 and state.score <= enough:
+                break
             phase = init_phase(name, each, guide, steps, rate, draws)
             if resume is not None:
                 resume.restore(phase, feed)
@@ -81,7 +86,7 @@ def train(
             state.step = state.waited = 0
     guide.eval()
     last = ranks.same(held_out.judge(guide) if ranks.first else {})
-    return {**last, "kept": _kept(state.history), "history": state.history}
+    return {**last, "kept": _kept(state.history, len(plan), enough), "history": state.history}
 
 
 def _run_phase(
@@ -111,7 +116,7 @@ def _run_phase(
             resume.save(state, phase, index, feed)
 
 
-def _kept(history: list[dict[str, Any]]) -> str:
+def _kept(history: list[dict[str, Any]], phases: int, enough: float) -> str:
     """In words, which phase the result comes from and what came of it."""
     best: dict[str, float] = {}
     for record in history:
@@ -119,6 +124,11 @@ def _kept(history: list[dict[str, Any]]) -> str:
         best[name] = min(score, best.get(name, score))
     names = list(best)
     last, before = best[names[-1]], min(best[name] for name in names[:-1])
+    if len(names) <= phases:  # the start is one more name
+        return (
+            f"refinement left out, as the warm start is nearer to the posterior than its draws "
+            f"are: held-out energy distance {last:.5f}, theirs {enough:.5f}"
+        )
     what = "refinement" if "warm start" in names and names[-1] == "objective" else names[-1]
     verdict = "kept" if last < before else "not kept, no better than what it started from"
     return f"{what} {verdict}: held-out energy distance {before:.5f} -> {last:.5f}"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distances import energy_distance, kl_divergence
 from pyro_opu.guides.asking import student_at
+from pyro_opu.objectives.energy import mean_absolute_difference
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.restoring import seeded
 from pyro_opu.simplex import Answer
@@ -45,6 +46,21 @@ def log_concentration_of(inputs: Labelled) -> float:
     """The one g that moments of all the teacher's draws together ask for: where to begin."""
     between, within = (part.double().sum() for part in gini_parts(inputs.draws))
     return float((within / between.clamp_min(1e-12)).clamp(1e-3, 1e6).log())
+
+
+def spread_of(draws: Tensor) -> float:
+    r"""Mean over inputs of :math:`\mathbb{E}\|\pi - \pi'\|_1` of draws ``(S, N, C)``."""
+    return float(mean_absolute_difference(draws.permute(1, 2, 0).contiguous()).sum(-1).mean())
+
+
+def sampling_distance(held_out: Labelled) -> float:
+    r"""Energy distance that S draws leave of their own posterior, in expectation.
+
+    .. math:: \mathbb{E}_x\,\mathbb{E}\|\pi - \pi'\|_1 / S
+
+    A student that is nearer to the posterior answers better than the draws themselves would.
+    """
+    return spread_of(held_out.draws) / len(held_out.draws)
 
 
 @torch.no_grad()

@@ -164,8 +164,8 @@ def total_uncertainty(source: Source) -> Tensor:
         tensor([0.6931])
 
     References:
-        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018), Eq. 2, the
-        first of its terms.
+        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018): the entropy,
+        the first term of its decomposition.
     """
     return _measure(source, "total")
 
@@ -196,7 +196,7 @@ def aleatoric_uncertainty(source: Source) -> Tensor:
         tensor([0.])
 
     References:
-        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), appendix C.
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
     """
     return _measure(source, "aleatoric")
 
@@ -228,8 +228,9 @@ def epistemic_uncertainty(source: Source) -> Tensor:
         tensor(5.0000e-09)
 
     References:
-        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018), Eq. 2.
-        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), appendix C.
+        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018): the
+        entropy less its mean over the draws.
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
     """
     return _measure(source, "epistemic")
 
@@ -344,7 +345,7 @@ def differential_entropy(source: Source) -> Tensor:
         tensor(-0.6931)
 
     References:
-        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), appendix C.
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
     """
     return _measure(source, "differential_entropy")
 

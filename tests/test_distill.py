@@ -25,6 +25,7 @@ from pyro_opu import (
 )
 from pyro_opu.distances import energy_distance
 from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.selection import Labelled, sampling_distance
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
 from pyro_opu.training import DRAW_BLOCKS, Settings, Source, init_phase, init_state, schedule, step
 from pyro_opu.transfer import HeldOut, TransferPolicy
@@ -353,6 +354,49 @@ def test_a_refinement_that_harms_is_dropped() -> None:
     refined = [r["energy_distance"] for r in history if r["phase"] == "objective"]
     assert min(refined) > min(warm) == fast.report["energy_distance"]
     assert "not kept" in fast.report["kept"]
+
+
+def test_classes_that_come_with_the_inputs_are_refused() -> None:
+    def transposed(x: Tensor) -> Tensor:
+        logits = x.sum(-1) * torch.ones(4, len(x), 1)  # (S, N, N): at two inputs it looks right
+        return logits.softmax(-1)
+
+    with pytest.raises(ValueError, match="`source` must give as many classes.* got 2 at 2 and 30"):
+        quick(transposed)
+
+
+def test_a_warm_start_nearer_than_the_draws_is_not_refined() -> None:
+    # Easy to learn to within what 50 draws leave: one Dirichlet, the same for all inputs.
+    held = torch.distributions.Dirichlet(torch.ones(C)).sample((50,))
+    changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}
+
+    def constant(x: Tensor) -> Tensor:
+        return held[:, None].expand(-1, len(x), -1)
+
+    report = quick(constant, **changes).report
+    assert {record["phase"] for record in report["history"]} == {"start", "warm start"}
+    assert report["kept"].startswith("refinement left out")
+    # Of the draws' own posterior they leave E||pi - pi'|| / S; of these, all pairs are counted.
+    pairs = (held[:, None] - held).abs().sum(-1)
+    leave = float(pairs.sum() / (50 * 49) / 50)
+    assert report["energy_distance"] <= leave and f"theirs {leave:.5f}" in report["kept"]
+    # Far from it there is something to refine, and without a warm start all is to be done.
+    assert "left out" not in quick(constant, **{**changes, "num_steps": 4}).report["kept"]
+    assert "left out" not in quick(constant, **changes, warm_start=False).report["kept"]
+
+
+def test_sampling_distance_is_what_draws_leave_of_their_posterior() -> None:
+    torch.manual_seed(0)
+    posterior = torch.distributions.Dirichlet(torch.tensor([2.0, 1.0, 3.0]))
+    few = posterior.sample((20, 2000))
+    truth = posterior.sample((2000, 1))
+    # The distance of 20 draws from 2000, with the few draws' pairs with themselves counted in.
+    cross = torch.stack([(few[:, n, None] - truth[:, 0]).abs().sum(-1).mean() for n in range(2000)])
+    within = (few[:, None] - few).abs().sum(-1).mean((0, 1))
+    other = (truth[:, 0, None] - truth[:, 0]).abs().sum(-1).sum() / (2000 * 1999)
+    expected = (2 * cross - within - other).mean()
+    found = sampling_distance(Labelled(torch.zeros(2000, 1), few))
+    assert found == pytest.approx(float(expected), rel=0.05)  # 2000 repeats, error 2 %
 
 
 def test_the_student_never_sees_what_it_is_judged_by() -> None:

@@ -384,9 +384,24 @@ def test_fidelity_scatter_equals_the_measures_of_both(ax, measure):
     rank = spearmanr(theirs, mine).statistic
     assert ax.get_title() == f"rank correlation {rank:.3f} (N = 25)"
     assert ax.get_xlim() == ax.get_ylim() == tuple(ax.lines[0].get_xdata())  # the diagonal
-    assert ax.get_xscale() == ("linear" if measure == "max_probability" else "log")
+    span = expected.max() / expected.clamp_min(1e-6).min()
+    by_powers = measure != "max_probability" and span > 10
+    assert ax.get_xscale() == ax.get_yscale() == ("log" if by_powers else "linear")
     assert ax.get_xlabel().startswith("teacher: ") and ax.get_ylabel().startswith("student: ")
     ax.figure.savefig(BytesIO(), format="png")
+
+
+def test_fidelity_scatter_of_less_than_a_power_of_ten_is_linear(ax):
+    """There a scale by powers writes all its smaller ticks out, one over the other."""
+
+    def narrow(x: Tensor) -> Dirichlet:
+        return Dirichlet(2 + x.sigmoid())
+
+    def teacher(x: Tensor, num_draws: int) -> Tensor:
+        return narrow(x).sample((num_draws,))
+
+    plots.fidelity_scatter(narrow, teacher, torch.randn(5, 3), seed=0, ax=ax)
+    assert ax.get_xscale() == ax.get_yscale() == "linear"
 
 
 def test_fidelity_scatter_of_a_student_that_knows_no_spread(ax):

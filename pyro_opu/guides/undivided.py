@@ -26,7 +26,7 @@ class UndividedGuide(TrunkGuide):
         ValueError: fewer than two classes.
 
     References:
-        Malinin and Gales (2018), Predictive uncertainty estimation via prior networks, eq. 13.
+        Malinin and Gales (2018), Predictive uncertainty estimation via prior networks, section 3.
     """
 
     kind = "undivided"

@@ -28,7 +28,7 @@ class DirichletLikelihood(Objective):
         ValueError: ``smoothing`` outside [0, 1).
 
     References:
-        Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, eq. 8-9.
+        Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, section 3.
     """
 
     def __init__(self, smoothing: float = 1e-4) -> None:

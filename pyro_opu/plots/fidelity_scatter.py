@@ -32,8 +32,8 @@ def fidelity_scatter(
     The title has Spearman's rank correlation over the inputs. The teacher's values are estimates
     from its draws, so that even a perfect student scatters around the diagonal; for how much, ask
     the teacher again: ``fidelity_scatter(teacher, teacher, x)``. Axes are by powers of ten for the
-    concentration, the mutual information, the variance and the pairwise KL, and values below 1e-6
-    are then drawn there.
+    concentration, the mutual information, the variance and the pairwise KL where their values, with
+    those below 1e-6 drawn there, span one.
 
     Args:
         student: What :func:`~pyro_opu.distill` returns, or any source that
@@ -77,12 +77,13 @@ def fidelity_scatter(
         theirs, mine = theirs.clip(FLOOR), mine.clip(FLOOR)
     ax = axes_for(ax, (4.4, 4.4))
     ax.scatter(theirs, mine, s=12, color=STUDENT, alpha=0.6, linewidths=0)
-    if scale.log:
+    both = (*theirs, *mine)
+    if scale.log and max(both) > 10 * min(both):
         ax.set(xscale="log", yscale="log")
     ends = [*ax.get_xlim(), *ax.get_ylim()]
-    both = (min(ends), max(ends))
-    ax.plot(both, both, color=BLACK, linewidth=0.8, linestyle="--")
-    ax.set(xlim=both, ylim=both, box_aspect=1)
+    limits = (min(ends), max(ends))
+    ax.plot(limits, limits, color=BLACK, linewidth=0.8, linestyle="--")
+    ax.set(xlim=limits, ylim=limits, box_aspect=1)
     ax.set(xlabel=f"teacher: {scale.label}", ylabel=f"student: {scale.label}")
     ax.set_title(f"rank correlation {rank:.3f} (N = {len(x)})", fontsize=10)
     return ax

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from pyro_opu.restoring import kept_random
+from pyro_opu.teachers.shared_product import shared_product
 from pyro_opu.warned import warn_user
 
 Draws = dict[str, Tensor]
@@ -27,7 +28,7 @@ def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:
 
 def vectorized(fn: Callable[[Draws], Any], draws: Draws) -> Any:
     """The same through ``vmap``; what ``fn`` draws at random differs between draws."""
-    with _OutOfPlace():
+    with _Rewritten():
         return torch.vmap(fn, randomness="different")(draws)
 
 
@@ -86,11 +87,12 @@ class Batched:
         )
 
 
-class _OutOfPlace(TorchFunctionMode):
-    """Rewrites ``torch.empty(...).normal_()`` and the like, which ``vmap`` refuses, out of place.
+class _Rewritten(TorchFunctionMode):
+    """Rewrites what ``vmap`` refuses or is slow at.
 
-    The tensor that was to be filled holds NaN then, so that code which reads it, and not what the
-    call returned, cannot go on unnoticed.
+    ``torch.empty(...).normal_()`` and the like go out of place. The tensor that was to be filled
+    holds NaN then, so that code which reads it, and not what the call returned, cannot go on
+    unnoticed. Thin products of the inputs with weights are :func:`.shared_product`.
     """
 
     def __torch_function__(
@@ -102,7 +104,8 @@ class _OutOfPlace(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if func not in _OUT_OF_PLACE:
-            return func(*args, **kwargs)
+            product = shared_product(func, args, kwargs)
+            return func(*args, **kwargs) if product is None else product
         fresh = _OUT_OF_PLACE[func](*args, **kwargs)
         try:
             return args[0].copy_(fresh)  # works where the tensor differs between draws already
