@@ -45,12 +45,12 @@ def witness(points: Tensor, weights: Weights) -> Tensor:
     Returns:
         ``(S, N)``.
     """
-    hidden = points.transpose(0, 1).to(weights[0][0].dtype)  # (N, S, C)
-    for layer, (matrix, bias) in enumerate(weights):
-        hidden = torch.baddbmm(bias[:, None], hidden, matrix.transpose(1, 2))
-        if layer < len(weights) - 1:
-            hidden = leaky_relu(hidden, SLOPE)
-    return hidden.squeeze(-1).transpose(0, 1)
+    *inner, (row, offset) = weights
+    hidden = points.transpose(0, 1).to(row.dtype)  # (N, S, C)
+    for matrix, bias in inner:
+        hidden = leaky_relu(torch.baddbmm(bias[:, None], hidden, matrix.transpose(1, 2)), SLOPE)
+    # The last matrix has one row, and its gradient as a batch of products would be slow.
+    return ((hidden * row).sum(-1) + offset).transpose(0, 1)
 
 
 class MetaCritic(nn.Module):

@@ -41,11 +41,11 @@ class SharedProduct(torch.autograd.Function):
         """Where only ``w`` has the axis of the draws one product, otherwise a batch of them."""
         of_x, of_w = in_dims
         if of_x is not None or of_w is None:
-            parts = (
+            x, w = (
                 part if dim is None else part.movedim(dim, 0)
                 for part, dim in zip((x, w), in_dims, strict=True)
             )
-            return torch.matmul(*parts), 0
+            return torch.matmul(w.mT, x.mT).mT, 0  # K rows are faster than K columns
         side_by_side = w.movedim(of_w, 1)  # (D, S, K)
         return (x @ side_by_side.flatten(1)).unflatten(1, side_by_side.shape[1:]), 1
 
