@@ -97,17 +97,17 @@ class Kernel:
         Returns:
             ``(*B, N, M)``.
         """
+        # With one lengthscale all hyper-parameters share the distances of the rows.
         lengthscale = parameters["lengthscale"]
-        lengthscale = lengthscale[..., None, :] if self.ard else lengthscale[..., None, None]
-        left, right = a / lengthscale, b / lengthscale
-        # Squared distances by a product; rounding may leave them a little below zero.
+        if self.ard:
+            left, right = a / lengthscale[..., None, :], b / lengthscale[..., None, :]
+            distances = _squared_distances(left, right)
+        else:
+            distances = _squared_distances(a, b) / lengthscale.square()[..., None, None]
         log_variance = parameters["variance"].log()[..., None, None]
-        ends = log_variance - 0.5 * right.square().sum(-1)[..., None, :]
-        starts = -0.5 * left.square().sum(-1)[..., None]
-        covariance = (left @ right.mT + ends + starts).exp()
+        covariance = (log_variance - 0.5 * distances).exp()
         if self.linear:
-            scaled = parameters["slope"].square()[..., None, None] * b
-            covariance = covariance + a @ scaled.mT
+            covariance = covariance + parameters["slope"].square()[..., None, None] * (a @ b.mT)
         return covariance + self.constant
 
     def diagonal(self, a: Tensor, parameters: Parameters) -> Tensor:
@@ -116,3 +116,9 @@ class Kernel:
         if self.linear:
             variance = variance + parameters["slope"].square()[..., None] * a.square().sum(-1)
         return variance
+
+
+def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """Of rows ``(*B, N, D)`` and ``(*B, M, D)``; rounding may leave them a little below zero."""
+    ends = a.square().sum(-1)[..., None] + b.square().sum(-1)[..., None, :]
+    return ends - 2.0 * (a @ b.mT)

@@ -21,6 +21,7 @@ from scipy.stats import multivariate_normal, norm
 import pyro_opu
 from models import gaussian_process as module
 from models import pseudo_observations
+from models.factored import factored
 from models.gaussian_process import check_data, gaussian_process, inducing_points
 from models.kernels import Kernel
 from models.pseudo_observations import Transported, transport_to_posterior
@@ -364,6 +365,44 @@ def test_sgpmc_draws_chains_and_teacher(num_classes, recwarn):
     assert not [w for w in recwarn if "draw by draw" in str(w.message)]  # all through vmap
     assert predictive(x)["obs"].shape == (12, 30)
     pickle.loads(pickle.dumps(Transported(transport_to_posterior(model, x, y))))
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+@pytest.mark.parametrize("joint_rows", [0, 10])
+def test_factored_draws_answer_as_the_model_does(num_classes, joint_rows, monkeypatch):
+    """Also in parallel, where draws have an axis for the plate; no factor is computed again."""
+    model = gaussian_process(inputs(4), num_classes, joint_rows=joint_rows)
+    parameters, _ = some_parameters(model)
+    shrink = torch.linspace(0.5, 1.0, 7, dtype=DOUBLE)
+    draws = {name: value * shrink for name, value in parameters.items()}
+    draws["v"] = torch.stack([some_parameters(model)[1] for _ in range(7)])
+    quick, more = factored(model, draws)
+    x = inputs(5)
+
+    def answers(model, draws):
+        pyro.set_rng_seed(1)
+        one_by_one = Predictive(model, draws, return_sites=["f", "obs"])(x)
+        spread = {name: value[:, None] for name, value in draws.items()}
+        together = Predictive(model, spread, parallel=True)(x)["obs"]
+        probs = pyro_opu.as_teacher(Predictive(model, draws)).probs(x, 7)
+        return {**one_by_one, "in parallel": together, "teacher": probs}
+
+    expected = answers(model, draws)
+    calls = []
+    compute = type(model).lower
+    monkeypatch.setattr(
+        type(model), "lower", lambda self, given: calls.append(given) or compute(self, given)
+    )
+    found = answers(quick, more)
+    assert len(calls) < 7  # Pyro looks at a model by running it without draws, and so do we
+    for name, value in expected.items():
+        assert torch.equal(found[name], value), name
+
+
+def test_factored_needs_the_hyper_parameters():
+    model = gaussian_process(inputs(4), 2)
+    with pytest.raises(ValueError, match="`samples` must hold the kernel's sites"):
+        factored(model, {"v": torch.zeros(3, 4)})
 
 
 def exact_process(kernel, x, y):
