@@ -50,8 +50,8 @@ def factored(
         torch.Size([5, 3, 3])
 
     References:
-        The factor is that of Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally
-        sparse Gaussian processes (2015), eq. 7.
+        Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes
+        (2015), whose inducing values are whitened by this factor.
     """
     missing = [name for name in model.kernel.names if name not in samples]
     if missing:

@@ -97,17 +97,17 @@ class Kernel:
         Returns:
             ``(*B, N, M)``.
         """
+        product, lengthscale = a @ b.mT, parameters["lengthscale"]
         # With one lengthscale all hyper-parameters share the distances of the rows.
-        lengthscale = parameters["lengthscale"]
         if self.ard:
             left, right = a / lengthscale[..., None, :], b / lengthscale[..., None, :]
-            distances = _squared_distances(left, right)
+            distances = _squared_distances(left, right, left @ right.mT)
         else:
-            distances = _squared_distances(a, b) / lengthscale.square()[..., None, None]
+            distances = _squared_distances(a, b, product) / lengthscale.square()[..., None, None]
         log_variance = parameters["variance"].log()[..., None, None]
         covariance = (log_variance - 0.5 * distances).exp()
         if self.linear:
-            covariance = covariance + parameters["slope"].square()[..., None, None] * (a @ b.mT)
+            covariance = covariance + parameters["slope"].square()[..., None, None] * product
         return covariance + self.constant
 
     def diagonal(self, a: Tensor, parameters: Parameters) -> Tensor:
@@ -118,7 +118,7 @@ class Kernel:
         return variance
 
 
-def _squared_distances(a: Tensor, b: Tensor) -> Tensor:
+def _squared_distances(a: Tensor, b: Tensor, product: Tensor) -> Tensor:
     """Of rows ``(*B, N, D)`` and ``(*B, M, D)``; rounding may leave them a little below zero."""
     ends = a.square().sum(-1)[..., None] + b.square().sum(-1)[..., None, :]
-    return ends - 2.0 * (a @ b.mT)
+    return ends - 2.0 * product

@@ -75,7 +75,7 @@ def train(
         for index, (name, each, steps, rate) in enumerate(plan[first:], first):
             draws = settings.warm_draws if name == "warm start" else settings.num_draws
             if index and state.step == 0 and state.score <= enough:
-                break
+                break  # one that had begun when the run was killed goes on
             phase = init_phase(name, each, guide, steps, rate, draws)
             if resume is not None:
                 resume.restore(phase, feed)
