@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from pyro_opu.inputs import check_inputs
 from pyro_opu.restoring import kept_random
+from pyro_opu.teachers.cost import operations_of
 
 #: Numbers in the widest tensor of one evaluation, 8 MB in float32. With far fewer, the cost of
 #: a call (a millisecond of Pyro's handlers) is not hidden; with more, activations leave the
@@ -136,7 +137,7 @@ class BaseTeacher(Teacher):
 
     @torch.no_grad()
     def operations(self, x: Tensor) -> int | None:
-        """Floating-point operations in matrix products per input and draw: what a draw costs.
+        """Floating-point operations per input and draw, of those that take time (``cost``).
 
         Args:
             x: Inputs ``(N, ...)``.
@@ -144,15 +145,12 @@ class BaseTeacher(Teacher):
         Returns:
             The number, or ``None`` where the teacher cannot know.
         """
-        from torch.utils.flop_counter import FlopCounterMode  # slow to import
-
         rows = some_rows(x, 8)
         with kept_random():
             few = self._pick(x, min(2, self.max_draws or 2))
             self._evaluate(few, rows)  # all first-time work
-            with FlopCounterMode(display=False) as counter:
-                self._evaluate(few, rows)
-        return int(counter.get_total_flops()) // (len(few) * len(rows))
+            count = operations_of(lambda: self._evaluate(few, rows))
+        return count // (len(few) * len(rows))
 
     def _checked(self, num_draws: int | None) -> int:
         if num_draws is None:

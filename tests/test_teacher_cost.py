@@ -1,0 +1,53 @@
+"""What a draw of a teacher costs, against counts by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from pyro.infer import Predictive
+
+from models.factored import factored
+from models.gaussian_process import gaussian_process
+from pyro_opu import as_teacher
+from pyro_opu.plan import draws_per_step
+from pyro_opu.teachers.cost import operations_of
+
+LOWER = torch.eye(6).repeat(3, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "compute, expected",
+    [
+        (lambda: torch.randn(4, 5) @ torch.randn(5, 7), 2 * 4 * 5 * 7),
+        (lambda: torch.linalg.solve_triangular(LOWER, torch.ones(3, 6, 2), upper=False), 3 * 72),
+        (
+            lambda: torch.linalg.solve_triangular(
+                LOWER, torch.ones(3, 2, 6), upper=False, left=False
+            ),
+            3 * 72,
+        ),
+        (lambda: torch.cholesky_solve(torch.ones(3, 6, 2), LOWER), 3 * 144),
+        (lambda: torch.linalg.cholesky(LOWER), 3 * 6**3 // 3),
+        (lambda: torch.vmap(torch.linalg.cholesky)(LOWER), 3 * 6**3 // 3),
+        (lambda: torch.randn(100).exp(), 0),
+    ],
+)
+def test_operations_are_those_counted_by_hand(compute: Callable[[], object], expected: int) -> None:
+    assert operations_of(compute) == expected
+
+
+def test_a_gaussian_process_is_not_cheap() -> None:
+    """Its triangular systems are what a draw costs; uncounted, a step took nearly all draws."""
+    inducing, features, draws = 60, 4, 500
+    model = gaussian_process(torch.randn(inducing, features), 2, joint_rows=0)
+    samples = {name: torch.ones(draws) for name in model.kernel.names}
+    samples["v"] = torch.randn(draws, inducing)
+    teacher = as_teacher(Predictive(*factored(model, samples), return_sites=["obs"]))
+    x = torch.randn(8, features)
+    teacher.probs(x)
+    assert (teacher.operations(x) or 0) >= inducing**2
+    warm, refine = draws_per_step(teacher, x, None, 256)
+    assert warm < 100
+    assert refine == 32
