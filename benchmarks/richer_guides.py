@@ -29,8 +29,8 @@ from benchmarks.known_answers import on_the_line
 from benchmarks.results import parser, say, spread, write
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distances import energy_distance, kl_divergence, wasserstein1
+from pyro_opu.marginals import mean_absolute_difference
 from pyro_opu.objectives import Objective
-from pyro_opu.objectives.energy import mean_absolute_difference
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
 from pyro_opu.simplex import Answer
 from pyro_opu.uncertainty import moment_concentration

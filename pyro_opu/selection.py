@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
 from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.distances import energy_distance, kl_divergence
+from pyro_opu.distances import kl_divergence
 from pyro_opu.guides.asking import student_at
-from pyro_opu.objectives.energy import mean_absolute_difference
+from pyro_opu.marginals import Marginals
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.restoring import seeded
 from pyro_opu.simplex import Answer
@@ -37,6 +38,11 @@ class Labelled:
     x: Tensor
     draws: Tensor
 
+    @cached_property
+    def marginals(self) -> Marginals:
+        """The draws in order, which every judgement asks for."""
+        return Marginals(self.draws)
+
     def judge(self, guide: nn.Module) -> dict[str, float]:
         """Held-out fidelity of a guide; see :func:`judge`."""
         return judge(guide, self)
@@ -50,7 +56,7 @@ def log_concentration_of(inputs: Labelled) -> float:
 
 def spread_of(draws: Tensor) -> float:
     r"""Mean over inputs of :math:`\mathbb{E}\|\pi - \pi'\|_1` of draws ``(S, N, C)``."""
-    return float(mean_absolute_difference(draws.permute(1, 2, 0).contiguous()).sum(-1).mean())
+    return float(Marginals(draws).spread.mean())
 
 
 def sampling_distance(held_out: Labelled) -> float:
@@ -60,7 +66,7 @@ def sampling_distance(held_out: Labelled) -> float:
 
     A student that is nearer to the posterior answers better than the draws themselves would.
     """
-    return spread_of(held_out.draws) / len(held_out.draws)
+    return float(held_out.marginals.spread.mean()) / len(held_out.draws)
 
 
 @torch.no_grad()
@@ -126,7 +132,7 @@ def _energy(student: Answer, inputs: Labelled) -> float:
     """
     with seeded(0):
         draws = student.sample((JUDGING_DRAWS,))
-    return float(energy_distance(inputs.draws, draws).mean())
+    return float(inputs.marginals.energy_distance(Marginals(draws)).mean())
 
 
 def _rank_correlation(a: Tensor, b: Tensor) -> float:

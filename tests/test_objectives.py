@@ -22,9 +22,10 @@ from pyro_opu import (
     WassersteinELBO,
 )
 from pyro_opu.distances import energy_distance
+from pyro_opu.marginals import mean_absolute_difference
 from pyro_opu.objectives import as_objective
 from pyro_opu.objectives.base import cross_entropy
-from pyro_opu.objectives.energy import energy_distance_loss, mean_absolute_difference
+from pyro_opu.objectives.energy import energy_distance_loss
 from pyro_opu.objectives.moments import gini_parts, share_loss
 
 C = 3

@@ -14,9 +14,9 @@ from torch.nn.utils import vector_to_parameters
 
 from pyro_opu import MetaCritic, PredictiveDirichlet, WassersteinELBO
 from pyro_opu.distances import wasserstein1
+from pyro_opu.marginals import Marginals
 from pyro_opu.objectives.critic import SLOPE, dual_norm
 from pyro_opu.objectives.energy import energy_distance_loss
-from pyro_opu.objectives.wasserstein import _cdf
 
 C = 4
 
@@ -166,13 +166,13 @@ def test_gradient_of_the_energy_witness_against_autograd() -> None:
     samples, draws = points(30, 5).double(), points(20, 5).double().sqrt().softmax(-1)
     pi = points(11, 5).double().requires_grad_()
     (expected,) = torch.autograd.grad(energy_witness(pi, samples, draws).sum(), pi)
-    torch.testing.assert_close(_cdf(pi, samples) - _cdf(pi, draws), expected)
+    torch.testing.assert_close(Marginals(samples).cdf(pi) - Marginals(draws).cdf(pi), expected)
 
 
 def test_gradient_of_the_energy_witness_against_differences() -> None:
     samples, draws = points(30, 5).double(), points(20, 5).double() ** 2
     pi, step = points(11, 5).double(), 1e-9  # no draw lies so close to another
-    slopes = _cdf(pi, samples) - _cdf(pi, draws)
+    slopes = Marginals(samples).cdf(pi) - Marginals(draws).cdf(pi)
     for i, j in itertools.permutations(range(C), 2):
         move = torch.zeros(C, dtype=torch.float64)
         move[i], move[j] = step, -step
@@ -187,7 +187,7 @@ def test_the_energy_witness_has_slope_at_most_one_and_gains_half_the_distance() 
     samples, draws = points(2_000, 3), points(2_000, 3) ** 3
     draws = draws / draws.sum(-1, keepdim=True)
     pi = points(500, 3)
-    assert (dual_norm(_cdf(pi, samples) - _cdf(pi, draws)) <= 1).all()
+    assert (dual_norm(Marginals(samples).cdf(pi) - Marginals(draws).cdf(pi)) <= 1).all()
     values = [energy_witness(part, samples, draws).mean(0) for part in (draws, samples)]
     # The witness is of these very draws: pairs of a draw with itself, one in 2,000, count as zero.
     torch.testing.assert_close(

@@ -5,18 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pyro_opu.marginals import mean_absolute_difference
 from pyro_opu.objectives.base import Objective, cross_entropy
 from pyro_opu.simplex import Answer, stratified_draws
-
-
-def mean_absolute_difference(values: Tensor) -> Tensor:
-    r"""Unbiased :math:`\mathbb{E}|X - X'|` over the last axis, by sorting.
-
-    .. math:: \frac{2}{n(n-1)} \sum_i (2i - n - 1)\, x_{(i)}
-    """
-    count = values.shape[-1]
-    rank = 2 * torch.arange(1, count + 1, dtype=values.dtype, device=values.device) - count - 1
-    return (values.sort(-1).values * rank).sum(-1) * 2 / (count * (count - 1))
 
 
 def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | None = None) -> Tensor:

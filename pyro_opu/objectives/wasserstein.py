@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pyro_opu.marginals import Marginals
 from pyro_opu.objectives.base import Objective, cross_entropy
 from pyro_opu.objectives.critic import MetaCritic, dual_norm, witness
 from pyro_opu.objectives.energy import energy_distance_loss
@@ -157,7 +158,7 @@ class WassersteinELBO(Objective):
         points = points.detach().requires_grad_()
         (gradient,) = torch.autograd.grad(witness_of(points).sum(), points, create_graph=True)
         if self.residual:
-            gradient = gradient + _cdf(points.detach(), samples) - _cdf(points.detach(), draws)
+            gradient = gradient + Marginals(samples).cdf(points) - Marginals(draws).cdf(points)
         return gradient
 
     @torch.no_grad()
@@ -172,7 +173,7 @@ class WassersteinELBO(Objective):
         """
         values = self._witness_at(x)(points)
         if self.residual:
-            gap = _mean_distance(points, samples) - _mean_distance(points, draws)
+            gap = Marginals(samples).distance(points) - Marginals(draws).distance(points)
             values = values + gap / 2
         return values
 
@@ -184,29 +185,3 @@ class WassersteinELBO(Objective):
             weights = critic.weights(x)
             return lambda points: witness(points, weights)
         return lambda points: critic(x, points)
-
-
-def _cdf(points: Tensor, draws: Tensor) -> Tensor:
-    """Marginal distribution functions of the draws at the points, class by class."""
-    table, where = _sorted(draws.to(points.dtype)), points.permute(1, 2, 0).contiguous()
-    return (torch.searchsorted(table, where) / len(draws)).permute(2, 0, 1).to(points.dtype)
-
-
-def _mean_distance(points: Tensor, draws: Tensor) -> Tensor:
-    r"""Mean l1 distance ``(P, N)`` of each point to the draws, by sorting.
-
-    Class by class, with F the distribution function and M(t) the mean of the draws below t:
-    :math:`\mathbb{E}|t - Y| = t\,(2F(t) - 1) + \mathbb{E}Y - 2M(t)`.
-    """
-    table, where = _sorted(draws.to(points.dtype)), points.permute(1, 2, 0).contiguous()
-    below = torch.searchsorted(table, where)
-    sums = torch.nn.functional.pad(table.cumsum(-1), (1, 0))
-    part, whole = sums.gather(-1, below), sums[..., -1:]
-    count = len(draws)
-    distance = where * (2 * below / count - 1) + (whole - 2 * part) / count
-    return distance.sum(1).T
-
-
-def _sorted(draws: Tensor) -> Tensor:
-    """Draws ``(N, C, S)``, sorted along S."""
-    return draws.detach().permute(1, 2, 0).contiguous().sort(-1).values
