@@ -46,7 +46,7 @@ class Standardize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """``(x - shift) * scale``, in the dtype of the weights."""
-        return (x.to(self.shift.dtype) - self.shift) * self.scale
+        return (x.to(self.shift.dtype) - self.shift).mul_(self.scale)  # no second large tensor
 
 
 def _share_units(ranges: Tensor) -> bool:
