@@ -18,6 +18,9 @@ from pyro_opu.samplers import tempered
 
 __all__ = ["SGPMC", "SVGP", "sgpmc", "svgp"]
 
+#: Share of the steps of SVI that may be left out for want of a finite gradient.
+LEFT_OUT_MOST = 0.1
+
 
 @dataclass(frozen=True, eq=False)
 class SVGP:
@@ -82,6 +85,8 @@ def svgp(
 
     Raises:
         TypeError, ValueError: as :func:`~models.gaussian_process.check_data`.
+        FloatingPointError: more than a tenth of the steps had no finite gradient; fewer are left
+            out.
 
     Example:
         >>> from models.gaussian_process import gaussian_process
@@ -110,12 +115,24 @@ def svgp(
         unit = below.tril(-1) + torch.eye(len(loc), dtype=x.dtype, device=x.device)
         return SVGP(model, loc, log_scale.exp()[:, None] * unit)
 
+    left_out = 0
     for _ in range(num_steps):
         chosen = torch.randperm(len(x), device=x.device)[:rows]
-        optimizer.zero_grad()
-        elbo.differentiable_loss(weighed, guide(), x[chosen], y[chosen]).backward()
-        optimizer.step()
+        loss = elbo.differentiable_loss(weighed, guide(), x[chosen], y[chosen])
+        slopes = torch.autograd.grad(loss, free)
+        if all(bool(torch.isfinite(slope).all()) for slope in slopes):
+            for each, slope in zip(free, slopes, strict=True):
+                each.grad = slope
+            optimizer.step()
+        else:  # a draw at which the covariance has no Cholesky factor would spoil all later steps
+            left_out += 1
         schedule.step()
+    if left_out > LEFT_OUT_MOST * num_steps:
+        raise FloatingPointError(
+            f"{left_out} of {num_steps} steps of svgp had no finite gradient: the covariance of "
+            "the inducing values has no Cholesky factor at many hyper-parameters. Standardise `x`, "
+            "take fewer inducing inputs, or compute in float64."
+        )
     with torch.no_grad():
         fitted = guide()
     return SVGP(model, loc.detach(), fitted.scale_tril)

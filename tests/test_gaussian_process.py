@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyro
@@ -13,7 +14,7 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.contrib import gp
-from pyro.infer import HMC, MCMC, NUTS, Predictive
+from pyro.infer import HMC, MCMC, NUTS, Predictive, Trace_ELBO
 from scipy.integrate import quad
 from scipy.special import log_expit, log_ndtr
 from scipy.stats import multivariate_normal, norm
@@ -515,3 +516,26 @@ def test_a_step_to_where_the_bound_is_no_number_is_taken_back(monkeypatch):
     found = pseudo_observations._climb(transport, torch.zeros(1), torch.zeros(1))
     # The first step is as long as 1; ten iterations of a quadratic end near its top.
     torch.testing.assert_close(found, torch.tensor([0.5]), atol=0.01, rtol=0)
+
+
+@pytest.mark.parametrize(("bad_steps", "error"), [(2, False), (30, True)])
+def test_svgp_leaves_out_steps_without_a_gradient(
+    bad_steps: int, error: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One draw without a Cholesky factor is no harm; most of them are an error that says so."""
+    x = torch.linspace(-1, 1, 40)[:, None]
+    model = gaussian_process(x[::8], 2)
+    start = transport_to_posterior(model, x, (x[:, 0] > 0).float())
+    steps, whole = [], Trace_ELBO.differentiable_loss
+
+    def loss(*args: Any) -> torch.Tensor:
+        steps.append(1)
+        return whole(*args) * (torch.nan if len(steps) <= bad_steps else 1.0)
+
+    monkeypatch.setattr(Trace_ELBO, "differentiable_loss", loss)
+    if error:
+        with pytest.raises(FloatingPointError, match="30 of 60 steps of svgp"):
+            svgp(model, x, (x[:, 0] > 0).float(), num_steps=60, transport=start)
+    else:
+        guide = svgp(model, x, (x[:, 0] > 0).float(), num_steps=60, transport=start)
+        assert torch.isfinite(guide.loc).all() and torch.isfinite(guide.scale_tril).all()
