@@ -83,9 +83,10 @@ def distill(
 
     A closed-form warm start (cross-entropy for h, moment matching for g), then the objective from
     there. The best iterate on held-out transfer inputs is kept, so a refinement that does not
-    improve on the warm start is dropped, and a long one stops early. Where the warm start is already nearer to
-    the posterior than the S judging draws themselves are (held-out energy distance at most
-    :math:`\mathbb{E}\|\pi - \pi'\|_1 / S`, what so many draws leave of it) there is nothing to
+    improve on the warm start is dropped, and a long one stops early. Where the warm start is
+    already nearer to the posterior than the S judging draws themselves are (held-out energy
+    distance at most :math:`\mathbb{E}\|\pi - \pi'\|_1 / S`, what so many draws leave of it) there
+    is nothing to
     refine. At last :math:`\alpha_0` is recalibrated
     so that the mean mutual information over the transfer inputs is the teacher's.
     ``fast.report`` says what was kept. A teacher whose held draws have not mixed is reported first
