@@ -83,16 +83,15 @@ def distill(
 
     A closed-form warm start (cross-entropy for h, moment matching for g), then the objective from
     there. The best iterate on held-out transfer inputs is kept, so a refinement that does not
-    improve on the warm start is dropped, and a long one stops early. Where the warm start is
-    already nearer to the posterior than the S judging draws themselves are (held-out energy
-    distance at most :math:`\mathbb{E}\|\pi - \pi'\|_1 / S`, what so many draws leave of it) there
-    is nothing to
-    refine. At last :math:`\alpha_0` is recalibrated
-    so that the mean mutual information over the transfer inputs is the teacher's.
-    ``fast.report`` says what was kept. A teacher whose held draws have not mixed is reported first
-    (:func:`~pyro_opu.mixing`). No labels are needed, and where the student is taught
-    decides what it knows: the teacher can label any input, so the transfer policy makes inputs
-    around and away from ``x`` too.
+    improve on the warm start is dropped, and a long one stops early. There is nothing to refine
+    where the warm start is already nearer to the posterior than the S judging draws themselves are
+    (held-out energy distance at most :math:`\mathbb{E}\|\pi - \pi'\|_1 / S`, what so many draws
+    leave of it). At last :math:`\alpha_0` is recalibrated so that the mean mutual information over
+    the transfer inputs is the teacher's. ``fast.report`` says what was kept.
+
+    A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
+    labels are needed, and where the student is taught decides what it knows: the teacher can label
+    any input, so the transfer policy makes inputs around and away from ``x`` too.
 
     A regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)``
     of draws, is distilled by :func:`pyro_opu.regression.distill_regression`, with its guides and

@@ -6,10 +6,10 @@ import math
 
 import torch
 
-from pyro_opu.distances import energy_distance
 from pyro_opu.judging import moment_matched
+from pyro_opu.marginals import Marginals
 from pyro_opu.restoring import seeded
-from pyro_opu.selection import Labelled, spread_of
+from pyro_opu.selection import Labelled
 from pyro_opu.uncertainty import moment_concentration
 
 #: Beyond this misfit one Dirichlet per input is not enough. Logistic regressions are below 0.01
@@ -45,9 +45,10 @@ def misfit(held_out: Labelled) -> float:
     fit, judge = held_out.draws[::2], held_out.draws[1::2]
     with seeded(0):
         samples = moment_matched(fit.mean(0), moment_concentration(fit)).sample((len(judge),))
-    left = energy_distance(judge, samples)
+    judges = Marginals(judge)
+    left = judges.energy_distance(Marginals(samples))
     error = left.std() / math.sqrt(len(left))
-    spread = spread_of(judge)
+    spread = float(judges.spread.mean())
     if spread < NO_SPREAD or not left.mean() > 4 * error:
         return 0.0
     return float(left.mean() / spread)

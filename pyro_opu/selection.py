@@ -54,11 +54,6 @@ def log_concentration_of(inputs: Labelled) -> float:
     return float((within / between.clamp_min(1e-12)).clamp(1e-3, 1e6).log())
 
 
-def spread_of(draws: Tensor) -> float:
-    r"""Mean over inputs of :math:`\mathbb{E}\|\pi - \pi'\|_1` of draws ``(S, N, C)``."""
-    return float(Marginals(draws).spread.mean())
-
-
 def sampling_distance(held_out: Labelled) -> float:
     r"""Energy distance that S draws leave of their own posterior, in expectation.
 
