@@ -100,7 +100,8 @@ class Kernel:
         product, lengthscale = a @ b.mT, parameters["lengthscale"]
         # With one lengthscale all hyper-parameters share the distances of the rows.
         if self.ard:
-            left, right = a / lengthscale[..., None, :], b / lengthscale[..., None, :]
+            left = a / lengthscale[..., None, :]
+            right = left if a is b else b / lengthscale[..., None, :]
             distances = _squared_distances(left, right, left @ right.mT)
         else:
             distances = _squared_distances(a, b, product) / lengthscale.square()[..., None, None]
@@ -119,6 +120,16 @@ class Kernel:
 
 
 def _squared_distances(a: Tensor, b: Tensor, product: Tensor) -> Tensor:
-    """Of rows ``(*B, N, D)`` and ``(*B, M, D)``; rounding may leave them a little below zero."""
-    ends = a.square().sum(-1)[..., None] + b.square().sum(-1)[..., None, :]
-    return ends - 2.0 * product
+    """Of rows ``(*B, N, D)`` and ``(*B, M, D)``; rounding may leave them a little below zero.
+
+    Of rows with themselves they are computed in float64. In float32 there is nothing left of the
+    distance of two near rows far from the origin, and where the lengthscale is short the covariance
+    then is not positive.
+    """
+    if a is not b:
+        ends = a.square().sum(-1)[..., None] + b.square().sum(-1)[..., None, :]
+        return ends - 2.0 * product
+    wide = a.double()
+    squares = wide.square().sum(-1)
+    distances = squares[..., None] + squares[..., None, :] - 2.0 * wide @ wide.mT
+    return distances.to(a.dtype)

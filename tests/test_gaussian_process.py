@@ -472,6 +472,18 @@ def test_duplicated_inducing_points_and_extreme_parameters():
         poutine.trace(poutine.condition(transported, {"noise": noise})).get_trace(x, y)
 
 
+def test_near_rows_far_from_the_origin_have_a_covariance_with_a_factor():
+    """In float32 products of rows of norm 28 have no digits left for a distance of 1e-3."""
+    far = 20 * inputs(8, dtype=torch.float32).sign().repeat(5, 1)
+    model = gaussian_process(far + 1e-3 * torch.randn_like(far), 2, linear=False)
+    short = {name: torch.tensor(0.3) for name in model.kernel.names}
+    lower = model.lower(short)
+    truth = model.kernel(*[model.inducing.double()] * 2, {k: v.double() for k, v in short.items()})
+    jitter = 1e-4 * truth.diagonal().mean()  # what the factor has more; the rest is rounding
+    gap = (lower @ lower.mT - truth.float() - jitter * torch.eye(40)).abs().max()
+    assert gap < 1e-5 * truth.max()
+
+
 def test_failures():
     x = inputs(8, dtype=torch.float32)
     y = torch.tensor([0.0, 1.0] * 4)
