@@ -53,16 +53,9 @@ def factored(
         Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes
         (2015), whose inducing values are whitened by this factor.
     """
-    missing = [name for name in model.kernel.names if name not in samples]
-    if missing:
-        raise ValueError(
-            f"`samples` must hold the kernel's sites {model.kernel.names}; got {sorted(samples)}. "
-            "Pass the draws of sgpmc, or of Predictive(model, guide=svgp, ...) with all its sites."
-        )
-    draws = range(len(samples[model.kernel.names[0]]))
-    lower = [
-        model.lower({name: samples[name][draw] for name in model.kernel.names}) for draw in draws
-    ]
+    found = model.hyper_parameters(samples)
+    draws = range(len(next(iter(found.values()))))
+    lower = [model.lower({name: value[draw] for name, value in found.items()}) for draw in draws]
     settings = {field.name: getattr(model, field.name) for field in fields(model)}
     return _Factored(**settings), {**samples, SITE: torch.stack(lower)}
 

@@ -55,7 +55,7 @@ class SparseGaussianProcess:
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Labels ``(N,)`` at the inputs ``x`` ``(N, D)``."""
-        _check_call(self, x, y)
+        check_call(self, x, y)
         parameters = self.kernel.sample(x)
         shape = (len(self.inducing),) if self.outputs == 1 else (self.outputs, len(self.inducing))
         v = pyro.sample("v", dist.Normal(x.new_zeros(shape), 1.0).to_event(len(shape)))
@@ -67,6 +67,21 @@ class SparseGaussianProcess:
         with pyro.plate("data", len(x)):
             fn = self.expected(_on_plate(loc), _on_plate(variance))
             return pyro.sample("obs", fn, obs=y)
+
+    def hyper_parameters(self, samples: dict[str, Tensor]) -> Parameters:
+        """Those of posterior draws by site, ``(S, ...)``.
+
+        Raises:
+            ValueError: a site is missing.
+        """
+        missing = [name for name in self.kernel.names if name not in samples]
+        if missing:
+            raise ValueError(
+                f"`samples` must hold the kernel's sites {self.kernel.names}; got "
+                f"{sorted(samples)}. Pass the draws of sgpmc, or of Predictive(model, guide=svgp, "
+                "...) with all its sites."
+            )
+        return {name: samples[name] for name in self.kernel.names}
 
     def lower(self, parameters: Parameters) -> Tensor:
         """L ``(*B, M, M)``, the Cholesky factor of the prior covariance of the inducing values."""
@@ -249,7 +264,7 @@ def check_data(model: SparseGaussianProcess, x: Tensor, y: Tensor) -> None:
             row, or one class only; there are more inducing inputs than rows.
     """
     check_inputs(x)
-    _check_call(model, x, y)
+    check_call(model, x, y)
     if len(model.inducing) > len(x):
         raise ValueError(
             f"`model` must have at most as many inducing inputs as there are rows, {len(x)}; got "
@@ -262,7 +277,7 @@ def check_data(model: SparseGaussianProcess, x: Tensor, y: Tensor) -> None:
         )
 
 
-def _check_call(model: SparseGaussianProcess, x: Tensor, y: Tensor | None) -> None:
+def check_call(model: SparseGaussianProcess, x: Tensor, y: Tensor | None = None) -> None:
     z = model.inducing
     if x.ndim != 2 or x.shape[1] != z.shape[1] or x.dtype != z.dtype:
         raise ValueError(

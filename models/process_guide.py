@@ -1,0 +1,189 @@
+"""A student that begins with what a Gaussian process says of an input in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from models.gaussian_process import SparseGaussianProcess, check_call
+from pyro_opu import PredictiveGuide
+from pyro_opu.inputs import check_inputs
+from pyro_opu.networks import Perceptron
+
+__all__ = ["LatentLaw", "process_guide"]
+
+#: Smallest variance of f given v, as a part of the prior variance.
+FLOOR = 1e-4
+
+
+class LatentLaw(nn.Module):
+    r"""Mean and variance of f at every input, at the median of the hyper-parameters, as features.
+
+    .. math::
+        m(x) = a\,\mu, \quad s^2(x) = \bigl[k(x, x) - a a^\top\bigr] + a\,\Sigma\,a^\top, \quad
+        a = k(x, Z)\, L^{-\top}
+
+    with mean :math:`\mu` and covariance :math:`\Sigma` of the draws of v. Only the ``rank`` leading
+    principal directions of a at the inputs ``x`` are kept, :math:`z = a Q`, so that it costs one
+    product with the inducing inputs, one exponential and one product with :math:`L^{-\top} Q`.
+
+    Args:
+        model: Of :func:`~models.gaussian_process.gaussian_process`.
+        samples: Posterior draws by site, ``(S, ...)`` with S >= 2: the kernel's sites and "v".
+        x: Inputs ``(N, D)`` like those to come.
+        rank: Most directions kept.
+
+    Attributes:
+        num_features: D + 1 + 4 O, with O latent functions.
+
+    Raises:
+        TypeError, ValueError: ``x`` is not floating, finite and ``(N, D)``; ``samples`` lacks a
+            site or holds one draw; ``rank`` is below 1.
+
+    Example:
+        >>> from models.gaussian_process import gaussian_process
+        >>> model = gaussian_process(torch.eye(3), 2)
+        >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.randn(5, 3)}
+        >>> law = LatentLaw(model, draws, torch.randn(20, 3))
+        >>> mean, given, between = law.moments(torch.randn(4, 3))
+        >>> mean.shape, given.shape, between.shape
+        (torch.Size([4, 1]), torch.Size([4, 1]), torch.Size([4, 1]))
+        >>> law(torch.randn(4, 3)).shape, law.num_features
+        (torch.Size([4, 8]), 8)
+    """
+
+    scaled: Tensor
+    linear: Tensor
+    constant: Tensor
+    lengthscale: Tensor
+    prior: Tensor
+    directions: Tensor
+    between: Tensor
+
+    def __init__(
+        self,
+        model: SparseGaussianProcess,
+        samples: dict[str, Tensor],
+        x: Tensor,
+        rank: int = 96,
+    ) -> None:
+        super().__init__()
+        check_inputs(x)
+        check_call(model, x)
+        v = _whitened(model, samples)
+        if rank < 1:
+            raise ValueError(f"`rank` must be at least 1; got {rank}. Leave it out for 96.")
+        middle = {k: value.quantile(0.5, 0) for k, value in model.hyper_parameters(samples).items()}
+        projection = model.projection(x, middle).double()
+        directions = torch.linalg.eigh(projection.mT @ projection).eigenvectors.flip(-1)[:, :rank]
+        wanted = torch.cat([directions, v.mean(0).mT], -1)
+        upper = model.lower(middle).double().mT
+        wanted = torch.linalg.solve_triangular(upper, wanted, upper=True)
+        self.outputs, self.rank = model.outputs, directions.shape[1]
+        self.num_features = x.shape[1] + 1 + 4 * self.outputs
+        inducing = model.inducing.double()
+        lengthscale = middle["lengthscale"].double()
+        slope = middle["slope"].double() if "slope" in middle else torch.zeros(())
+        parts = {
+            "lengthscale": lengthscale,
+            "scaled": inducing / lengthscale,
+            "directions": middle["variance"] * wanted,
+            "linear": slope.square() * inducing.mT @ wanted,
+            "constant": model.kernel.constant * wanted.sum(0),
+            # Of x: variance and constant of the kernel, and the square of its slope.
+            "prior": torch.stack([middle["variance"] + model.kernel.constant, slope.square()]),
+            "between": _factor((v - v.mean(0)) @ directions),
+        }
+        for name, value in parts.items():
+            self.register_buffer(name, value.to(x.device, torch.get_default_dtype()))
+
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean of f at the inputs ``x`` ``(N, D)``, and both parts of its variance.
+
+        Returns:
+            The mean ``(N, O)``; the variance given v ``(N, 1)``; and, between the draws of v, that
+            of the mean given v ``(N, O)``.
+        """
+        scaled, squares = x / self.lengthscale, x.square().sum(-1, keepdim=True)
+        half = 0.5 * scaled.square().sum(-1, keepdim=True)
+        near = torch.addmm(-0.5 * self.scaled.square().sum(-1), scaled, self.scaled.mT)
+        found = (near - half).exp() @ self.directions + x @ self.linear + self.constant
+        z, mean = found.split([self.rank, self.outputs], -1)
+        prior = self.prior[0] + self.prior[1] * squares
+        given = (prior - z.square().sum(-1, keepdim=True)).maximum(FLOOR * prior)
+        between = torch.einsum("nr,ort->not", z, self.between).square().sum(-1)
+        return mean, given, between
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features ``(N, F)``: x itself and the moments, on scales that a network reads."""
+        mean, given, between = self.moments(x)
+        whole = given + between
+        # A probit's argument: the logit that the law averages to (MacKay 1992).
+        moderated = mean / (1.0 + math.pi / 8.0 * whole).sqrt()
+        told = [mean.asinh(), moderated, whole.log(), between.clamp_min(1e-12).log(), given.log()]
+        return torch.cat([x, *told], -1)
+
+
+def process_guide(
+    model: SparseGaussianProcess,
+    samples: dict[str, Tensor],
+    x: Tensor,
+    *,
+    hidden: tuple[int, ...] = (128, 128),
+    rank: int = 96,
+) -> PredictiveGuide:
+    """A guide for ``distill`` on the features of :class:`LatentLaw`.
+
+    A Gaussian process is sure at its training rows and less sure between them; a network of x alone
+    learns so fine a grain slowly. Here the network is told what the process says at one set of
+    hyper-parameters, with the draws of v summed up by two moments, and learns what that leaves out.
+
+    Args:
+        model: Of :func:`~models.gaussian_process.gaussian_process`.
+        samples: Posterior draws by site, ``(S, ...)``: the kernel's sites and "v".
+        x: Inputs ``(N, D)`` like those to come.
+        hidden: Widths of the layers on the features.
+        rank: Directions kept; the cost of one pass grows with it.
+
+    Returns:
+        The guide, with fresh weights drawn from torch's default generator. A saved student of it
+        is loaded with such a guide, ``OnePassPredictive.load(path, guide=process_guide(...))``.
+
+    Raises:
+        TypeError, ValueError: as :class:`LatentLaw`.
+
+    Example:
+        >>> from models.gaussian_process import gaussian_process
+        >>> model = gaussian_process(torch.eye(3), 2)
+        >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.randn(5, 3)}
+        >>> guide = process_guide(model, draws, torch.randn(20, 3))
+        >>> guide(torch.randn(4, 3)).batch_shape
+        torch.Size([4])
+    """
+    law = LatentLaw(model, samples, x, rank)
+    network = Perceptron((law.num_features,), hidden)
+    x = x.to(law.scaled.dtype)
+    network.fit_scale(law(x))
+    trunk = nn.Sequential(law, network).to(x.device)
+    return PredictiveGuide(trunk, hidden[-1], model.num_classes).to(x.device)
+
+
+def _whitened(model: SparseGaussianProcess, samples: dict[str, Tensor]) -> Tensor:
+    """Draws of v ``(S, O, M)`` in double precision."""
+    if "v" not in samples or len(samples["v"]) < 2:
+        found = f"{len(samples['v'])} of them" if "v" in samples else f"sites {sorted(samples)}"
+        raise ValueError(
+            f"`samples` must hold at least two draws of the site 'v'; got {found}. Pass the draws "
+            "of sgpmc, or of Predictive(model, guide=svgp, ...) with all its sites."
+        )
+    shape = (len(samples["v"]), model.outputs, len(model.inducing))
+    return samples["v"].reshape(shape).double()
+
+
+def _factor(centred: Tensor) -> Tensor:
+    """T ``(O, r, r)`` with T T' the covariance of draws ``(S, O, r)`` whose mean is zero."""
+    covariance = torch.einsum("sor,sot->ort", centred, centred) / (len(centred) - 1)
+    values, vectors = torch.linalg.eigh(covariance)
+    return vectors * values.clamp_min(0.0).sqrt()[:, None]
