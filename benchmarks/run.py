@@ -7,6 +7,7 @@ import sys
 
 NAMES = (
     "main_job",
+    "newcomer",
     "bad_input",
     "digits_fidelity",
     "known_answers",

@@ -1,0 +1,100 @@
+"""What a newcomer meets: quick notebooks, the README's example, ArviZ, the docs; and what passes.
+
+python -m benchmarks.newcomer
+
+Notebooks are run as ``python -m tutorials.run --quick`` does, one after another: one fails where a
+cell raises or this project warns. Lines of the README's example are those with code on them, up to
+the student, without the model's. ArviZ, docs and docstrings are what their tests say: `loo`,
+`compare` and plots of students with warnings as errors; the docs built with warnings as errors;
+every public name with a docstring, and every example in one run.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import nbformat
+
+from benchmarks.results import parser, say, write
+from tutorials.run import FAILURES, chosen, executed
+
+ROOT = Path(__file__).parents[1]
+TESTS = {
+    "ArviZ": ("tests/test_arviz.py",),
+    "docs site": ("tests/test_docs_site.py",),
+    "docstrings": ("tests/test_docstrings.py", "tests/test_public_api.py"),
+    "examples in docstrings": ("--doctest-modules", "pyro_opu", "models"),
+}
+#: Minutes of all quick notebooks, and lines, at most.
+MINUTES, LINES = 20, 15
+
+
+def main() -> None:
+    args = parser(__doc__.splitlines()[0]).parse_args()
+    found = notebooks(["12"] if args.quick else [])
+    minutes = sum(row["s"] for row in found) / 60
+    lines = lines_to_a_student((ROOT / "README.md").read_text())
+    bars = [
+        {"bar": "quick notebooks, minutes", "demanded": f"<= {MINUTES}", "measured": minutes},
+        {"bar": "lines to a student", "demanded": f"<= {LINES}", "measured": lines},
+    ]
+    checks = [] if args.quick else [checked(name) for name in TESTS]
+    tables = {"Bars": bars, "Checks": checks, "Quick notebooks": found}
+    say(tables)
+    if not args.quick:
+        settings = {"arviz": version("arviz")}
+        write("newcomer", "python -m benchmarks.newcomer", settings, tables)
+    if any(row["failed"] for row in [*found, *checks]):
+        sys.exit("something failed")
+
+
+def notebooks(names: list[str]) -> list[dict]:
+    """Seconds of every notebook in its quick form, and whether it failed."""
+    rows = []
+    for path in chosen(names):
+        start, failed = time.perf_counter(), 0
+        try:
+            executed(nbformat.read(path, as_version=4), quick=True)
+        except FAILURES as error:
+            print(error)
+            failed = 1
+        rows.append({"notebook": path.stem, "s": time.perf_counter() - start, "failed": failed})
+        say({"so far": rows[-1:]})
+    return rows
+
+
+def lines_to_a_student(readme: str) -> int:
+    """Lines of code in the first example up to ``distill``, without those of the model."""
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)[:1]
+    count = 0
+    for statement in ast.parse(code).body:
+        if isinstance(statement, ast.FunctionDef):
+            continue
+        count += statement.end_lineno - statement.lineno + 1
+        if "distill(" in ast.unparse(statement):
+            return count
+    raise ValueError("the README's first example has no call of distill")
+
+
+def checked(name: str) -> dict:
+    """How many tests of a kind pass and fail, and the seconds they take."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "pytest", "-q", *TESTS[name]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    found = re.findall(r"(\d+) (passed|failed|error)", done.stdout)
+    counts = {word: int(number) for number, word in found}
+    failed = counts.get("failed", 0) + counts.get("error", 0)
+    if done.returncode and not failed:
+        raise RuntimeError(done.stdout + done.stderr)
+    seconds = time.perf_counter() - start
+    return {"what": name, "passed": counts.get("passed", 0), "failed": failed, "s": seconds}
+
+
+if __name__ == "__main__":
+    main()
