@@ -19,9 +19,10 @@ norm 1.
 - OPU-SGPMC: ``distill`` of a ``process_guide``, a network of the input and of what the process says
   of it in closed form at one set of hyper-parameters. Settings are from a split set aside (strict,
   seed 7), where on Pima the concentration of a network of the input alone was behind the teacher's
-  by 2.6 to 4.1 points of AUROC on the three outside sets after as many steps, and by 0.5 to 1.0 with
-  two networks and 12,000 steps. Twice the steps do no better on Spambase. The paper teaches with one set of function values at
-  its data; here the teacher is asked at new inputs in every step.
+  by 2.6 to 4.1 points of AUROC on the three outside sets after as many steps, and by 0.5 to 1.0
+  with two networks and 12,000 steps. Twice the steps do no better on Spambase. The paper teaches
+  with one set of function values at its data; here the teacher is asked at new inputs in every
+  step.
 """
 
 from __future__ import annotations
