@@ -52,7 +52,7 @@ PAPER = {
 def main() -> None:
     options = parser(__doc__.splitlines()[0])
     options.add_argument("--data-seed", type=int, default=0, help="another one: nothing is written")
-    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--steps", type=int, default=100_000, help="of SGLD")
     options.add_argument("--nuts", type=int, default=2500, help="draws of each of 4 chains")
     options.add_argument("--memory-of", help=argparse.SUPPRESS)

@@ -41,7 +41,7 @@ HIDDEN = {"10": (10,), "50": (50,)}
 def main() -> None:
     options = parser(__doc__.splitlines()[0])
     options.add_argument("--data-seed", type=int, default=0, help="another one: nothing is written")
-    options.add_argument("--seeds", type=int, default=2)
+    options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--steps", type=int, default=200_000, help="of SGLD")
     options.add_argument("--nuts", type=int, default=250, help="draws of each of 4 chains")
     args = options.parse_args()
