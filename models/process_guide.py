@@ -83,17 +83,15 @@ class LatentLaw(nn.Module):
         wanted = torch.linalg.solve_triangular(upper, wanted, upper=True)
         self.outputs, self.rank = model.outputs, directions.shape[1]
         self.num_features = x.shape[1] + 1 + 4 * self.outputs
-        inducing = model.inducing.double()
-        lengthscale = middle["lengthscale"].double()
-        slope = middle["slope"].double() if "slope" in middle else torch.zeros(())
+        inducing, variance = model.inducing.double(), middle["variance"].double()
+        steep = middle["slope"].double().square() if "slope" in middle else 0.0 * variance
         parts = {
-            "lengthscale": lengthscale,
-            "scaled": inducing / lengthscale,
-            "directions": middle["variance"] * wanted,
-            "linear": slope.square() * inducing.mT @ wanted,
+            "lengthscale": middle["lengthscale"],
+            "scaled": inducing / middle["lengthscale"],
+            "directions": variance * wanted,
+            "linear": steep * inducing.mT @ wanted,
             "constant": model.kernel.constant * wanted.sum(0),
-            # Of x: variance and constant of the kernel, and the square of its slope.
-            "prior": torch.stack([middle["variance"] + model.kernel.constant, slope.square()]),
+            "prior": torch.stack([variance + model.kernel.constant, steep]),  # of 1 and |x|^2
             "between": _factor((v - v.mean(0)) @ directions),
         }
         for name, value in parts.items():
