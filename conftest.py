@@ -9,6 +9,9 @@ import pyro
 import pytest
 import torch
 
+#: Functions whose examples read a data set that a user may not have.
+NAMED_DATA = ("mnist", "fashion_mnist", "kmnist", "semeion", "pima", "spambase", "boston_housing")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="torch device for tests that use `device`")
@@ -18,6 +21,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     no_gpu = pytest.mark.skip(reason="needs a CUDA device")
     no_data = pytest.mark.skip(reason="needs PYRO_OPU_DATA, the folder of the data sets")
     for item in items:
+        if isinstance(item, pytest.DoctestItem) and item.name.split(".")[-1] in NAMED_DATA:
+            item.add_marker("data")
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(no_gpu)
         if "data" in item.keywords and not os.environ.get("PYRO_OPU_DATA"):

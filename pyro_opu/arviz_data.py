@@ -130,8 +130,8 @@ def to_inference_data(
         ...         return pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
         >>> mcmc = MCMC(NUTS(model), num_samples=5, warmup_steps=5, disable_progbar=True)
         >>> mcmc.run(torch.randn(7, 2), torch.ones(7))
-        >>> data = to_inference_data(mcmc)  # doctest: +SKIP
-        >>> data.log_likelihood["obs"].shape  # doctest: +SKIP
+        >>> data = to_inference_data(mcmc)
+        >>> data.log_likelihood["obs"].shape
         (1, 5, 7)
 
         And a student beside it: ``az.compare({"teacher": data, "student":

@@ -107,7 +107,7 @@ def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = 
         ValueError: a damaged file.
 
     Example:
-        >>> mnist(train=False)  # doctest: +SKIP
+        >>> mnist(train=False)
         Dataset('mnist': 10000 x 28 x 28, 10 classes)
 
     References:
@@ -135,7 +135,7 @@ def fashion_mnist(
         ValueError: a damaged file.
 
     Example:
-        >>> fashion_mnist(train=False)  # doctest: +SKIP
+        >>> fashion_mnist(train=False)
         Dataset('fashion_mnist': 10000 x 28 x 28, 10 classes)
 
     References:
@@ -164,7 +164,7 @@ def kmnist(*, train: bool = False, root: PathLike | None = None, download: bool 
         ValueError: a damaged file.
 
     Example:
-        >>> kmnist()  # doctest: +SKIP
+        >>> kmnist()
         Dataset('kmnist': 10000 x 28 x 28, 10 classes)
 
     References:
@@ -204,7 +204,7 @@ def semeion(
         ValueError: a size below 1, a negative pad, or a damaged file.
 
     Example:
-        >>> semeion(20, pad=4)  # doctest: +SKIP
+        >>> semeion(20, pad=4)
         Dataset('semeion': 1593 x 28 x 28, 10 classes)
 
     References:

@@ -78,7 +78,7 @@ def pima(
         ValueError: an unknown ``missing``, or a damaged file.
 
     Example:
-        >>> pima()  # doctest: +SKIP
+        >>> pima()
         Dataset('pima': 768 x 8, 2 classes)
 
     References:
@@ -120,7 +120,7 @@ def spambase(*, root: PathLike | None = None, download: bool = True) -> Dataset:
         ValueError: a damaged file.
 
     Example:
-        >>> spambase()  # doctest: +SKIP
+        >>> spambase()
         Dataset('spambase': 4601 x 57, 2 classes)
 
     References:
@@ -155,7 +155,7 @@ def boston_housing(*, root: PathLike | None = None, download: bool = True) -> Da
         ValueError: a damaged file.
 
     Example:
-        >>> boston_housing()  # doctest: +SKIP
+        >>> boston_housing()
         Dataset('boston_housing': 506 x 13)
 
     References:
