@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections import Counter
 
 import torch
 from pyro.infer import MCMC, NUTS, Predictive
@@ -27,7 +28,7 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.dark_knowledge_picture import draw
-from benchmarks.results import FOLDER, parser, say, spread, write
+from benchmarks.results import FOLDER, kept, parser, say, spread, write
 from models.neural_network import bayesian_network, perceptron
 from pyro_opu import datasets
 from pyro_opu.guides import PointGuide
@@ -47,6 +48,8 @@ PAPER = {
     "distilled 2-100-2": 0.014,
     "distilled 2-10-10-2": 0.009,
 }
+#: What NUTS itself leaves; and the ways of every seed, those of the paper and ``distill``.
+HALVES, WAYS = "NUTS, one half against the other", len(PAPER) + 1
 
 
 def main() -> None:
@@ -55,6 +58,7 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--steps", type=int, default=100_000, help="of SGLD")
     options.add_argument("--nuts", type=int, default=2500, help="draws of each of 4 chains")
+    options.add_argument("--resume", action="store_true", help="keep the seeds that are there")
     options.add_argument("--memory-of", help=argparse.SUPPRESS)
     args = options.parse_args()
     torch.set_num_threads(1)
@@ -62,21 +66,25 @@ def main() -> None:
         return one_memory(*args.memory_of.split(","))
     if args.quick:
         args.seeds, args.steps, args.nuts = 1, 4000, 20
-    tables = {"Peak memory, network 64-100-10": memory(args.quick)}
+    old = kept("dark_knowledge") if args.resume and not args.quick else {}
+    title = "Peak memory, network 64-100-10"
+    tables = {title: old[title] if old else memory(args.quick)}
     say(tables)
-    toy(args, tables)
+    toy(args, tables, old.get("Seeds", []))
 
 
-def toy(args, tables: dict[str, list[dict]]) -> None:
-    """The table of KLs; it is written after every row."""
+def toy(args, tables: dict[str, list[dict]], old: list[dict]) -> None:
+    """The table of KLs; it is written after every row, the picture with the first seed."""
     train = datasets.toy_classification(args.data_seed)
     axis = torch.linspace(-10, 10, 41)
     grid = torch.cartesian_prod(axis, axis)
     truth, chains, tables["Ground truth, NUTS"] = nuts(train, grid, args.nuts)
     say(tables)
-    rows, panels = [], {"NUTS": truth}
-    rows.append({"model": "NUTS, one half against the other", "seed": 0, "KL": chains})
-    for seed in range(args.seeds):
+    rows, panels = [{"model": HALVES, "seed": 0, "KL": chains}], {"NUTS": truth}
+    made = Counter(row["seed"] for row in old if row["model"] != HALVES)
+    whole = {seed for seed, count in made.items() if count == WAYS}
+    rows += [row for row in old if row["seed"] in whole and row["model"] != HALVES]
+    for seed in sorted(set(range(args.seeds)) - whole):
         for name, probs, seconds in methods(args, train, grid, seed):
             panels.setdefault(name, probs)
             rows.append({"model": name, "seed": seed, "KL": kl(truth, probs), "s": seconds})
@@ -90,7 +98,8 @@ def toy(args, tables: dict[str, list[dict]]) -> None:
                     "draws of NUTS": 4 * args.nuts,
                 }
                 write("dark_knowledge", COMMAND, settings, tables)
-                draw(FOLDER / "dark_knowledge.png", panels, axis, train)
+                if seed == 0:
+                    draw(FOLDER / "dark_knowledge.png", panels, axis, train)
     say({"KL(NUTS || model), mean over the grid": summary(rows)})
 
 
