@@ -19,7 +19,6 @@ import subprocess
 import sys
 import time
 import warnings
-from collections import Counter
 
 import torch
 from pyro.infer import MCMC, NUTS, Predictive
@@ -28,7 +27,7 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.dark_knowledge_picture import draw
-from benchmarks.results import FOLDER, kept, parser, say, spread, write
+from benchmarks.results import FOLDER, finished, kept, parser, say, spread, write
 from models.neural_network import bayesian_network, perceptron
 from pyro_opu import datasets
 from pyro_opu.guides import PointGuide
@@ -66,7 +65,7 @@ def main() -> None:
         return one_memory(*args.memory_of.split(","))
     if args.quick:
         args.seeds, args.steps, args.nuts = 1, 4000, 20
-    old = kept("dark_knowledge") if args.resume and not args.quick else {}
+    old = kept("dark_knowledge") if args.resume and not (args.quick or args.data_seed) else {}
     title = "Peak memory, network 64-100-10"
     tables = {title: old[title] if old else memory(args.quick)}
     say(tables)
@@ -81,10 +80,9 @@ def toy(args, tables: dict[str, list[dict]], old: list[dict]) -> None:
     truth, chains, tables["Ground truth, NUTS"] = nuts(train, grid, args.nuts)
     say(tables)
     rows, panels = [{"model": HALVES, "seed": 0, "KL": chains}], {"NUTS": truth}
-    made = Counter(row["seed"] for row in old if row["model"] != HALVES)
-    whole = {seed for seed, count in made.items() if count == WAYS}
-    rows += [row for row in old if row["seed"] in whole and row["model"] != HALVES]
-    for seed in sorted(set(range(args.seeds)) - whole):
+    whole = finished([row for row in old if row["model"] != HALVES], WAYS)
+    rows += whole
+    for seed in sorted(set(range(args.seeds)) - {row["seed"] for row in whole}):
         for name, probs, seconds in methods(args, train, grid, seed):
             panels.setdefault(name, probs)
             rows.append({"model": name, "seed": seed, "KL": kl(truth, probs), "s": seconds})

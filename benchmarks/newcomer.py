@@ -19,10 +19,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 
-import nbformat
-
 from benchmarks.results import parser, say, write
-from tutorials.run import FAILURES, chosen, executed
+from tutorials.run import run
 
 ROOT = Path(__file__).parents[1]
 TESTS = {
@@ -57,14 +55,8 @@ def main() -> None:
 def notebooks(names: list[str]) -> list[dict]:
     """Seconds of every notebook in its quick form, and whether it failed."""
     rows = []
-    for path in chosen(names):
-        start, failed = time.perf_counter(), 0
-        try:
-            executed(nbformat.read(path, as_version=4), quick=True)
-        except FAILURES as error:
-            print(error)
-            failed = 1
-        rows.append({"notebook": path.stem, "s": time.perf_counter() - start, "failed": failed})
+    for path, seconds, notebook in run(names, quick=True):
+        rows.append({"notebook": path.stem, "s": seconds, "failed": int(notebook is None)})
         say({"so far": rows[-1:]})
     return rows
 

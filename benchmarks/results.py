@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import statistics
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,12 @@ def kept(name: str) -> dict[str, list[dict]]:
     """The tables of ``results/name.json`` by title, to go on from; none where there is no file."""
     path = FOLDER / f"{name}.json"
     return json.loads(path.read_text())["tables"] if path.exists() else {}
+
+
+def finished(rows: list[dict], ways: int) -> list[dict]:
+    """Rows of the seeds that have all ``ways`` of theirs: what a run goes on from."""
+    found = Counter(row["seed"] for row in rows)
+    return [row for row in rows if found[row["seed"]] == ways]
 
 
 def markdown(rows: list[dict[str, Any]]) -> list[str]:

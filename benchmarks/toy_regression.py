@@ -22,7 +22,7 @@ from pyro.ops.stats import effective_sample_size, gelman_rubin
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.results import FOLDER, parser, say, spread, write
+from benchmarks.results import FOLDER, finished, kept, parser, say, spread, write
 from benchmarks.toy_regression_picture import draw
 from models.likelihoods import regression
 from models.neural_network import bayesian_network, perceptron
@@ -36,6 +36,8 @@ from pyro_opu.transfer import Box
 COMMAND = "python -m benchmarks.toy_regression"
 STEP, RATE, THINNING = 1e-4, 1e-2, 20
 HIDDEN = {"10": (10,), "50": (50,)}
+#: What NUTS itself leaves; and the ways of every seed: SGD, SGLD, the students and ``distill``.
+HALVES, WAYS = "NUTS, half against half", len(HIDDEN) + 3
 
 
 def main() -> None:
@@ -44,16 +46,20 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--steps", type=int, default=200_000, help="of SGLD")
     options.add_argument("--nuts", type=int, default=250, help="draws of each of 4 chains")
+    options.add_argument("--resume", action="store_true", help="keep the seeds that are there")
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.quick:
         args.seeds, args.steps, args.nuts = 1, 4000, 20
+    old = kept("toy_regression") if args.resume and not (args.quick or args.data_seed) else {}
     problem = Problem(args.data_seed)
     truth, halves, found = nuts(problem, args.nuts)
     tables = {"Ground truth, NUTS": found}
     say(tables)
-    rows, panels = [{"model": "NUTS, half against half", "seed": 0, **halves}], {"NUTS": truth}
-    for seed in range(args.seeds):
+    rows, panels = [{"model": HALVES, "seed": 0, **halves}], {"NUTS": truth}
+    whole = finished([r for r in old.get("Seeds", []) if r["model"] != HALVES], WAYS)
+    rows += whole
+    for seed in sorted(set(range(args.seeds)) - {row["seed"] for row in whole}):
         for name, answer, seconds in methods(args, problem, seed):
             panels.setdefault(name, answer)
             rows.append({"model": name, "seed": seed, **gaps(truth, answer), "s": seconds})
@@ -67,7 +73,8 @@ def main() -> None:
                     "draws of NUTS": 4 * args.nuts,
                 }
                 write("toy_regression", COMMAND, settings, tables)
-                draw(FOLDER / "toy_regression.png", panels, problem)
+                if seed == 0:
+                    draw(FOLDER / "toy_regression.png", panels, problem)
     say({"Gaps to NUTS on the grid, in units of y": summary(rows)})
 
 

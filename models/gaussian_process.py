@@ -30,6 +30,10 @@ JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}
 FLOOR = 1e-2
 #: Nodes of the quadrature for two classes, and points per class of that for more.
 NODES, POINTS = 20, 64
+#: What to do about posterior draws that lack a site.
+WHOLE_DRAWS = (
+    "Pass the draws of sgpmc, or of Predictive(model, guide=svgp, ...) with all its sites."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +82,7 @@ class SparseGaussianProcess:
         if missing:
             raise ValueError(
                 f"`samples` must hold the kernel's sites {self.kernel.names}; got "
-                f"{sorted(samples)}. Pass the draws of sgpmc, or of Predictive(model, guide=svgp, "
-                "...) with all its sites."
+                f"{sorted(samples)}. {WHOLE_DRAWS}"
             )
         return {name: samples[name] for name in self.kernel.names}
 

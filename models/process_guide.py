@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.gaussian_process import SparseGaussianProcess, check_call
+from models.gaussian_process import WHOLE_DRAWS, SparseGaussianProcess, check_call
 from pyro_opu import PredictiveGuide
 from pyro_opu.inputs import check_inputs
 from pyro_opu.networks import Perceptron
@@ -164,8 +164,7 @@ def process_guide(
     network = Perceptron((law.num_features,), hidden)
     x = x.to(law.scaled.dtype)
     network.fit_scale(law(x))
-    trunk = nn.Sequential(law, network).to(x.device)
-    return PredictiveGuide(trunk, hidden[-1], model.num_classes).to(x.device)
+    return PredictiveGuide(nn.Sequential(law, network), hidden[-1], model.num_classes).to(x.device)
 
 
 def _whitened(model: SparseGaussianProcess, samples: dict[str, Tensor]) -> Tensor:
@@ -173,8 +172,7 @@ def _whitened(model: SparseGaussianProcess, samples: dict[str, Tensor]) -> Tenso
     if "v" not in samples or len(samples["v"]) < 2:
         found = f"{len(samples['v'])} of them" if "v" in samples else f"sites {sorted(samples)}"
         raise ValueError(
-            f"`samples` must hold at least two draws of the site 'v'; got {found}. Pass the draws "
-            "of sgpmc, or of Predictive(model, guide=svgp, ...) with all its sites."
+            f"`samples` must hold at least two draws of the site 'v'; got {found}. {WHOLE_DRAWS}"
         )
     shape = (len(samples["v"]), model.outputs, len(model.inducing))
     return samples["v"].reshape(shape).double()

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
@@ -28,7 +29,6 @@ from nbformat import NotebookNode
 from PIL import Image
 
 FOLDER = Path(__file__).parent
-FAILURES = (CellExecutionError, CellTimeoutError, DeadKernelError)
 #: Seconds for one cell; a full notebook takes up to three minutes.
 TIMEOUT = 900
 #: Run before the first cell: a warning that the project gives is an error, whatever line it names.
@@ -56,19 +56,25 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="small sizes, nothing is written")
     args = options.parse_args()
     failed = []
-    for path in chosen(args.names):
-        start = time.perf_counter()
-        try:
-            notebook = executed(nbformat.read(path, as_version=4), args.quick)
-        except FAILURES as error:
-            print(error)
+    for path, seconds, notebook in run(args.names, args.quick):
+        if notebook is None:
             failed.append(path.stem)
-        else:
-            if not args.quick:
-                keep(notebook, path)
-        print(f"{path.stem}: {time.perf_counter() - start:.0f} s", flush=True)
+        elif not args.quick:
+            keep(notebook, path)
+        print(f"{path.stem}: {seconds:.0f} s", flush=True)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
+
+
+def run(names: list[str], quick: bool) -> Iterator[tuple[Path, float, NotebookNode | None]]:
+    """Every chosen notebook, its seconds, and what came out: None where it failed."""
+    for path in chosen(names):
+        start, notebook = time.perf_counter(), None
+        try:
+            notebook = executed(nbformat.read(path, as_version=4), quick)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            print(error)
+        yield path, time.perf_counter() - start, notebook
 
 
 def chosen(names: list[str]) -> list[Path]:
