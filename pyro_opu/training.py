@@ -213,9 +213,13 @@ class Source:
     def batch(self, num_draws: int) -> tuple[Tensor, Tensor]:
         """Inputs ``(N, ...)`` and so many of the teacher's draws ``(S, N, C)`` there."""
         x = self.policy.sample(self.share)
-        blocks = [x] if num_draws == self.max_draws else x.chunk(DRAW_BLOCKS)  # no luck in all
-        parts = [self.ask(b, num_draws) for b in blocks]
-        draws = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        if num_draws == self.max_draws:  # no luck in all of them
+            draws = self.ask(x, num_draws)
+        elif DRAW_BLOCKS * num_draws <= self.settings.warm_draws:  # so many cost little
+            each = self.ask(x, DRAW_BLOCKS * num_draws).unflatten(0, (DRAW_BLOCKS, num_draws))
+            draws = torch.cat([b[i] for i, b in enumerate(each.chunk(DRAW_BLOCKS, 2))], 1)
+        else:
+            draws = torch.cat([self.ask(b, num_draws) for b in x.chunk(DRAW_BLOCKS)], 1)
         return x.to(self.device), draws.to(self.device, torch.float32)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -499,12 +500,35 @@ def test_draws_of_a_step(held, cost, given, rows, warm, refine) -> None:
     counting = Counting(held, cost)
     settings = {**QUICK, "num_draws": given, "batch_size": rows, "num_steps": 10}
     distill(counting.teacher(), inputs(), **settings)
-    # A batch comes in four blocks with draws of their own, or whole with all draws that are held;
-    # 9 warm steps, then 1.
+    # A batch is asked for whole with all draws that are held, and with the draws of all its four
+    # blocks where the warm start takes as many; else block by block. 9 warm steps, then 1.
     expected = []
     for draws, steps in ((warm, 9), (refine, 1)):
-        expected += [(draws, rows)] * steps if draws == held else [(draws, rows // 4)] * 4 * steps
+        if draws == held:
+            expected += [(draws, rows)] * steps
+        elif 4 * draws <= warm:
+            expected += [(4 * draws, rows)] * steps
+        else:
+            expected += [(draws, rows // 4)] * 4 * steps
     assert [each for each in counting.asked if each[1] in (rows, rows // 4)] == expected
+
+
+@pytest.mark.parametrize("warm", [12, 11], ids=["asked at once", "asked block by block"])
+def test_blocks_of_a_batch_have_draws_of_their_own(warm: int) -> None:
+    asked = itertools.count()
+
+    def numbered(x: Tensor, num_draws: int) -> Tensor:
+        """Number of the draw, and the input, so that what belongs together can be seen."""
+        number = torch.tensor([float(next(asked)) for _ in range(num_draws)])
+        return torch.stack([number[:, None].expand(-1, len(x)), x[:, 0].expand(num_draws, -1)], -1)
+
+    settings = Settings(10, 10, 10, warm, 3, 1e-3, 5)
+    x, draws = Source(numbered, HeldOut().fit(inputs()), settings, torch.device("cpu")).batch(3)
+    assert draws.shape == (3, 10, 2)
+    assert torch.equal(draws[..., 1], x[:, 0].expand(3, -1))
+    blocks = [set(block[..., 0].flatten().tolist()) for block in draws.split([3, 3, 3, 1], 1)]
+    assert [len(block) for block in blocks] == [3] * 4
+    assert len(set.union(*blocks)) == 12
 
 
 # A step --------------------------------------------------------------------------------------
