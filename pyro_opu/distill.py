@@ -33,7 +33,9 @@ from pyro_opu.plan import (
     JUDGE_NUMBERS,
     LABEL_BLOCKS,
     LABEL_DRAWS,
+    chosen_rate,
     chosen_seed,
+    chosen_steps,
     draws_per_step,
     opened,
     transfer_inputs,
@@ -61,10 +63,10 @@ def distill(
     guide: nn.Module | str | None = None,
     loss: str | Objective = "wasserstein",
     transfer: TransferPolicy | None = None,
-    num_steps: int = 3000,
+    num_steps: int | None = None,
     batch_size: int = 256,
     num_draws: int | None = None,
-    learning_rate: float = 4e-3,
+    learning_rate: float | None = None,
     warm_start: bool = True,
     recalibrate: bool = True,
     seed: int | None = None,
@@ -123,12 +125,14 @@ def distill(
             "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`. Of a regressor the default stands
             for what suits its guide.
         transfer: A transfer policy; by default one for tables or for images.
-        num_steps: Steps in all; nine tenths of them the warm start.
+        num_steps: Steps in all; nine tenths of them the warm start. By default 3,000, or 40 passes
+            over the inputs where those are more, up to 12,000; of a loader 3,000.
         batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
             regression of two classes, 32 of a network.
-        learning_rate: Adam's at the top of the warm start's schedule.
+        learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 for layers
+            of up to 256 units, less for wider ones (:func:`pyro_opu.plan.chosen_rate`).
         warm_start: False starts the objective from scratch.
         recalibrate: Shift g at the end so that the mean mutual information is the teacher's. One
             Dirichlet cannot have the teacher's mutual information and its variance too, unless the
@@ -225,13 +229,14 @@ def distill(
                 guide.start_at(log_concentration_of(held_out))
         guide = made_ready(guide, target)
         closed_form = _first_objective(guide, x[:2].to(target), num_classes)
+        num_steps = chosen_steps(num_steps, len(x), batch_size)
         warm = warm_steps(num_steps, objective, closed_form, warm_start)
         settings = Settings(
             warm,
             num_steps - warm,
             batch_size,
             *per_step,
-            learning_rate,
+            chosen_rate(learning_rate, guide),
             evaluate_every,
             accumulate=accumulate,
             precision=checked_precision(precision, guide),

@@ -21,7 +21,9 @@ from pyro_opu.plan import (
     HELD_OUT_SHARE,
     LABEL_BLOCKS,
     LABEL_DRAWS,
+    chosen_rate,
     chosen_seed,
+    chosen_steps,
     draws_per_step,
     opened,
     transfer_inputs,
@@ -62,10 +64,10 @@ def distill_regression(
     guide: nn.Module | str | None = None,
     loss: str | Objective | None = None,
     transfer: TransferPolicy | None = None,
-    num_steps: int = 3000,
+    num_steps: int | None = None,
     batch_size: int = 256,
     num_draws: int | None = None,
-    learning_rate: float = 4e-3,
+    learning_rate: float | None = None,
     warm_start: bool = True,
     seed: int | None = None,
     progress: bool = True,
@@ -98,11 +100,11 @@ def distill_regression(
             :class:`~pyro_opu.regression.RegressionObjective`. Any but the default comes after a
             warm start by the default, nine tenths of the steps.
         transfer: As in :func:`~pyro_opu.distill`, like all that follows.
-        num_steps: Steps in all.
+        num_steps: Steps in all; by default as in :func:`~pyro_opu.distill`.
         batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step; under "crps" the warm start takes at most
             128 by default.
-        learning_rate: Adam's at the top of the warm start's schedule.
+        learning_rate: Adam's at the top of the warm start's schedule; likewise.
         warm_start: False starts the objective from scratch.
         seed: Fixes everything random.
         progress: Show a bar.
@@ -159,6 +161,7 @@ def distill_regression(
         guide = made_ready(guide, target)
         closed_form, objective = _objectives(guide, x[:2].to(target), loss)
         held_out = replace(held_out, by_moments=isinstance(objective, NormalMoments))
+        num_steps = chosen_steps(num_steps, len(x), batch_size)
         warm = warm_steps(num_steps, objective, closed_form, warm_start)
         warm_draws, draws = draws_per_step(teacher, x, num_draws, batch_size)
         if num_draws is None and isinstance(closed_form, NormalCRPS):
@@ -169,7 +172,7 @@ def distill_regression(
             batch_size,
             warm_draws,
             draws,
-            learning_rate,
+            chosen_rate(learning_rate, guide),
             evaluate_every,
             accumulate=accumulate,
             precision=checked_precision(precision, guide),
