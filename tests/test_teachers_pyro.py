@@ -277,7 +277,14 @@ class TestDraws:
         assert sum(block.shape[1] for block in blocks) == 11
         assert len(blocks) == (1 if size >= 500 else 11 if size == 1 else len(blocks))
 
-    def test_chunks_are_bounded_by_the_widest_tensor(self) -> None:
+    @pytest.mark.parametrize(
+        ("rows", "expected"),
+        [
+            (12, [4] * 6),  # 3 blocks of rows, in 2 parts of 4 draws
+            (40, [16] * 16 + [8] * 4),  # the 8 draws one by one; with the rest of the rows in twos
+        ],
+    )
+    def test_chunks_are_bounded_by_the_widest_tensor(self, rows: int, expected: list[int]) -> None:
         """A wide layer inside the model makes chunks smaller, though its answer is narrow."""
         seen: list[int] = []
 
@@ -290,10 +297,10 @@ class TestDraws:
 
         teacher = as_teacher(Predictive(model, {"w": torch.randn(8, D)}))
         teacher.chunk_size = 1600  # 16 rows times draws of 100 numbers
-        teacher.probs(torch.randn(40, D))
+        teacher.probs(torch.randn(rows, D))
         seen.clear()
-        teacher.probs(torch.randn(40, D))
-        assert seen == [4] * 20  # 10 blocks of rows, in 2 parts of 4 draws
+        teacher.probs(torch.randn(rows, D))
+        assert seen == expected
 
     def test_fewer_draws_are_a_subset_without_replacement(self) -> None:
         samples = {"w": torch.arange(1.0, 9.0)}

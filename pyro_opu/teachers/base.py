@@ -127,7 +127,8 @@ class BaseTeacher(Teacher):
         check_inputs(x)
         draws = self._pick(x, self._checked(num_draws))
         at_once = max(1, self.chunk_size // self._measured_width(draws, x))  # draws times rows
-        for block in x.split(max(1, at_once // 4)):
+        # Inputs that fill a chunk by themselves keep the machine busy with one draw after another.
+        for block in x.split(at_once if len(x) >= at_once else max(1, at_once // 4)):
             step = max(1, at_once // len(block))
             parts = [
                 self._check_output(self._evaluate(draws[start : start + step], block), len(block))
