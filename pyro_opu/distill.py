@@ -35,7 +35,6 @@ from pyro_opu.plan import (
     LABEL_DRAWS,
     chosen_rate,
     chosen_seed,
-    chosen_steps,
     draws_per_step,
     opened,
     transfer_inputs,
@@ -63,7 +62,7 @@ def distill(
     guide: nn.Module | str | None = None,
     loss: str | Objective = "wasserstein",
     transfer: TransferPolicy | None = None,
-    num_steps: int | None = None,
+    num_steps: int = 3000,
     batch_size: int = 256,
     num_draws: int | None = None,
     learning_rate: float | None = None,
@@ -125,8 +124,7 @@ def distill(
             "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`. Of a regressor the default stands
             for what suits its guide.
         transfer: A transfer policy; by default one for tables or for images.
-        num_steps: Steps in all; nine tenths of them the warm start. By default 3,000, or 40 passes
-            over the inputs where those are more, up to 12,000; of a loader 3,000.
+        num_steps: Steps in all; nine tenths of them the warm start.
         batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
@@ -229,7 +227,6 @@ def distill(
                 guide.start_at(log_concentration_of(held_out))
         guide = made_ready(guide, target)
         closed_form = _first_objective(guide, x[:2].to(target), num_classes)
-        num_steps = chosen_steps(num_steps, len(x), batch_size)
         warm = warm_steps(num_steps, objective, closed_form, warm_start)
         settings = Settings(
             warm,

@@ -32,8 +32,6 @@ JUDGE_NUMBERS, CALIBRATE_NUMBERS = 2**20, 2**23
 NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
-#: Steps where the caller names none: so many passes over the inputs, within these bounds.
-PASSES, FEWEST_STEPS, MOST_STEPS = 40, 3000, 12_000
 #: Adam's rate for layers of up to so many units. Students of MC dropout on MNIST, 512 units, are
 #: left with 1.6 times the KL by this rate as by half of it or a fifth; at 256 units digits are
 #: better off with half of it and Spambase with all of it.
@@ -86,24 +84,6 @@ def transfer_inputs(
     return policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out)
 
 
-def chosen_steps(num_steps: int | None, rows: int, batch_size: int) -> int:
-    """Steps in all: as asked for, or by the number of transfer inputs.
-
-    Args:
-        num_steps: What the caller asked for.
-        rows: Transfer inputs, of a loader those of its first window.
-        batch_size: Inputs per step.
-
-    Raises:
-        ValueError: ``num_steps`` is no positive integer.
-    """
-    if num_steps is None:
-        return min(MOST_STEPS, max(FEWEST_STEPS, PASSES * rows // max(1, batch_size)))
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-        raise ValueError(f"`num_steps` must be a positive integer; got {num_steps!r}.")
-    return num_steps
-
-
 def chosen_rate(learning_rate: float | None, guide: nn.Module) -> float:
     r"""Adam's rate: as asked for, or by the width w of the guide's widest layer.
 
@@ -127,7 +107,13 @@ def chosen_rate(learning_rate: float | None, guide: nn.Module) -> float:
 def warm_steps(
     num_steps: int, objective: Objective, closed_form: Objective, warm_start: bool
 ) -> int:
-    """Steps of the warm start: all, if it has the same objective."""
+    """Steps of the warm start: all, if it has the same objective.
+
+    Raises:
+        ValueError: ``num_steps`` is no positive integer.
+    """
+    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
+        raise ValueError(f"`num_steps` must be a positive integer; got {num_steps!r}.")
     if not warm_start:
         return 0
     same = isinstance(objective, type(closed_form))

@@ -23,7 +23,6 @@ from pyro_opu.plan import (
     LABEL_DRAWS,
     chosen_rate,
     chosen_seed,
-    chosen_steps,
     draws_per_step,
     opened,
     transfer_inputs,
@@ -64,7 +63,7 @@ def distill_regression(
     guide: nn.Module | str | None = None,
     loss: str | Objective | None = None,
     transfer: TransferPolicy | None = None,
-    num_steps: int | None = None,
+    num_steps: int = 3000,
     batch_size: int = 256,
     num_draws: int | None = None,
     learning_rate: float | None = None,
@@ -100,11 +99,12 @@ def distill_regression(
             :class:`~pyro_opu.regression.RegressionObjective`. Any but the default comes after a
             warm start by the default, nine tenths of the steps.
         transfer: As in :func:`~pyro_opu.distill`, like all that follows.
-        num_steps: Steps in all; by default as in :func:`~pyro_opu.distill`.
+        num_steps: Steps in all.
         batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step; under "crps" the warm start takes at most
             128 by default.
-        learning_rate: Adam's at the top of the warm start's schedule; likewise.
+        learning_rate: Adam's at the top of the warm start's schedule; by default as in
+            :func:`~pyro_opu.distill`.
         warm_start: False starts the objective from scratch.
         seed: Fixes everything random.
         progress: Show a bar.
@@ -161,7 +161,6 @@ def distill_regression(
         guide = made_ready(guide, target)
         closed_form, objective = _objectives(guide, x[:2].to(target), loss)
         held_out = replace(held_out, by_moments=isinstance(objective, NormalMoments))
-        num_steps = chosen_steps(num_steps, len(x), batch_size)
         warm = warm_steps(num_steps, objective, closed_form, warm_start)
         warm_draws, draws = draws_per_step(teacher, x, num_draws, batch_size)
         if num_draws is None and isinstance(closed_form, NormalCRPS):
