@@ -132,7 +132,7 @@ class TestBlocks:
 
     def test_of_real_members(self):
         teacher, x = as_teacher([finite(5), as_teacher(dropout())]), torch.randn(50, 3)
-        for member, size in zip(teacher.members, (60, 1000), strict=True):
+        for member, size in zip(teacher.members, (100, 1000), strict=True):
             member.chunk_size = size
         torch.manual_seed(1)
         blocks = list(teacher.stream(x))

@@ -278,25 +278,28 @@ class TestDraws:
         assert len(blocks) == (1 if size >= 500 else 11 if size == 1 else len(blocks))
 
     @pytest.mark.parametrize(
-        ("rows", "expected"),
+        ("width", "rows", "expected"),
         [
-            (12, [4] * 6),  # 3 blocks of rows, in 2 parts of 4 draws
-            (40, [16] * 16 + [8] * 4),  # the 8 draws one by one; with the rest of the rows in twos
+            (100, 12, [4] * 6),  # 3 blocks of rows, in 2 parts of 4 draws
+            (100, 40, [16] * 16 + [8] * 4),  # draws one by one; with the rest of the rows in twos
+            (20, 40, [4] * 20),  # thin: never one by one
         ],
     )
-    def test_chunks_are_bounded_by_the_widest_tensor(self, rows: int, expected: list[int]) -> None:
+    def test_chunks_are_bounded_by_the_widest_tensor(
+        self, width: int, rows: int, expected: list[int]
+    ) -> None:
         """A wide layer inside the model makes chunks smaller, though its answer is narrow."""
         seen: list[int] = []
 
         def model(x: Tensor) -> None:
             w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
-            hidden = (x @ w)[:, None] * torch.ones(100)
+            hidden = (x @ w)[:, None] * torch.ones(width)
             seen.append(len(x))
             with pyro.plate("data", len(x)):
                 pyro.sample("obs", dist.Bernoulli(logits=hidden.mean(-1)))
 
         teacher = as_teacher(Predictive(model, {"w": torch.randn(8, D)}))
-        teacher.chunk_size = 1600  # 16 rows times draws of 100 numbers
+        teacher.chunk_size = 16 * width  # of rows times draws
         teacher.probs(torch.randn(rows, D))
         seen.clear()
         teacher.probs(torch.randn(rows, D))

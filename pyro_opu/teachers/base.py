@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 from pyro_opu.inputs import check_inputs
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers.cost import operations_of
+from pyro_opu.teachers.shared_product import MOST_COLUMNS
 
 #: Numbers in the widest tensor of one evaluation, 8 MB in float32. With far fewer, the cost of
 #: a call (a millisecond of Pyro's handlers) is not hidden; with more, activations leave the
@@ -126,9 +127,12 @@ class BaseTeacher(Teacher):
         """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
         check_inputs(x)
         draws = self._pick(x, self._checked(num_draws))
-        at_once = max(1, self.chunk_size // self._measured_width(draws, x))  # draws times rows
-        # Inputs that fill a chunk by themselves keep the machine busy with one draw after another.
-        for block in x.split(at_once if len(x) >= at_once else max(1, at_once // 4)):
+        width = self._measured_width(draws, x)
+        at_once = max(1, self.chunk_size // width)  # draws times rows
+        # Inputs that fill a chunk by themselves keep the machine busy with one draw after another;
+        # only thin products are faster for several draws together.
+        alone = len(x) >= at_once and width > MOST_COLUMNS
+        for block in x.split(at_once if alone else max(1, at_once // 4)):
             step = max(1, at_once // len(block))
             parts = [
                 self._check_output(self._evaluate(draws[start : start + step], block), len(block))
