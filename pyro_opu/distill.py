@@ -129,8 +129,8 @@ def distill(
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
             regression of two classes, 32 of a network.
-        learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 for layers
-            of up to 256 units, less for wider ones (:func:`pyro_opu.plan.chosen_rate`).
+        learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 where no
+            layer is wider than 256 units, otherwise 1.024 over the width of the widest.
         warm_start: False starts the objective from scratch.
         recalibrate: Shift g at the end so that the mean mutual information is the teacher's. One
             Dirichlet cannot have the teacher's mutual information and its variance too, unless the

@@ -142,7 +142,9 @@ def test_all_ways_answer(name: str, classes: int) -> None:
     ways = speed_ways.slow_ways(kit, x, 60)
     probs = ways["batched teacher"].make(60)()
     assert probs.shape == (60, 4, classes)
-    assert torch.equal(ways["compact subset of 50, batched"].make(50)(), probs[:50])
+    # Rounding: what fills no vector register at a tensor's end is computed in another way.
+    subset = ways["compact subset of 50, batched"].make(50)()
+    torch.testing.assert_close(subset, probs[:50], rtol=1e-6, atol=1e-7)
     assert ways["Predictive"].make(60)()["obs"].shape == (60, 4)
     assert speed_ways.quick_ways(kit, x, captured=False)["drop-in call"]()["obs"].shape == (60, 4)
     assert ("Predictive, parallel" in ways) == (name != "convolution")
