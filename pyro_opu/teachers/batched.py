@@ -49,12 +49,10 @@ class Batched:
 
     def __call__(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
         """Results of ``fn`` stacked over the leading axis of every tensor in ``draws``."""
-        if len(next(iter(draws.values()))) == 1:
-            return loop(fn, draws)
         if self.use_vmap is None:
             with kept_random():
                 self.use_vmap = self._agrees(fn, {name: value[:2] for name, value in draws.items()})
-        if self.use_vmap:
+        if self.use_vmap and len(next(iter(draws.values()))) > 1:
             try:
                 return vectorized(fn, draws)
             except Exception as error:  # noqa: BLE001 - an input at which vmap does not work
