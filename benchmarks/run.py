@@ -9,6 +9,7 @@ NAMES = (
     "main_job",
     "newcomer",
     "bad_input",
+    "reliability",
     "digits_fidelity",
     "known_answers",
     "adversarial",

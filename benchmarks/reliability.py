@@ -1,0 +1,40 @@
+"""What must not happen, tried many times: how often it did.
+
+python -m benchmarks.reliability [--quick]
+
+A check is a function ``check(quick, folder) -> rows`` in ``CHECKS``; a row says "what" was tried, how
+many times ("tried"), how often it went "wrong", and anything else worth knowing. The command fails
+if anything went wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results import parser, say, write
+
+Row = dict[str, Any]
+
+
+def main() -> int:
+    args = parser(__doc__.splitlines()[0]).parse_args()
+    rows: list[Row] = []
+    for check in CHECKS:
+        with tempfile.TemporaryDirectory() as folder:
+            found = check(args.quick, Path(folder))
+        say({check.__name__.replace("_", " "): found})
+        rows += found
+    if not args.quick:
+        write("reliability", "python -m benchmarks.reliability", {}, {"Checks": rows})
+    return sum(row["wrong"] for row in rows)
+
+
+#: All checks, in the order of the table.
+CHECKS: list[Callable[[bool, Path], list[Row]]] = []
+
+if __name__ == "__main__":
+    sys.exit(1 if main() else 0)
