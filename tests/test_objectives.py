@@ -26,7 +26,7 @@ from pyro_opu.marginals import mean_absolute_difference
 from pyro_opu.objectives import as_objective
 from pyro_opu.objectives.base import cross_entropy
 from pyro_opu.objectives.energy import energy_distance_loss
-from pyro_opu.objectives.moments import gini_parts, share_loss
+from pyro_opu.objectives.moments import LEAST_GINI, concentration_loss, gini_index, gini_parts
 
 C = 3
 MEAN = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
@@ -196,7 +196,9 @@ def test_gradcheck(objective: Objective, concentration: float) -> None:
         d = PredictiveDirichlet(logits.log_softmax(-1), g)
         return objective(d, draws, draws[0])
 
-    logits = torch.randn(2, C, dtype=torch.float64, requires_grad=True)
+    # The divisor of "share" is held fixed, so that differences in the logits would see it move.
+    held = isinstance(objective, MomentMatching) and objective.weights == "share"
+    logits = torch.randn(2, C, dtype=torch.float64, requires_grad=not held)
     g = torch.full((2,), math.log(concentration), dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(loss, (logits, g))
 
@@ -252,28 +254,42 @@ def test_gini_parts_keep_their_digits_in_float32() -> None:
     torch.testing.assert_close(gini_parts(draws.float())[0].double(), exact, rtol=0.02, atol=0)
 
 
-@pytest.mark.parametrize("weights", ["share", "variance"])
 @pytest.mark.parametrize("concentration", [1e-3, 0.3, 20.0, 1e6])
-def test_moments_are_least_at_the_true_concentration(concentration: float, weights: str) -> None:
+def test_moments_are_least_at_the_true_concentration(concentration: float) -> None:
     gini, share = 1 - MEAN.square().sum(), 1 / (concentration + 1)
     between, within = gini * share, gini * (1 - share)
-
-    def loss(g: Tensor) -> Tensor:
-        return share_loss(g, between, within, weights=weights)
-
     g = torch.tensor(math.log(concentration), dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(loss(g), g)
+    (slope,) = torch.autograd.grad(concentration_loss(g, between, within), g)
     assert abs(float(slope)) < 1e-15  # rounding
     # sigma(-g) is the epistemic share of the Gini uncertainty there.
     torch.testing.assert_close(torch.sigmoid(-g).detach(), between / (between + within))
 
 
 @pytest.mark.parametrize("weights", ["share", "variance"])
-def test_moments_are_convex(weights: str) -> None:
+@pytest.mark.parametrize("num_draws", [2, 4, 32])
+@pytest.mark.parametrize("largest", [0.5, 0.9, 0.99, 0.999])
+def test_moments_are_consistent_for_few_draws_and_sure_inputs(
+    largest: float, num_draws: int, weights: str
+) -> None:
+    """The expected slope of the loss at the teacher's own Dirichlet is zero."""
+    rows, concentration = 20_000, 2.0
+    mean = torch.tensor([largest, 0.7 * (1 - largest), 0.3 * (1 - largest)], dtype=torch.float64)
+    draws = torch.distributions.Dirichlet((concentration * mean).expand(rows, C)).sample(
+        (num_draws,)
+    )
+    g = torch.full((rows,), math.log(concentration), dtype=torch.float64, requires_grad=True)
+    d = PredictiveDirichlet(mean.log().expand(rows, C), g)
+    loss = MomentMatching(weights).parts(d, draws, draws[0])["moments"] * rows
+    (slopes,) = torch.autograd.grad(loss, g)
+    assert slopes.abs().max() > 0
+    assert sure_within(slopes, 0.0)
+
+
+def test_moments_are_convex() -> None:
     between, within = gini_parts(dirichlet_draws(2.0, 5, 6))
     for value in torch.linspace(-15, 15, 61, dtype=torch.float64):
         g = value.expand(6).clone().requires_grad_()
-        loss = share_loss(g, between, within, weights=weights).sum()
+        loss = concentration_loss(g, between, within).sum()
         (slope,) = torch.autograd.grad(loss, g, create_graph=True)
         (curvature,) = torch.autograd.grad(slope.sum(), g)
         assert (curvature > 0).all()
@@ -290,12 +306,27 @@ def test_moments_recover_the_concentration_from_draws(concentration: float) -> N
     assert abs(found - math.log(concentration)) < SIGMAS * error
 
 
-def test_share_weights_count_inputs_alike() -> None:
-    between, within = torch.tensor([0.2, 2e-6]), torch.tensor([0.3, 3e-6])
-    loss = share_loss(torch.tensor([0.7, 0.7]), between, within)
-    torch.testing.assert_close(loss[0], loss[1])
-    nothing = share_loss(torch.zeros(1), torch.zeros(1), torch.zeros(1))  # draws at one corner
-    assert nothing == 0
+@pytest.mark.parametrize("largest", [0.4, 0.9, 0.99, 0.9999])
+def test_share_weights_divide_by_the_students_gini_index(largest: float) -> None:
+    log_mean = torch.tensor([[largest, 1 - largest]], dtype=torch.float64).log().requires_grad_()
+    gini = gini_index(log_mean.detach())
+    torch.testing.assert_close(gini, 1 - log_mean.detach().exp().square().sum(-1))
+    d = PredictiveDirichlet(log_mean, torch.tensor([0.7], dtype=torch.float64))
+    draws = torch.distributions.Dirichlet(d.concentration.detach()).sample((3,))
+    share, variance = (
+        MomentMatching(weights).parts(d, draws, draws[0])["moments"]
+        for weights in ("share", "variance")
+    )
+    torch.testing.assert_close(share, (variance / gini.clamp_min(LEAST_GINI)).squeeze())
+    # The weight pulls at nothing: h learns from the cross-entropy alone.
+    assert not share.requires_grad
+
+
+def test_gini_index_of_a_sure_mean_keeps_its_digits() -> None:
+    log_mean = torch.tensor([-1e-12, math.log(1e-12)], dtype=torch.float64)[None].float()
+    torch.testing.assert_close(gini_index(log_mean), torch.tensor([2e-12]), rtol=1e-5, atol=0)
+
+
 
 
 # Energy distance -----------------------------------------------------------------------------

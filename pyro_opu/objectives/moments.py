@@ -11,6 +11,9 @@ from torch.nn.functional import softplus
 from pyro_opu.objectives.base import Objective, cross_entropy
 from pyro_opu.simplex import Answer, as_answer
 
+#: Least Gini index that "share" weights divide by.
+LEAST_GINI = 0.01
+
 
 def gini_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
     r"""Between-draw and within-draw parts of the Gini uncertainty, both unbiased for S >= 2.
@@ -47,16 +50,21 @@ class MomentMatching(Objective):
     r"""Cross-entropy for h, and for g the loss that the first two moments minimise.
 
     .. math::
-        \ell(g) = A\, \mathrm{softplus}(g) + B\, \mathrm{softplus}(-g)
+        \ell(g) = \frac{A\, \mathrm{softplus}(g) + B\, \mathrm{softplus}(-g)}{G(h)}, \qquad
+        G(h) = \max\Big(1 - \sum_k h_k^2,\; 0.01\Big)
 
     For a Dirichlet :math:`\mathbb{E}\,\Sigma\pi^2 = \Sigma m^2 + \rho (1 - \Sigma m^2)` with
     :math:`\rho = 1/(\alpha_0 + 1) = \sigma(-g)`, so :math:`\rho` is the epistemic share of the Gini
-    uncertainty. The loss is convex in g and least where that share is the teacher's,
-    :math:`\sigma(-g) = A / (A + B)` (:func:`.gini_parts`).
+    uncertainty. The loss is convex in g, and its expectation over draws is least where that share
+    is the teacher's, :math:`\sigma(-g) = \mathbb{E}A / \mathbb{E}(A + B)` (:func:`.gini_parts`), for
+    any number of draws per step. So the weight of an input must not depend on the step's draws:
+    divided by their own A + B, rare draws at a sure input would count too little, and the
+    concentration there would come out too large.
 
     Args:
-        weights: "share" divides by A + B, so that every input counts alike; "variance" does not,
-            so that inputs count by their uncertainty.
+        weights: "share" divides by the Gini index G of the student's own mean, held fixed, so that
+            inputs count alike down to an index of 0.01 (a largest mean of about 0.995), and surer
+            ones by their uncertainty; "variance" does not divide, so that all count by it.
 
     Raises:
         ValueError: other ``weights``.
@@ -70,16 +78,21 @@ class MomentMatching(Objective):
 
     def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy", "moments"}``."""
-        g = as_answer(student).log_concentration
-        return {
-            "cross_entropy": cross_entropy(student, draws),
-            "moments": share_loss(g, *gini_parts(draws), weights=self.weights).mean(),
-        }
+        answer = as_answer(student)
+        loss = concentration_loss(answer.log_concentration, *gini_parts(draws))
+        if self.weights == "share":
+            loss = loss / gini_index(answer.log_mean.detach()).clamp_min(LEAST_GINI)
+        return {"cross_entropy": cross_entropy(student, draws), "moments": loss.mean()}
 
 
-def share_loss(g: Tensor, between: Tensor, within: Tensor, *, weights: str = "share") -> Tensor:
-    """The loss in g of :class:`MomentMatching`, per input ``(N,)``."""
-    if weights == "share":
-        total = (between + within).clamp_min(torch.finfo(g.dtype).tiny)
-        between, within = between / total, within / total
+def concentration_loss(g: Tensor, between: Tensor, within: Tensor) -> Tensor:
+    """The loss in g of :class:`MomentMatching` before it is divided, per input ``(N,)``."""
     return between * softplus(g) + within * softplus(-g)
+
+
+def gini_index(log_mean: Tensor) -> Tensor:
+    r""":math:`1 - \sum_k h_k^2 = \sum_k h_k (1 - h_k)` from logarithms ``(N, C)``, ``(N,)``.
+
+    Exact where one class has nearly all: no difference of numbers near 1 is taken.
+    """
+    return -(log_mean.exp() * log_mean.expm1()).sum(-1)

@@ -37,7 +37,9 @@ class WassersteinELBO(Objective):
     With ``residual`` the critic learns what to add to the witness of the energy distance,
     :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi-\pi'\|_1 - \mathbb{E}_p\|\pi-\pi'\|_1)`, which is
     1-Lipschitz by construction and right about the direction from the first step; its gradient
-    is the difference of the marginal distribution functions. The penalty then holds the sum.
+    is the difference of the marginal distribution functions. The penalty then holds the sum. The
+    value is what the whole witness gains; the student's gradient is that of
+    :math:`-\mathbb{E}_q\psi` with the witness held, as the envelope theorem has it for W1.
 
     Args:
         beta: Weight of the transport term.
@@ -123,7 +125,10 @@ class WassersteinELBO(Objective):
             mine = weights * mine.unflatten(0, (len(weights), -1)).mean(1) * len(weights)
         gain = (witness_of(draws).mean(0) - mine.mean(0)).mean()
         if self.residual:
-            gain = gain + energy_distance_loss(samples, draws, weights).mean() / 2
+            # The witness holds still while the student descends: of the energy distance, which
+            # depends on the student through the witness too, half the gradient is the student's.
+            half = energy_distance_loss(samples, draws, weights).mean() / 2
+            gain = gain + (half + half.detach()) / 2
         parts = {"wasserstein": self.beta * gain}
         if self.likelihood:
             parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws)
