@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checkpoint import Checkpoint
+from pyro_opu.checks import check_device
 from pyro_opu.drop_in import drop_in
 from pyro_opu.family import family_of, misfit
 from pyro_opu.guides import PredictiveGuide, named_guide
@@ -41,7 +42,7 @@ from pyro_opu.plan import (
     warm_steps,
 )
 from pyro_opu.precision import checked_precision
-from pyro_opu.predictive import OnePassPredictive, checked_device
+from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.selection import (
     Labelled,
     calibrating_shift,
@@ -209,7 +210,7 @@ def distill(
             accumulate=accumulate,
             precision=precision,
         )
-    target = ranks.device(x.device if device is None else checked_device(device))
+    target = ranks.device(x.device if device is None else check_device(device))
     objective = as_objective(loss)
     with torch.random.fork_rng([target] if target.type == "cuda" else []):
         torch.manual_seed(seed)

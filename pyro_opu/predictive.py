@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu import files
+from pyro_opu.checks import check_device, check_inputs, positive_int
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import guide_from_config
-from pyro_opu.inputs import check_inputs
 from pyro_opu.layout import SiteLayout
 from pyro_opu.restoring import kept_random
 from pyro_opu.simplex import Answer, SimplexDistribution, as_answer
@@ -68,13 +68,11 @@ class OnePassPredictive(nn.Module):
         report: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
-            raise ValueError(f"`num_samples` must be a positive integer; got {num_samples!r}.")
         self.guide = guide
         self.input_shape = tuple(input_shape)
         self.num_classes = num_classes
         self.sites = tuple(sites)
-        self.num_samples = num_samples
+        self.num_samples = positive_int("num_samples", num_samples)
         self.input_name = input_name
         self.inputs = inputs
         self.report = report or {}
@@ -263,7 +261,7 @@ class OnePassPredictive(nn.Module):
             **loaded_settings(config),
             inputs=inputs,
         )
-        return fast.to(checked_device(device))
+        return fast.to(check_device(device))
 
     def extra_repr(self) -> str:
         names = ", ".join(site.name for site in self.sites)
@@ -322,21 +320,3 @@ def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int)
         f"`guide` must have the parameters of the file; these differ: {wrong[:5]}. Build it with "
         "the architecture that was saved."
     )
-
-
-def checked_device(device: torch.device | str | None) -> torch.device:
-    """The device asked for (the CPU by default), if this machine has it.
-
-    Raises:
-        ValueError: not a device, or CUDA where there is none.
-    """
-    try:
-        chosen = torch.device("cpu" if device is None else device)
-    except RuntimeError as error:
-        raise ValueError(f'`device` must be such as "cpu" or "cuda"; got {device!r}.') from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f'`device` is "{chosen}", but this machine has no CUDA device that torch can use; '
-            'pass device="cpu".'
-        )
-    return chosen

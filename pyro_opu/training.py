@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import positive_float, positive_int
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.asking import student_at
 from pyro_opu.objectives import Objective
@@ -76,9 +77,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "num_draws", "evaluate_every", "patience", "accumulate"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be a positive integer; got {value!r}.")
+            positive_int(name, getattr(self, name))
         if self.warm_steps + self.refine_steps < 1:
             raise ValueError("`num_steps` must be at least 1.")
         if self.num_draws < 2:
@@ -86,8 +85,7 @@ class Settings:
                 "`num_draws` must be at least 2, since one draw per input says nothing about the "
                 "spread; got 1."
             )
-        if not self.learning_rate > 0:
-            raise ValueError(f"`learning_rate` must be positive; got {self.learning_rate!r}.")
+        positive_float("learning_rate", self.learning_rate)
 
 
 @dataclass

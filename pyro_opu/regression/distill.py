@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checkpoint import Checkpoint
+from pyro_opu.checks import check_device
 from pyro_opu.guides.asking import student_at
 from pyro_opu.loop import train
 from pyro_opu.mixing import LEAST_DRAWS, MixingReport, draws_mixing, warned
@@ -29,7 +30,6 @@ from pyro_opu.plan import (
     warm_steps,
 )
 from pyro_opu.precision import checked_precision
-from pyro_opu.predictive import checked_device
 from pyro_opu.regression.guide import named_regression_guide
 from pyro_opu.regression.judging import RealLabelled, teacher_moments
 from pyro_opu.regression.layout import read_real_layouts
@@ -146,7 +146,7 @@ def distill_regression(
     resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
     seed = ranks.same(chosen_seed(seed, resume))
     x, stream = opened(x, seed, ranks)
-    target = ranks.device(x.device if device is None else checked_device(device))
+    target = ranks.device(x.device if device is None else check_device(device))
     with torch.random.fork_rng([target] if target.type == "cuda" else []):
         torch.manual_seed(seed)
         teacher = as_regression_teacher(source, site, inputs=inputs)

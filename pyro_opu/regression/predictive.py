@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu import files
+from pyro_opu.checks import check_device
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.drop_in import input_name
 from pyro_opu.layout import SiteLayout
@@ -18,7 +19,6 @@ from pyro_opu.predictive import (
     KIND,
     InputPicker,
     OnePassPredictive,
-    checked_device,
     loaded_guide,
     loaded_settings,
 )
@@ -214,7 +214,7 @@ class OnePassRegression(OnePassPredictive):
             )
         guide = loaded_guide(tensors, config, guide, regression_guide_from_config)
         fast = cls(guide, config["input_shape"], **loaded_settings(config), inputs=inputs)
-        return fast.to(checked_device(device))
+        return fast.to(check_device(device))
 
     def extra_repr(self) -> str:
         names = ", ".join(site.name for site in self.sites)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, positive_int
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers.cost import operations_of
 from pyro_opu.teachers.shared_product import MOST_COLUMNS
@@ -160,11 +160,9 @@ class BaseTeacher(Teacher):
     def _checked(self, num_draws: int | None) -> int:
         if num_draws is None:
             return self.default_draws if self.max_draws is None else self.max_draws
-        if isinstance(num_draws, bool) or not isinstance(num_draws, int) or num_draws < 1:
-            raise ValueError(
-                f"`num_draws` must be a positive integer; got {num_draws!r}. Leave it out to take "
-                "all draws of the posterior."
-            )
+        num_draws = positive_int(
+            "num_draws", num_draws, advice="Leave it out to take all draws of the posterior."
+        )
         if self.max_draws is not None and num_draws > self.max_draws:
             raise ValueError(
                 f"`num_draws` must be at most {self.max_draws}, the draws that the posterior "
