@@ -1,4 +1,4 @@
-"""Tables of the documents, filled in from the results files, so that no number is typed by hand.
+"""Numbers of the documents, filled in from the results files, so that none is typed by hand.
 
 python -m benchmarks.docs [--check]
 
@@ -8,9 +8,24 @@ A document says between two comments which table it wants; what lies between the
     <!-- /table -->
 
 "columns" is a list, or a mapping from the document's headings to the columns of the results file;
-without it all columns come. "rows" keeps the rows whose columns have these values, one or a list.
-"deviation": false leaves "± 0.1" away, which is left away too where it is 0, that of one seed.
-"digits" is the number of significant digits, 3 by default, or a mapping from headings to it.
+without it all columns come, and a heading that ends in "?" goes where the file has no such column.
+"rows" keeps the rows whose columns have these values, one or a list. "deviation": false leaves
+"± 0.1" away, which is left away too where it is 0, that of one seed. "digits" is the number of
+significant digits, 3 by default, or a mapping from headings to it.
+
+A single number stands in a sentence, never at the beginning of a line:
+
+    in <!-- value {"file": "main_job", "table": "Time", "rows": {"": "all, s"}, "column": "value"}
+    -->289<!-- /value --> seconds
+
+of one row, or of several with "of": "min" or "max"; "over" divides it by another column of its row.
+
+Where a file is older than the last change of what it measures (:mod:`benchmarks.provenance`) that
+is said under its table. Of single numbers it is said in the next such place, which may be empty:
+
+    <!-- made -->
+    <!-- /made -->
+
 ``--check`` writes nothing and fails where a document differs from the results.
 """
 
@@ -20,58 +35,127 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import staleness
 from benchmarks.results import FOLDER
 
 ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"(<!-- table (\{.*?\}) -->\n).*?(<!-- /table -->)", re.DOTALL)
+TABLE = re.compile(r"(<!-- table (\{.*?\}) -->\n).*?(<!-- /table -->)", re.DOTALL)
+VALUE = re.compile(r"(<!-- value (\{.*?\})\s-->).*?(<!-- /value -->)", re.DOTALL)
+MADE = re.compile(r"(<!-- made -->\n).*?(<!-- /made -->)", re.DOTALL)
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+#: Name of a results file and its folder -> the commit and day of one that is stale.
+Staleness = Callable[[str, Path], str | None]
 
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--check", action="store_true", help="write nothing")
     args = options.parse_args()
-    stale = []
+    differ = []
     for path in documents():
         text = path.read_text()
         new = filled(text)
         if new == text:
             continue
-        stale.append(str(path.relative_to(ROOT)))
+        differ.append(str(path.relative_to(ROOT)))
         if not args.check:
             path.write_text(new)
-    print(f"{'stale' if args.check else 'written'}: {', '.join(stale) or 'none'}")
-    return len(stale) if args.check else 0
+    print(f"{'differ' if args.check else 'written'}: {', '.join(differ) or 'none'}")
+    return len(differ) if args.check else 0
 
 
 def documents() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def filled(text: str, folder: Path = FOLDER) -> str:
-    """The text with all its tables made anew."""
+def filled(text: str, folder: Path = FOLDER, stale: Staleness = staleness) -> str:
+    """The text with all its tables, numbers and places of their sources made anew."""
+    known: dict[str, str | None] = {}
 
-    def one(block: re.Match[str]) -> str:
-        table = "\n".join(wanted(json.loads(block[2]), folder))
-        return f"{block[1]}\n{table}\n\n{block[3]}"
+    def source(name: str) -> str | None:
+        if name not in known:
+            known[name] = stale(name, folder)
+        return known[name]
 
-    return BLOCK.sub(one, text)
+    def table(block: re.Match[str]) -> str:
+        what = json.loads(block[2])
+        lines, old = wanted(what, folder), source(what["file"])
+        if old:
+            lines += ["", f"Made at {old}, before the last change of what it measures."]
+        return f"{block[1]}\n" + "\n".join(lines) + f"\n\n{block[3]}"
+
+    def number(block: re.Match[str]) -> str:
+        return f"{block[1]}{value(json.loads(block[2]), folder)}{block[3]}"
+
+    if re.search(r"^\s*<!-- value", text, re.MULTILINE):
+        raise ValueError("a number must not begin a line, where a comment takes all of it")
+    return sources(VALUE.sub(number, TABLE.sub(table, text)), source)
+
+
+def sources(text: str, source: Callable[[str], str | None]) -> str:
+    """The text with every place filled that says which numbers before it are old."""
+    parts, start = [], 0
+    for place in MADE.finditer(text):
+        before = text[start : place.start()]
+        said = [f"`{name}` at {old}" for name, old in quoted(before, source).items()]
+        line = "Numbers in the text made before the last change of what they measure: "
+        parts += [before, place[1], f"\n{line}{', '.join(said)}.\n\n" * bool(said), place[2]]
+        start = place.end()
+    left = quoted(text[start:], source)
+    if left:
+        raise ValueError(f"<!-- made --> must follow the numbers of {sorted(left)}, which are old")
+    return "".join(parts) + text[start:]
+
+
+def quoted(text: str, source: Callable[[str], str | None]) -> dict[str, str]:
+    """Results files that single numbers of a text are of, as far as they are old."""
+    names = sorted({json.loads(block[2])["file"] for block in VALUE.finditer(text)})
+    return {name: old for name in names if (old := source(name))}
+
+
+def rows_of(what: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """The rows that a mark asks for."""
+    tables = json.loads((folder / f"{what['file']}.json").read_text())["tables"]
+    if what["table"] not in tables:
+        raise KeyError(f"{what['file']}.json has no table {what['table']!r}; it has {list(tables)}")
+    return [row for row in tables[what["table"]] if matches(row, what.get("rows", {}))]
+
+
+def value(what: dict[str, Any], folder: Path) -> str:
+    """One number, of one row or the least or largest of several."""
+    rows, column, over = rows_of(what, folder), what["column"], what.get("over")
+    if not rows or any(name not in row for row in rows for name in (column, over) if name):
+        raise KeyError(f"{what['file']}.json, {what['table']!r} has no {column!r} for {what}")
+    if len(rows) > 1 and what.get("of") not in ("min", "max"):
+        raise ValueError(f"`of` must be 'min' or 'max' for {len(rows)} rows; got {what}")
+    if "of" not in what and not over:
+        return cell(rows[0][column], what.get("digits", 3), what.get("deviation", False))
+    numbers = [number_in(row[column]) / (number_in(row[over]) if over else 1.0) for row in rows]
+    return rounded((min if what.get("of") == "min" else max)(numbers), what.get("digits", 3))
+
+
+def number_in(told: Any) -> float:
+    """The number that a cell begins with."""
+    begins = NUMBER.match(str(told))
+    if not begins:
+        raise ValueError(f"a number was expected; got {told!r}")
+    return float(begins[0])
 
 
 def wanted(what: dict[str, Any], folder: Path) -> list[str]:
     """Lines of one table, with words on the left and numbers on the right."""
-    tables = json.loads((folder / f"{what['file']}.json").read_text())["tables"]
-    if what["table"] not in tables:
-        raise KeyError(f"{what['file']}.json has no table {what['table']!r}; it has {list(tables)}")
-    rows = [row for row in tables[what["table"]] if matches(row, what.get("rows", {}))]
+    rows = rows_of(what, folder)
     columns = what.get("columns") or list(dict.fromkeys(key for row in rows for key in row))
-    names = columns if isinstance(columns, dict) else {name: name for name in columns}
-    unknown = [name for name in names.values() if not any(name in row for row in rows)]
+    names = columns if isinstance(columns, dict) else {name: name.strip("?") for name in columns}
+    there = {key for row in rows for key in row}
+    unknown = [n for head, n in names.items() if n not in there and not head.endswith("?")]
     if unknown:
         raise KeyError(f"{what['file']}.json, {what['table']!r} has no column {unknown}")
+    names = {head.removesuffix("?"): name for head, name in names.items() if name in there}
     digits, deviation = what.get("digits", 3), what.get("deviation", True)
     if not isinstance(digits, dict):
         digits = dict.fromkeys(names, digits)

@@ -15,13 +15,20 @@ import pyro
 import torch
 
 import pyro_opu
+from benchmarks import provenance
 from pyro_opu import files
 
 FOLDER = Path(__file__).parent / "results"
 
 
+#: Results files as this process found them, by name.
+_found: dict[str, dict[str, Any]] = {}
+
+
 def parser(description: str) -> argparse.ArgumentParser:
-    """Options that all commands have."""
+    """Options that all commands have; what the results are of is read now, before the work."""
+    provenance.source()
+    provenance.snapshot()
     options = argparse.ArgumentParser(description=description)
     options.add_argument("--quick", action="store_true", help="small sizes, nothing is written")
     return options
@@ -29,6 +36,8 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 def write(name: str, command: str, settings: dict[str, Any], tables: dict[str, list[dict]]) -> None:
     """Write ``results/name.json`` and a Markdown table of each list of rows beside it.
+
+    Both say at which commit they were made, whether the tree was clean, when, and on what.
 
     Args:
         name: Stem of the two files.
@@ -41,14 +50,18 @@ def write(name: str, command: str, settings: dict[str, Any], tables: dict[str, l
         "torch": torch.__version__,
         "pyro": pyro.__version__,
         "pyro_opu": pyro_opu.__version__,
+        "processor": provenance.processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
     }
     FOLDER.mkdir(exist_ok=True)
-    whole = {"command": command, "settings": settings, "machine": machine, "tables": tables}
+    made = provenance.record(name, _found.get(name) if stay(name, tables) else None)
+    whole = {"command": command, "made": made, "settings": settings, "machine": machine}
+    whole["tables"] = tables
     files.put(FOLDER / f"{name}.json", (json.dumps(whole, indent=1) + "\n").encode())
     lines = [f"# {name.replace('_', ' ')}", "", f"Made by `{command}`.", ""]
-    lines += [f"{key}: {value}  " for key, value in {**settings, **machine}.items()]
+    said = {key: made[key] for key in ("commit", "clean", "date")} | settings | machine
+    lines += [f"{key}: {value}  " for key, value in said.items()]
     for title, rows in tables.items():
         lines += ["", f"## {title}", "", *markdown(rows)]
     files.put(FOLDER / f"{name}.md", ("\n".join(lines) + "\n").encode())
@@ -57,7 +70,21 @@ def write(name: str, command: str, settings: dict[str, Any], tables: dict[str, l
 def kept(name: str) -> dict[str, list[dict]]:
     """The tables of ``results/name.json`` by title, to go on from; none where there is no file."""
     path = FOLDER / f"{name}.json"
-    return json.loads(path.read_text())["tables"] if path.exists() else {}
+    if not path.exists():
+        return {}
+    whole = json.loads(path.read_text())
+    _found.setdefault(name, whole)
+    return whole["tables"]
+
+
+def stay(name: str, tables: dict[str, list[dict]]) -> bool:
+    """Whether some measured row is one of the file that this process found."""
+    old = _found.get(name, {"tables": {}})["tables"]
+    return any(
+        row in old.get(title, []) and any(isinstance(value, float) for value in row.values())
+        for title, rows in tables.items()
+        for row in rows
+    )
 
 
 def finished(rows: list[dict], ways: int) -> list[dict]:

@@ -1,0 +1,201 @@
+"""Where a result comes from: the commit, the date, and the state of what it measures.
+
+A results file holds a digest of every file and folder in :data:`MEASURES`, as the command that made
+it found them. It is stale where one of them has another digest now: docstrings, comments and blank
+lines do not count. A file from before there were digests counts as made at the commit that touched
+it last, and is stale where that commit differs from the working tree in what it measures.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import platform
+import subprocess
+from datetime import UTC, datetime
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+FOLDER = Path(__file__).parent / "results"
+#: Quoting results changes these, and they change no result.
+QUOTING = ("benchmarks/results", "docs", "README.md", "CHANGELOG.md")
+
+
+def under(room: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{room}/{name}" for name in names)
+
+
+TEACHERS = under("pyro_opu", "teachers", "_measures.py")
+#: What a student answers with.
+STUDENTS = under("pyro_opu", "guides", "simplex", "dirichlet.py", "networks.py", "predictive.py")
+TRAINING = under(
+    "pyro_opu", "distill.py", "plan.py", "loop.py", "training.py", "selection.py", "family.py",
+    "inputs.py", "objectives", "transfer",
+)  # fmt: skip
+DISTILLED = (*TEACHERS, *STUDENTS, *TRAINING)
+FIDELITY = under("pyro_opu", "fidelity.py", "judging.py", "distances.py", "uncertainty.py")
+DETECTION = under("pyro_opu", "detection.py", "readings.py", "uncertainty.py")
+POSTERIORS = ("models", "pyro_opu/samplers", "benchmarks/posteriors.py", "benchmarks/digits.py")
+PAPERS = (*DISTILLED, *DETECTION, "models", "benchmarks/paper_tables.py")
+REGRESSION = ("pyro_opu/regression", "pyro_opu/samplers", *TRAINING)
+#: Results file -> what it measures, beside the command itself; files, folders and patterns.
+MEASURES: dict[str, tuple[str, ...]] = {
+    "adversarial": (*DISTILLED, *FIDELITY),
+    "boston": (*REGRESSION, "pyro_opu/rivals/online_dark_knowledge.py"),
+    "compact": ("pyro_opu/rivals/compact.py", "pyro_opu/rivals/subsets.py", *TEACHERS),
+    "concentration": DISTILLED,
+    "dark_knowledge": ("pyro_opu/rivals", "pyro_opu/samplers", *DISTILLED),
+    "digits_fidelity": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
+    "export_check": ("pyro_opu/export", *STUDENTS),
+    "gaussian_process_closed_form": ("models", "benchmarks/gaussian_process.py"),
+    "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
+    "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),
+    "known_answers": (*DISTILLED, *FIDELITY),
+    "laplace_bridge": ("pyro_opu/bridge.py", "pyro_opu/top_k.py", "models/laplace.py"),
+    "laplace_mnist": ("pyro_opu/bridge.py", "models", *DISTILLED, *DETECTION),
+    "logistic_regression": ("models/logistic_regression.py", "pyro_opu/samplers"),
+    "main_job": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
+    "memory": (*DISTILLED, *FIDELITY, "pyro_opu/chunks.py"),
+    "mnist_dropout": ("models/neural_network.py",),
+    "mnist_sgld": ("pyro_opu/samplers", "models/neural_network.py"),
+    "newcomer": ("pyro_opu", "models"),
+    "opu_table1": (*PAPERS, "benchmarks/tabular_protocol.py", "pyro_opu/rivals"),
+    "opu_table2": (*PAPERS, "benchmarks/mnist_dropout.py", "benchmarks/mnist_sgld.py"),
+    "opu_table3": (*PAPERS, "benchmarks/tabular_protocol.py", "benchmarks/gaussian_process.py"),
+    "polya_gamma": ("pyro_opu/samplers",),
+    "refinements": DISTILLED,
+    "richer_guides": (*DISTILLED, *FIDELITY),
+    "scale": (*DISTILLED, "pyro_opu/parallel.py", "benchmarks/scale_worker.py"),
+    "sgld": ("pyro_opu/samplers",),
+    "speed": (*DISTILLED, "pyro_opu/capture.py", "benchmarks/speed_*.py", "benchmarks/timing.py"),
+    "students": (*DISTILLED, *FIDELITY, *DETECTION, *POSTERIORS, "pyro_opu/rivals"),
+    "teachers": (*DISTILLED, *FIDELITY, *POSTERIORS),
+    "toy_regression": (*REGRESSION, "pyro_opu/rivals/online_dark_knowledge.py"),
+}
+
+
+def measured(name: str) -> tuple[str, ...]:
+    """What the results file of this name measures; the whole package where nobody has said."""
+    own = f"benchmarks/{name}.py"
+    listed = MEASURES.get(name, ("pyro_opu", "models"))
+    return (*dict.fromkeys(listed), *[own] * (ROOT / own).exists())
+
+
+def tree(root: Path = ROOT) -> dict[str, bytes]:
+    """Path -> contents of all code that is there now."""
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for folder in ("pyro_opu", "models", "benchmarks")
+        for path in sorted((root / folder).rglob("*.py"))
+    }
+
+
+@cache
+def snapshot() -> dict[str, bytes]:
+    """The code as the first call of this process finds it, which is before anything is measured."""
+    return tree()
+
+
+def digests(name: str, files: dict[str, bytes]) -> dict[str, str]:
+    """Path -> digest of its code, for all that the results file of this name measures."""
+    return {path: digest(path, files) for path in measured(name)}
+
+
+def digest(path: str, files: dict[str, bytes]) -> str:
+    """Digest of the files that a path names: a file, a folder, or a pattern."""
+    total = hashlib.sha256()
+    for file, contents in files.items():
+        if file.startswith(f"{path}/") or fnmatch(file, path):
+            total.update(f"{file}\n".encode() + code(contents))
+    return total.hexdigest()[:12]
+
+
+@cache
+def code(source: bytes) -> bytes:
+    """The lines of Python that are no docstring, comment or blank."""
+    said = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(source.splitlines(), 1)
+    bare = [line.rstrip() for number, line in lines if number not in said]
+    return b"\n".join(line for line in bare if line and not line.lstrip().startswith(b"#"))
+
+
+def git(*arguments: str) -> str | None:
+    """What git says in this repository, None where it fails or is not there."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def history() -> bool:
+    """Whether this is a checkout with its whole history, and no unpacked archive."""
+    return git("rev-parse", "--is-shallow-repository") == "false"
+
+
+@cache
+def source() -> dict[str, Any]:
+    """The commit, whether nothing but what quotes results differs from it, and the time.
+
+    As the first call of this process finds them, which is to be made before anything is measured.
+    """
+    changed = git("status", "--porcelain", "--", ".", *(f":!{path}" for path in QUOTING))
+    commit = git("rev-parse", "--short=7", "HEAD")
+    return {
+        "commit": commit or "unknown",
+        "clean": None if changed is None else not changed,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def processor() -> str:
+    """The name of the processor."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def made(whole: dict[str, Any], name: str) -> dict[str, Any]:
+    """Where the contents of a results file come from: "commit", "date", "measured"."""
+    if "made" in whole:
+        return whole["made"]
+    said = git("log", "-1", "--format=%H %as", "--", f"benchmarks/results/{name}.json") or ""
+    commit, _, day = said.partition(" ")
+    return {"commit": commit[:7] or "unknown", "date": day}
+
+
+def record(name: str, older: dict[str, Any] | None) -> dict[str, Any]:
+    """What is written of the source of some tables; ``older`` is the file that rows stay from.
+
+    Where these rows are of another state of what is measured the file is stale from the start.
+    """
+    now = digests(name, snapshot())
+    if older is None or made(older, name).get("measured") == now:
+        return {**source(), "measured": now}
+    before = made(older, name)["commit"].removesuffix(" and later")
+    return {**source(), "commit": f"{before} and later", "measured": {}}
+
+
+def staleness(name: str, folder: Path = FOLDER) -> str | None:
+    """The commit and day of a results file that is older than what it measures; else None."""
+    whole = json.loads((folder / f"{name}.json").read_text())
+    found = made(whole, name)
+    if "measured" in found:
+        fresh = found["measured"] == digests(name, tree())
+    else:
+        fresh = git("diff", "--quiet", found["commit"], "--", *measured(name)) is not None
+    return None if fresh else f"commit `{found['commit']}` ({found['date'][:10]})"
