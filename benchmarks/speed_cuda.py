@@ -11,7 +11,7 @@ from torch import nn
 from benchmarks.speed_models import SUBJECTS, Kit
 from benchmarks.speed_ways import Call, Row
 from benchmarks.timing import spans
-from pyro_opu.capture import recorded, tensor_pass
+from pyro_opu.capture import GraphPass, tensor_pass
 
 MANY = 100_000
 
@@ -60,10 +60,8 @@ def part(args: argparse.Namespace) -> dict[str, list[Row]]:
 def replays(kit: Kit, budget: float) -> list[Row]:
     """Latency at N = 1: the recorded passes alone, and whole calls with input and answer copied."""
     x = kit.inputs(1)
-    student, plug_in = (
-        recorded(tensor_pass(kit.fast)[0], x),
-        recorded(lambda y: (kit.plug_in(y),), x),
-    )
+    student = GraphPass(tensor_pass(kit.fast)[0], x)
+    plug_in = GraphPass(lambda y: (kit.plug_in(y),), x)
     captured = kit.fast.capture(x)
     ways: dict[str, Call] = {
         "plug-in, graph replay": plug_in.replay,

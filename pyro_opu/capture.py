@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression, PredictiveNormal
 from pyro_opu.simplex import SimplexDistribution, as_answer
 
-__all__ = ["Captured", "StaticPass", "capture"]
+__all__ = ["Captured", "GraphPass", "StaticPass", "capture"]
 
 Tensors = tuple[Tensor, ...]
 _MATRIX_PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -74,30 +74,36 @@ class Captured:
 
 
 class StaticPass:
-    """Any number of rows through a buffer of fixed size: what a graph reads and writes stays put.
+    """A pass on a buffer of fixed size, for any number of rows; owns all that a replay needs.
 
     Fewer rows than the buffer has are put in front of what it held before; more are cut. From the
     host they go through two pinned stages in turn, one filled while the other is on its way, so
     that x may be larger than the device. Answers are copied out before the next rows come.
 
+    A subclass overrides :meth:`replay`. What it replays holds addresses, not tensors: the pass
+    keeps ``forward``, and with it the parameters that it reads, for as long as it can be replayed.
+
     Args:
+        forward: The pass, from inputs ``(B, *input_shape)`` to tensors ``(B, ...)``.
         buffer: What a replay reads, ``(B, *input_shape)``.
-        replay: Runs the pass on the buffer, and gives what it has written, ``(B, ...)`` each.
         stages: Pinned memory like ``buffer``, and an event that says when it has been read.
 
     Example:
-        >>> buffer = torch.zeros(2, 3)
-        >>> StaticPass(buffer, lambda: (buffer.sum(-1),))(torch.ones(5, 3))
+        >>> StaticPass(lambda x: (x.sum(-1),), torch.zeros(2, 3))(torch.ones(5, 3))
         (tensor([3., 3., 3., 3., 3.]),)
     """
 
     def __init__(
         self,
+        forward: Callable[[Tensor], Tensors],
         buffer: Tensor,
-        replay: Callable[[], Tensors],
         stages: Sequence[tuple[Tensor, Any]] = (),
     ) -> None:
-        self.buffer, self.replay, self.stages = buffer, replay, stages
+        self.forward, self.buffer, self.stages = forward, buffer, stages
+
+    def replay(self) -> Tensors:
+        """Run the pass on the buffer; the next replay may overwrite what it returns."""
+        return self.forward(self.buffer)
 
     def __call__(self, x: Tensor) -> Tensors:
         """The answers at ``x`` ``(N, *input_shape)``, ``(N, ...)`` each, where x is."""
@@ -120,6 +126,75 @@ class StaticPass:
         stage[: len(rows)].copy_(rows)
         into.copy_(stage[: len(rows)], non_blocking=True)
         has_been_read.record()
+
+
+class GraphPass(StaticPass):
+    """A pass recorded as a CUDA graph, on the device of ``like``.
+
+    Torch's random generators are afterwards as they were, also where recording fails.
+
+    Args:
+        forward: The pass, as of :class:`StaticPass`.
+        like: Inputs ``(B, *input_shape)`` on the GPU; B is the number of rows per replay.
+
+    Raises:
+        ValueError: ``forward`` cannot be captured.
+    """
+
+    def __init__(self, forward: Callable[[Tensor], Tensors], like: Tensor) -> None:
+        with torch.cuda.device(like.device), torch.no_grad():
+            stages = [
+                (torch.empty_like(like, device="cpu").pin_memory(), torch.cuda.Event())
+                for _ in range(2)
+            ]
+            super().__init__(forward, like.clone(), stages)
+            with torch.random.fork_rng(devices=[like.device]):
+                self._graph, self._written = _record(forward, self.buffer)
+
+    def replay(self) -> Tensors:
+        """Launch the graph; the next replay overwrites what it returns."""
+        self._graph.replay()
+        return self._written
+
+
+def _record(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any, Tensors]:
+    """The graph of one pass on the current device, and the tensors that it writes."""
+    aside, before = torch.cuda.Stream(), torch.cuda.current_stream()
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    aside.wait_stream(before)
+    with torch.cuda.stream(aside):  # torch leaves the stream of a failed capture the current one
+        for _ in range(3):  # libraries set themselves up before, not in the graph
+            forward(buffer)
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=aside):
+                written = forward(buffer)
+        except RuntimeError as error:
+            _end_failed_capture(graph, pool, buffer)
+            reason = str(error.__context__ or error).partition("\n")[0]
+            raise ValueError(
+                "`fast` must have a guide that can be captured in a CUDA graph: it may not wait "
+                f"for the host or depend on values of x ({reason}). Call fast.dirichlet instead."
+            ) from error
+    before.wait_stream(aside)
+    return graph, written
+
+
+def _end_failed_capture(graph: Any, pool: Any, buffer: Tensor) -> None:
+    """Do what torch leaves undone, on the current stream, when the end of a capture raises.
+
+    The allocator counts the capture as under way, and the random generator is in capture mode
+    ("Offset increment outside graph capture"), which it leaves when some capture succeeds.
+    """
+    graph.reset()
+    device = torch.cuda.current_device()
+    with suppress(RuntimeError, AttributeError):  # where torch has ended it, or has other names
+        torch.cuda.memory._cuda_endAllocateToPool(device, pool)
+        torch.cuda.memory._cuda_releasePool(device, pool)
+    torch.cuda.synchronize()
+    trivial = torch.cuda.CUDAGraph()
+    trivial.capture_begin()
+    buffer.zero_()  # recorded, never run
+    trivial.capture_end()
 
 
 class _HalfTrunk(nn.Module):
@@ -190,7 +265,7 @@ def capture(
     with torch.no_grad():
         forward(like)  # what fails here is no fault of a compiler
     if like.is_cuda:
-        return Captured(recorded(forward, like), answer, like, "cuda graph")
+        return Captured(GraphPass(forward, like), answer, like, "cuda graph")
     try:
         return Captured(_compiled(forward, like), answer, like, "compiled")
     except Exception as error:  # whatever the compiler stumbles over, the pass itself runs
@@ -267,34 +342,3 @@ def _kept_validation() -> Iterator[None]:
         yield
     finally:
         distribution.set_default_validate_args(before)
-
-
-def recorded(forward: Callable[[Tensor], Tensors], like: Tensor) -> StaticPass:
-    """The pass recorded on the device of ``like``."""
-    buffer = like.clone()
-    with torch.cuda.device(buffer.device), torch.no_grad():
-        aside = torch.cuda.Stream()
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
-            for _ in range(3):  # libraries set themselves up before, not in the graph
-                forward(buffer)
-        torch.cuda.current_stream().wait_stream(aside)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                written = forward(buffer)
-        except RuntimeError as error:
-            raise ValueError(
-                "`fast` must have a guide that can be captured in a CUDA graph: it may not wait "
-                f"for the host or depend on values of x ({error}). Call fast.dirichlet instead."
-            ) from error
-        stages = [
-            (torch.empty(buffer.shape, dtype=buffer.dtype, pin_memory=True), torch.cuda.Event())
-            for _ in range(2)
-        ]
-
-    def replay() -> Tensors:
-        graph.replay()
-        return written
-
-    return StaticPass(buffer, replay, stages)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -38,18 +39,18 @@ def assert_same(found: PredictiveDirichlet, expected: PredictiveDirichlet, atol:
         )
 
 
-class Recording:
+class Recording(StaticPass):
     """Stands for a CUDA graph: reads one buffer, and overwrites the same outputs every time."""
 
-    def __init__(self) -> None:
-        self.buffer = torch.full((B, D), torch.nan)
+    def __init__(self, stages: Sequence[tuple[Tensor, Any]] = ()) -> None:
+        super().__init__(lambda x: (x[:, :C] * 2, x.sum(-1)), torch.full((B, D), torch.nan), stages)
         self.outputs = torch.empty(B, C), torch.empty(B)
         self.replays = 0
 
-    def replay(self) -> tuple[Tensor, Tensor]:
+    def replay(self) -> tuple[Tensor, ...]:
         self.replays += 1
-        self.outputs[0].copy_(self.buffer[:, :C] * 2)
-        self.outputs[1].copy_(self.buffer.sum(-1))
+        for output, value in zip(self.outputs, self.forward(self.buffer), strict=True):
+            output.copy_(value)
         return self.outputs
 
 
@@ -69,14 +70,13 @@ class Event:
 class TestStaticPass:
     @pytest.mark.parametrize(("rows", "replays"), [(1, 1), (3, 1), (4, 1), (5, 2), (11, 3)])
     def test_any_number_of_rows(self, rows: int, replays: int) -> None:
-        graph, x = Recording(), torch.randn(rows, D)
-        double, total = StaticPass(graph.buffer, graph.replay)(x)
+        run, x = Recording(), torch.randn(rows, D)
+        double, total = run(x)
         assert torch.equal(double, x[:, :C] * 2) and torch.equal(total, x.sum(-1))
-        assert graph.replays == replays
+        assert run.replays == replays
 
     def test_answers_outlive_the_next_call(self) -> None:
-        graph, x = Recording(), torch.randn(B, D)
-        run = StaticPass(graph.buffer, graph.replay)
+        run, x = Recording(), torch.randn(B, D)
         first = run(x)[1]
         run(-x)
         assert torch.equal(first, x.sum(-1))
@@ -84,9 +84,9 @@ class TestStaticPass:
     def test_streaming(self) -> None:
         """Through two stages in turn, each filled only when what it held is on the device."""
         log: list[str] = []
-        graph, x = Recording(), torch.randn(3 * B - 1, D)
+        x = torch.randn(3 * B - 1, D)
         stages = [(torch.empty(B, D), Event(name, log)) for name in "ab"]
-        total = StaticPass(graph.buffer, graph.replay, stages)(x)[1]
+        total = Recording(stages)(x)[1]
         assert torch.equal(total, x.sum(-1))
         assert log == ["wait a", "sent a", "wait b", "sent b", "wait a", "sent a"]
         assert torch.equal(stages[1][0], x[B : 2 * B])  # through the stages, and not past them
@@ -257,6 +257,22 @@ class TestOnTheGPU:
             def forward(self, x: Tensor) -> PredictiveDirichlet:
                 return PredictiveDirichlet(x.log_softmax(-1), x[:, 0] * x.sum().item())
 
-        fast = OnePassPredictive(Waits(), (D,), D)
+        x, fast = torch.randn(B, D, device="cuda"), OnePassPredictive(Waits(), (D,), D)
+        state, stream = torch.cuda.get_rng_state(), torch.cuda.current_stream()
         with pytest.raises(ValueError, match="can be captured in a CUDA graph"):
-            fast.capture(torch.randn(B, D, device="cuda"))
+            fast.capture(x)
+        assert torch.equal(torch.cuda.get_rng_state(), state)
+        assert torch.cuda.current_stream() == stream
+        torch.rand(3, device="cuda")
+        torch.cuda.empty_cache()  # an internal assertion where a capture is still under way
+        captured = student().cuda().capture(x)
+        assert captured.kind == "cuda graph"
+
+    def test_a_capture_owns_its_weights(self) -> None:
+        """Memory that is freed goes to the next tensors; the replay must not have read it."""
+        fast, x = student().cuda(), torch.randn(B, D, device="cuda")
+        captured, expected = fast.capture(x), fast.dirichlet(x)
+        gc.collect()
+        held = [torch.full((size,), torch.nan, device="cuda") for size in range(1, 2000, 7)]
+        assert_same(captured(x), expected, 1e-5)
+        assert len(held)
