@@ -17,6 +17,7 @@ NAMES = (
     "speed",
     "memory",
     "scale",
+    "gpu_tests",
     "polya_gamma",
     "logistic_regression",
     "sgld",
