@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_opu.answers import ready_teacher, student_answer
+from pyro_opu.certainty import certainty_rows, verdict_of
 from pyro_opu.chunks import chunks
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.judging import (
     Judged,
     average,
+    by_input,
     from_distribution,
     from_draws,
+    joined,
     judge,
     moment_matched,
+    posterior,
     rows_of,
     spreads,
 )
 from pyro_opu.restoring import seeded
-from pyro_opu.uncertainty import moment_concentration
 
 if TYPE_CHECKING:
     from pyro_opu.teachers import BaseTeacher
@@ -34,6 +39,12 @@ __all__ = ["FidelityReport", "SetFidelity", "fidelity"]
 HELD_OUT = "held-out"
 # Draws per input from which the trivial student is made; they are averaged over all inputs.
 _TRIVIAL_DRAWS = 64
+# What a table by certainty has from the draws that judge, averaged over the turns.
+_BY_CERTAINTY = {
+    "kl": ("student", "kl"),
+    "kl_attainable": ("attainable", "kl"),
+    "energy_distance": ("student", "energy_distance"),
+}
 
 
 def fidelity(
@@ -135,7 +146,7 @@ def fidelity(
             )
         plan = _Plan(
             num_draws=num_draws if held is None else min(num_draws, held // 2),
-            disjoint=held is not None,
+            size=math.inf if held is None else held,
             chunk_size=chunk_size,
             wasserstein_inputs=wasserstein_inputs,
             wasserstein_draws=wasserstein_draws,
@@ -153,7 +164,7 @@ def fidelity(
 
 class _Plan(NamedTuple):
     num_draws: int
-    disjoint: bool  # the two sets of draws are parts of one finite posterior; each judges in turn
+    size: float  # of a finite posterior, where both sets of draws judge in turn; or infinite
     chunk_size: int | None
     wasserstein_inputs: int
     wasserstein_draws: int
@@ -185,7 +196,7 @@ def _split(draws: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _compare(
-    name: str,
+    name_of_set: str,
     student: Any,
     teacher: BaseTeacher,
     trivial: PredictiveDirichlet,
@@ -196,7 +207,7 @@ def _compare(
     asked = min(plan.wasserstein_inputs, len(x))
     for_wasserstein = torch.zeros(len(x), dtype=torch.bool)
     for_wasserstein[torch.linspace(0, len(x) - 1, asked).round().long()] = True
-    turns: list[list[Judged]] = [[] for _ in range(1 + plan.disjoint)]
+    turns: list[list[Judged]] = [[] for _ in range(1 + math.isfinite(plan.size))]
     for part in chunks(len(x), 2 * plan.num_draws, teacher.num_classes, plan.chunk_size):
         answer = student_answer(student, x[part])
         draws = _teacher_draws(teacher, x[part], plan)
@@ -205,23 +216,35 @@ def _compare(
                 f"`student` has {answer.event_shape[0]} classes and `teacher` has "
                 f"{teacher.num_classes}; they must answer the same question."
             )
-        pair, again = _split(draws), spreads(draws)
-        for turn, judged in enumerate(turns):
-            target, other = from_draws(pair[turn]), pair[1 - turn]
+        first, second = _split(draws)
+        taught = posterior(first, second, plan.size)
+        mine = from_distribution(answer, plan.num_draws)
+        again = spreads(draws) | by_input(mine, taught)
+        for judged, pair in zip(turns, ((first, second), (second, first)), strict=False):
+            target, other = pair
             answers = {
-                "student": from_distribution(answer, plan.num_draws),
+                "student": mine,
                 "floor": from_draws(other),
-                "best": from_distribution(
-                    moment_matched(other.mean(0), moment_concentration(other)), plan.num_draws
-                ),
                 "trivial": from_distribution(trivial.expand(other.shape[1:2]), plan.num_draws),
             }
-            chosen = for_wasserstein[part]
-            judged.append(again | judge(target, answers, chosen, plan.wasserstein_draws))
+            here = for_wasserstein[part]
+            found = judge(from_draws(target), answers, taught, here, plan.wasserstein_draws)
+            judged.append(again | found)
+    values = [joined(judged) for judged in turns]
+    certainty = {
+        name: value for (column, name), value in values[0].items() if column == "certainty"
+    }
+    for name, key in _BY_CERTAINTY.items():
+        certainty[name] = np.mean([turn[key] for turn in values], 0)
+    rows = certainty_rows(certainty)
+    faithful, verdict = verdict_of(certainty, rows)
     return SetFidelity(
-        name=name,
+        name=name_of_set,
         num_inputs=len(x),
         num_classes=teacher.num_classes,
         wasserstein_inputs=asked,
-        rows=average([rows_of(judged) for judged in turns]),
+        rows=average([rows_of(turn) for turn in values]),
+        by_certainty=rows,
+        faithful=faithful,
+        verdict=verdict,
     )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from textwrap import fill
 from typing import Any
 
+from pyro_opu.certainty import CertaintyRow
 from pyro_opu.tables import cell, json_ready, table
 
 __all__ = ["FidelityReport", "Row", "SetFidelity"]
 
 _LABELS = {
     "kl": "KL of the mean",
+    "kl_ratio": "  over attainable",
     "energy_distance": "energy distance",
     "wasserstein": "Wasserstein-1",
     "mutual_information": "mutual information",
@@ -26,11 +29,24 @@ _LABELS = {
 }
 _COLUMNS = {
     "student": "student",
+    "attainable": "attainable",
     "floor": "floor",
     "best": "best Dirichlet",
     "trivial": "trivial",
     "teacher": "teacher",
 }
+# The columns of a table by certainty, by attribute of a row.
+_BY_CERTAINTY = {
+    "kl": "KL",
+    "kl_attainable": "attainable",
+    "kl_ratio": "ratio",
+    "energy_distance": "energy",
+    "mutual_information_ratio": "MI",
+    "concentration_median": "alpha_0",
+    "concentration_mean": "mean",
+}
+#: Columns of text that a line of words takes.
+_WIDTH = 96
 
 
 @dataclass(frozen=True)
@@ -39,13 +55,15 @@ class Row:
 
     Attributes:
         student: Of the student.
+        attainable: What a perfect student, the very posterior it was taught, would score.
         floor: Of a second, independent set of teacher draws.
-        best: Of the best Dirichlet per input, moment-matched to that second set.
+        best: Of the best Dirichlet per input, by the moments of the posterior there.
         trivial: Of one Dirichlet for all inputs.
-        teacher: The value that a perfect copy of the teacher would have.
+        teacher: What a posterior of infinitely many draws would have.
     """
 
     student: float
+    attainable: float
     floor: float
     best: float
     trivial: float
@@ -90,6 +108,9 @@ class SetFidelity(_NamedNumbers):
         num_classes: ``C``.
         wasserstein_inputs: Inputs on which the 1-Wasserstein distance was computed.
         rows: All quantities by name; `pyro_opu.fidelity` says what they are.
+        by_certainty: A row for every class of certainty, from the least certain to the most.
+        faithful: Whether the student is faithful on all inputs and in every class with enough.
+        verdict: A sentence that says so, and where it is not.
     """
 
     name: str
@@ -97,6 +118,9 @@ class SetFidelity(_NamedNumbers):
     num_classes: int
     wasserstein_inputs: int
     rows: dict[str, Row]
+    by_certainty: tuple[CertaintyRow, ...]
+    faithful: bool
+    verdict: str
 
     def _row(self, name: str) -> Row | None:
         return self.rows.get(name)
@@ -107,6 +131,15 @@ class SetFidelity(_NamedNumbers):
         return numbers
 
     def __repr__(self) -> str:
+        shown = [row for row in self.by_certainty if row.num_inputs]
+        lines = [
+            [row.certainty, str(row.num_inputs), *(cell(getattr(row, c)) for c in _BY_CERTAINTY)]
+            for row in shown
+        ]
+        by_certainty = table(["  teacher's certainty", "inputs", *_BY_CERTAINTY.values()], lines)
+        return "\n\n".join([fill(self.verdict, _WIDTH), self._table(), by_certainty])
+
+    def _table(self) -> str:
         header = [f"{self.name} ({self.num_inputs} inputs)", *_COLUMNS.values()]
         lines = []
         for name, row in self.rows.items():
@@ -121,9 +154,9 @@ class SetFidelity(_NamedNumbers):
 class FidelityReport(_NamedNumbers):
     """How close a student is to its teacher: ``print`` it, or take the numbers by name.
 
-    The numbers of the main set are attributes, ``report.kl``, ``report.kl_floor``,
-    ``report.mutual_information_teacher`` ... (see `SetFidelity`); those of another set are found
-    under its name, ``report["noise"].kl``.
+    The numbers of the main set are attributes, ``report.kl``, ``report.kl_ratio``,
+    ``report.mutual_information_teacher``, ``report.by_certainty``, ``report.verdict`` ... (see
+    `SetFidelity`); those of another set are found under its name, ``report["noise"].kl``.
 
     Attributes:
         sets: Every set by name, the main one first.
@@ -143,12 +176,33 @@ class FidelityReport(_NamedNumbers):
     def __iter__(self) -> Iterator[str]:
         return iter(self.sets)
 
+    @property
+    def main(self) -> SetFidelity:
+        """The main set."""
+        return next(iter(self.sets.values()))
+
+    @property
+    def by_certainty(self) -> tuple[CertaintyRow, ...]:
+        """Rows of the main set by the teacher's certainty."""
+        return self.main.by_certainty
+
+    @property
+    def faithful(self) -> bool:
+        """Whether the student is faithful on the main set."""
+        return self.main.faithful
+
+    @property
+    def verdict(self) -> str:
+        """A sentence that says so, and where it is not."""
+        return self.main.verdict
+
     def _row(self, name: str) -> Row | None:
-        return next(iter(self.sets.values())).rows.get(name)
+        return self.main.rows.get(name)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, ready for ``json.dump``; undefined ones are ``None``."""
-        numbers: dict[str, Any] = json_ready(asdict(self))
+        main = {"verdict": self.verdict, "faithful": self.faithful}
+        numbers: dict[str, Any] = json_ready(main | asdict(self))
         return numbers
 
     def __repr__(self) -> str:
@@ -160,8 +214,9 @@ class FidelityReport(_NamedNumbers):
                 f"{self.num_draws}\njudge in turn, the other being the floor."
             )
         notes = (
-            "floor: the teacher asked again. best: moment-matched to the floor, per input.\n"
-            "trivial: one Dirichlet for all inputs. teacher: what a perfect copy would have.\n"
-            + draws
+            "attainable: a perfect student, judged by these draws. floor: the teacher asked again.\n"
+            "best: the posterior's moments, per input. trivial: one Dirichlet for all inputs.\n"
+            "By the teacher's largest mean probability: MI and alpha_0 (median, and of all inputs\n"
+            "together) are the student's over the teacher's.\n" + draws
         )
         return "\n\n".join([*(str(part) for part in self.sets.values()), notes])

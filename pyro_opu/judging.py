@@ -10,25 +10,32 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_opu.certainty import NAMES, class_of, ratio
 from pyro_opu.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.distances import energy_distance, kl_from_log, wasserstein1
+from pyro_opu.distances import kl_from_log, wasserstein1
 from pyro_opu.fidelity_report import Row
+from pyro_opu.marginals import Marginals
+from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.simplex import Answer as Distribution
-from pyro_opu.uncertainty import epistemic_uncertainty, variance
+from pyro_opu.uncertainty import epistemic_uncertainty, moment_concentration, variance
 
 __all__ = [
     "Answer",
+    "Posterior",
     "average",
+    "by_input",
     "from_distribution",
     "from_draws",
+    "joined",
     "judge",
     "moment_matched",
+    "posterior",
     "rows_of",
     "spreads",
 ]
 
-_COLUMNS = ("student", "floor", "best", "trivial")
+_COLUMNS = ("student", "attainable", "floor", "best", "trivial")
 _COVERAGE = {"coverage_50": 0.5, "coverage_90": 0.9}
 _HALVES = ("first half", "second half")
 _SPREADS = ("mutual_information", "variance")
@@ -56,13 +63,14 @@ def from_draws(draws: Tensor) -> Answer:
     mean, spread = draws.mean(0), draws.var(0)
     # The entropy of a mean of S draws is low by sum_k Var(pi_k) / (2 S m_k), to first order in 1/S.
     bias = (spread / mean.clamp_min(torch.finfo(mean.dtype).tiny)).sum(-1) / (2 * len(draws))
-    return Answer(_log(mean), draws, epistemic_uncertainty(draws) + bias, spread.sum(-1))
+    log_mean = _log(draws.mean(0, dtype=torch.float64))
+    return Answer(log_mean, draws, epistemic_uncertainty(draws) + bias, spread.sum(-1))
 
 
 def from_distribution(answer: Distribution, num_draws: int) -> Answer:
     """The answer of a student: its own measures, and draws to compare draws with."""
     return Answer(
-        answer.log_mean,
+        answer.log_mean.double().log_softmax(-1),
         answer.sample((num_draws,)),
         epistemic_uncertainty(answer),
         variance(answer),
@@ -80,27 +88,94 @@ def _log(mean: Tensor) -> Tensor:
     return mean.clamp_min(torch.finfo(mean.dtype).tiny).log().log_softmax(-1)
 
 
+class Posterior(NamedTuple):
+    """What both sets of draws say together, and what can be had of it.
+
+    Attributes:
+        answer: Of all ``2 S`` draws.
+        best: The Dirichlet with their moments.
+        best_distance: Its energy distance to the posterior, ``(n,)``.
+        size: Draws that the posterior holds; infinite where it draws afresh.
+    """
+
+    answer: Answer
+    best: Answer
+    best_distance: Tensor
+    size: float
+
+
+def posterior(first: Tensor, second: Tensor, size: float) -> Posterior:
+    r"""The posterior from two disjoint sets of its draws, ``(S, n, C)`` each.
+
+    The Dirichlet with the moments of n draws has an energy distance :math:`D_n` to these draws,
+    each counted as 1 / n, that is :math:`D + c / n + O(1 / n^2)`, since the draws are no more than
+    a sample and the moments are fitted to them. It is measured at S and at 2 S draws, and the line
+    followed to the number of draws that the posterior holds:
+
+    .. math:: D_M = D_{2S} - (1 - 2 S / M)\, (D_S - D_{2S})
+    """
+    draws = torch.cat([first, second])
+    best, whole = _best(draws)
+    left = 1 - len(draws) / size
+    halves = [_best(part)[1] for part in (first, second)] if left else [whole]
+    distance = whole - left * (torch.stack(halves).mean(0) - whole)
+    return Posterior(from_draws(draws), best, distance, size)
+
+
+def _best(draws: Tensor) -> tuple[Answer, Tensor]:
+    """The Dirichlet with the moments of draws, and its energy distance to just these draws."""
+    matched = moment_matched(draws.mean(0), moment_concentration(draws))
+    answer = from_distribution(matched, len(draws))
+    marginals = Marginals(draws)
+    distance = marginals.energy_distance(Marginals(answer.draws))
+    return answer, distance + marginals.spread / len(draws)
+
+
 def judge(
-    target: Answer, answers: dict[str, Answer], chosen: Tensor, wasserstein_draws: int
+    target: Answer,
+    answers: dict[str, Answer],
+    taught: Posterior,
+    chosen: Tensor,
+    wasserstein_draws: int,
 ) -> Judged:
-    """Every answer against the draws that judge, input by input.
+    r"""Every answer against the draws that judge, input by input.
+
+    A perfect student has the mean of the posterior, which is nearer to that of S of its M draws
+    than that of the ``2 S`` draws is: :math:`\mathrm{KL}(\bar A\,\|\,\overline{A \cup B})` times
+    :math:`2 (1 - S / M)` is what it scores, exactly if M is 2 S and else to second order in the
+    sampling error.
 
     Args:
         target: What judges: draws of the teacher.
         answers: What is judged, by column. ``floor`` are other draws of the teacher.
+        taught: The posterior.
         chosen: Inputs for the 1-Wasserstein distance, boolean, shape ``(n,)``.
         wasserstein_draws: Draws for it, at most, when there are more than two classes.
     """
     weights = answers["floor"].log_mean.exp()
-    cut = None if target.draws.shape[-1] == 2 else wasserstein_draws
+    cut = None if target.draws.shape[-1] == 2 else min(wasserstein_draws, len(target.draws))
+    marginals = Marginals(target.draws)
+    sampling = 2 * (1 - len(target.draws) / taught.size)
+    attainable = kl_from_log(target.log_mean, taught.answer.log_mean) * sampling
+    # A boundary between classes is crossed in proportion to the error, not to its square.
+    missed = taught.answer.log_mean.argmax(-1) != target.log_mean.argmax(-1)
     out: Judged = {
         ("teacher", "mutual_information"): target.mutual_information,
         ("teacher", "variance"): target.variance,
+        ("attainable", "kl"): attainable,
+        ("attainable", "agreement"): 1 - missed * math.sqrt(sampling),
     }
-    for column, answer in answers.items():
+    for column, answer in (answers | {"best": taught.best}).items():
+        if column == "best":  # any mean can be that of a Dirichlet
+            kl, distance = attainable, taught.best_distance
+        else:
+            kl = kl_from_log(target.log_mean, answer.log_mean)
+            distance = marginals.energy_distance(Marginals(answer.draws))
+        if column in ("student", "trivial"):  # to all M draws, not to what they are a sample of
+            distance = distance + marginals.spread / taught.size
         out |= {
-            (column, "kl"): kl_from_log(target.log_mean, answer.log_mean),
-            (column, "energy_distance"): energy_distance(target.draws, answer.draws),
+            (column, "kl"): kl,
+            (column, "energy_distance"): distance,
             (column, "mutual_information"): answer.mutual_information,
             (column, "variance"): answer.variance,
             (column, "agreement"): answer.log_mean.argmax(-1) == target.log_mean.argmax(-1),
@@ -135,16 +210,44 @@ def spreads(draws: Tensor) -> Judged:
     return out
 
 
-def rows_of(judged: list[Judged]) -> dict[str, dict[str, float]]:
-    """Means, errors and rank correlations over all inputs, by row and column."""
-    keys = {key for part in judged for key in part}
+def by_input(student: Answer, taught: Posterior) -> Judged:
+    r"""What a table by certainty needs of the student and of all draws, input by input.
+
+    Of the mean mutual information the sampling error is that of a mean over draws, since
+    :math:`I = \operatorname{mean}_s \mathrm{KL}(\pi_s\,\|\,m)` and the gradient in m vanishes. The
+    inputs share their draws, so it is a sum's, of a class of certainty and of all inputs; every
+    input bears an equal share.
+    """
+    draws = taught.answer.draws
+    classes = class_of(taught.answer.log_mean.exp())
+    gap = torch.xlogy(draws, draws).sum(-1) - (draws * taught.answer.log_mean.to(draws)).sum(-1)
+    members = torch.nn.functional.one_hot(classes, len(NAMES)).to(draws)
+    left = (1 - len(draws) / taught.size) / len(draws)
+    shares = (gap @ members).var(0) * left / members.sum(0).clamp_min(1)
+    log_mean = student.log_mean
+    gini = -(log_mean.exp() * log_mean.expm1()).sum(-1)
+    between, within = gini_parts(draws.double())
     values = {
-        key: torch.cat([part[key] for part in judged if key in part]).double().cpu().numpy()
-        for key in keys
+        "class": classes,
+        "mutual_information": student.mutual_information,
+        "mutual_information_teacher": taught.answer.mutual_information,
+        "between": student.variance.double(),
+        "within": gini - student.variance.double(),
+        "between_teacher": between,
+        "within_teacher": within,
+        "noise": shares[classes],
+        "noise_of_all": (gap.sum(-1).var() * left / len(classes)).expand(len(classes)),
     }
+    return {("certainty", name): value for name, value in values.items()}
+
+
+def rows_of(values: dict[tuple[str, str], NDArray[np.float64]]) -> dict[str, dict[str, float]]:
+    """Means, errors and rank correlations over all inputs, by row and column."""
 
     def means(row: str, teacher: float) -> dict[str, float]:
         found = {c: values[c, row].mean() if (c, row) in values else math.nan for c in _COLUMNS}
+        if ("attainable", row) not in values:
+            found["attainable"] = teacher
         return {**found, "teacher": teacher}
 
     rows = {
@@ -160,18 +263,31 @@ def rows_of(judged: list[Judged]) -> dict[str, dict[str, float]]:
         first, second = (values[half, row].mean() for half in _HALVES)
         floor = abs(second / first - 1) if first > _ROUNDING else math.nan
         rows[f"{row}_error"] = {**error, "floor": floor, "teacher": 0.0}
-        rank = {c: _spearman(values[c, row], truth) for c in _COLUMNS}
-        rows[f"{row}_spearman"] = {**rank, "teacher": 1.0}
+        rank = {c: _spearman(values[c, row], truth) for c in _COLUMNS if c != "attainable"}
+        rows[f"{row}_spearman"] = {**rank, "attainable": 1.0, "teacher": 1.0}
     rows |= {name: means(name, level) for name, level in _COVERAGE.items()}
     return rows | {"agreement": means("agreement", 1.0)}
 
 
-def average(turns: list[dict[str, dict[str, float]]]) -> dict[str, Row]:
-    """The rows of one turn, or the averages of two."""
+def joined(judged: list[Judged]) -> dict[tuple[str, str], NDArray[np.float64]]:
+    """The numbers of all chunks, one after the other."""
+    keys = {key for part in judged for key in part}
     return {
-        row: Row(**{name: float(np.mean([turn[row][name] for turn in turns])) for name in cells})
+        key: torch.cat([part[key] for part in judged if key in part]).double().cpu().numpy()
+        for key in keys
+    }
+
+
+def average(turns: list[dict[str, dict[str, float]]]) -> dict[str, Row]:
+    """The rows of one turn, or the averages of two, and the KL as a multiple of the attainable."""
+    rows = {
+        row: {name: float(np.mean([turn[row][name] for turn in turns])) for name in cells}
         for row, cells in turns[0].items()
     }
+    attainable = rows["kl"]["attainable"]
+    over = {name: ratio(value, attainable) for name, value in rows["kl"].items()}
+    ordered = {"kl": rows.pop("kl"), "kl_ratio": over, **rows}
+    return {row: Row(**cells) for row, cells in ordered.items()}
 
 
 def _spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:

@@ -223,7 +223,9 @@ def test_extra_sets_and_names(x: Tensor) -> None:
         KeyError, match="no set of inputs 'narrow'; there are held-out, wide, origin"
     ):
         report["narrow"]
-    with pytest.raises(AttributeError, match="no number 'accuracy'; there are kl, energy_distance"):
+    with pytest.raises(
+        AttributeError, match="no number 'accuracy'; there are kl, kl_ratio, energy"
+    ):
         _ = report.accuracy
     assert copy.deepcopy(report) == report or math.isnan(report.coverage_50_floor)
 

@@ -327,8 +327,6 @@ def test_gini_index_of_a_sure_mean_keeps_its_digits() -> None:
     torch.testing.assert_close(gini_index(log_mean), torch.tensor([2e-12]), rtol=1e-5, atol=0)
 
 
-
-
 # Energy distance -----------------------------------------------------------------------------
 
 

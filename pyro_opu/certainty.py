@@ -1,0 +1,177 @@
+"""Fidelity by how certain the teacher is, and what it comes to in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["CertaintyRow", "Verdict", "certainty_rows", "class_of", "verdict_of"]
+
+_Array = NDArray[np.float64]
+
+#: Upper ends of the classes of certainty: the largest mean probability of the teacher.
+ENDS = (0.7, 0.9, 0.99, 0.999)
+NAMES = ("below .7", ".7-.9", ".9-.99", ".99-.999", "above .999")
+#: A faithful student has at most this multiple of the attainable KL ...
+MOST_KL = 2.0
+#: ... and a mutual information within this share of the teacher's.
+MOST_ERROR = 0.1
+#: Standard errors by which a mean must lie beyond its limit.
+ERRORS = 2.0
+#: Inputs below which a class of certainty is not judged by itself.
+FEWEST = 10
+#: Nats that are nothing: as many labels as it takes to see them, ten million, nobody has, and
+#: float32 answers are rounded by as much.
+NOTHING = 1e-7
+
+
+@dataclass(frozen=True)
+class CertaintyRow:
+    """Fidelity where the teacher is about so certain; NaN where it is not defined.
+
+    Attributes:
+        certainty: The class, by the largest mean probability of the teacher's draws, in words.
+        num_inputs: Inputs in it.
+        kl: Mean KL, nats.
+        kl_attainable: What a perfect student has there.
+        kl_ratio: The one over the other.
+        energy_distance: Mean energy distance.
+        mutual_information: The student's mean, nats.
+        mutual_information_teacher: The teacher's.
+        mutual_information_ratio: The one over the other.
+        concentration_median: Median over inputs of the student's concentration over that of the
+            teacher's draws, both by moments.
+        concentration_mean: The same ratio of the concentrations of all inputs together: the mean
+            Gini uncertainty within draws over that between them. It does not suffer from few draws
+            at an input.
+        faithful: Whether the student is faithful there (`pyro_opu.fidelity` has the rule); ``None``
+            where there are fewer than 10 inputs.
+    """
+
+    certainty: str
+    num_inputs: int
+    kl: float
+    kl_attainable: float
+    kl_ratio: float
+    energy_distance: float
+    mutual_information: float
+    mutual_information_teacher: float
+    mutual_information_ratio: float
+    concentration_median: float
+    concentration_mean: float
+    faithful: bool | None
+
+
+class Verdict(NamedTuple):
+    """Whether a student is faithful, and the sentence that says so."""
+
+    faithful: bool
+    sentence: str
+
+
+def class_of(mean: Tensor) -> Tensor:
+    """Number of the class of certainty of mean probabilities ``(N, C)``, ``(N,)``."""
+    ends = torch.tensor(ENDS, dtype=torch.float64, device=mean.device)
+    return torch.bucketize(mean.double().amax(-1), ends, right=True)
+
+
+def ratio(value: float, reference: float) -> float:
+    """The quotient; NaN where the reference is zero or below, as of draws that all agree."""
+    return float(value / reference) if reference > 0 else math.nan
+
+
+def certainty_rows(values: Mapping[str, _Array]) -> tuple[CertaintyRow, ...]:
+    """One row per class, the empty ones too.
+
+    Args:
+        values: One number per input, ``(N,)``: "class", "kl", "kl_attainable", "energy_distance",
+            "mutual_information", "mutual_information_teacher", "between", "between_teacher",
+            "within", "within_teacher" (the two parts of the Gini uncertainty), and "noise", shares
+            that add up to the variance of the class's sum of teacher's mutual informations.
+    """
+    return tuple(
+        _row(name, {key: part[values["class"] == number] for key, part in values.items()})
+        for number, name in enumerate(NAMES)
+    )
+
+
+def _row(name: str, values: Mapping[str, _Array]) -> CertaintyRow:
+    count = len(values["kl"])
+    mean = {key: float(part.mean()) if count else math.nan for key, part in values.items()}
+    mine, theirs = (ratio(mean["within" + end], mean["between" + end]) for end in ("", "_teacher"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = (values["within"] / values["between"]) / (
+            values["within_teacher"] / values["between_teacher"]
+        )
+    known = ratios[np.isfinite(ratios)]
+    return CertaintyRow(
+        name,
+        count,
+        mean["kl"],
+        mean["kl_attainable"],
+        ratio(mean["kl"], mean["kl_attainable"]),
+        mean["energy_distance"],
+        mean["mutual_information"],
+        mean["mutual_information_teacher"],
+        ratio(mean["mutual_information"], mean["mutual_information_teacher"]),
+        float(np.median(known)) if len(known) else math.nan,
+        ratio(mine, theirs),
+        is_faithful(values) if count >= FEWEST else None,
+    )
+
+
+def is_faithful(values: Mapping[str, _Array], noise: str = "noise") -> bool:
+    """Whether neither the KL nor the mutual information lies clearly beyond its limit."""
+    count = len(values["kl"])
+    excess = values["kl"] - MOST_KL * values["kl_attainable"]
+    error = excess.std(ddof=1) / math.sqrt(count) if count > 1 else 0.0
+    mine, theirs = (values[f"mutual_information{end}"].mean() for end in ("", "_teacher"))
+    spread = math.sqrt(max(0.0, values[noise].sum())) / count
+    return bool(
+        excess.mean() <= ERRORS * error + NOTHING
+        and abs(mine - theirs) <= MOST_ERROR * theirs + ERRORS * spread + NOTHING
+    )
+
+
+def verdict_of(values: Mapping[str, _Array], rows: tuple[CertaintyRow, ...]) -> Verdict:
+    """The verdict on all inputs, and on every class of certainty with enough of them."""
+    whole = is_faithful(values, "noise_of_all")
+    missed = [row for row in rows if row.faithful is False]
+    numbers = _numbers(
+        ratio(values["kl"].mean(), values["kl_attainable"].mean()),
+        ratio(values["mutual_information"].mean(), values["mutual_information_teacher"].mean()),
+    )
+    where = " and ".join(f"{row.certainty} ({_short(row)})" for row in missed)
+    place = f"where the teacher's largest mean probability is {where}"
+    if not missed:
+        few = f" {len(values['kl'])} inputs say little." if len(values["kl"]) < FEWEST else ""
+        return Verdict(whole, f"{'Faithful' if whole else 'Not faithful'}: {numbers}.{few}")
+    if whole:
+        return Verdict(False, f"Faithful on the whole ({numbers}), but not {place}.")
+    return Verdict(False, f"Not faithful: {numbers}; least so {place}.")
+
+
+def _numbers(kl: float, information: float) -> str:
+    parts = [
+        "no KL can be attained" if math.isnan(kl) else f"KL {kl:.3g} times what is attainable",
+        "no mutual information to compare"
+        if math.isnan(information)
+        else f"mutual information {_percent(information)} from the teacher's",
+    ]
+    return ", ".join(parts)
+
+
+def _short(row: CertaintyRow) -> str:
+    information = _percent(row.mutual_information_ratio)
+    return f"KL {row.kl_ratio:.3g} times, mutual information {information}"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * (value - 1):+.0f} %"
