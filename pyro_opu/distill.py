@@ -344,4 +344,4 @@ def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, numbers: int) 
     some = x[: max(2, numbers // (count * teacher.num_classes))]
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
     answers = torch.cat([teacher.probs(block, count) for block in blocks], 1)
-    return Labelled(some.to(device), answers.to(device, torch.float32))
+    return Labelled(some.to(device), answers.to(device, torch.float32), teacher.max_draws)

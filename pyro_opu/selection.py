@@ -33,10 +33,13 @@ class Labelled:
     Attributes:
         x: ``(N, ...)``, on the student's device.
         draws: Teacher's draws ``(S, N, C)``.
+        held: Draws M that the posterior holds, these among them: what the student is taught by.
+            ``None`` where every call draws afresh.
     """
 
     x: Tensor
     draws: Tensor
+    held: int | None = None
 
     @cached_property
     def marginals(self) -> Marginals:
@@ -55,13 +58,21 @@ def log_concentration_of(inputs: Labelled) -> float:
 
 
 def sampling_distance(held_out: Labelled) -> float:
-    r"""Energy distance that S draws leave of their own posterior, in expectation.
+    r"""Energy distance, as :func:`judge` measures it, of S draws from their own posterior.
 
-    .. math:: \mathbb{E}_x\,\mathbb{E}\|\pi - \pi'\|_1 / S
+    .. math:: \mathbb{E}_x\,\mathbb{E}\|\pi - \pi'\|_1 \,(1 / S - 2 / M), \qquad M = \infty
+        \text{ where every call draws afresh}
 
-    A student that is nearer to the posterior answers better than the draws themselves would.
+    A student that is nearer to the posterior answers better than S of its draws would.
+
+    Where the posterior holds M draws, S of them at random have a distance of 1 / S - 1 / M times
+    the spread from all of them, nothing if they are all. The draws that judge are then among those
+    that teach, so that :func:`judge`, which takes them for new ones, finds a distance that is too
+    small by 1 / M times the spread: -1 / M of a student that has learnt all draws, 0 of one that
+    has learnt half of them.
     """
-    return float(held_out.marginals.spread.mean()) / len(held_out.draws)
+    share = 1 / len(held_out.draws) - (0 if held_out.held is None else 2 / held_out.held)
+    return float(held_out.marginals.spread.mean()) * share
 
 
 @torch.no_grad()

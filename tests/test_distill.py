@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pyro_opu.distances import energy_distance
 from pyro_opu.marginals import Marginals
 from pyro_opu.objectives.base import cross_entropy
 from pyro_opu.selection import Labelled, sampling_distance
+from pyro_opu.simplex import Atoms
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
 from pyro_opu.training import DRAW_BLOCKS, Settings, Source, init_phase, init_state, schedule, step
 from pyro_opu.transfer import HeldOut, TransferPolicy
@@ -367,24 +369,65 @@ def test_classes_that_come_with_the_inputs_are_refused() -> None:
         quick(transposed)
 
 
-def test_a_warm_start_nearer_than_the_draws_is_not_refined() -> None:
+def test_a_warm_start_nearer_than_the_draws_is_not_refined(monkeypatch) -> None:
+    monkeypatch.setattr(import_module("pyro_opu.distill"), "LABEL_DRAWS", 50)
     # Easy to learn to within what 50 draws leave: one Dirichlet, the same for all inputs.
-    held = torch.distributions.Dirichlet(torch.ones(C)).sample((50,))
+    posterior = torch.distributions.Dirichlet(torch.ones(C))
     changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}
+    changes |= {"loss": "energy"}
 
-    def constant(x: Tensor) -> Tensor:
-        return held[:, None].expand(-1, len(x), -1)
+    def constant(x: Tensor, num_draws: int) -> Tensor:
+        return posterior.sample((num_draws, 1)).expand(-1, len(x), -1)
 
     report = quick(constant, **changes).report
     assert {record["phase"] for record in report["history"]} == {"start", "warm start"}
     assert report["kept"].startswith("refinement left out")
-    # Of the draws' own posterior they leave E||pi - pi'|| / S; of these, all pairs are counted.
-    pairs = (held[:, None] - held).abs().sum(-1)
-    leave = float(pairs.sum() / (50 * 49) / 50)
-    assert report["energy_distance"] <= leave and f"theirs {leave:.5f}" in report["kept"]
+    leave = float(report["kept"].split("theirs ")[1])
+    # E||pi - pi'||_1 of a uniform simplex is 3 E|a - b|, a and b being Beta(1, 2): 0.8. Monte Carlo
+    # of the spread of a few times 50 draws.
+    assert report["energy_distance"] <= leave == pytest.approx(0.8 / 50, rel=0.2)
     # Far from it there is something to refine, and without a warm start all is to be done.
     assert "left out" not in quick(constant, **{**changes, "num_steps": 4}).report["kept"]
     assert "left out" not in quick(constant, **changes, warm_start=False).report["kept"]
+
+
+def test_a_student_of_all_held_draws_is_refined() -> None:
+    """It has learnt the draws that judge it, and it can always be nearer to them."""
+    held = torch.distributions.Dirichlet(torch.ones(C)).sample((50,))
+    changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}
+    fast = quick(lambda x: held[:, None].expand(-1, len(x), -1), loss="energy", **changes)
+    assert "left out" not in fast.report["kept"]
+
+
+class Points(nn.Module):
+    """A student that answers with given draws at any inputs."""
+
+    def __init__(self, draws: Tensor) -> None:
+        super().__init__()
+        self.draws = draws
+
+    def forward(self, x: Tensor) -> Atoms:
+        return Atoms(self.draws.log())
+
+
+@pytest.mark.parametrize("judging", [40, 200])
+def test_half_of_the_held_draws_are_not_nearer_than_the_draws(judging: int) -> None:
+    posterior = torch.distributions.Dirichlet(torch.tensor([2.0, 1.0, 3.0]))
+    held = posterior.sample((200, 300))
+    x = torch.zeros(300, 1)
+    labelled = Labelled(x, held[:judging], held=200)
+    scores = {
+        share: labelled.judge(Points(part))["energy_distance"]
+        for share, part in {"half": held[::2], "tenth": held[::10], "all": held}.items()
+    }
+    spread = float((held[:, None] - held).abs().sum(-1).sum((0, 1)).mean()) / (200 * 199)
+    # Monte Carlo of the 256 draws of the student, over 300 inputs.
+    assert scores["all"] == pytest.approx(-spread / 200, abs=3e-4)
+    assert scores["half"] == pytest.approx(0.0, abs=3e-4)
+    enough = sampling_distance(labelled)
+    assert scores["tenth"] > enough
+    # 200 of 200 draws are the posterior; 40 of them are further from it than half of them.
+    assert scores["half"] > enough if judging == 200 else scores["half"] < enough
 
 
 def test_sampling_distance_is_what_draws_leave_of_their_posterior() -> None:
