@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
@@ -14,13 +15,20 @@ from pyro_opu.printing import name_of
 from pyro_opu.restoring import kept_random
 from pyro_opu.samplers.affine import AffineLogits, Model, read_affine_logits
 
+Array = NDArray[np.float64]
+#: PG(h, c) is drawn by Devroye's method for whole h up to this, as its time grows with h, and for
+#: tilts up to this: from 200 or so on the package's is wrong many times over.
+MOST_WHOLE, MOST_TILT = 16, 100
+#: Of the infinite sum that every PG(h, c) is, as many terms are drawn one by one.
+TERMS = 64
+
 
 class PolyaGammaGibbs(MCMCKernel):
     r"""Gibbs sampling of a logistic model by Polya-Gamma variables, without tuning.
 
     For any Pyro model whose latents :math:`\theta` are Normal with fixed parameters, and whose one
     observed site is ``Bernoulli`` or ``Binomial`` with logits affine in them,
-    :math:`\psi = X\theta + b`. Both conditionals are exact:
+    :math:`\psi = X\theta + b`:
 
     .. math::
         \omega_i &\sim \mathrm{PG}(n_i, \psi_i) \\
@@ -38,11 +46,16 @@ class PolyaGammaGibbs(MCMCKernel):
     weights of all classes leaves the probabilities as they are: in that direction the prior alone
     speaks, and weights may mix more slowly than the probabilities do.
 
-    Weights on the rows (``poutine.scale``, ``poutine.mask``, :func:`~pyro_opu.samplers.tempered`)
-    are exact as well. Linear algebra is in float64; draws have the latents' dtype. All randomness
-    comes from torch's generator. A chain starts at a draw from the prior, or at ``initial_params``;
-    a run goes on with ``MCMC(kernel, n, warmup_steps=0, initial_params={name: value[-1] for name,
-    value in mcmc.get_samples().items()})``, as if it had not been interrupted.
+    Both draws are exact where :math:`n_i` is a whole number up to 16, as of every ``Bernoulli``,
+    and :math:`|\psi_i|` is at most 100. Elsewhere, as where a weight on the row makes :math:`n_i`
+    fractional (``poutine.scale``, :func:`~pyro_opu.samplers.tempered`), :math:`\omega_i` is the
+    infinite sum of gamma variables that defines it, with one in place of those after the 64th that
+    has their mean and variance, right to 1e-5 of the mean and variance of the sum.
+
+    Linear algebra is in float64; draws have the latents' dtype. All randomness comes from torch's
+    generator. A chain starts at a draw from the prior, or at ``initial_params``; a run goes on with
+    ``MCMC(kernel, n, warmup_steps=0, initial_params={name: value[-1] for name, value in
+    mcmc.get_samples().items()})``, as if it had not been interrupted.
 
     Where all labels are of one class a warning is given: the posterior is proper, but leans on the
     prior.
@@ -140,8 +153,6 @@ class PolyaGammaGibbs(MCMCKernel):
 
 def _sweep(model: AffineLogits, theta: Tensor) -> Tensor:
     """Every block once, given the others; ``theta`` (P,)."""
-    import polyagamma
-
     seed = int(torch.randint(2**63 - 1, ()))
     generator = np.random.Generator(np.random.PCG64(seed))
     theta, logits, columns = theta.clone(), model.offset.clone(), range(model.offset.shape[1])
@@ -150,12 +161,10 @@ def _sweep(model: AffineLogits, theta: Tensor) -> Tensor:
     for block in model.blocks:
         k, x, places = block.column, block.design, block.places
         rest = logits[:, [j for j in columns if j != k]].logsumexp(-1)
-        omega = polyagamma.random_polyagamma(
-            model.trials.cpu().numpy(),
-            (logits[:, k] - rest).cpu().numpy(),
-            random_state=generator,
+        tilt = (logits[:, k] - rest).cpu().numpy()
+        omega = torch.from_numpy(draw_polya_gamma(model.trials.cpu().numpy(), tilt, generator)).to(
+            x
         )
-        omega = torch.from_numpy(omega).to(x)
         kappa = model.counts[:, k] - model.trials / 2
         others = theta - model.prior_mean
         others[places] = -model.prior_mean[places]
@@ -164,6 +173,48 @@ def _sweep(model: AffineLogits, theta: Tensor) -> Tensor:
         theta[places] = _gaussian(precision, linear - model.prior_precision[places] @ others)
         logits[:, k] = model.offset[:, k] + x @ theta[places]
     return theta
+
+
+def draw_polya_gamma(h: Array, c: Array, generator: np.random.Generator) -> Array:
+    r"""One draw of each :math:`\mathrm{PG}(h, c)`.
+
+    Args:
+        h: Shapes (N,), above 0.
+        c: Tilts (N,).
+        generator: Source of all randomness.
+
+    Returns:
+        Draws (N,); see :class:`PolyaGammaGibbs` for how exact they are.
+    """
+    import polyagamma
+
+    found = np.empty(len(h))
+    whole = (h == np.rint(h)) & (h <= MOST_WHOLE) & (np.abs(c) <= MOST_TILT)
+    found[whole] = polyagamma.random_polyagamma(
+        h[whole], c[whole], method="devroye", random_state=generator
+    )
+    found[~whole] = _gamma_series(h[~whole], c[~whole], generator)
+    return found
+
+
+def _gamma_series(h: Array, c: Array, generator: np.random.Generator) -> Array:
+    r"""The sum that defines PG, (N,), with one gamma variable for the terms after the first ones.
+
+    .. math::
+        \omega = \frac{1}{2\pi^2} \sum_{k \ge 1} \frac{g_k}{(k - 1/2)^2 + a^2}, \quad
+        g_k \sim \mathrm{Gamma}(h, 1), \quad a = \frac{|c|}{2\pi}
+
+    The remainder's mean and variance are sums of :math:`1 / (x^2 + a^2)` and of its square over
+    the midpoints x above K, so to :math:`O(K^{-2})` the integrals from K on.
+    """
+    t = np.maximum(np.abs(c) / (2 * np.pi * TERMS), 1e-5)  # a / K; smaller ones make no difference
+    squares = (np.arange(TERMS) + 0.5) ** 2
+    drawn = generator.standard_gamma(h[:, None], (len(h), TERMS))
+    first = (drawn / (squares + (TERMS * t[:, None]) ** 2)).sum(1)
+    mean = h * np.arctan(t) / t / TERMS
+    variance = h * (np.arctan(t) - t / (1 + t**2)) / (2 * t**3) / TERMS**3
+    rest = generator.gamma(mean**2 / variance, variance / mean)
+    return (first + rest) / (2 * np.pi**2)
 
 
 def _gaussian(precision: Tensor, linear: Tensor) -> Tensor:
