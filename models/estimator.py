@@ -135,7 +135,7 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
         teacher: str | TeacherMaker = "dropout",
         *,
         guide: str | None = None,
-        loss: str = "wasserstein",
+        loss: str | None = None,
         num_steps: int = 1000,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:

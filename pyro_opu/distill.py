@@ -61,7 +61,7 @@ def distill(
     x: Tensor | Iterable[Any],
     *,
     guide: nn.Module | str | None = None,
-    loss: str | Objective = "wasserstein",
+    loss: str | Objective | None = None,
     transfer: TransferPolicy | None = None,
     num_steps: int = 3000,
     batch_size: int = 256,
@@ -83,13 +83,14 @@ def distill(
 ) -> OnePassPredictive:
     r"""Learn a student :math:`\mathrm{Dir}(\alpha(x))` of a teacher :math:`p(\pi|x,D)`.
 
-    A closed-form warm start (cross-entropy for h, moment matching for g), then the objective from
-    there. The best iterate on held-out transfer inputs is kept, so a refinement that does not
-    improve on the warm start is dropped, and a long one stops early. There is nothing to refine
-    where the warm start is already nearer to the posterior than the S judging draws themselves are
-    (held-out energy distance at most :math:`\mathbb{E}\|\pi - \pi'\|_1 / S`, what so many draws
-    leave of it). At last :math:`\alpha_0` is recalibrated so that the mean mutual information over
-    the transfer inputs is the teacher's. ``fast.report`` says what was kept.
+    Without a ``loss`` the student is fitted in closed form, without a critic: cross-entropy for h,
+    moment matching for g. With one this is the warm start, nine tenths of the steps, and the
+    objective goes on from there. The best iterate on held-out transfer inputs is kept, so a
+    refinement that does not improve on the warm start is dropped, and a long one stops early. There
+    is nothing to refine where the warm start is already nearer to the posterior than the S judging
+    draws themselves are (:func:`~pyro_opu.selection.sampling_distance`). At last :math:`\alpha_0` is recalibrated so that the mean mutual
+    information over the transfer inputs is the teacher's, unless that moves the student away from
+    the draws. ``fast.report`` says what was kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed, and where the student is taught decides what it knows: the teacher can label
@@ -121,11 +122,14 @@ def distill(
             (:func:`pyro_opu.family.misfit`; ``fast.report["misfit"]``). Or any module
             ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
             Only a ``PredictiveGuide`` is recalibrated.
-        loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy",
-            "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`. Of a regressor the default stands
-            for what suits its guide.
+        loss: By default what suits the guide's family, for all steps: cross-entropy for h and
+            moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
+            another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
+            "endd", "proxy", "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`: the default
+            is then the warm start, and this the refinement.
         transfer: A transfer policy; by default one for tables or for images.
-        num_steps: Steps in all; nine tenths of them the warm start.
+        num_steps: Steps in all; before another loss than the default nine tenths are the warm
+            start.
         batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
@@ -136,7 +140,9 @@ def distill(
         recalibrate: Shift g at the end so that the mean mutual information is the teacher's. One
             Dirichlet cannot have the teacher's mutual information and its variance too, unless the
             teacher's draws are of Dirichlet shape; False keeps what the objective found, nearer to
-            the variance. ``fast.report["recalibration"]`` has the shift and what it cost.
+            the variance. A shift that raises the held-out energy distance by more than a tenth
+            (and by more than chance) is refused. ``fast.report["recalibration"]`` has the shift
+            asked for, whether it was refused and what it cost.
         seed: Fixes everything random; torch's generator is left as it was. By default it is
             drawn from torch's generator.
         progress: Show a bar with the losses and the held-out fidelity.
@@ -191,7 +197,7 @@ def distill(
             source,
             stream or x,
             guide=guide,
-            loss=None if loss == "wasserstein" else loss,
+            loss=loss,
             transfer=transfer,
             num_steps=num_steps,
             batch_size=batch_size,
@@ -211,7 +217,7 @@ def distill(
             precision=precision,
         )
     target = ranks.device(x.device if device is None else check_device(device))
-    objective = as_objective(loss)
+    asked = None if loss is None else as_objective(loss)
     with torch.random.fork_rng([target] if target.type == "cuda" else []):
         torch.manual_seed(seed)
         teacher = as_teacher(source, site, inputs=inputs)
@@ -228,6 +234,7 @@ def distill(
                 guide.start_at(log_concentration_of(held_out))
         guide = made_ready(guide, target)
         closed_form = _first_objective(guide, x[:2].to(target), num_classes)
+        objective = closed_form if asked is None else asked
         warm = warm_steps(num_steps, objective, closed_form, warm_start)
         settings = Settings(
             warm,
@@ -253,9 +260,10 @@ def distill(
             enough=sampling_distance(held_out),
         )
         if recalibrate and isinstance(guide, PredictiveGuide):
-            found: dict[str, float] = {}
+            found: dict[str, Any] = {}
             if ranks.first:
-                found = calibrating_shift(guide, _label(teacher, x, target, CALIBRATE_NUMBERS))
+                labelled = _label(teacher, x, target, CALIBRATE_NUMBERS)
+                found = calibrating_shift(guide, labelled, held_out)
             report["recalibration"] = ranks.same(found)
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     return drop_in(

@@ -1,0 +1,147 @@
+"""Is the student as sure as its teacher where the teacher is sure? alpha_0 by class of certainty.
+
+The teacher of the first table *is* a Dirichlet with one alpha_0 everywhere and means up to .9999,
+so the right answer is known. That of the second is MC dropout on digits: what its concentration is
+there is said by 6,400 draws per input (the one whose Dirichlet has the draws' mean and variance).
+
+    python -m benchmarks.concentration
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import pyro_opu
+from benchmarks.digits import digits
+from benchmarks.refinements import CLASSES
+from benchmarks.results import parser, say, spread, write
+from models.neural_network import dropout_network, fit_network
+from pyro_opu.objectives.moments import gini_parts
+
+COMMAND = "python -m benchmarks.concentration"
+SIZES = (64, 128, 128, 10)
+#: Logits of three classes are these times the inputs: largest means from .35 to beyond .9999.
+WEIGHTS = torch.tensor([[4.0, -2.0, -2.0], [0.0, 2.0, -2.0]])
+
+
+def main() -> None:
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--draws", type=int, nargs="+", default=[2, 4, 32], help="per step")
+    args = options.parse_args()
+    steps = {}
+    if args.quick:
+        args.seeds, args.draws, steps = 1, [4], {"num_steps": 20}
+    torch.set_num_threads(1)
+    known, real = [], []
+    for seed in range(args.seeds):
+        for count in args.draws:
+            for alpha_0 in (2.0, 20.0):
+                known += dirichlet_rows(alpha_0, count, seed, steps)
+            say({"known": known[-5:]})
+        data = digits(seed)
+        torch.manual_seed(seed)
+        teacher = fit_network(dropout_network(SIZES), *data.train, epochs=5 if args.quick else 200)
+        draws = 20 if args.quick else 6400
+        for count in args.draws[-2:]:
+            real += dropout_rows(teacher, data, count, seed, draws, steps)
+            say({"digits": real[-5:]})
+    tables = {
+        "A Dirichlet teacher, student's alpha_0 over the true one": over_seeds(known),
+        "MC dropout on digits, student's alpha_0 over that of 6,400 draws": over_seeds(real),
+    }
+    say(tables)
+    if not args.quick:
+        write("concentration", COMMAND, vars(args), tables)
+
+
+def dirichlet_teacher(alpha_0: float) -> Any:
+    def teacher(x: Tensor, num_draws: int = 500) -> Tensor:
+        log_mean = (x @ WEIGHTS).log_softmax(-1)
+        log_alpha_0 = torch.full(x.shape[:1], math.log(alpha_0))
+        return pyro_opu.PredictiveDirichlet(log_mean, log_alpha_0).sample((num_draws,))
+
+    return teacher
+
+
+def dirichlet_rows(alpha_0: float, count: int, seed: int, steps: dict) -> list[dict]:
+    torch.manual_seed(seed)
+    x, fresh = torch.randn(2000, 2), torch.randn(4000, 2)
+    start = time.process_time()
+    fast = pyro_opu.distill(
+        dirichlet_teacher(alpha_0), x, num_draws=count, seed=seed, progress=False, **steps
+    )
+    found = {"alpha_0": alpha_0, "draws a step": count, "CPU s": time.process_time() - start}
+    mean = (fresh @ WEIGHTS).softmax(-1)
+    log_ratio = fast.dirichlet(fresh).log_concentration - math.log(alpha_0)
+    return by_class(found, mean, log_ratio, seed)
+
+
+def dropout_rows(
+    teacher: Any, data: Any, count: int, seed: int, draws: int, steps: dict
+) -> list[dict]:
+    """The moments of many draws are averaged over the inputs of a class before they are divided."""
+    x = data.test.x
+    start = time.process_time()
+    fast = pyro_opu.distill(
+        teacher, data.transfer.x, num_draws=count, seed=seed, progress=False, **steps
+    )
+    found = {"draws a step": count, "CPU s": time.process_time() - start}
+    torch.manual_seed(1)
+    many = pyro_opu.as_teacher(teacher).probs(x, draws)
+    between, within = gini_parts(many.double())
+    asked = (within / between).log()
+    log_ratio = fast.dirichlet(x).log_concentration - asked
+    return by_class(found, many.mean(0), log_ratio, seed)
+
+
+def by_class(found: dict, mean: Tensor, log_ratio: Tensor, seed: int) -> list[dict]:
+    """One row per class of certainty with ten inputs or more."""
+    rows, low = [], 0.0
+    surest = mean.amax(-1)
+    for label, high in CLASSES.items():
+        here = (surest >= low) & (surest < high)
+        low = high
+        if here.sum() < 10:
+            continue
+        quarters = log_ratio[here].double().quantile(torch.tensor([0.25, 0.5, 0.75]).double()).exp()
+        rows.append(
+            {
+                **found,
+                "largest mean": label,
+                "seed": seed,
+                "inputs": int(here.sum()),
+                "ratio, median": float(quarters[1]),
+                "lower quartile": float(quarters[0]),
+                "upper quartile": float(quarters[2]),
+            }
+        )
+    return rows
+
+
+def over_seeds(rows: list[dict]) -> list[dict]:
+    """Mean ± deviation of the numbers of each row over the seeds."""
+    fixed = ("alpha_0", "draws a step", "largest mean")
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(key) for key in fixed), []).append(row)
+    return [
+        {
+            **{key: group[0][key] for key in fixed if key in group[0]},
+            "seeds": len(group),
+            **{
+                key: spread([float(row[key]) for row in group])
+                for key in ("inputs", "ratio, median", "lower quartile", "upper quartile", "CPU s")
+            },
+        }
+        for group in groups.values()
+    ]
+
+
+if __name__ == "__main__":
+    main()

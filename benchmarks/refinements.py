@@ -1,0 +1,202 @@
+"""Does anything improve on the closed-form student? Objectives from where it ends, per posterior.
+
+The default student (cross-entropy for h, moments for g, all steps) is made first; then every
+objective goes on from its weights for the same number of steps, with its own learning rate, and
+keeps its best iterate on held-out inputs. Energy distance, KL and mutual information are those on
+test rows, which nothing has seen. CPU seconds are of one thread.
+
+    python -m benchmarks.refinements [--only NAME ...]
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+import pyro_opu
+from benchmarks.known_answers import line_judge, line_teacher
+from benchmarks.posteriors import Data, make
+from benchmarks.results import kept, parser, say, spread, write
+from pyro_opu import EnergyDistance, MomentMatching, Objective, WassersteinELBO
+from pyro_opu.distances import energy_distance, kl_divergence
+from pyro_opu.uncertainty import epistemic_uncertainty
+
+COMMAND = "python -m benchmarks.refinements"
+#: Upper ends of the classes of certainty, by the teacher's largest mean probability.
+CLASSES = {"< .7": 0.7, ".7-.9": 0.9, ".9-.99": 0.99, ".99-.999": 0.999, "> .999": 1.01}
+REFINEMENTS: dict[str, Callable[[], Objective]] = {
+    "closed form, continued": MomentMatching,
+    "energy distance": EnergyDistance,
+    "Wasserstein, residual critic": WassersteinELBO,
+    "Wasserstein, plain critic": lambda: WassersteinELBO(residual=False),
+}
+
+
+class Case(NamedTuple):
+    """A posterior of ``benchmarks/posteriors.py`` or the line, and what is not default."""
+
+    posterior: str
+    guide: str = "dirichlet"
+    num_draws: int | None = None
+
+
+CASES = {
+    "logistic regression, Laplace, Pima": Case("pima-laplace"),
+    "logistic regression, Polya-Gamma, Pima": Case("pima-polya-gamma"),
+    "Gaussian process, SVGP, Pima": Case("pima-svgp"),
+    "MC dropout, digits": Case("digits-dropout"),
+    "MC dropout, digits, 4 draws a step": Case("digits-dropout", num_draws=4),
+    "mean-field network, digits": Case("digits-mean-field"),
+    "last layer Gaussian, digits": Case("digits-last-layer"),
+    "last layer Laplace, digits": Case("digits-last-laplace"),
+    "Gaussian process, SVGP, 16 components": Case("components-svgp"),
+    "the line": Case("line"),
+    "the line, mixture guide": Case("line", "mixture"),
+    "MC dropout, digits, mixture guide": Case("digits-dropout", "mixture"),
+    "MC dropout, digits, mixture guide, 4 draws a step": Case("digits-dropout", "mixture", 4),
+}
+
+
+class Judged(NamedTuple):
+    """Test rows and the teacher's draws ``(S, N, C)`` there."""
+
+    x: Tensor
+    draws: Tensor
+
+
+def main() -> None:
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--steps", type=int, default=3000, help="of the closed form")
+    options.add_argument("--refine", type=int, default=300, help="steps of each refinement")
+    options.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    args = options.parse_args()
+    if args.quick:
+        args.seeds, args.steps, args.refine = 1, 20, 4
+        args.only = ["logistic regression, Laplace, Pima"]
+    torch.set_num_threads(1)
+    rows = [] if args.quick else kept("refinements").get("Seeds", [])
+    rows = [row for row in rows if row["posterior"] not in args.only]
+    for name in args.only:
+        source, data, judged = posterior(CASES[name].posterior)
+        for seed in range(args.seeds):
+            rows += cell(name, source, data, judged, seed, args)
+            tables = {"Objectives": summary(rows), "Best": best(rows), "Seeds": rows}
+            if not args.quick:
+                settings = {"seeds": args.seeds, "steps": args.steps, "refine": args.refine}
+                write("refinements", COMMAND, settings, tables)
+        say({name: summary([row for row in rows if row["posterior"] == name])})
+
+
+def posterior(name: str) -> tuple[Any, Data, Judged]:
+    """The source, its data, and the rows that judge with draws of their own."""
+    if name == "line":
+        torch.manual_seed(0)
+        x, test = torch.randn(1000, 2), torch.randn(500, 2)
+        return line_teacher, Data(x, x, x, test), Judged(test, line_judge(test, 1000))
+    made = make(name, 0)
+    torch.manual_seed(1)
+    test = made.data.test[:500]
+    return made.source, made.data, Judged(test, pyro_opu.as_teacher(made.source).probs(test, 1000))
+
+
+def cell(name: str, source: Any, data: Data, judged: Judged, seed: int, args: Any) -> list[dict]:
+    """One row per objective, from one closed-form student."""
+    case = CASES[name]
+    common = {"num_draws": case.num_draws, "seed": seed, "recalibrate": False, "progress": False}
+    start = time.process_time()
+    first = pyro_opu.distill(
+        source, data.transfer, guide=case.guide, num_steps=args.steps, **common
+    )
+    spent = time.process_time() - start
+    rows = [row(name, "closed form", seed, first, judged, spent)]
+    for objective, build in REFINEMENTS.items():
+        if objective == "closed form, continued" and case.guide != "dirichlet":
+            continue  # its closed form is the energy distance
+        start = time.process_time()
+        fast = pyro_opu.distill(
+            source,
+            data.transfer,
+            guide=copy.deepcopy(first.guide).requires_grad_(True),
+            loss=build(),
+            num_steps=args.refine,
+            warm_start=False,
+            evaluate_every=50,
+            **common,
+        )
+        more = time.process_time() - start
+        rows.append(row(name, objective, seed, fast, judged, spent + more))
+    return rows
+
+
+@torch.no_grad()
+def row(name: str, objective: str, seed: int, fast: Any, judged: Judged, seconds: float) -> dict:
+    """Energy distance, KL and mutual information of a student on the test rows."""
+    student, draws = fast.distribution(judged.x), judged.draws
+    torch.manual_seed(2)
+    mean = draws.mean(0)
+    mine, theirs = epistemic_uncertainty(student), epistemic_uncertainty(draws)
+    found = {
+        "posterior": name,
+        "objective": objective,
+        "seed": seed,
+        "CPU s": seconds,
+        "kept": fast.report["kept"].split(":")[0],
+        "energy distance": float(energy_distance(draws, student.sample((500,))).mean()),
+        "KL": float(kl_divergence(mean, student.mean).mean()),
+    }
+    low, surest = 0.0, mean.amax(-1)
+    for label, high in CLASSES.items():
+        here = (surest >= low) & (surest < high)
+        low = high
+        ratio = float(mine[here].mean() / theirs[here].mean()) if here.sum() >= 10 else None
+        found[f"MI / teacher's, {label}"] = "" if ratio is None else ratio
+    return found
+
+
+def summary(rows: list[dict]) -> list[dict]:
+    """Mean ± deviation over the seeds, one row per posterior and objective."""
+    groups: dict[tuple[str, str], list[dict]] = {}
+    for each in rows:
+        groups.setdefault((each["posterior"], each["objective"]), []).append(each)
+    out = []
+    for (name, objective), group in groups.items():
+        numbers = [k for k, v in group[0].items() if isinstance(v, float)]
+        kept_ones = sum(" kept" in each["kept"] and "not" not in each["kept"] for each in group)
+        out.append(
+            {
+                "posterior": name,
+                "objective": objective,
+                "kept": "" if objective == "closed form" else f"{kept_ones} of {len(group)}",
+                **{k: spread([each[k] for each in group]) for k in numbers},
+            }
+        )
+    return out
+
+
+def best(rows: list[dict]) -> list[dict]:
+    """Change of the test energy distance by each refinement, seed by seed, per posterior."""
+    out = []
+    for name in dict.fromkeys(row["posterior"] for row in rows):
+        mine = [row for row in rows if row["posterior"] == name]
+        before = {row["seed"]: row for row in mine if row["objective"] == "closed form"}
+        found: dict[str, Any] = {"posterior": name}
+        for objective in REFINEMENTS:
+            pairs = [(row, before[row["seed"]]) for row in mine if row["objective"] == objective]
+            if pairs:
+                gain = [b["energy distance"] - a["energy distance"] for a, b in pairs]
+                found[f"{objective}: lower by"] = spread(gain)
+                found[f"{objective}: seconds more"] = spread(
+                    [a["CPU s"] - b["CPU s"] for a, b in pairs]
+                )
+        out.append(found)
+    return out
+
+
+if __name__ == "__main__":
+    main()
