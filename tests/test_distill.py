@@ -26,9 +26,8 @@ from pyro_opu import (
     distill,
 )
 from pyro_opu.distances import energy_distance
-from pyro_opu.marginals import Marginals
 from pyro_opu.objectives.base import cross_entropy
-from pyro_opu.selection import Labelled, sampling_distance
+from pyro_opu.selection import Labelled, calibrating_shift, sampling_distance
 from pyro_opu.simplex import Atoms
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
 from pyro_opu.training import DRAW_BLOCKS, Settings, Source, init_phase, init_state, schedule, step
@@ -471,20 +470,52 @@ def test_the_student_never_sees_what_it_is_judged_by() -> None:
     assert taught | held_out == {tuple(row) for row in x.tolist()}
 
 
-def test_recalibration_ends_where_the_student_is_as_good_as_can_be(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The unbiased energy distance of a perfect student is as often negative as positive."""
-    calls = []
+@pytest.mark.parametrize(
+    ("guide", "loss"), [("dirichlet", "MomentMatching"), ("mixture", "LikelihoodFirst")]
+)
+def test_the_default_is_the_closed_form_of_the_guide_for_all_steps(guide: str, loss: str) -> None:
+    report = quick(loss=None, guide=guide, num_steps=10).report
+    assert report["loss"] == loss
+    assert [record["phase"] for record in report["history"]] == ["start"] + 2 * ["warm start"]
+    assert [record["step"] for record in report["history"]] == [0, 5, 10]
 
-    def negative(self: Marginals, other: Marginals) -> Tensor:
-        calls.append(1)
-        assert len(calls) < 100, "no end of it"
-        return torch.full((len(self.table),), -1e-4)
 
-    monkeypatch.setattr(Marginals, "energy_distance", negative)
-    quick(num_steps=2)
-    assert calls
+class AsSure(nn.Module):
+    """A guide with one Dirichlet for all inputs."""
+
+    def __init__(self, concentration: float) -> None:
+        super().__init__()
+        self.g = math.log(concentration)
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        log_mean = torch.tensor([0.2, 0.5, 0.3]).log().expand(len(x), 3)
+        return PredictiveDirichlet(log_mean, torch.full((len(x),), self.g))
+
+
+def answers_of(concentration: float) -> Labelled:
+    """500 draws of such a Dirichlet at 200 inputs."""
+    x = torch.zeros(200, 1)
+    return Labelled(x, AsSure(concentration)(x).sample((500,)))
+
+
+def test_recalibration_finds_the_teachers_concentration() -> None:
+    found = calibrating_shift(AsSure(8.0), answers_of(4.0), answers_of(4.0))
+    # 100,000 draws leave the mean mutual information 1 % of itself, and log alpha_0 about as much.
+    assert found["shift"] == found["asked"] == pytest.approx(math.log(0.5), abs=0.03)
+    assert not found["refused"] and found["after"] < 0.1 * found["before"]
+
+
+def test_recalibration_is_refused_where_held_out_inputs_are_clearly_worse_off() -> None:
+    found = calibrating_shift(AsSure(8.0), answers_of(4.0), answers_of(8.0))
+    assert found["refused"] and found["shift"] == 0
+    assert found["asked"] == pytest.approx(math.log(0.5), abs=0.03)
+    assert found["after"] > 5 * abs(found["before"])
+
+
+def test_recalibration_of_a_perfect_student_is_not_refused_by_chance() -> None:
+    """Its unbiased energy distance is about zero, and a tenth of that is smaller still."""
+    for _ in range(5):
+        assert not calibrating_shift(AsSure(8.0), answers_of(8.0), answers_of(8.0))["refused"]
 
 
 def test_moments_are_matched_as_the_objective_says() -> None:
