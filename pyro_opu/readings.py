@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from pyro_opu.answers import ready_teacher, student_answer
 from pyro_opu.chunks import chunks
+from pyro_opu.simplex import Answer
 from pyro_opu.uncertainty import uncertainty
 
 __all__ = ["MEASURES", "Array", "Reader", "Reading"]
@@ -63,30 +65,55 @@ class Reader:
             self.num_classes = self.source.num_classes
 
     def __call__(self, x: Tensor) -> Reading:
-        means, measures = [], []
-        for part in chunks(len(x), self.num_draws, self.num_classes, self.chunk_size):
-            log_mean, values = self._read(x[part])
-            means.append(log_mean)
-            measures.append(values)
-        joined = {name: np.concatenate([m[name] for m in measures]) for name in MEASURES}
-        return Reading(torch.cat(means), joined)
+        """The readings at ``x``; a teacher that draws afresh does so for every chunk of inputs."""
+        return _joined([self._read(x[part]) for part in self._parts(len(x))])
 
     @torch.no_grad()
-    def _read(self, x: Tensor) -> tuple[Tensor, dict[str, Array]]:
+    def together(self, x: Tensor) -> Reading:
+        """The readings at ``x`` by one set of draws for all inputs.
+
+        A function, and an object of the user's, is asked about all of them in one call.
+        """
         if self.student:
-            answer = student_answer(self.source, x)
-            log_mean, found = answer.log_mean, uncertainty(answer)
+            return self(x)
+        return _joined(
+            [
+                self._measured(block[:, part])
+                for block in self.source.stream(x, self.num_draws)
+                for part in self._parts(block.shape[1])
+            ]
+        )
+
+    def _parts(self, rows: int) -> Iterator[slice]:
+        return chunks(rows, self.num_draws, self.num_classes, self.chunk_size)
+
+    @torch.no_grad()
+    def _read(self, x: Tensor) -> Reading:
+        return self._measured(
+            student_answer(self.source, x)
+            if self.student
+            else self.source.log_probs(x, self.num_draws)
+        )
+
+    def _measured(self, answer: Answer | Tensor) -> Reading:
+        """The reading of a student's answer, or of a teacher's log-probabilities (S, n, C)."""
+        if isinstance(answer, Tensor):
+            log_mean = answer.logsumexp(0) - math.log(len(answer))
+            found = uncertainty(answer.exp())
         else:
-            log_probs = self.source.log_probs(x, self.num_draws)
-            log_mean = log_probs.logsumexp(0) - math.log(len(log_probs))
-            found = uncertainty(log_probs.exp())
+            log_mean, found = answer.log_mean, uncertainty(answer)
         values = {
             **{name: found[name] for name in MEASURES},
             # 1 - max, added up from the other classes: in float32 the difference is often zero.
             "max_probability": _all_but_the_largest(log_mean),
             "concentration": -found.concentration.log(),
         }
-        return log_mean, {name: _array(name, value) for name, value in values.items()}
+        return Reading(log_mean, {name: _array(name, value) for name, value in values.items()})
+
+
+def _joined(parts: list[Reading]) -> Reading:
+    measures = {name: np.concatenate([part.measures[name] for part in parts]) for name in MEASURES}
+    return Reading(torch.cat([part.log_mean for part in parts]), measures)
 
 
 def _all_but_the_largest(log_mean: Tensor) -> Tensor:

@@ -9,11 +9,13 @@ import sys
 from io import BytesIO
 
 import numpy as np
+import pyro
 import pytest
 import torch
 from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from pyro.infer import Predictive
 from scipy.stats import spearmanr
 from torch import Tensor
 from torch.distributions import Dirichlet
@@ -208,6 +210,43 @@ def test_decision_map_of_a_teacher(ax):
     middle = pyro_opu.mutual_information(held_teacher(x)).item()
     # 1e-6: float32 at the centre of the map, which is the input 0.
     assert ax.images[1].get_array()[1, 1] == pytest.approx(middle, abs=1e-6)
+
+
+def drawn_by_a_function(x: Tensor, num_draws: int) -> Tensor:
+    return torch.randn(num_draws, 1, 3).softmax(-1).expand(-1, len(x), -1)
+
+
+def drawn_by_a_guide() -> Predictive:
+    def guide(x: Tensor, y: Tensor | None = None) -> None:
+        pyro.sample("w", pyro.distributions.Normal(torch.zeros(3), 1.0).to_event(1))
+
+    def model(x: Tensor, y: Tensor | None = None) -> Tensor:
+        w = pyro.sample("w", pyro.distributions.Normal(torch.zeros(3), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            logits = w + 0 * x[:, :1]
+            return pyro.sample("obs", pyro.distributions.Categorical(logits=logits), obs=y)
+
+    return Predictive(model, guide=guide, num_samples=9)
+
+
+class DrawnByDropout(torch.nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.nn.functional.dropout(torch.ones(len(x), 3), 0.5)
+
+
+@pytest.mark.parametrize("kind", ["function", "guide", "dropout"])
+def test_decision_map_has_one_set_of_draws(ax, kind):
+    """A posterior that says the same everywhere, but is drawn afresh: one colour, no seam."""
+    teachers = {"function": drawn_by_a_function, "dropout": DrawnByDropout()}
+    teacher = drawn_by_a_guide() if kind == "guide" else teachers[kind]
+    plots.decision_map(teacher, ((-1, 1), (-1, 1)), resolution=40, num_draws=9, seed=0, ax=ax)
+    for image in ax.images:
+        painted = image.get_array()
+        expected = np.broadcast_to(painted[0, 0], painted.shape)
+        # 1e-6: float32 sums over draws in blocks of several sizes.
+        np.testing.assert_allclose(
+            painted, np.broadcast_to(painted[0, 0], painted.shape), atol=1e-6
+        )
 
 
 # Reliability, and risk against coverage

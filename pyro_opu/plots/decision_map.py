@@ -54,7 +54,8 @@ def decision_map(
         y: Their labels, integers in ``[0, C)``, ``(N,)``.
         measure: A name of :data:`pyro_opu.readings.MEASURES`.
         resolution: Inputs along each side.
-        num_draws: Draws, where ``predict`` is a teacher.
+        num_draws: Draws, where ``predict`` is a teacher: the same ones in the whole picture. A
+            function is therefore asked about all inputs in one call.
         seed: Fixes a teacher's draws, and leaves torch's generators as they were.
         ax: Where to draw; by default a new figure.
 

@@ -53,9 +53,12 @@ def scale_of(measure: str) -> Scale:
 
 
 def read(source: Any, x: Tensor, num_draws: int) -> Reading:
-    """What a student or a teacher says at ``x``; measures are the larger the more uncertain."""
+    """What a student or a teacher says at ``x``, the latter by one set of draws for all inputs.
+
+    Measures are the larger the more uncertain.
+    """
     check_inputs(x)
-    return Reader(source, x, is_student(source, x), num_draws, None)(x)
+    return Reader(source, x, is_student(source, x), num_draws, None).together(x)
 
 
 def natural(reading: Reading, measure: str) -> Array:
