@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
+from pyro_opu.restoring import drawing
+
 __all__ = ["PredictiveDirichlet", "as_predictive", "log_dirichlet_rsample"]
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -68,10 +70,12 @@ def log_dirichlet_rsample(log_alpha: Tensor, sample_shape: Sequence[int] = ()) -
     dtype, shape = log_alpha.dtype, torch.Size(sample_shape) + log_alpha.shape
     # Room for -log U (at most 37 in float64) on top of 1 / alpha, below the overflow threshold.
     log_alpha = log_alpha.clamp(min=math.log(torch.finfo(dtype).tiny) + 8.0)
-    gamma = torch._standard_gamma((log_alpha.exp() + 1.0).expand(shape))
-    # -log U is an exponential variate, never infinite. In float32 it may be coarse near zero (steps
-    # of 6e-8), which would now and then hand a corner to a class of probability 1e-20.
-    minus_log_u = log_alpha.new_empty(shape, dtype=torch.float64).exponential_().to(dtype)
+    with drawing(log_alpha.device) as generator:
+        gamma = torch._standard_gamma((log_alpha.exp() + 1.0).expand(shape), generator)
+        # -log U is an exponential variate, never infinite. In float32 it may be coarse near zero
+        # (steps of 6e-8), which would now and then hand a corner to a class of probability 1e-20.
+        exponential = log_alpha.new_empty(shape, dtype=torch.float64)
+        minus_log_u = exponential.exponential_(generator=generator).to(dtype)
     # Not a division by alpha: its gradient has alpha squared, which underflows.
     return torch.log_softmax(gamma.log() - minus_log_u * (-log_alpha).exp(), dim=-1)
 

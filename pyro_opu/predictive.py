@@ -15,7 +15,7 @@ from pyro_opu.checks import check_device, check_inputs, positive_int
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import guide_from_config
 from pyro_opu.layout import SiteLayout
-from pyro_opu.restoring import kept_random
+from pyro_opu.restoring import drawing, kept_random
 from pyro_opu.simplex import Answer, SimplexDistribution, as_answer
 from pyro_opu.uncertainty import Uncertainty, uncertainty
 
@@ -146,12 +146,14 @@ class OnePassPredictive(nn.Module):
             ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
         answer = self.distribution(self._input(args, kwargs))
-        if any(site.needs_probs for site in self.sites):
-            probs = answer.sample((self.num_samples,))
-            labels = torch.multinomial(probs.flatten(0, 1), 1).reshape(probs.shape[:2])
-        else:
-            probs = None
-            labels = torch.multinomial(answer.mean, self.num_samples, replacement=True).T
+        count, some = self.num_samples, any(site.needs_probs for site in self.sites)
+        probs = answer.sample((count,)) if some else None
+        weights = answer.mean if probs is None else probs.flatten(0, 1)
+        with drawing(weights.device) as generator:
+            if probs is None:
+                labels = torch.multinomial(weights, count, True, generator=generator).T
+            else:
+                labels = torch.multinomial(weights, 1, generator=generator).reshape(count, -1)
         return {site.name: site.fill(labels, probs, self.num_classes) for site in self.sites}
 
     def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:

@@ -1,21 +1,137 @@
-"""What is changed for a while and put back: random generators, and the modes of modules."""
+"""What is changed for a while and put back: random generators, and the modes of modules.
+
+Pyro's models and dropout draw from torch's default generators, one for all threads, so a seed can
+only be put into them for a while. While one thread has borrowed them no other one borrows, and what
+the others draw through :func:`drawing` comes from elsewhere: they do not wait, and do not repeat.
+"""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
+
+#: States of torch's default generators: "cpu", and "cuda" of every GPU once CUDA has started.
+States = dict[str, Any]
+
+
+class FairLock:
+    """A re-entrant lock that threads get in the order in which they ask for it."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+        self._waiting: deque[tuple[int, threading.Lock]] = deque()
+
+    def acquire(self, wait: bool = True) -> bool:
+        """Take the lock; returns whether it is held, which ``wait=False`` does not insist on."""
+        me = threading.get_ident()
+        with self._mutex:
+            if self._owner in (None, me):
+                self._owner, self._depth = me, self._depth + 1
+                return True
+            if not wait:
+                return False
+            mine = (me, threading.Lock())
+            mine[1].acquire()
+            self._waiting.append(mine)
+        try:
+            mine[1].acquire()  # until a release hands the lock over
+        except BaseException:  # an interrupt
+            with self._mutex:
+                still = mine in self._waiting
+                if still:
+                    self._waiting.remove(mine)
+            if not still:
+                self.release()
+            raise
+        return True
+
+    def release(self) -> None:
+        """Give the lock to the thread that has waited longest."""
+        with self._mutex:
+            self._depth -= 1
+            if self._depth:
+                return
+            self._owner = None
+            if self._waiting:
+                (self._owner, turn), self._depth = self._waiting.popleft(), 1
+                turn.release()
+
+
+class _Defaults:
+    """Torch's default generators, and who has them."""
+
+    def __init__(self) -> None:
+        self.lock = FairLock()
+        #: Held while states are exchanged.
+        self.swap = threading.Lock()
+        self.borrowed = False
+        #: Stands for the default CPU generator while that is borrowed.
+        self.outer = torch.Generator()
+
+    def fresh_seed(self) -> int:
+        """A seed from the default generator, or from the one that stands for it."""
+        with self.swap:
+            generator = self.outer if self.borrowed else None
+            return int(torch.randint(2**62, (), generator=generator))
+
+
+_defaults = _Defaults()
+
+
+def _renew() -> None:
+    """A forked process has one thread, and nobody to wait for."""
+    global _defaults
+    _defaults = _Defaults()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def _states() -> States:
+    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return {
+        "cpu": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if started else [],
+    }
+
+
+def _set(states: States) -> None:
+    torch.set_rng_state(states["cpu"])
+    for index in range(min(len(states["cuda"]), torch.cuda.device_count())):
+        torch.cuda.set_rng_state(states["cuda"][index], index)
 
 
 @contextmanager
 def kept_random() -> Iterator[None]:
     """Torch's random generators are afterwards as they were; a CUDA not yet started stays so."""
-    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if started else []):
-        yield
+    mine = _defaults
+    mine.lock.acquire()
+    try:
+        with mine.swap:
+            before, outermost = _states(), not mine.borrowed
+            if outermost:
+                mine.outer.set_state(before["cpu"])
+                mine.borrowed = True
+        try:
+            yield
+        finally:
+            with mine.swap:
+                if outermost:  # other threads may have drawn
+                    before["cpu"], mine.borrowed = mine.outer.get_state(), False
+                _set(before)
+    finally:
+        mine.lock.release()
 
 
 @contextmanager
@@ -32,6 +148,72 @@ def seeded(seed: int | None) -> Iterator[None]:
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed_all(seed)
         yield
+
+
+class RandomStream:
+    """Random numbers of one job, put into torch's default generators whenever it is at work.
+
+    Jobs in several threads take turns, and each draws what it would draw alone.
+
+    Args:
+        seed: Where the numbers begin.
+        device: A GPU is started if it is not yet, so that it has a state.
+
+    Attributes:
+        seed: As given.
+        states: Where the numbers are, to be saved and put back.
+    """
+
+    def __init__(self, seed: int, device: torch.device | None = None) -> None:
+        if device is not None and device.type == "cuda":
+            torch.cuda.init()  # type: ignore[no-untyped-call]
+        self.seed = seed
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """Begin anew with another seed."""
+        with seeded(seed):
+            self.states = _states()
+
+    @contextmanager
+    def borrowed(self) -> Iterator[None]:
+        """Go on with these numbers inside; torch's generators are afterwards as they were."""
+        with kept_random():
+            _set(self.states)
+            try:
+                yield
+            finally:
+                self.states = _states()
+
+
+def branch(seed: int, number: int) -> int:
+    """A seed that goes with another one, for random numbers that have nothing to do with its own.
+
+    Args:
+        seed: Any integer.
+        number: 0 for a loader, 1 + r for the batches of rank r.
+    """
+    return int(np.random.SeedSequence((seed % 2**64, number)).generate_state(1, np.uint64)[0] >> 1)
+
+
+@contextmanager
+def drawing(device: torch.device | str = "cpu") -> Iterator[torch.Generator | None]:
+    """What to pass as ``generator=``: ``None``, torch's own, unless another thread has that.
+
+    Args:
+        device: Where numbers are drawn.
+
+    Yields:
+        ``None``, or a generator of its own that is seeded from the default one.
+    """
+    mine = _defaults
+    if mine.lock.acquire(wait=False):
+        try:
+            yield None
+        finally:
+            mine.lock.release()
+    else:
+        yield torch.Generator(device).manual_seed(mine.fresh_seed())
 
 
 @contextmanager

@@ -9,6 +9,8 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from pyro_opu.restoring import drawing
+
 __all__ = ["Components", "PredictiveNormal"]
 
 
@@ -40,10 +42,14 @@ class Components:
         if self.mean.shape[-1] == 1:
             mean, aleatoric, epistemic = (value.T.expand(count, -1) for value in values)
         else:
-            k = torch.multinomial(self.log_weights.exp(), count, replacement=True)  # (N, S)
+            with drawing(self.mean.device) as generator:
+                weights = self.log_weights.exp()
+                k = torch.multinomial(weights, count, True, generator=generator)  # (N, S)
             mean, aleatoric, epistemic = (value.gather(-1, k).T for value in values)
-        f = mean + (epistemic / 2).exp() * torch.randn_like(mean)
-        return f, f + (aleatoric / 2).exp() * torch.randn_like(mean)
+        with drawing(mean.device) as generator:
+            of_f, of_y = (torch.empty_like(mean).normal_(generator=generator) for _ in range(2))
+        f = mean + (epistemic / 2).exp() * of_f
+        return f, f + (aleatoric / 2).exp() * of_y
 
 
 class PredictiveNormal(dist.Normal):

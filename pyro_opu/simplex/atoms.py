@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pyro_opu.restoring import drawing
 from pyro_opu.simplex.base import SimplexDistribution
 from pyro_opu.simplex.measures import SimplexMeasures
 
@@ -55,7 +56,9 @@ class Atoms(SimplexDistribution):
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Points chosen at random for every input by itself, ``(*sample_shape, N, C)``."""
         shape, (count, rows, classes) = torch.Size(sample_shape), self.log_points.shape
-        chosen = torch.randint(count, (shape.numel(), rows, 1), device=self.log_points.device)
+        device, size = self.log_points.device, (shape.numel(), rows, 1)
+        with drawing(device) as generator:
+            chosen = torch.randint(count, size, generator=generator, device=device)
         draws = self.log_points.gather(0, chosen.expand(-1, -1, classes))
         return draws.reshape(*shape, rows, classes)
 

@@ -13,6 +13,7 @@ from torch.distributions.utils import lazy_property
 from torch.quasirandom import SobolEngine
 
 from pyro_opu.chunks import chunks
+from pyro_opu.restoring import drawing
 from pyro_opu.simplex.base import SimplexDistribution
 from pyro_opu.simplex.measures import SimplexMeasures
 
@@ -82,7 +83,9 @@ class LogisticNormal(SimplexDistribution):
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Logarithms of draws, ``(*sample_shape, N, C)``, with pathwise gradients."""
         rows, classes, rank = self.factor.shape
-        noise = self.logits.new_empty(*sample_shape, rows, classes + rank).normal_()
+        noise = self.logits.new_empty(*sample_shape, rows, classes + rank)
+        with drawing(noise.device) as generator:
+            noise.normal_(generator=generator)
         own, shared = noise.split([classes, rank], -1)
         shared = torch.einsum("...nr,ncr->...nc", shared, self.factor)
         return (self.logits + self.log_scale.exp() * own + shared).log_softmax(-1)

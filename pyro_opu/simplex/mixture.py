@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pyro_opu._measures import DirichletMeasures
 from pyro_opu.dirichlet import PredictiveDirichlet, log_dirichlet_rsample
+from pyro_opu.restoring import drawing
 from pyro_opu.simplex.base import SimplexDistribution
 from pyro_opu.simplex.measures import SimplexMeasures
 
@@ -74,7 +75,9 @@ class DirichletMixture(SimplexDistribution):
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Logarithms of draws, ``(*sample_shape, N, C)``; the choice has no gradient."""
         shape, weights = torch.Size(sample_shape), self.log_weights.detach().exp()
-        chosen = torch.multinomial(weights, shape.numel(), replacement=True).T  # (S, N)
+        with drawing(weights.device) as generator:
+            chosen = torch.multinomial(weights, shape.numel(), True, generator=generator)
+        chosen = chosen.T  # (S, N)
         rows = torch.arange(len(weights), device=weights.device)
         draws = log_dirichlet_rsample(self.components.log_alpha[rows, chosen])
         return draws.reshape(*shape, *draws.shape[1:])
