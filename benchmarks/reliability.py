@@ -2,8 +2,8 @@
 
 python -m benchmarks.reliability [--quick]
 
-A check is a function ``check(quick, folder) -> rows`` in ``CHECKS``; a row says "what" was tried, how
-many times ("tried"), how often it went "wrong", and anything else worth knowing. The command fails
+A check is a function ``check(quick, folder) -> rows`` in ``CHECKS``; a row says "what" was tried,
+how many times ("tried"), how often it went "wrong", and anything else worth knowing. The command fails
 if anything went wrong.
 """
 

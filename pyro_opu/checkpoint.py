@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from pyro_opu import files
-from pyro_opu.objectives import Objective
-from pyro_opu.parallel import ALONE, Ranks
-from pyro_opu.training import Judge, Phase, Source, State
+from pyro_opu.parallel import ALONE, Ranks, differences
+from pyro_opu.restoring import RandomStream
+from pyro_opu.training import Phase, Source, State
 from pyro_opu.transfer.stream import Stream
+from pyro_opu.warned import warn_user
 
 _KIND = "distillation checkpoint"
 
@@ -67,21 +65,33 @@ class Checkpoint:
 
         Args:
             state: State before the first step.
-            run: The :func:`identity` of the run.
+            run: The run's :func:`~pyro_opu.fingerprint.fingerprint`.
 
         Raises:
-            ValueError: the file belongs to a run with other settings, seed, objective, guide,
-                transfer inputs, teacher or number of ranks.
+            ValueError: the file belongs to another run; every difference is named.
         """
         self._identity = run
         if self._saved is None:
             return 0
         theirs = self._saved["identity"]
-        wrong = sorted(key for key, value in self._identity.items() if theirs.get(key) != value)
+        wrong = self.ranks.same(differences(run, theirs))
         if wrong:
+            plain = (bool, int, float, list)
+            told = [
+                f"{k} {theirs[k]!r} there, {run[k]!r} here"
+                for k in wrong
+                if isinstance(run.get(k), plain) and isinstance(theirs.get(k), plain)
+            ]
             raise ValueError(
-                f"`checkpoint` {str(self.path)!r} belongs to another run: {wrong} differ. Call "
-                "distill with the same arguments, or name another file."
+                f"`checkpoint` {str(self.path)!r} belongs to another run: {wrong} differ"
+                f"{' (' + '; '.join(told) + ')' if told else ''}. Call distill with the same "
+                "arguments (for threads: torch.set_num_threads), or name another file."
+            )
+        if self._saved["torch"] != torch.__version__ and self.ranks.first:
+            warn_user(
+                f"`checkpoint` {str(self.path)!r} was written by torch {self._saved['torch']}, and "
+                f"this is {torch.__version__}: the weights may differ from an unbroken run's in "
+                "their last digits."
             )
         state.guide.load_state_dict(self._saved["guide"])
         state.average.load_state_dict(self._saved["average"])
@@ -90,7 +100,7 @@ class Checkpoint:
             setattr(state, name, self._saved[name])
         return self._saved["phase"]
 
-    def restore(self, phase: Phase, feed: Source) -> None:
+    def restore(self, phase: Phase, feed: Source, random: RandomStream) -> None:
         """Put saved optimizers, critic, stream and random state where they were interrupted."""
         if self._saved is None:
             return
@@ -101,16 +111,15 @@ class Checkpoint:
         own = saved["ranks"][self.ranks.rank]
         if isinstance(feed.policy, Stream):
             feed.policy.seek(own["stream"])
-        torch.set_rng_state(own["random"])
-        if own["cuda random"] is not None:
-            torch.cuda.set_rng_state(own["cuda random"], feed.device)
+        random.states = own["random"]
 
-    def save(self, state: State, phase: Phase, index: int, feed: Source) -> None:
+    def save(
+        self, state: State, phase: Phase, index: int, feed: Source, random: RandomStream
+    ) -> None:
         """Write everything aside and move it into place; all ranks must call it."""
-        device, policy = feed.device, feed.policy
+        policy = feed.policy
         own = {
-            "random": torch.get_rng_state(),
-            "cuda random": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+            "random": random.states,
             "stream": policy.position() if isinstance(policy, Stream) else None,
         }
         everyones = self.ranks.all(own)
@@ -119,6 +128,7 @@ class Checkpoint:
         tensors, plain = files.flatten(
             {
                 "identity": self._identity,
+                "torch": torch.__version__,
                 "phase": index,
                 "guide": dict(state.guide.state_dict()),
                 "average": dict(state.average.state_dict()),
@@ -133,28 +143,6 @@ class Checkpoint:
             }
         )
         files.write(self.path, _KIND, tensors, plain)
-
-
-def identity(
-    guide: nn.Module, seed: int, feed: Source, objective: Objective, held_out: Judge
-) -> dict[str, Any]:
-    """What tells one run from another, as plain values: only the same one is gone on with."""
-    return {
-        "seed": seed,
-        "objective": repr(objective),
-        **asdict(feed.settings),
-        "ranks": feed.ranks.size,
-        "guide": {name: list(value.shape) for name, value in guide.state_dict().items()},
-        **_fingerprint(held_out),
-    }
-
-
-def _fingerprint(held_out: Judge) -> dict[str, Any]:
-    """What tells other transfer inputs, or another teacher on the same ones, apart."""
-    content = held_out.x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-    # To three digits, so that it is the same on a machine that rounds otherwise.
-    mean = [f"{value:.3f}" for value in held_out.draws.double().mean((0, 1)).tolist()]
-    return {"x": hashlib.sha256(content).hexdigest(), "teacher": mean}
 
 
 def _optimizers(phase: Phase) -> list[torch.optim.Optimizer]:

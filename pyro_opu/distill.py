@@ -26,11 +26,9 @@ from pyro_opu.objectives import (
     as_objective,
 )
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
-from pyro_opu.parallel import joined
+from pyro_opu.parallel import together
 from pyro_opu.plan import (
     CALIBRATE_NUMBERS,
-    HELD_OUT_MOST,
-    HELD_OUT_SHARE,
     JUDGE_NUMBERS,
     LABEL_BLOCKS,
     LABEL_DRAWS,
@@ -38,11 +36,13 @@ from pyro_opu.plan import (
     chosen_seed,
     draws_per_step,
     opened,
+    split,
     transfer_inputs,
     warm_steps,
 )
 from pyro_opu.precision import checked_precision
 from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.restoring import RandomStream
 from pyro_opu.selection import (
     Labelled,
     calibrating_shift,
@@ -172,7 +172,8 @@ def distill(
         ValueError: bad values of any argument; a teacher with one draw or one class; a site that
             is not categorical, or a latent one asked for; a device this machine does not have;
             ranks that were called with different arguments, or more ranks than ``batch_size``.
-        DistillationError: the loss stopped being finite.
+        DistillationError: the loss or the student's answers stopped being finite.
+        RuntimeError: another rank has left with an error, or has died.
 
     Example:
         >>> import torch, pyro_opu
@@ -188,82 +189,76 @@ def distill(
     """
     from pyro_opu.regression import distill_regression, is_regressor  # built on this module
 
-    ranks = joined()
-    resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
-    seed = ranks.same(chosen_seed(seed, resume))
-    x, stream = opened(x, seed, ranks)
-    if is_regressor(source, x, site, inputs):
-        return distill_regression(
-            source,
-            stream or x,
-            guide=guide,
-            loss=loss,
-            transfer=transfer,
-            num_steps=num_steps,
-            batch_size=batch_size,
-            num_draws=num_draws,
-            learning_rate=learning_rate,
-            warm_start=warm_start,
-            seed=seed,
-            progress=progress,
-            device=device,
-            site=site,
-            return_sites=return_sites,
-            inputs=inputs,
-            num_samples=num_samples,
-            checkpoint=checkpoint,
-            evaluate_every=evaluate_every,
-            accumulate=accumulate,
-            precision=precision,
-        )
-    target = ranks.device(x.device if device is None else check_device(device))
-    asked = None if loss is None else as_objective(loss)
-    with torch.random.fork_rng([target] if target.type == "cuda" else []):
-        torch.manual_seed(seed)
-        teacher = as_teacher(source, site, inputs=inputs)
-        num_classes = _check_teacher(teacher, x)
-        sites = read_layouts(teacher, x, return_sites)
-        per_step = draws_per_step(teacher, x, num_draws, batch_size)
-        # Before anything that depends on `guide`: a seed holds out the same inputs for all guides.
-        held_out, rest = _hold_out(teacher, x, num_classes, target)
-        mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-        share = misfit(held_out)
-        if guide is None or isinstance(guide, str):
-            guide = named_guide(guide or family_of(share), x, num_classes)
-            if isinstance(guide, PredictiveGuide):
-                guide.start_at(log_concentration_of(held_out))
-        guide = made_ready(guide, target)
-        closed_form = _first_objective(guide, x[:2].to(target), num_classes)
-        objective = closed_form if asked is None else asked
-        warm = warm_steps(num_steps, objective, closed_form, warm_start)
-        settings = Settings(
-            warm,
-            num_steps - warm,
-            batch_size,
-            *per_step,
-            chosen_rate(learning_rate, guide),
-            evaluate_every,
-            accumulate=accumulate,
-            precision=checked_precision(precision, guide),
-        )
-        drawn = transfer_inputs(transfer, stream, rest, held_out.x)
-        feed = Source(teacher.probs, drawn, settings, target, teacher.max_draws, ranks)
+    with together() as ranks:
+        resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
+        seed = ranks.same(chosen_seed(seed, resume))
+        x, stream = opened(x, seed, ranks)
+        if is_regressor(source, x, site, inputs):
+            return distill_regression(
+                source,
+                stream or x,
+                guide=guide,
+                loss=loss,
+                transfer=transfer,
+                num_steps=num_steps,
+                batch_size=batch_size,
+                num_draws=num_draws,
+                learning_rate=learning_rate,
+                warm_start=warm_start,
+                seed=seed,
+                progress=progress,
+                device=device,
+                site=site,
+                return_sites=return_sites,
+                inputs=inputs,
+                num_samples=num_samples,
+                checkpoint=checkpoint,
+                evaluate_every=evaluate_every,
+                accumulate=accumulate,
+                precision=precision,
+            )
+        target = ranks.device(x.device if device is None else check_device(device))
+        asked = None if loss is None else as_objective(loss)
+        random = RandomStream(seed, target)
+        with random.borrowed():
+            teacher = as_teacher(source, site, inputs=inputs)
+            num_classes = _check_teacher(teacher, x)
+            sites = read_layouts(teacher, x, return_sites)
+            per_step = ranks.same(draws_per_step(teacher, x, num_draws, batch_size))
+            # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
+            held_out, rest = _hold_out(teacher, x, num_classes, target)
+            mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
+            share = ranks.same(misfit(held_out))
+            if guide is None or isinstance(guide, str):
+                guide = named_guide(guide or family_of(share), x, num_classes)
+                if isinstance(guide, PredictiveGuide):
+                    guide.start_at(log_concentration_of(held_out))
+            guide = made_ready(guide, target)
+            closed_form = _first_objective(guide, x[:2].to(target), num_classes)
+            objective = closed_form if asked is None else asked
+            warm = warm_steps(num_steps, objective, closed_form, warm_start)
+            settings = Settings(
+                warm,
+                num_steps - warm,
+                batch_size,
+                *per_step,
+                chosen_rate(learning_rate, guide),
+                evaluate_every,
+                accumulate=accumulate,
+                precision=checked_precision(precision, guide),
+            )
+            drawn = transfer_inputs(transfer, stream, rest, held_out.x)
+            feed = Source(teacher.probs, drawn, settings, target, teacher.max_draws, ranks)
+            enough = sampling_distance(held_out)
         report = train(
-            guide,
-            closed_form,
-            objective,
-            feed,
-            held_out,
-            seed,
-            resume,
-            progress,
-            enough=sampling_distance(held_out),
+            guide, closed_form, objective, feed, held_out, x, random, resume, progress, enough
         )
         if recalibrate and isinstance(guide, PredictiveGuide):
             found: dict[str, Any] = {}
             if ranks.first:
-                labelled = _label(teacher, x, target, CALIBRATE_NUMBERS)
-                found = calibrating_shift(guide, labelled, held_out)
+                with random.borrowed():
+                    labelled = _label(teacher, x, target, CALIBRATE_NUMBERS)
+                    found = calibrating_shift(guide, labelled, held_out)
             report["recalibration"] = ranks.same(found)
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     return drop_in(
@@ -327,19 +322,12 @@ def _hold_out(
     teacher: BaseTeacher, x: Tensor, num_classes: int, device: torch.device
 ) -> tuple[Labelled, Tensor]:
     """Some transfer inputs with the teacher's answers, and the other inputs."""
-    if len(x) < 4:
-        raise ValueError(
-            "`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got "
-            f"{len(x)}. More inputs need no labels."
-        )
-    order = torch.randperm(len(x)).to(x.device)
-    count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
-    chosen, rest = x[order[:count]], x[order[count:]]
+    chosen, rest = split(x)
     held_out = _label(teacher, chosen, device, JUDGE_NUMBERS)
     if held_out.draws.shape[-1] != num_classes:
         raise ValueError(
             f"`source` must give as many classes at any number of inputs; got {num_classes} at 2 "
-            f"and {held_out.draws.shape[-1]} at {count}. Is an axis of its model that of the "
+            f"and {held_out.draws.shape[-1]} at {len(chosen)}. Is an axis of its model that of the "
             "inputs where the classes belong?"
         )
     return held_out, rest

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from pyro_opu.checkpoint import Checkpoint, identity
+from pyro_opu.checkpoint import Checkpoint
+from pyro_opu.fingerprint import fingerprint
 from pyro_opu.objectives import Objective
-from pyro_opu.plan import branch
 from pyro_opu.precision import in_precision
+from pyro_opu.restoring import RandomStream, branch
 from pyro_opu.training import Judge, Phase, Source, State, evaluate, init_phase, init_state, step
 
 
@@ -22,7 +22,8 @@ def train(
     objective: Objective,
     feed: Source,
     held_out: Judge,
-    seed: int,
+    x: Tensor,
+    random: RandomStream,
     resume: Checkpoint | None,
     progress: bool,
     enough: float = -math.inf,
@@ -35,7 +36,8 @@ def train(
         objective: Objective of the refinement; where it is of the same kind it is used for both.
         feed: Where batches come from, the settings and the ranks.
         held_out: Judges the iterates.
-        seed: For the checkpoint's identity, and for the batches of every rank.
+        x: All transfer inputs at hand, which tell this run from another.
+        random: Random numbers of the run; other threads may use torch's between two steps.
         resume: The checkpoint, if there is one.
         progress: Show a bar.
         enough: Held-out energy distance from which on a warm start is not refined.
@@ -44,10 +46,12 @@ def train(
         The record: the last judgement, "kept" in words, and the "history".
     """
     settings, ranks = feed.settings, feed.ranks
-    objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
-    run = identity(guide, seed, feed, objective, held_out)
+    with random.borrowed():
+        objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
+    run = fingerprint(guide, random.seed, feed, objective, held_out, x)
     ranks.check_alike(run)
     ranks.align(guide, objective)
+    enough = ranks.same(enough)
     state = init_state(guide)
     if isinstance(objective, type(closed_form)):
         closed_form = objective
@@ -61,9 +65,10 @@ def train(
     ]
     first = 0 if resume is None else resume.start(state, run)
     if not state.history:
-        evaluate(state, "start", held_out, {}, ranks)
+        with random.borrowed():
+            evaluate(state, "start", held_out, {}, ranks)
     if ranks.size > 1:  # alike so far; from here on each draws its own
-        torch.manual_seed(branch(seed, 1 + ranks.rank))
+        random.begin(branch(random.seed, 1 + ranks.rank))
     done = sum(entry[2] for entry in plan[:first])
     shown = progress and ranks.first
     with (
@@ -78,14 +83,15 @@ def train(
                 break  # one that had begun when the run was killed goes on
             phase = init_phase(name, each, guide, steps, rate, draws)
             if resume is not None:
-                resume.restore(phase, feed)
-            _run_phase(state, phase, feed, held_out, bar, resume, index)
+                resume.restore(phase, feed, random)
+            _run_phase(state, phase, feed, held_out, random, bar, resume, index)
             if state.best is not None:
                 guide.load_state_dict(state.best)
                 state.average.load_state_dict(state.best)
             state.step = state.waited = 0
     guide.eval()
-    last = ranks.same(held_out.judge(guide) if ranks.first else {})
+    with random.borrowed():
+        last = ranks.same(held_out.judge(guide) if ranks.first else {})
     return {**last, "kept": _kept(state.history, len(plan), enough), "history": state.history}
 
 
@@ -94,6 +100,7 @@ def _run_phase(
     phase: Phase,
     feed: Source,
     held_out: Judge,
+    random: RandomStream,
     bar: Any,  # noqa: ANN401 - tqdm's own type differs between terminals
     resume: Checkpoint | None,
     index: int,
@@ -102,18 +109,20 @@ def _run_phase(
     settings = feed.settings
     bar.update(state.step)
     while state.step < phase.steps:
-        parts = step(state, phase, feed)
+        with random.borrowed():
+            parts = step(state, phase, feed)
         bar.update(1)
         if state.step % settings.evaluate_every and state.step < phase.steps:
             continue
-        record = evaluate(state, phase.name, held_out, parts, feed.ranks)
+        with random.borrowed():
+            record = evaluate(state, phase.name, held_out, parts, feed.ranks)
         shown = {**parts, "held-out energy": record["energy_distance"], "KL": record["kl"]}
         bar.set_description(phase.name)
         bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
         if phase.name != "warm start" and state.waited >= settings.patience:
             break
         if resume is not None:
-            resume.save(state, phase, index, feed)
+            resume.save(state, phase, index, feed, random)
 
 
 def _kept(history: list[dict[str, Any]], phases: int, enough: float) -> str:

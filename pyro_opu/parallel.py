@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import torch
@@ -13,11 +16,13 @@ from torch import nn
 
 from pyro_opu.rendezvous import attempt_store
 
-__all__ = ["ALONE", "Ranks", "joined"]
+__all__ = ["ALONE", "Ranks", "differences", "joined", "together"]
 
 #: What ``torchrun`` tells every process; with all of these a process group can be made.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 T = TypeVar("T")
+#: Difference of two sketches (pyro_opu.fingerprint) that rounding on another machine may make.
+ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -34,10 +39,17 @@ class Ranks:
     Attributes:
         rank: Number of this process.
         size: How many there are.
+        channel: The process group they speak through; empty for the default one.
     """
 
     rank: int = 0
     size: int = 1
+    channel: list[Any] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def group(self) -> Any:
+        """The process group, ``None`` for the default one."""
+        return self.channel[0] if self.channel else None
 
     @property
     def first(self) -> bool:
@@ -53,7 +65,7 @@ class Ranks:
         if self.size == 1:
             return value
         box = [value if self.first else None]
-        dist.broadcast_object_list(box, src=0)
+        dist.broadcast_object_list(box, src=0, group=self.group)
         return cast(T, box[0])
 
     def all(self, value: T) -> list[T]:
@@ -61,7 +73,7 @@ class Ranks:
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
+        dist.all_gather_object(found, value, group=self.group)
         return found
 
     def check_alike(self, what: Mapping[str, Any]) -> None:
@@ -70,8 +82,8 @@ class Ranks:
         Raises:
             ValueError: which names differ.
         """
-        others = self.all(what)
-        wrong = sorted({key for other in others for key in what if other.get(key) != what[key]})
+        first, *others = self.all(what)
+        wrong = sorted({key for other in others for key in differences(first, other)})
         if wrong:
             raise ValueError(
                 f"the ranks must all distill the same; {wrong} differ between them. Call distill "
@@ -86,7 +98,7 @@ class Ranks:
             return
         for tensor in (value for module in modules for value in module.state_dict().values()):
             sent = tensor.contiguous()
-            dist.broadcast(sent, 0)
+            dist.broadcast(sent, 0, group=self.group)
             if sent is not tensor:
                 tensor.copy_(sent)
 
@@ -111,7 +123,7 @@ class Ranks:
         kind = torch.promote_types(gradients[0].dtype, torch.float32)
         numbers = torch.tensor([*present, *values], dtype=kind, device=gradients[0].device)
         message = torch.cat([*(g.reshape(-1) for g in gradients), numbers]) * weight
-        dist.all_reduce(message)
+        dist.all_reduce(message, group=self.group)
         *means, numbers = message.split([*(g.numel() for g in gradients), len(numbers)])
         found = numbers.tolist()
         for parameter, mean, taken in zip(parameters, means, found, strict=False):
@@ -167,3 +179,52 @@ def joined() -> Ranks:
             world_size=size,
         )
     return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+@contextmanager
+def together() -> Iterator[Ranks]:
+    """The ranks that this process belongs to, for one job in which none waits for one that is gone.
+
+    The job has a process group of its own. A rank that leaves with an error closes it, which ends
+    the messages that the others wait for; the groups of other jobs are not touched.
+
+    Yields:
+        As :func:`joined`.
+
+    Raises:
+        RuntimeError: another rank has left with an error, or has died.
+    """
+    ranks = joined()
+    if ranks.size == 1:
+        yield ranks
+        return
+    ranks.channel.append(dist.new_group())
+    try:
+        yield ranks
+        dist.barrier(group=ranks.group)  # whoever fails after the last message fails for all
+    except (RuntimeError, ConnectionError) as error:
+        if "onnection" not in str(error) or "gloo" not in str(error):
+            raise
+        traceback.clear_frames(error.__traceback__)  # they hold on to the group
+        raise RuntimeError(
+            f"rank {ranks.rank} of {ranks.size} has stopped, since another rank has left with an "
+            "error or has died. Its own message says why; mend that, and start all ranks again."
+        ) from error
+    finally:
+        dist.destroy_process_group(ranks.channel.pop())
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names under which two runs differ; sketches are compared up to rounding."""
+    return sorted(k for k in one.keys() | other.keys() if not _alike(one.get(k), other.get(k)))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        if one.keys() == other.keys() == {"sketch"}:
+            pairs = zip(one["sketch"], other["sketch"], strict=True)
+            return all(math.isclose(a, b, rel_tol=0, abs_tol=ROUNDING) for a, b in pairs)
+        return not differences(one, other)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +11,7 @@ from pyro_opu.checkpoint import Checkpoint
 from pyro_opu.inputs import check_inputs
 from pyro_opu.objectives import Objective
 from pyro_opu.parallel import Ranks
+from pyro_opu.restoring import branch, drawing
 from pyro_opu.teachers import BaseTeacher
 from pyro_opu.transfer import TransferPolicy, default_transfer
 from pyro_opu.transfer.stream import Stream, is_loader
@@ -42,17 +42,10 @@ def chosen_seed(seed: int | None, resume: Checkpoint | None) -> int:
     """The seed asked for, that of the run to resume, or one drawn from torch's generator."""
     if seed is not None:
         return seed
-    return resume.seed if resume is not None and resume.exists else int(torch.randint(2**31, ()))
-
-
-def branch(seed: int, number: int) -> int:
-    """A seed that goes with another one, for random numbers that have nothing to do with its own.
-
-    Args:
-        seed: Any integer.
-        number: 0 for a loader, 1 + r for the batches of rank r.
-    """
-    return int(np.random.SeedSequence((seed % 2**64, number)).generate_state(1, np.uint64)[0] >> 1)
+    if resume is not None and resume.exists:
+        return resume.seed
+    with drawing() as generator:
+        return int(torch.randint(2**31, (), generator=generator))
 
 
 def opened(x: Any, seed: int, ranks: Ranks) -> tuple[Tensor, Stream | None]:
@@ -67,6 +60,22 @@ def opened(x: Any, seed: int, ranks: Ranks) -> tuple[Tensor, Stream | None]:
     if isinstance(x, Stream):
         return check_inputs(x.first), x
     return check_inputs(x), None
+
+
+def split(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows that judge the student, chosen at random, and the rows it is taught at.
+
+    Raises:
+        ValueError: fewer than four rows.
+    """
+    if len(x) < 4:
+        raise ValueError(
+            "`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got "
+            f"{len(x)}. More inputs need no labels."
+        )
+    order = torch.randperm(len(x)).to(x.device)
+    count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
+    return x[order[:count]], x[order[count:]]
 
 
 def transfer_inputs(

@@ -51,7 +51,7 @@ class Sampler(Protocol):
 
 
 class DistillationError(RuntimeError):
-    """Training stopped at a loss that is not finite; what was saved before is untouched."""
+    """Training stopped at a loss or an answer that is not finite; what was saved is untouched."""
 
 
 @dataclass(frozen=True)
@@ -325,9 +325,19 @@ def evaluate(
 
     All ranks take the weights of rank 0, which judges, and decide by what it found. Up to then
     theirs were equal but for buffers, and for rounding where machines differ.
+
+    Raises:
+        DistillationError: the student's answers are not finite.
     """
     ranks.align(state.guide, state.average)
     found = ranks.same(held_out.judge(state.average) if ranks.first else {})
+    if not math.isfinite(found["energy_distance"]):
+        raise DistillationError(
+            f"the student is not finite in evaluation mode at step {state.step} of the {phase}: at "
+            f"held-out inputs {found}. If its loss was finite while it trained, look for parts "
+            "of the guide that answer otherwise after guide.eval(), such as running statistics; "
+            "else lower `learning_rate`, or look at the teacher's draws at `x`."
+        )
     record: dict[str, Any] = {**parts, "phase": phase, "step": state.step, **found}
     if state.best is None or found["energy_distance"] < state.score:
         state.score, state.waited = found["energy_distance"], 0

@@ -18,8 +18,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from pyro_opu.parallel import ALONE, ENVIRONMENT, Ranks, joined
-from pyro_opu.plan import branch
 from pyro_opu.rendezvous import attempt_store
+from pyro_opu.restoring import branch
 from pyro_opu.training import Settings, Source
 from pyro_opu.transfer import HeldOut
 
@@ -100,7 +100,7 @@ def test_a_step_of_two_ranks_is_that_of_one_on_the_whole_batch(found: Found, nam
     [
         (
             "other inputs",
-            "ValueError: the ranks must all distill the same; ['teacher', 'x'] differ",
+            "ValueError: the ranks must all distill the same; ['teacher', 'transfer', 'x'] differ",
         ),
         ("other steps", "ValueError: the ranks must all distill the same; ['warm_steps'] differ"),
         ("small batch", "ValueError: `batch_size` must be at least 2, the number of ranks"),

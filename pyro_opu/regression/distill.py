@@ -16,16 +16,15 @@ from pyro_opu.guides.asking import student_at
 from pyro_opu.loop import train
 from pyro_opu.mixing import LEAST_DRAWS, MixingReport, draws_mixing, warned
 from pyro_opu.objectives import Objective
-from pyro_opu.parallel import joined
+from pyro_opu.parallel import together
 from pyro_opu.plan import (
-    HELD_OUT_MOST,
-    HELD_OUT_SHARE,
     LABEL_BLOCKS,
     LABEL_DRAWS,
     chosen_rate,
     chosen_seed,
     draws_per_step,
     opened,
+    split,
     transfer_inputs,
     warm_steps,
 )
@@ -44,6 +43,7 @@ from pyro_opu.regression.objective import (
 from pyro_opu.regression.predictive import OnePassRegression, regression_drop_in
 from pyro_opu.regression.sources import as_regression_teacher
 from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher
+from pyro_opu.restoring import RandomStream
 from pyro_opu.training import Settings, Source, made_ready
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.stream import Stream
@@ -126,7 +126,8 @@ def distill_regression(
         TypeError: ``x`` or ``source`` or ``loss`` of a wrong type; a guide for classes.
         ValueError: bad values of any argument; a teacher with one draw, with a site that is not
             normal, or with several outputs; a latent site asked for.
-        DistillationError: the loss stopped being finite.
+        DistillationError: the loss or the student's answers stopped being finite.
+        RuntimeError: another rank has left with an error, or has died.
 
     Example:
         >>> import torch
@@ -142,43 +143,44 @@ def distill_regression(
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, section 2.2, for
         one variance and an online teacher.
     """
-    ranks = joined()
-    resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
-    seed = ranks.same(chosen_seed(seed, resume))
-    x, stream = opened(x, seed, ranks)
-    target = ranks.device(x.device if device is None else check_device(device))
-    with torch.random.fork_rng([target] if target.type == "cuda" else []):
-        torch.manual_seed(seed)
-        teacher = as_regression_teacher(source, site, inputs=inputs)
-        _check_spread(teacher, x)
-        sites = read_real_layouts(teacher, x, return_sites)
-        held_out, rest = _hold_out(teacher, x, target)
-        mixing = _checked_mixing(teacher, held_out.x.to(x.device))
-        if guide is None or isinstance(guide, str):
-            f, log_scale = held_out.draws.unbind(-1)
-            y = f + log_scale.exp() * torch.randn_like(f)
-            guide = named_regression_guide(guide or "gaussian", x, y)
-        guide = made_ready(guide, target)
-        closed_form, objective = _objectives(guide, x[:2].to(target), loss)
-        held_out = replace(held_out, by_moments=isinstance(objective, NormalMoments))
-        warm = warm_steps(num_steps, objective, closed_form, warm_start)
-        warm_draws, draws = draws_per_step(teacher, x, num_draws, batch_size)
-        if num_draws is None and isinstance(closed_form, NormalCRPS):
-            warm_draws = min(warm_draws, CRPS_DRAWS)
-        settings = Settings(
-            warm,
-            num_steps - warm,
-            batch_size,
-            warm_draws,
-            draws,
-            chosen_rate(learning_rate, guide),
-            evaluate_every,
-            accumulate=accumulate,
-            precision=checked_precision(precision, guide),
-        )
-        drawn = transfer_inputs(transfer, stream, rest, held_out.x)
-        feed = Source(teacher.draws, drawn, settings, target, teacher.max_draws, ranks)
-        report = train(guide, closed_form, objective, feed, held_out, seed, resume, progress)
+    with together() as ranks:
+        resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
+        seed = ranks.same(chosen_seed(seed, resume))
+        x, stream = opened(x, seed, ranks)
+        target = ranks.device(x.device if device is None else check_device(device))
+        random = RandomStream(seed, target)
+        with random.borrowed():
+            teacher = as_regression_teacher(source, site, inputs=inputs)
+            _check_spread(teacher, x)
+            sites = read_real_layouts(teacher, x, return_sites)
+            held_out, rest = _hold_out(teacher, x, target)
+            mixing = _checked_mixing(teacher, held_out.x.to(x.device))
+            if guide is None or isinstance(guide, str):
+                f, log_scale = held_out.draws.unbind(-1)
+                y = f + log_scale.exp() * torch.randn_like(f)
+                guide = named_regression_guide(guide or "gaussian", x, y)
+            guide = made_ready(guide, target)
+            closed_form, objective = _objectives(guide, x[:2].to(target), loss)
+            held_out = replace(held_out, by_moments=isinstance(objective, NormalMoments))
+            warm = warm_steps(num_steps, objective, closed_form, warm_start)
+            per_step = draws_per_step(teacher, x, num_draws, batch_size)
+            warm_draws, draws = ranks.same(per_step)
+            if num_draws is None and isinstance(closed_form, NormalCRPS):
+                warm_draws = min(warm_draws, CRPS_DRAWS)
+            settings = Settings(
+                warm,
+                num_steps - warm,
+                batch_size,
+                warm_draws,
+                draws,
+                chosen_rate(learning_rate, guide),
+                evaluate_every,
+                accumulate=accumulate,
+                precision=checked_precision(precision, guide),
+            )
+            drawn = transfer_inputs(transfer, stream, rest, held_out.x)
+            feed = Source(teacher.draws, drawn, settings, target, teacher.max_draws, ranks)
+        report = train(guide, closed_form, objective, feed, held_out, x, random, resume, progress)
     return regression_drop_in(
         guide,
         teacher,
@@ -232,14 +234,7 @@ def _objectives(
 
 def _hold_out(teacher: RealTeacher, x: Tensor, device: torch.device) -> tuple[RealLabelled, Tensor]:
     """Some transfer inputs with the teacher's draws, and the other inputs."""
-    if len(x) < 4:
-        raise ValueError(
-            "`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got "
-            f"{len(x)}. More inputs need no labels."
-        )
-    order = torch.randperm(len(x)).to(x.device)
-    count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
-    chosen, rest = x[order[:count]], x[order[count:]]
+    chosen, rest = split(x)
     num_draws = min(LABEL_DRAWS, teacher.max_draws or LABEL_DRAWS)
     blocks = chosen.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [chosen]
     draws = torch.cat([teacher.draws(block, num_draws) for block in blocks], 1)

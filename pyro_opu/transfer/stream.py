@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from pyro_opu.inputs import check_inputs
 from pyro_opu.parallel import ALONE, Ranks
+from pyro_opu.restoring import RandomStream
 from pyro_opu.transfer.policy import TransferPolicy
 
 __all__ = ["Passes", "Stream", "is_loader"]
@@ -50,8 +50,8 @@ class Passes:
                 "whose __iter__ begins anew."
             )
         self.loader, self.ranks = loader, ranks
-        self.random = torch.Generator().manual_seed(seed).get_state()
-        self.began, self.passed, self.taken, self.number = self.random, 0, 0, 0
+        self.random = RandomStream(seed)
+        self.began, self.passed, self.taken, self.number = self.random.states, 0, 0, 0
         self._batches: Iterator[Any] | None = None
 
     def take(self) -> Tensor | None:
@@ -61,9 +61,10 @@ class Passes:
             TypeError: a batch that is no floating tensor and does not begin with one.
             ValueError: a pass without a batch; a batch that is not finite.
         """
-        with self._own_random():
+        began = self.random.states
+        with self.random.borrowed():
             if self._batches is None:
-                self.began = self.random
+                self.began = began
                 sampler: Any = getattr(self.loader, "sampler", None)
                 if hasattr(sampler, "set_epoch"):
                     sampler.set_epoch(self.passed)
@@ -91,7 +92,7 @@ class Passes:
     def position(self) -> dict[str, Any]:
         """Where the passes are, for :meth:`seek`."""
         return {
-            "random": self.random if self._batches is None else self.began,
+            "random": self.random.states if self._batches is None else self.began,
             "passed": self.passed,
             "taken": self.taken,
             "number": self.number,
@@ -104,7 +105,7 @@ class Passes:
             ValueError: the loader has fewer batches than it had.
         """
         self._batches, self.taken = None, 0
-        self.random, self.passed = position["random"], position["passed"]
+        self.random.states, self.passed = position["random"], position["passed"]
         while self.taken < position["taken"]:
             if self.take() is None:
                 raise ValueError(
@@ -118,13 +119,6 @@ class Passes:
         from torch.utils.data.distributed import DistributedSampler
 
         return isinstance(getattr(self.loader, "sampler", None), DistributedSampler)
-
-    @contextmanager
-    def _own_random(self) -> Iterator[None]:
-        with torch.random.fork_rng(devices=[]):
-            torch.set_rng_state(self.random)
-            yield
-            self.random = torch.get_rng_state()
 
 
 class Stream:
@@ -143,6 +137,8 @@ class Stream:
 
     Attributes:
         first: The rows of the first window.
+        fitted: The policy, fitted to the window.
+        settings: Sizes of the loader's first batch and of a window.
 
     Raises:
         TypeError: an iterator, or batches that are no floating tensors.
@@ -160,7 +156,7 @@ class Stream:
         self.passes = Passes(loader, seed, ranks)
         self.first = ranks.same(self._first_window())
         self._policy: TransferPolicy | None = None
-        self._fitted: TransferPolicy | None = None
+        self.fitted: TransferPolicy | None = None
         self._held_out = torch.empty(0, dtype=torch.long)
         self._coming: list[Tensor] = []
         self._window: dict[str, Any] | None = None  # where it began; None is the first
@@ -176,6 +172,7 @@ class Stream:
             self.rows = min(MOST_ROWS, max(LEAST_ROWS, WINDOW_NUMBERS // numbers))
             if sum(map(len, parts)) >= self.rows:
                 break
+        self.settings = {"first batch": len(parts[0]), "window": self.rows}
         return _joined(parts)
 
     def follow(self, policy: TransferPolicy, rest: Tensor, held_out: Tensor) -> Stream:
@@ -189,7 +186,7 @@ class Stream:
         Returns:
             The stream itself.
         """
-        self._policy, self._fitted = policy, policy.fit(rest)
+        self._policy, self.fitted = policy, policy.fit(rest)
         keys = row_keys(held_out)
         self._held_out = keys[~torch.isin(keys, row_keys(rest))]
         self.rows = min(self.rows, len(rest))
@@ -200,8 +197,8 @@ class Stream:
         self._owed += n
         while self._owed > 0:
             self._read()
-        assert self._fitted is not None
-        return self._fitted.sample(n)
+        assert self.fitted is not None
+        return self.fitted.sample(n)
 
     def _read(self) -> None:
         """Read one batch into the window that is coming; move there when it is full."""
@@ -213,7 +210,7 @@ class Stream:
         self._coming.append(batch[~torch.isin(row_keys(batch), held_out)])
         if sum(map(len, self._coming)) >= self.rows:
             assert self._policy is not None
-            self._fitted = self._policy.fit(_joined(self._coming))
+            self.fitted = self._policy.fit(_joined(self._coming))
             self._coming, self._window = [], self._next
 
     def position(self) -> dict[str, Any]:
