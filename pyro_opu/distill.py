@@ -88,9 +88,9 @@ def distill(
     objective goes on from there. The best iterate on held-out transfer inputs is kept, so a
     refinement that does not improve on the warm start is dropped, and a long one stops early. There
     is nothing to refine where the warm start is already nearer to the posterior than the S judging
-    draws themselves are (:func:`~pyro_opu.selection.sampling_distance`). At last :math:`\alpha_0` is recalibrated so that the mean mutual
-    information over the transfer inputs is the teacher's, unless that moves the student away from
-    the draws. ``fast.report`` says what was kept.
+    draws themselves are (:func:`~pyro_opu.selection.sampling_distance`). At last :math:`\alpha_0`
+    is recalibrated so that the mean mutual information over the transfer inputs is the teacher's,
+    unless that moves the student away from the draws. ``fast.report`` says what was kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed, and where the student is taught decides what it knows: the teacher can label

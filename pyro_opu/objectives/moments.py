@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -56,9 +55,9 @@ class MomentMatching(Objective):
     For a Dirichlet :math:`\mathbb{E}\,\Sigma\pi^2 = \Sigma m^2 + \rho (1 - \Sigma m^2)` with
     :math:`\rho = 1/(\alpha_0 + 1) = \sigma(-g)`, so :math:`\rho` is the epistemic share of the Gini
     uncertainty. The loss is convex in g, and its expectation over draws is least where that share
-    is the teacher's, :math:`\sigma(-g) = \mathbb{E}A / \mathbb{E}(A + B)` (:func:`.gini_parts`), for
-    any number of draws per step. So the weight of an input must not depend on the step's draws:
-    divided by their own A + B, rare draws at a sure input would count too little, and the
+    is the teacher's, :math:`\sigma(-g) = \mathbb{E}A / \mathbb{E}(A + B)` (:func:`.gini_parts`),
+    for any number of draws per step. So the weight of an input must not depend on the step's
+    draws: divided by their own A + B, rare draws at a sure input would count too little, and the
     concentration there would come out too large.
 
     Args:
