@@ -13,7 +13,7 @@ import hashlib
 import json
 import platform
 import subprocess
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -157,7 +157,7 @@ def source() -> dict[str, Any]:
     return {
         "commit": commit or "unknown",
         "clean": None if changed is None else not changed,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
 
 

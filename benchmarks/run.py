@@ -12,6 +12,8 @@ NAMES = (
     "reliability",
     "digits_fidelity",
     "known_answers",
+    "concentration",
+    "refinements",
     "adversarial",
     "export_check",
     "speed",
