@@ -242,11 +242,9 @@ def test_decision_map_has_one_set_of_draws(ax, kind):
     plots.decision_map(teacher, ((-1, 1), (-1, 1)), resolution=40, num_draws=9, seed=0, ax=ax)
     for image in ax.images:
         painted = image.get_array()
-        expected = np.broadcast_to(painted[0, 0], painted.shape)
         # 1e-6: float32 sums over draws in blocks of several sizes.
-        np.testing.assert_allclose(
-            painted, np.broadcast_to(painted[0, 0], painted.shape), atol=1e-6
-        )
+        expected = np.broadcast_to(painted[0, 0], painted.shape)
+        np.testing.assert_allclose(painted, expected, atol=1e-6)
 
 
 # Reliability, and risk against coverage
