@@ -2,9 +2,9 @@
 
 python -m benchmarks.reliability [--quick]
 
-A check is a function ``check(quick, folder) -> rows`` in ``CHECKS``; a row says "what" was tried,
-how many times ("tried"), how often it went "wrong", and anything else worth knowing. The command fails
-if anything went wrong.
+A check is a function ``check(quick, folder) -> rows`` in ``CHECKS``. A row says "what" was tried,
+how many times ("tried"), how often it went "wrong", and anything else worth knowing. The command
+fails if anything went wrong.
 """
 
 from __future__ import annotations

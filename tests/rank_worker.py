@@ -6,8 +6,10 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from safetensors.torch import save_file
@@ -15,12 +17,12 @@ from taught import Scripted, X, teacher
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from pyro_opu import DistillationError, MomentMatching, PredictiveGuide, WassersteinELBO, distill
+from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import cross_entropy
 from pyro_opu.parallel import ALONE, Ranks, joined
 from pyro_opu.training import Settings, Source, init_phase, init_state, step
-from pyro_opu.transfer import HeldOut
+from pyro_opu.transfer import HeldOut, Jitter
 
 QUICK: dict[str, Any] = {
     "num_steps": 20,
@@ -81,10 +83,50 @@ class BrokenOnOneRank(Objective):
 def refused(**changes: Any) -> str:
     """The message of the error that a distillation ends with."""
     try:
-        distill(teacher, changes.pop("x", X), **{**QUICK, **changes})
-    except (ValueError, DistillationError) as error:
+        source, x = changes.pop("source", teacher), changes.pop("x", X)
+        distill(source, x, **{**QUICK, **changes})
+    except (ValueError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
+
+
+def narrow(x: Tensor) -> Tensor:
+    """The teacher's mean with 1/25 of its variance."""
+    draws = teacher(x)
+    return draws.mean(0) + (draws - draws.mean(0)) / 5
+
+
+def other_row(ranks: Ranks) -> list[str]:
+    """What is said where one of two rows, at most one of them judging, differs a little."""
+    said = []
+    for row in range(2):
+        other = X.clone()
+        other[row] += 1e-6 * ranks.rank
+        said.append(refused(x=other))
+    return said
+
+
+def decided_apart(ranks: Ranks) -> list[str]:
+    """Phases of a run that one rank alone, by its own draws, would not refine."""
+    with mock.patch("pyro_opu.distill.sampling_distance", lambda _: (-1.0, 1.0)[ranks.rank]):
+        fast = distill(teacher, X, **{**QUICK, "loss": "energy"})
+    return sorted({record["phase"] for record in fast.report["history"]})
+
+
+def left_early(ranks: Ranks) -> dict[str, Any]:
+    """What is said, and after how long, where the teacher of rank 1 breaks in training."""
+    calls = 0
+
+    def breaking(x: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if ranks.rank == 1 and calls > 60:
+            raise ValueError("the user's own")
+        return teacher(x)
+
+    start = time.monotonic()
+    said = refused(source=breaking)
+    return {"said": said, "seconds": time.monotonic() - start}
 
 
 def whole(folder: Path, ranks: Ranks) -> None:
@@ -112,6 +154,11 @@ def whole(folder: Path, ranks: Ranks) -> None:
         "other inputs": refused(x=X + ranks.rank),
         "other steps": refused(num_steps=20 + ranks.rank),
         "small batch": refused(batch_size=1),
+        "other policy": refused(transfer=Jitter(0.5 + ranks.rank)),
+        "a row": other_row(ranks),
+        "narrow": refused(source=narrow if ranks.first else teacher),
+        "apart": decided_apart(ranks),
+        "left": left_early(ranks),
         "not finite": refused(loss=BrokenOnOneRank(ranks.rank), warm_start=False),
     }
     (folder / f"found-{ranks.rank}.json").write_text(json.dumps(found))

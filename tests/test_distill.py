@@ -690,6 +690,29 @@ def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:
     assert same(resumed, quick(loss=never, warm_start=False))
 
 
+class Eval(nn.Module):
+    """Answers NaN in evaluation mode, at once or after so many batches of training."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after: Tensor
+        self.register_buffer("after", torch.tensor(after))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.after -= 1
+            return x
+        return x if self.after > 0 else x * math.nan
+
+
+@pytest.mark.parametrize(("after", "where"), [(0, "0 of the start"), (8, "10 of the warm start")])
+def test_a_student_that_is_not_finite_in_evaluation_mode_stops(after: int, where: str) -> None:
+    guide = PredictiveGuide(nn.Sequential(nn.Linear(2, 4), Eval(after)), 4, C)
+    message = f"not finite in evaluation mode at step {where}.*'energy_distance': nan.*guide.eval()"
+    with pytest.raises(DistillationError, match=message):
+        quick(guide=guide, loss="moments")
+
+
 def test_a_critic_that_is_not_finite_stops() -> None:
     class Broken(nn.Module):
         def __init__(self) -> None:

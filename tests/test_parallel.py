@@ -102,6 +102,8 @@ def test_a_step_of_two_ranks_is_that_of_one_on_the_whole_batch(found: Found, nam
             "other inputs",
             "ValueError: the ranks must all distill the same; ['teacher', 'transfer', 'x'] differ",
         ),
+        ("other policy", "ValueError: the ranks must all distill the same; ['transfer'] differ"),
+        ("narrow", "ValueError: the ranks must all distill the same; ['teacher'] differ"),
         ("other steps", "ValueError: the ranks must all distill the same; ['warm_steps'] differ"),
         ("small batch", "ValueError: `batch_size` must be at least 2, the number of ranks"),
         ("not finite", "DistillationError: the loss is not finite at step 0: parts {'loss': nan}"),
@@ -110,6 +112,22 @@ def test_a_step_of_two_ranks_is_that_of_one_on_the_whole_batch(found: Found, nam
 def test_what_is_wrong_on_one_rank_stops_all(found: Found, name: str, message: str) -> None:
     for each in found:
         assert each[name].startswith(message), each[name]
+
+
+def test_a_row_differs_on_one_rank_whether_it_judges_or_is_taught(found: Found) -> None:
+    message = "ValueError: the ranks must all distill the same; ['x'] differ between them"
+    for each in found:
+        assert all(said.startswith(message) for said in each["a row"])
+
+
+def test_whether_to_refine_is_the_word_of_rank_0(found: Found) -> None:
+    assert [each["apart"] for each in found] == [["objective", "start", "warm start"]] * 2
+
+
+def test_a_rank_that_leaves_early_does_not_keep_the_others_waiting(found: Found) -> None:
+    assert found[1]["left"]["said"] == "ValueError: the user's own"
+    assert found[0]["left"]["said"].startswith("RuntimeError: rank 0 of 2 has stopped, since anoth")
+    assert max(each["left"]["seconds"] for each in found) < 10
 
 
 @pytest.mark.slow

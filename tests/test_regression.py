@@ -443,6 +443,16 @@ class TestLearning:
         fast = quick(guide=own)
         assert fast.guide is own and not torch.equal(own.layer.weight, before)
 
+    def test_a_student_that_is_not_finite_in_evaluation_mode_stops(self) -> None:
+        class Eval(torch.nn.Module):
+            def forward(self, x: Tensor) -> Tensor:
+                return x if self.training else x * float("nan")
+
+        guide = GaussianGuide.for_inputs(torch.randn(60, D), torch.randn(60), hidden=(4,))
+        guide.trunk = torch.nn.Sequential(guide.trunk, Eval())
+        with pytest.raises(pyro_opu.DistillationError, match="not finite in evaluation mode"):
+            quick(guide=guide)
+
     def test_seed_and_callers_random_state(self) -> None:
         x, source = torch.randn(60, D), predictive()
         state = torch.get_rng_state()
