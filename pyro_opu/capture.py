@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression, PredictiveNormal
+from pyro_opu.restoring import kept_random
 from pyro_opu.simplex import SimplexDistribution, as_answer
 
 __all__ = ["Captured", "GraphPass", "StaticPass", "capture"]
@@ -148,7 +149,7 @@ class GraphPass(StaticPass):
                 for _ in range(2)
             ]
             super().__init__(forward, like.clone(), stages)
-            with torch.random.fork_rng(devices=[like.device]):
+            with kept_random():
                 self._graph, self._written = _record(forward, self.buffer)
 
     def replay(self) -> Tensors:

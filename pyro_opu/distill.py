@@ -54,6 +54,7 @@ from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.training import Settings, Source, made_ready
 from pyro_opu.transfer import TransferPolicy
+from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
 
 
 def distill(
@@ -127,7 +128,8 @@ def distill(
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
             "endd", "proxy", "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`: the default
             is then the warm start, and this the refinement.
-        transfer: A transfer policy; by default one for tables or for images.
+        transfer: A transfer policy; by default one for tables or for images, which is refused
+            where a column of ``x`` is an index to the model.
         num_steps: Steps in all; before another loss than the default nine tenths are the warm
             start.
         batch_size: Inputs per batch, of all ranks together.
@@ -223,6 +225,8 @@ def distill(
         with random.borrowed():
             teacher = as_teacher(source, site, inputs=inputs)
             num_classes = _check_teacher(teacher, x)
+            if transfer is None:
+                check_indices(teacher.stream, x)
             sites = read_layouts(teacher, x, return_sites)
             per_step = ranks.same(draws_per_step(teacher, x, num_draws, batch_size))
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
@@ -248,7 +252,9 @@ def distill(
                 precision=checked_precision(precision, guide),
             )
             drawn = transfer_inputs(transfer, stream, rest, held_out.x)
-            feed = Source(teacher.probs, drawn, settings, target, teacher.max_draws, ranks)
+            feed = Source(
+                at_made_up_inputs(teacher.probs), drawn, settings, target, teacher.max_draws, ranks
+            )
             enough = sampling_distance(held_out)
         report = train(
             guide, closed_form, objective, feed, held_out, x, random, resume, progress, enough

@@ -145,7 +145,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
         "CUDAGraph": lambda: Graph(found),
         "graph_pool_handle": object,
         "Event": object,
-        "get_rng_state": lambda device: found.offset,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "get_rng_state_all": lambda: [found.offset],
         "set_rng_state": set_state,
     }
     for name, value in stood_in.items():

@@ -46,6 +46,7 @@ from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher
 from pyro_opu.restoring import RandomStream
 from pyro_opu.training import Settings, Source, made_ready
 from pyro_opu.transfer import TransferPolicy
+from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
 from pyro_opu.transfer.stream import Stream
 
 __all__ = ["distill_regression"]
@@ -152,6 +153,8 @@ def distill_regression(
         with random.borrowed():
             teacher = as_regression_teacher(source, site, inputs=inputs)
             _check_spread(teacher, x)
+            if transfer is None:
+                check_indices(teacher.stream, x)
             sites = read_real_layouts(teacher, x, return_sites)
             held_out, rest = _hold_out(teacher, x, target)
             mixing = _checked_mixing(teacher, held_out.x.to(x.device))
@@ -179,7 +182,9 @@ def distill_regression(
                 precision=checked_precision(precision, guide),
             )
             drawn = transfer_inputs(transfer, stream, rest, held_out.x)
-            feed = Source(teacher.draws, drawn, settings, target, teacher.max_draws, ranks)
+            feed = Source(
+                at_made_up_inputs(teacher.draws), drawn, settings, target, teacher.max_draws, ranks
+            )
         report = train(guide, closed_form, objective, feed, held_out, x, random, resume, progress)
     return regression_drop_in(
         guide,

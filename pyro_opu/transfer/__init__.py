@@ -18,7 +18,8 @@ it needs of the transfer inputs, and ``fitted.sample(n)`` draws from it:
 Draws use torch's default generators only (the CPU's, and that of x's device), so their state fixes
 every later sample. All policies read an input as a vector of numbers: a column of codes or counts
 stays on its values under ``HeldOut`` and ``Shuffle``, and leaves them under ``Jitter``, ``Mixup``,
-``Stretch``, ``Box`` and ``Gaussian``; the teacher is then asked about values in between.
+``Stretch``, ``Box`` and ``Gaussian``; the teacher is then asked about values in between. Where a
+model uses a column as an index, take the former two, or one-hot columns.
 """
 
 from __future__ import annotations
