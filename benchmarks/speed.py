@@ -9,11 +9,13 @@ between the quartiles. In parts, each written when it is done; ``--only`` makes 
 and keeps the rest of the results file.
 
 - mlp, logistic, convolution: plug-in network, one pass, one pass captured, the drop-in call that
-  draws S labels, ``Predictive`` (one draw after another, and ``parallel=True``), the batched
-  teacher (all S draws, and a compact subset of 50 of them), NumPyro's ``Predictive`` compiled by
-  ``jax.jit`` and laplace-torch's last layer, which holds the Jacobians of all inputs and is left
-  out where these are more than 0.3 GB. First at N = 1 and 1000 with S = 500, then over N, S and C
-  one at a time around N = 1000, S = 500, C = 10, with the exponents of time.
+  draws S labels or S class probabilities, of the student that ``distill`` makes by default and of
+  one as wide as the plug-in network; ``Predictive`` (one draw after another, and ``parallel=True``,
+  with labels and with class probabilities), the batched teacher (all S draws, and a compact subset
+  of 50 of them), NumPyro's ``Predictive`` compiled by ``jax.jit`` and laplace-torch's last layer,
+  which holds the Jacobians of all inputs and is left out where these are more than 0.3 GB. First at
+  N = 1 and 1000 with S = 500, then over N, S and C one at a time around N = 1000, S = 500, C = 10,
+  with the exponents of time.
 - digits: laplace-torch against one pass on the digits network at N = 500.
 - distillation, mnist: what ``distill`` costs, and after how many calls it has paid.
 - memory: the peak of every way, in a process of its own.
@@ -44,7 +46,7 @@ from benchmarks import (
     speed_ways,
 )
 from benchmarks.results import FOLDER, kept, parser, say, write
-from benchmarks.speed_models import SUBJECTS, Kit
+from benchmarks.speed_models import ONE_PASS, SUBJECTS, Kit
 from benchmarks.speed_peers import PEERS, absent
 from benchmarks.speed_sweeps import exponents, sweeps
 from benchmarks.speed_ways import Found, Row, rows_of
@@ -148,8 +150,10 @@ def compared(subject: str) -> Callable[[argparse.Namespace], Tables]:
         for rows in (many,) if subject == "logistic" else (1, many):
             found = at(kit, rows, args)
             same = {"model": chosen.name.format(kit.classes), "S": args.draws, "N": rows}
-            tables["Time"].append({**same, **wide(found)})
-            tables["All ways"] += rows_of(found, same)
+            tables["Time"] += [
+                {"student": name, **same, **wide(found, end)} for end, name in kit.names.items()
+            ]
+            tables["All ways"] += rows_of(found, same, kit.names)
         tables["Predictive with parallel=True"] = speed_parallel.checks(chosen)
         del kit
         tables |= sweeps(chosen, device, args.budget / 8, args.bound, args.quick)
@@ -177,16 +181,22 @@ def at(kit: Kit, rows: int, args: argparse.Namespace) -> dict[str, Found]:
     return found | speed_ways.clocked(second, {}, (args.budget, 0.0), bound, kit.device)
 
 
-def wide(found: dict[str, Found]) -> Row:
-    """Milliseconds of the main ways in one row, and their ratios."""
-    took = {way: found[way].time.median for way in SHOWN}
+def wide(found: dict[str, Found], end: str) -> Row:
+    """Milliseconds of the main ways in one row, and their ratios, of the student of these ways."""
+    names = {way: f"{way}{end}" if way in ONE_PASS else way for way in SHOWN}
+    took = {way: found[name].time.median for way, name in names.items()}
     slow, one = took["Predictive"], took["one pass"]
+    parallel = found.get("Predictive, parallel, probabilities")
+    probs = found[f"drop-in call, probabilities{end}"].time.median
     return {
         **{f"{way}, ms": 1e3 * value for way, value in took.items()},
         "one pass / plug-in": one / took["plug-in"],
         "Predictive / one pass": slow / one,
         "Predictive / drop-in call": slow / took["drop-in call"],
         "Predictive / batched teacher": slow / took["batched teacher"],
+        "parallel / drop-in call, both with probabilities": parallel.time.median / probs
+        if parallel
+        else "",
     }
 
 

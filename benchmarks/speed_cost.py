@@ -16,6 +16,7 @@ import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.mnist_dropout import images, trained
 from benchmarks.posteriors import table
+from benchmarks.speed_models import ALIKE, PERCEPTRON, guides, student_name
 from benchmarks.speed_peers import absent, laplace_ways
 from benchmarks.speed_ways import Call, Found, Row, rows_of
 from benchmarks.timing import spans
@@ -31,7 +32,7 @@ BLOCK, JUDGED = 1000, 300
 
 
 def digits_part(args: argparse.Namespace) -> dict[str, list[Row]]:
-    """One pass and laplace-torch's last layer, both of the size of the digits network.
+    """One pass of both students and laplace-torch's last layer, of the digits network.
 
     The quick ways in turn, then the slow ones, as in the other parts: in turn with calls a hundred
     times as long, which empty the caches, a call of 0.2 ms takes twice its time.
@@ -41,12 +42,13 @@ def digits_part(args: argparse.Namespace) -> dict[str, list[Row]]:
     network = fit_network(perceptron(DIGITS), *train, epochs=5 if args.quick else 50)
     network, x = network.to(args.device), digits(0).test.x[:ASKED]
     x = torch.cat([x, x])[:ASKED].to(args.device)  # 497 test rows, and three of them again
-    guide = PredictiveGuide.for_inputs(x, 10, hidden=DIGITS[1:-1]).requires_grad_(False).eval()
-    fast = pyro_opu.OnePassPredictive(guide, (64,), 10)
-    quick: dict[str, Call] = {
-        "plug-in": lambda: network(x).softmax(-1),
-        "one pass": lambda: fast.dirichlet(x).concentration,
+    students = {
+        end: pyro_opu.OnePassPredictive(guide, (64,), 10)
+        for end, guide in guides(x, 10, DIGITS[1:-1]).items()
     }
+    quick: dict[str, Call] = {"plug-in": lambda: network(x).softmax(-1)}
+    for end, fast in students.items():
+        quick[f"one pass{end}"] = lambda fast=fast: fast.dirichlet(x).concentration
     slow: dict[str, Call] = {}
     if not absent("laplace"):
         rows = tuple(part.to(args.device) for part in train)
@@ -55,7 +57,9 @@ def digits_part(args: argparse.Namespace) -> dict[str, list[Row]]:
         took = spans(quick, args.budget, wait(args.device))
         took |= spans(slow, args.budget, wait(args.device)) if slow else {}
     found = {name: Found(each) for name, each in took.items()}
-    return {"All ways": rows_of(found, {"model": "MLP 64-128-128-10", "S": args.draws, "N": ASKED})}
+    names = {end: student_name(end, fast.guide) for end, fast in students.items()}
+    same = {"model": "MLP 64-128-128-10", "S": args.draws, "N": ASKED}
+    return {"All ways": rows_of(found, same, names)}
 
 
 def wait(device: str) -> Call:
@@ -76,7 +80,8 @@ def distillation_part(args: argparse.Namespace) -> dict[str, list[Row]]:
         }
         predictive = Predictive(model, draws)
         fast, seconds = distilled(predictive, data.transfer.to(args.device), args)
-        row = {"teacher": f"logistic regression on {name}", "S": args.draws, "distill, s": seconds}
+        row = {"student": student_name("", fast.guide)}
+        row |= {"teacher": f"logistic regression on {name}", "S": args.draws, "distill, s": seconds}
         found.append({**row, **paid(fast, predictive, data.test, seconds, args)})
     return {"Distillation": found}
 
@@ -86,11 +91,13 @@ def sites(x: Tensor) -> list[tuple[str, tuple[int, ...]]]:
     return [("weight", (x.shape[1], 1)), ("bias", (1,))]
 
 
-def distilled(source: Any, x: Tensor, args: argparse.Namespace) -> tuple[Any, float]:
-    """With default settings, but for a trial; and the seconds."""
+def distilled(
+    source: Any, x: Tensor, args: argparse.Namespace, guide: Any = None
+) -> tuple[Any, float]:
+    """With default settings but the guide's widths, and but for a trial; and the seconds."""
     fewer = {"num_steps": 20, "recalibrate": False} if args.quick else {}
     start = time.perf_counter()
-    fast = pyro_opu.distill(source, x, seed=0, progress=False, **fewer)
+    fast = pyro_opu.distill(source, x, guide=guide, seed=0, progress=False, **fewer)
     return fast, time.perf_counter() - start
 
 
@@ -135,14 +142,23 @@ def mnist_part(args: argparse.Namespace) -> dict[str, list[Row]]:
     network.train()
     with torch.no_grad():
         call = spans({"": lambda: predictive(block)}, 0.0, wait(args.device))[""].median
-    fast, seconds = distilled(network.eval(), x, args)
     some = 10 if args.quick else JUDGED
     inside = images(train=False)[0][:some].to(args.device)
-    report = pyro_opu.fidelity(fast, network, inside, num_draws=args.draws, seed=0)
     sweep = call * len(x) / BLOCK
-    row = {"teacher": "MC dropout on MNIST", "S": args.draws, "distill, s": seconds}
-    row |= {"Predictive over the training rows, s": sweep, "sweeps": seconds / sweep}
-    return {"Distillation": [{**row, "KL": report.kl, "KL floor": report.kl_floor}]}
+    torch.manual_seed(0)
+    found = []
+    for end, guide in {"": None, ALIKE: wide_as_teacher(x)}.items():
+        fast, seconds = distilled(network.eval(), x, args, guide)
+        report = pyro_opu.fidelity(fast, network, inside, num_draws=args.draws, seed=0)
+        row = {"student": student_name(end, fast.guide), "teacher": "MC dropout on MNIST"}
+        row |= {"S": args.draws, "distill, s": seconds, "sweeps": seconds / sweep}
+        row |= {"Predictive over the training rows, s": sweep}
+        found.append({**row, "KL": report.kl, "KL floor": report.kl_floor})
+    return {"Distillation": found}
+
+
+def wide_as_teacher(x: Tensor) -> PredictiveGuide:
+    return PredictiveGuide.for_inputs(x, 10, hidden=PERCEPTRON[1:])
 
 
 def dropout_model(network: nn.Module) -> Any:

@@ -7,14 +7,23 @@ import argparse
 import torch
 
 from benchmarks.memory import in_a_process, peak_of
-from benchmarks.speed_models import SUBJECTS, Kit
+from benchmarks.speed_models import ALIKE, SUBJECTS, Kit
 from benchmarks.speed_peers import absent
-from benchmarks.speed_ways import Call, Row, laplace_of, numpyro_ways, quick_ways, slow_ways
+from benchmarks.speed_ways import (
+    Call,
+    Row,
+    laplace_of,
+    numpyro_ways,
+    quick_ways,
+    slow_ways,
+    student_of,
+)
 
 ROWS, CLASSES = 1000, 10
 WAYS = (
     "plug-in",
     "one pass",
+    f"one pass{ALIKE}",
     "drop-in call",
     "Predictive",
     "Predictive, parallel",
@@ -29,14 +38,16 @@ def part(args: argparse.Namespace) -> dict[str, list[Row]]:
     """The table of the perceptron; on a GPU what torch has allocated, without NumPyro."""
     cpu = args.device == "cpu"
     gone = {"NumPyro": absent("numpyro") or not cpu, "laplace-torch": absent("laplace")}
+    names = Kit(SUBJECTS["mlp"], CLASSES, 2, torch.device("cpu")).names
     found = []
     for way in ("Predictive",) if args.quick else WAYS:
         if any(way.startswith(name) for name, missing in gone.items() if missing):
             continue
         asked = ["--memory-of", way, "--draws", str(args.draws), "--device", args.device]
         peak = in_a_process("benchmarks.speed", *asked)
-        row = {"model": SUBJECTS["mlp"].name.format(CLASSES), "S": args.draws, "N": ROWS}
-        found.append({**row, "way": way, "peak beside the weights, MB": peak})
+        row = {"student": student_of(way, names), "model": SUBJECTS["mlp"].name.format(CLASSES)}
+        row |= {"S": args.draws, "N": ROWS, "way": way.removesuffix(ALIKE)}
+        found.append({**row, "peak beside the weights, MB": peak})
     return {"Peak memory": found}
 
 

@@ -1,7 +1,8 @@
 """What is timed: three classifiers, with weights as a posterior has them, and their students.
 
-A student has fresh weights: its time does not depend on what it has learnt. So have the posteriors,
-whose time does not depend on what they were inferred from.
+Of a network there are two students: the one that ``distill`` makes by default, and one as wide as
+the network that the posterior is of. A student has fresh weights: its time does not depend on what
+it has learnt. So have the posteriors, whose time does not depend on what they were inferred from.
 """
 
 from __future__ import annotations
@@ -21,13 +22,19 @@ from torch import Tensor, nn
 import pyro_opu
 from models.logistic_regression import logistic_regression
 from models.neural_network import bayesian_network, convolutional_network, perceptron
-from pyro_opu import PredictiveGuide
+from pyro_opu import OnePassPredictive, PredictiveGuide
 from pyro_opu.capture import Captured
+from pyro_opu.guides import named_guide
 
 #: Widths before the classes.
 PERCEPTRON, FEATURES, IMAGE = (784, 400, 400), 57, (28, 28)
 #: Numbers in the weights that are held at once, 1 GB in float32; of larger posteriors fewer draws.
 HELD_NUMBERS = 2**28
+
+#: What the names of its ways end in, of the student that is as wide as the plug-in network.
+ALIKE = ", teacher's widths"
+#: Ways of a student.
+ONE_PASS = ("one pass", "drop-in call")
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -35,9 +42,10 @@ Shapes = dict[str, tuple[int, ...]]
 class Subject(NamedTuple):
     """A kind of classifier for any number of classes.
 
-    ``hidden`` is the student's, ``widest`` the numbers that the plug-in's widest layer makes of an
-    input, ``shapes`` those of one draw's latents. ``parallel`` says whether the model is right
-    under ``Predictive(parallel=True)`` for samples as :func:`lined_up` shapes them.
+    ``hidden`` are the plug-in's widths, None where it has none, ``widest`` the numbers that its
+    widest layer makes of an input, ``shapes`` those of one draw's latents. ``parallel`` says
+    whether the model is right under ``Predictive(parallel=True)`` for samples as :func:`lined_up`
+    shapes them.
     """
 
     name: str
@@ -138,14 +146,28 @@ class Kit:
         self.model = subject.model(classes)
         self.plug_in = subject.plug_in(classes).requires_grad_(False).to(device)
         example = self.inputs(9)
-        guide = PredictiveGuide.for_inputs(example, classes, hidden=subject.hidden)
         teacher = pyro_opu.as_teacher(self.predictive(2))
-        sites = pyro_opu.layout.read_layouts(teacher, example, None)
-        guide.requires_grad_(False).eval()
-        self.fast = pyro_opu.OnePassPredictive(guide, subject.input_shape, classes, sites, draws)
+        made = guides(example, classes, subject.hidden)
+        #: What the names of its ways end in -> the student, that answers with labels or with
+        #: class probabilities, and its name.
+        self.students, self.tellers = (
+            {
+                end: OnePassPredictive(guide, subject.input_shape, classes, sites, draws)
+                for end, guide in made.items()
+            }
+            for asked in (None, ("probs",))
+            for sites in [pyro_opu.layout.read_layouts(teacher, example, asked)]
+        )
+        self.names = {end: student_name(end, fast.guide) for end, fast in self.students.items()}
+        self.fast = self.students[""]
 
     def inputs(self, rows: int) -> Tensor:
         return torch.randn(rows, *self.subject.input_shape, device=self.device)
+
+    def answer_with(self, draws: int) -> None:
+        """Let all students answer with so many draws."""
+        for fast in (*self.students.values(), *self.tellers.values()):
+            fast.num_samples = draws
 
     def some(self, draws: int) -> dict[str, Tensor]:
         return {name: value[:draws] for name, value in self.samples.items()}
@@ -153,16 +175,42 @@ class Kit:
     def predictive(self, draws: int) -> Predictive:
         return Predictive(self.model, self.some(draws))
 
-    def parallel(self, draws: int) -> Predictive:
-        return Predictive(self.model, lined_up(self.some(draws)), parallel=True)
+    def parallel(self, draws: int, *, probs: bool = False) -> Predictive:
+        model = with_probs(self.model) if probs else self.model
+        sites = {"return_sites": ("probs",)} if probs else {}
+        return Predictive(model, lined_up(self.some(draws)), parallel=True, **sites)
 
     def captured(self, x: Tensor) -> Captured:
-        """The student's pass compiled, once for any number of rows; on a GPU a graph for these."""
+        """The default student's pass, compiled for any number of rows; on a GPU a graph."""
         return self.fast.capture(x) if x.is_cuda else self._compiled
 
     @cached_property
     def _compiled(self) -> Captured:
         return self.fast.capture(self.inputs(9))
+
+
+def guides(x: Tensor, classes: int, hidden: tuple[int, ...] | None) -> dict[str, PredictiveGuide]:
+    """The default student's guide, and one of these widths, with fresh weights."""
+    found = {"": named_guide("dirichlet", x, classes)}
+    if hidden is not None:
+        found[ALIKE] = PredictiveGuide.for_inputs(x, classes, hidden=hidden)
+    return {end: guide.requires_grad_(False).eval() for end, guide in found.items()}
+
+
+def student_name(end: str, guide: PredictiveGuide) -> str:
+    """ "default (512-512-512)" or "teacher's widths (400-400)"."""
+    widths = "-".join(map(str, guide.config["trunk"]["hidden"]))
+    return f"{end.removeprefix(', ') or 'default'} ({widths})"
+
+
+def with_probs(model: Callable[..., Tensor]) -> Callable[[Tensor], None]:
+    """A model that has the class probabilities as a site."""
+
+    def told(x: Tensor) -> None:
+        trace = pyro.poutine.trace(model).get_trace(x)
+        pyro.deterministic("probs", trace.nodes["obs"]["fn"].probs)
+
+    return told
 
 
 def weights(shape: tuple[int, ...], device: torch.device) -> Tensor:

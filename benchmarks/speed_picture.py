@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed_bars import is_default
 from benchmarks.speed_sweeps import CENTRE, series_name, whole
 from pyro_opu.plots.colours import BLACK, SERIES
 
-#: The ways that are drawn, with the place of their colour and their marker; all are in the table.
+#: The ways that are drawn, those of the default student; the place of their colour, their marker.
 CURVES = {
     "Predictive": (3, "s"),
     "NumPyro": (4, "D"),
@@ -70,7 +71,8 @@ def curve(
     style: str,
 ) -> None:
     """A line through all points, and their marks."""
-    mine = sorted((row[axis], row["ms"], whole(row)) for row in rows if row["way"] == way)
+    drawn = [row for row in rows if row["way"] == way and is_default(row)]
+    mine = sorted((row[axis], row["ms"], whole(row)) for row in drawn)
     if not mine:
         return
     x, y, _ = zip(*mine, strict=True)

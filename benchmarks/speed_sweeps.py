@@ -52,7 +52,7 @@ def sweeps(subject: Subject, device: torch.device, budget: float, bound: float, 
                 compiled = point.C == centre.C and not quick
                 known[point] = at(kit, point, (budget, most), captured=compiled, numpyro=not quick)
             same = {"model": subject.name.format(point.C), **point._asdict()}
-            rows[f"Sweep over {axis}"] += rows_of(known[point], same)
+            rows[f"Sweep over {axis}"] += rows_of(known[point], same, kit.names)
     return rows
 
 
@@ -61,7 +61,7 @@ def at(
 ) -> dict[str, Found]:
     """All ways at one point; ``seconds`` are those of the quick ways, and the bound of a slow."""
     x = kit.inputs(point.N)
-    kit.fast.num_samples = point.S
+    kit.answer_with(point.S)
     slow = slow_ways(kit, x, point.S)
     if numpyro:
         slow |= numpyro_ways(kit, x, point.S, both=False)
@@ -70,21 +70,26 @@ def at(
 
 
 def exponents(axis: str, rows: list[Row]) -> list[Row]:
-    """For every model and way the slope of log time in the upper half of the axis.
+    """For every model, student and way the slope of log time in the upper half of the axis.
 
     Along S only points whose draws were all timed count: what is scaled to S is linear in it.
     """
     found = []
-    for model in dict.fromkeys(series_name(row) for row in rows):
-        for way in dict.fromkeys(row["way"] for row in rows):
-            mine = [r for r in rows if (series_name(r), r["way"]) == (model, way)]
-            if axis == "S":
-                mine = [row for row in mine if whole(row)]
-            points = upper_half([(row[axis], row["ms"]) for row in mine])
-            if points:
-                line = {"model": model, "way": way, "axis": axis, "exponent": slope(points)}
-                found.append({**line, "from": points[0][0], "to": points[-1][0]})
+    for student, model, way in dict.fromkeys(map(curve_of, rows)):
+        mine = [row for row in rows if curve_of(row) == (student, model, way)]
+        if axis == "S":
+            mine = [row for row in mine if whole(row)]
+        points = upper_half([(row[axis], row["ms"]) for row in mine])
+        if points:
+            line = {"student": student, "model": model, "way": way, "axis": axis}
+            line |= {"exponent": slope(points), "from": points[0][0], "to": points[-1][0]}
+            found.append(line)
     return found
+
+
+def curve_of(row: Row) -> tuple[str, str, str]:
+    """Student, model and way, by which a curve is known."""
+    return row.get("student", ""), series_name(row), row["way"]
 
 
 def whole(row: Row) -> bool:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import pyro_opu
-from benchmarks.speed_models import Kit
+from benchmarks.speed_models import ALIKE, ONE_PASS, Kit
 from benchmarks.speed_peers import JittedPredictive, absent, laplace_ways
 from benchmarks.timing import Timing, spans
 
@@ -53,16 +53,17 @@ class Found(NamedTuple):
 
 
 def quick_ways(kit: Kit, x: Tensor, *, captured: bool) -> dict[str, Call]:
-    """Those that take milliseconds."""
-    fast, plug_in = kit.fast, kit.plug_in
-    ways: dict[str, Call] = {
-        "plug-in": lambda: plug_in(x).softmax(-1),
-        "one pass": lambda: fast.dirichlet(x).concentration,
-    }
+    """Those that take milliseconds: the plug-in network, and the ways of every student."""
+    plug_in = kit.plug_in
+    ways: dict[str, Call] = {"plug-in": lambda: plug_in(x).softmax(-1)}
+    for end, fast in kit.students.items():
+        ways[f"one pass{end}"] = lambda fast=fast: fast.dirichlet(x).concentration
+        ways[f"drop-in call{end}"] = lambda fast=fast: fast(x)
+        ways[f"drop-in call, probabilities{end}"] = lambda teller=kit.tellers[end]: teller(x)
     if captured:
         quicker = kit.captured(x)
         ways["one pass, captured"] = lambda: quicker(x).concentration
-    return {**ways, "drop-in call": lambda: fast(x)}
+    return ways
 
 
 def slow_ways(kit: Kit, x: Tensor, draws: int) -> dict[str, ByDraws]:
@@ -77,6 +78,10 @@ def slow_ways(kit: Kit, x: Tensor, draws: int) -> dict[str, ByDraws]:
         source = kit.parallel(count)
         return lambda: source(x)
 
+    def probabilities(count: int) -> Call:
+        source = kit.parallel(count, probs=True)
+        return lambda: source(x)
+
     def batched(count: int) -> Call:
         teacher = pyro_opu.as_teacher(kit.predictive(count))
         return lambda: teacher.probs(x)
@@ -84,7 +89,8 @@ def slow_ways(kit: Kit, x: Tensor, draws: int) -> dict[str, ByDraws]:
     ways = {"Predictive": ByDraws(predictive, draws, kit.held, PREDICTIVE_RUNS)}
     if kit.subject.parallel:
         at_once = with_room(kit, len(x) * max(kit.classes, kit.subject.widest))
-        ways["Predictive, parallel"] = ByDraws(parallel, draws, at_once, PREDICTIVE_RUNS)
+        for way, make in (("", parallel), (", probabilities", probabilities)):
+            ways[f"Predictive, parallel{way}"] = ByDraws(make, draws, at_once, PREDICTIVE_RUNS)
     ways["batched teacher"] = ByDraws(batched, draws, room)
     if draws > COMPACT:
         ways[f"compact subset of {COMPACT}, batched"] = ByDraws(batched, COMPACT, room)
@@ -159,12 +165,21 @@ def clocked(
     return found
 
 
-def rows_of(found: dict[str, Found], same: Row) -> list[Row]:
-    """A row for every way: milliseconds, and how many times one pass it is."""
+def rows_of(found: dict[str, Found], same: Row, names: dict[str, str]) -> list[Row]:
+    """A row for every way: milliseconds, and how many times the default student's pass it is.
+
+    ``names`` are the students' by what the names of their ways end in; they stand first.
+    """
     one = found["one pass"].time.median
     rows = []
     for name, (took, draws, timed) in found.items():
-        row = {**same, "way": name, "ms": 1e3 * took.median, "IQR, ms": 1e3 * took.iqr}
+        row = {"student": student_of(name, names), **same, "way": name.removesuffix(ALIKE)}
+        row |= {"ms": 1e3 * took.median, "IQR, ms": 1e3 * took.iqr}
         row |= {"runs": took.runs, "times one pass": took.median / one}
         rows.append({**row, "draws": draws, "draws timed": timed} if draws else row)
     return rows
+
+
+def student_of(way: str, names: dict[str, str]) -> str:
+    """The name of the student that a way asks; none where it asks none."""
+    return names[ALIKE if way.endswith(ALIKE) else ""] if way.startswith(ONE_PASS) else ""

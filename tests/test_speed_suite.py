@@ -26,7 +26,7 @@ from benchmarks import (
     speed_ways,
     timing,
 )
-from benchmarks.speed_models import SUBJECTS, Kit, lined_up
+from benchmarks.speed_models import ALIKE, SUBJECTS, Kit, lined_up, student_name
 from benchmarks.speed_parallel import checks, logits
 from benchmarks.speed_peers import JittedPredictive, absent, laplace_ways
 from benchmarks.speed_sweeps import exponents, slope, upper_half
@@ -101,12 +101,18 @@ class TestScaling:
     def test_rows(self) -> None:
         one = speed_ways.Found(timing.Timing(0.002, 0.001, 7))
         slow = speed_ways.Found(timing.Timing(0.5, 0.1, 3), draws=500, timed=50)
-        rows = speed_ways.rows_of({"one pass": one, "slow": slow}, {"N": 4})
+        found = {"one pass": one, "one pass, teacher's widths": one, "slow": slow}
+        names = {"": "default (9)", ALIKE: "teacher's widths (4)"}
+        rows = speed_ways.rows_of(found, {"N": 4}, names)
+        assert next(iter(rows[0])) == "student"
+        assert [row["student"] for row in rows] == [*names.values(), ""]
+        assert [row["way"] for row in rows] == ["one pass", "one pass", "slow"]
         assert rows[0] == {
-            "N": 4, "way": "one pass", "ms": 2.0, "IQR, ms": 1.0, "runs": 7, "times one pass": 1.0,
+            "student": "default (9)", "N": 4, "way": "one pass", "ms": 2.0, "IQR, ms": 1.0,
+            "runs": 7, "times one pass": 1.0,
         }  # fmt: skip
-        assert rows[1]["times one pass"] == 250.0
-        assert (rows[1]["draws"], rows[1]["draws timed"]) == (500, 50)
+        assert rows[2]["times one pass"] == 250.0
+        assert (rows[2]["draws"], rows[2]["draws timed"]) == (500, 50)
 
 
 class TestSlopes:
@@ -138,7 +144,7 @@ def test_all_ways_answer(name: str, classes: int) -> None:
     """Every way gives what its name says, for all draws."""
     kit = Kit(SUBJECTS[name], classes, 60, CPU)
     x = kit.inputs(4)
-    kit.fast.num_samples = 60
+    kit.answer_with(60)
     ways = speed_ways.slow_ways(kit, x, 60)
     probs = ways["batched teacher"].make(60)()
     assert probs.shape == (60, 4, classes)
@@ -147,8 +153,32 @@ def test_all_ways_answer(name: str, classes: int) -> None:
     torch.testing.assert_close(subset, probs[:50], rtol=1e-6, atol=1e-7)
     assert ways["Predictive"].make(60)()["obs"].shape == (60, 4)
     assert speed_ways.quick_ways(kit, x, captured=False)["drop-in call"]()["obs"].shape == (60, 4)
+    for end in kit.students:
+        quick = speed_ways.quick_ways(kit, x, captured=False)
+        assert quick[f"one pass{end}"]().shape == (4, classes)
+        assert quick[f"drop-in call, probabilities{end}"]()["probs"].shape == (60, 4, classes)
+    assert (ALIKE in kit.students) == (name != "logistic")
     assert ("Predictive, parallel" in ways) == (name != "convolution")
+    if "Predictive, parallel" in ways and classes > 2:
+        told = ways["Predictive, parallel, probabilities"].make(60)()["probs"]
+        # Products of float32 numbers in another order.
+        torch.testing.assert_close(told.reshape(probs.shape), probs, rtol=1e-4, atol=1e-5)
     assert kit.plug_in(x).shape == (4, classes)
+
+
+def test_the_students_that_are_timed() -> None:
+    """What ``distill`` makes by default, and what is as wide as the network of the posterior."""
+    kit = Kit(SUBJECTS["mlp"], 3, 2, CPU)
+    posterior = lambda x: torch.softmax(x[:, :3] * torch.ones(4, 1, 1), -1)  # noqa: E731
+    made = pyro_opu.distill(
+        posterior, kit.inputs(20), num_steps=1, recalibrate=False, progress=False
+    )
+    assert kit.fast.guide.config == made.guide.config
+    assert kit.names == {
+        "": student_name("", made.guide),
+        ALIKE: "teacher's widths (400-400)",
+    }
+    assert kit.names[""].startswith("default (")
 
 
 def test_fewer_draws_than_a_subset() -> None:
@@ -241,7 +271,8 @@ class TestMemory:
         for name, package in (("NumPyro", "numpyro"), ("laplace", "laplace")):
             if way.startswith(name):
                 pytest.importorskip(package)
-        kit = Kit(SUBJECTS["logistic"], 3, 4, CPU)
+        # A regression has no widths that its student could have.
+        kit = Kit(SUBJECTS["mlp" if way.endswith(ALIKE) else "logistic"], 3, 4, CPU)
         answer = speed_memory.answer(kit, way, kit.inputs(5), 4)()
         labels = answer["obs"] if isinstance(answer, dict) else answer
         assert 5 in labels.shape
@@ -259,14 +290,16 @@ class TestBars:
 
     def test_what_no_part_has_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(speed_bars, "kept", lambda name: {})
-        for device, count in (("cpu", 15), ("cuda", 2)):
+        for device, count in (("cpu", 17), ("cuda", 2)):
             rows = self.rows({}, device)
             assert len(rows) == count
             assert {(row["measured"], row["met"]) for row in rows.values()} == {("not run", "")}
 
     def test_both_directions(self) -> None:
         time = {"model": "MLP 784-400-400-10", "N": 1000, "one pass / plug-in": 1.11}
-        rows = self.rows({"Time": [{**time, "Predictive / one pass": 550.0}]})
+        alike = {**time, "student": "teacher's widths (400-400)", "one pass / plug-in": 1.0}
+        rows = self.rows({"Time": [{**time, "Predictive / one pass": 550.0}, alike]})
+        assert rows["one pass / plug-in, N = 1000, teacher's widths"]["met"] == "yes"
         assert rows["one pass / plug-in, N = 1000"]["met"] == "no"
         assert rows["one pass / plug-in, N = 1000"]["demanded"] == "<= 1.1"
         assert rows["Predictive / one pass, N = 1000"]["met"] == "yes"
