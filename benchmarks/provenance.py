@@ -37,7 +37,7 @@ TRAINING = under(
     "inputs.py", "objectives", "transfer",
 )  # fmt: skip
 DISTILLED = (*TEACHERS, *STUDENTS, *TRAINING)
-FIDELITY = under("pyro_opu", "fidelity.py", "judging.py", "distances.py", "uncertainty.py")
+FIDELITY = under("pyro_opu", "fidelity.py", "judging.py", "certainty.py", "distances.py")
 DETECTION = under("pyro_opu", "detection.py", "readings.py", "uncertainty.py")
 POSTERIORS = ("models", "pyro_opu/samplers", "benchmarks/posteriors.py", "benchmarks/digits.py")
 PAPERS = (*DISTILLED, *DETECTION, "models", "benchmarks/paper_tables.py")

@@ -3,13 +3,16 @@
 python -m benchmarks.teachers
 
 The posteriors are those of ``benchmarks/posteriors.py``; what holds draws holds 1,000, so that
-two halves of 500 give the floor. ``--only`` makes some rows anew and keeps the others.
+two halves of 500 give the floor. A KL is read as a multiple of what is attainable, the KL of a
+perfect student of the draws that were taught. Means hide the sure inputs, so there is a row for
+every class of certainty of the teacher too. ``--only`` makes some rows anew and keeps the others.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
+from dataclasses import asdict
 
 import torch
 from pyro.infer import Predictive
@@ -17,6 +20,7 @@ from pyro.infer import Predictive
 import pyro_opu
 from benchmarks.posteriors import POSTERIORS, Posterior, make
 from benchmarks.results import kept, parser, say, write
+from pyro_opu.tables import json_ready
 
 
 def main() -> None:
@@ -27,60 +31,69 @@ def main() -> None:
     args = options.parse_args()
     if args.quick:
         args.only = ["pima-laplace"]
-    rows = kept_rows(args)
+    tables = {} if args.quick else kept(args.name)
     for name in args.only:
-        rows[name] = row(name, args)
-        say({"teachers": [rows[name]]})
+        new = rows_of(name, args)
+        say(new)
+        tables = {title: in_order(tables.get(title, []), rows) for title, rows in new.items()}
         if not args.quick:
-            in_order = [rows[each] for each in POSTERIORS if each in rows]
             settings = {"seed": args.seed, "draws": 500}
-            write(args.name, "python -m benchmarks.teachers", settings, {"Teachers": in_order})
+            write(args.name, "python -m benchmarks.teachers", settings, tables)
 
 
-def kept_rows(args) -> dict[str, dict]:
-    """Rows of the results file that are not made anew."""
-    rows = [] if args.quick else kept(args.name).get("Teachers", [])
-    return {row["name"]: row for row in rows if row["name"] not in args.only}
+def in_order(old: list[dict], new: list[dict]) -> list[dict]:
+    """The rows of a table, those of one posterior made anew."""
+    rows = [row for row in old if row["name"] != new[0]["name"]] + new
+    return [row for name in POSTERIORS for row in rows if row["name"] == name]
 
 
-def row(name: str, args) -> dict:
-    """Make, distill, and compare with the floor on rows that neither has seen."""
+def rows_of(name: str, args) -> dict[str, list[dict]]:
+    """Make, distill, and compare on rows that neither has seen: a row for each table or more."""
     inference, data, _ = POSTERIORS[name]
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing compiler's, about shapes that do not change
         posterior = make(name, args.seed)
     inferred = time.perf_counter() - start
-    start = time.perf_counter()
+    start, begun = time.perf_counter(), time.process_time()
     quick = {"num_steps": 20} if args.quick else {}
     fast = pyro_opu.distill(
         posterior.source, posterior.data.transfer, seed=args.seed, progress=False, **quick
     )
-    distilled = time.perf_counter() - start
+    distilled, processor = time.perf_counter() - start, time.process_time() - begun
     x = posterior.data.test
     report = pyro_opu.fidelity(fast, posterior.source, x, seed=args.seed)
     mixing = fast.report["mixing"]
-    return {
-        "name": name,
-        "teacher": inference,
-        "data": data,
+    same = {"name": name, "teacher": inference, "data": data}
+    by_certainty = [
+        {**same, **json_ready(asdict(each))} for each in report.by_certainty if each.num_inputs
+    ]
+    row = {
+        **same,
         "draws": len_of(posterior),
         "R-hat of its probabilities (90 %)": mixing["r_hat_90"] or "",
         "effective draws (median)": mixing["ess_median"] or "",
         "inference, s": inferred,
         "distill, s": distilled,
+        "distill, CPU s": processor,
         "Predictive, s": time_of(lambda: ask(posterior), 1),
         "one pass, s": time_of(lambda: fast.dirichlet(x), 20),
         "KL": report.kl,
+        "KL attainable": report.kl_attainable,
+        "KL / attainable": report.kl_ratio,
         "KL floor": report.kl_floor,
         "KL / floor": report.kl / report.kl_floor,
         "energy distance": report.energy_distance,
+        "energy distance attainable": report.energy_distance_attainable,
         "its floor": report.energy_distance_floor,
         "best Dirichlet": report.energy_distance_best,
         "mutual information": report.mutual_information,
         "teacher's": report.mutual_information_teacher,
         "rank correlation": report.mutual_information_spearman,
+        "faithful": "yes" if report.faithful else "no",
+        "kept": fast.report["kept"],
     }
+    return {"Teachers": [row], "By certainty": by_certainty}
 
 
 def len_of(posterior: Posterior) -> str:

@@ -1,6 +1,7 @@
 """The documents' numbers are those of the results files, and say where these are old."""
 
 import json
+import re
 
 import pytest
 
@@ -20,6 +21,40 @@ def folder(tmp_path):
 
 def table(folder, **what):
     return docs.wanted({"file": "some", "table": "Main", **what}, folder)
+
+
+#: Of a measured number: a decimal point, or a unit or a ratio behind it.
+MEASURED = re.compile(
+    r"\d\.\d|\d (?:%|times|ms|s|seconds|minutes|hours|points|nats|kB|MB|GB)(?![\w-])|\dth\b"
+)
+
+
+def by_hand(text):
+    """Measured numbers that stand in a text outside of marks, code, formulas and links."""
+    for pattern in (docs.TABLE, docs.VALUE, docs.MADE):
+        text = pattern.sub("", text)
+    text = re.sub(r"```.*?```|`[^`]*`|\$[^$]*\$|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    return [line for line in text.splitlines() if MEASURED.search(line)]
+
+
+def section(text, title):
+    return text.split(f"## {title}\n")[1].split("\n## ")[0]
+
+
+class TestByHand:
+    """No measured number is typed by hand where documents say what is measured."""
+
+    def test_readme(self):
+        assert not by_hand(section((docs.ROOT / "README.md").read_text(), "What is measured"))
+
+    @pytest.mark.parametrize("name", ["measured", "students"])
+    def test_pages(self, name):
+        assert not by_hand((docs.ROOT / "docs" / f"{name}.md").read_text())
+
+    @pytest.mark.parametrize("text", ["it has 97.2", "5 times", "36 % less", "in 14 s.", "a 17th"])
+    def test_is_found(self, text):
+        assert by_hand(f"In words {text}") and not by_hand(f"In code `{text}`")
+        assert not by_hand(f"<!-- value {{}} -->{text}<!-- /value -->")
 
 
 def fresh(name, folder):
@@ -63,6 +98,7 @@ def test_what_is_not_there_is_named(folder, what):
 def test_columns_that_only_newer_files_have(folder):
     assert table(folder, columns=["student?", "model"]) == table(folder, columns=["model"])
     assert table(folder, columns={"who?": "model"})[0] == "| who |"
+    assert docs.wanted({"file": "some", "table": "Newer?"}, folder) == []
 
 
 def mark(**what):
