@@ -9,7 +9,7 @@ A document says between two comments which table it wants; what lies between the
 
 "columns" is a list, or a mapping from the document's headings to the columns of the results file;
 without it all columns come, and a heading that ends in "?" goes where the file has no such column.
-A table whose name ends in "?" is left away where the file has none.
+A table whose name ends in "?" is left away where there is none.
 "rows" keeps the rows whose columns have these values, one or a list. "deviation": false leaves
 "± 0.1" away, which is left away too where it is 0, that of one seed. "digits" is the number of
 significant digits, 3 by default, or a mapping from headings to it.
@@ -84,8 +84,9 @@ def filled(text: str, folder: Path = FOLDER, stale: Staleness = staleness) -> st
 
     def table(block: re.Match[str]) -> str:
         what = json.loads(block[2])
-        lines, old = wanted(what, folder), source(what["file"])
-        if lines and old:
+        lines = wanted(what, folder)
+        old = source(what["file"]) if lines else None
+        if old:
             lines += ["", f"Made at {old}, before the last change of what it measures."]
         return f"{block[1]}\n" + "\n".join(lines) + f"\n\n{block[3]}"
 
@@ -120,8 +121,10 @@ def quoted(text: str, source: Callable[[str], str | None]) -> dict[str, str]:
 
 def rows_of(what: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
     """The rows that a mark asks for."""
-    tables = json.loads((folder / f"{what['file']}.json").read_text())["tables"]
-    title = what["table"].removesuffix("?")
+    path, title = folder / f"{what['file']}.json", what["table"].removesuffix("?")
+    if title != what["table"] and not path.exists():
+        return []
+    tables = json.loads(path.read_text())["tables"]
     if title not in tables and title == what["table"]:
         raise KeyError(f"{what['file']}.json has no table {title!r}; it has {list(tables)}")
     return [row for row in tables.get(title, []) if matches(row, what.get("rows", {}))]
