@@ -51,7 +51,7 @@ def main() -> int:
     seconds = time.process_time() - began
     unclear = [row for row in rows if row["outcome"] != "clear"]
     for row in unclear:
-        print(f"{row['outcome']}: {row['function']}, {row['wrong']}: {row['message']}")
+        print(f"{row['outcome']}: {row['function']}, {row['wrong']}: {row['message'][:300]}")
     counts = Counter(row["outcome"] for row in rows)
     print(f"\n{len(rows)} cases in {seconds:.0f} s of CPU: {dict(counts)}")
     if not args.quick and not args.only:

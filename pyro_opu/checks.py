@@ -7,7 +7,7 @@ argument in backticks, what was expected and what came; ``advice`` adds what to 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -29,6 +29,7 @@ __all__ = [
     "one_of",
     "positive_float",
     "positive_int",
+    "sizes",
 ]
 
 #: Seeds that torch's generators take.
@@ -60,6 +61,29 @@ def positive_int(name: str, value: Any, least: int = 1, advice: str = "") -> int
         return int(value)
     kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
     raise ValueError(_message(name, kind, value, advice))
+
+
+def sizes(name: str, value: Any, advice: str = "") -> tuple[int, ...]:
+    """Several positive integers, such as a shape or the widths of layers.
+
+    Args:
+        name: The argument's name in the message.
+        value: What was passed.
+        advice: A sentence that says what to do.
+
+    Returns:
+        The numbers, as a tuple.
+
+    Raises:
+        TypeError: not a sequence.
+        ValueError: an entry that is not a positive integer, or none.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise TypeError(_message(name, "a tuple of positive integers", value, advice))
+    whole = [isinstance(v, Integral) and not isinstance(v, bool) and int(v) > 0 for v in value]
+    if not whole or not all(whole):
+        raise ValueError(_message(name, "a tuple of positive integers", value, advice))
+    return tuple(int(v) for v in value)
 
 
 def in_range(

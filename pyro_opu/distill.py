@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.arguments import checked_arguments
 from pyro_opu.checkpoint import Checkpoint
 from pyro_opu.checks import check_device
 from pyro_opu.drop_in import drop_in
@@ -57,6 +58,7 @@ from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
 
 
+@checked_arguments
 def distill(
     source: TeacherSource,
     x: Tensor | Iterable[Any],
@@ -302,8 +304,13 @@ def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:
 
 def _first_objective(guide: nn.Module, x: Tensor, num_classes: int) -> Objective:
     """What the warm start makes small, by what the guide answers; refuses what is no answer."""
-    with torch.no_grad():
+    try:
         answer = student_at(guide, x)
+    except Exception as error:
+        raise ValueError(
+            f"`guide` must answer inputs of shape {tuple(x.shape)} with a Dirichlet; it raised "
+            f"{type(error).__name__}: {str(error)[:300]}. Try guide(x[:2]) by itself."
+        ) from error
     if not is_answer(answer):
         raise TypeError(
             f"`guide` must return a Dirichlet for x; got {type(answer).__name__}. Put your network "
@@ -314,6 +321,12 @@ def _first_objective(guide: nn.Module, x: Tensor, num_classes: int) -> Objective
             f"`guide` must return a Dirichlet with batch shape ({len(x)},) and event shape "
             f"({num_classes},), the teacher's classes, for N = {len(x)}; got "
             f"{tuple(answer.batch_shape)} and {tuple(answer.event_shape)}. Check its last layer."
+        )
+    if not answer.mean.requires_grad or not torch.isfinite(answer.mean).all():
+        fault = "NaN or infinity" if answer.mean.requires_grad else "one without gradient"
+        raise ValueError(
+            "`guide` must return a Dirichlet with a finite mean that depends on its weights; got "
+            f"{fault}. Check its forward for NaN, torch.no_grad and .detach()."
         )
     if isinstance(answer, Atoms):
         return CrossEntropy()

@@ -23,7 +23,7 @@ def check_inputs(x: Any, argument: str = "x", *, features: bool = True) -> Tenso
 
     Raises:
         TypeError: ``x`` is no floating tensor.
-        ValueError: ``x`` has no feature axis, holds nothing, or holds NaN or infinity.
+        ValueError: ``x`` has no feature axis, is sparse, holds nothing, or holds NaN or infinity.
 
     Example:
         >>> check_inputs(torch.zeros(3), "inputs")
@@ -46,6 +46,12 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
             f"`{argument}` must have shape (N, D) or (N, *input_shape); got {tuple(x.shape)}. "
             f"For a single input pass {argument}[None]; "
             f"for one feature per input pass {argument}[:, None]."
+        )
+    if x.layout != torch.strided or x.is_meta:
+        kind = "meta" if x.is_meta else str(x.layout).removeprefix("torch.")
+        raise ValueError(
+            f"`{argument}` must be a dense tensor that holds numbers; got a {kind} tensor. "
+            + ("Load it onto a device." if x.is_meta else f"Convert it with {argument}.to_dense().")
         )
     if x.numel() == 0:
         raise ValueError(

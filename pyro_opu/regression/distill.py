@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.arguments import checked_arguments
 from pyro_opu.checkpoint import Checkpoint
 from pyro_opu.checks import check_device
 from pyro_opu.guides.asking import student_at
@@ -57,6 +58,7 @@ MIXING_DRAWS, MIXING_INPUTS = 4096, 64
 CRPS_DRAWS = 128
 
 
+@checked_arguments
 def distill_regression(
     source: Any,
     x: Tensor | Iterable[Any] | Stream,

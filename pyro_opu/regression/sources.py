@@ -9,13 +9,12 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.inputs import check_inputs
 from pyro_opu.printing import name_of
 from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher, is_normal
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers.base import choose
 from pyro_opu.teachers.calling import call_of, first_argument
-from pyro_opu.teachers.function import _draws_parameter
+from pyro_opu.teachers.function import _draws_parameter, check_same_count
 from pyro_opu.teachers.sites import site_kind
 
 __all__ = ["FunctionRegressionTeacher", "as_regression_teacher", "is_regressor"]
@@ -132,25 +131,18 @@ class FunctionRegressionTeacher(RealTeacher):
         """``None``: what happens inside is not known."""
         return None
 
-    @torch.no_grad()
-    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
-        """All draws at all inputs, in one block ``(S, N, 2)``.
-
-        Raises:
-            TypeError: as the class says.
-            ValueError: as the class says.
-        """
-        check_inputs(x)
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
+        """All draws at all inputs, in one block ``(S, N, 2)``."""
         count = self._checked(num_draws)
         options = {} if self._keyword is None else {self._keyword: count}
         draws = self._check_output(_stacked(self.function(x, **options), len(x)), len(x))
         if self._keyword is None:
-            self.max_draws = len(draws)
+            self.max_draws = check_same_count(len(draws), self.max_draws)
             count = self._checked(num_draws)
             draws = draws[choose(len(draws), count).to(draws.device)]
         elif len(draws) != count:
             raise ValueError(
-                f"the callable must return as many draws as asked for, {count}; got {len(draws)}. "
+                f"`source` must return as many draws as asked for, {count}; got {len(draws)}. "
                 "Return means and scales of shape (num_draws, N)."
             )
         yield draws
@@ -160,21 +152,21 @@ def _stacked(values: Any, rows: int) -> Tensor:
     """What a function returned as draws ``(S, N, 2)``."""
     if not returns_two(values):
         raise TypeError(
-            "the callable must return two floating tensors (loc, scale), draws of y's mean and of "
+            "`source` must return two floating tensors (loc, scale), draws of y's mean and of "
             f"the noise's standard deviation; got {type(values).__name__}. For noise that is known "
             "return torch.full_like(loc, scale)."
         )
     loc, scale = values
     if loc.ndim != 2 or loc.shape[1] != rows:
         raise ValueError(
-            f"the callable must return means of shape (S, N) with N = {rows}; got "
+            f"`source` must return means of shape (S, N) with N = {rows}; got "
             f"{tuple(loc.shape)}. Draws come first, then inputs."
         )
     try:
         scale = scale.to(loc.dtype).expand_as(loc)
     except RuntimeError as error:
         raise ValueError(
-            f"the callable must return scales of the means' shape {tuple(loc.shape)}; got "
+            f"`source` must return scales of the means' shape {tuple(loc.shape)}; got "
             f"{tuple(scale.shape)}."
         ) from error
     return torch.stack([loc, scale.log()], -1).detach()

@@ -57,14 +57,14 @@ class RealTeacher(BaseTeacher):
     def _check_output(self, draws: Tensor, rows: int) -> Tensor:
         if draws.ndim != 3 or draws.shape[1:] != (rows, 2):
             raise ValueError(
-                f"the teacher must give one mean and one scale per input, shape (S, {rows}, 2) for "
+                f"`source` must give one mean and one scale per input, shape (S, {rows}, 2) for "
                 f"{rows} inputs; got {tuple(draws.shape)}. Let the model keep the inputs on axis 0."
             )
         if not torch.isfinite(draws.sum()):
             raise ValueError(
-                "the teacher's means must be finite and its scales positive; got NaN, infinity or "
-                "a scale of 0. Check the posterior draws (torch.isfinite) and the model at these "
-                "inputs."
+                "`source`'s means must be finite and its scales positive; got NaN, infinity or a "
+                "scale of 0 or below. Check the posterior draws (torch.isfinite) and the model "
+                "at these inputs."
             )
         self._num_classes = 2  # numbers per draw and input, for the bounds on memory
         return draws
@@ -156,8 +156,8 @@ def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
     """
     if not is_normal(fn):
         raise ValueError(
-            f"site '{site}' must be Normal; got {type(unwrap(fn)).__name__}. Name the site of the "
-            "real y with site='...'."
+            f"`source`'s site '{site}' must be Normal; got {type(unwrap(fn)).__name__}. Name "
+            "the site of the real y with site='...'."
         )
     values = torch.stack([fn.mean, fn.variance.log() / 2], -1)
     outputs = values.shape[:-1].numel()
@@ -166,9 +166,9 @@ def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
     if outputs == 1:  # the model does not depend on x: one distribution for all rows
         return values.reshape(1, 2).expand(rows, 2)
     raise ValueError(
-        f"site '{site}' must hold one number per input; got shape {tuple(values.shape[:-1])} for "
-        f"{rows} inputs. Distill each output of a model with several by itself, from a model with "
-        "that one output."
+        f"`source`'s site '{site}' must hold one number per input; got shape "
+        f"{tuple(values.shape[:-1])} for {rows} inputs. Distill each output of a model "
+        "with several by itself, from a model with that one output."
     )
 
 

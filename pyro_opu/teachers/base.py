@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pyro_opu.checks import check_inputs, positive_int
+from pyro_opu.checks import check_inputs, positive_int, rows_off_simplex, simplex_tolerance
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers.cost import operations_of
 from pyro_opu.teachers.shared_product import MOST_COLUMNS
@@ -21,6 +22,9 @@ from pyro_opu.teachers.shared_product import MOST_COLUMNS
 #: models of any width: a logistic regression takes 500 draws at 1,000 inputs in one call, a
 #: 784-400-400 network four draws at 668 inputs.
 CHUNK_SIZE = 2**21
+#: Rows of an evaluation, at most so many, whose probabilities are added up. What is read off logits
+#: sums to one, so that a few tell whether anything else came.
+SUMMED_ROWS = 2**12
 #: Draws taken by default from a posterior that can give any number of them.
 DEFAULT_DRAWS = 500
 
@@ -52,7 +56,8 @@ class BaseTeacher(Teacher):
     """The common half of all teachers: choosing draws, chunking, and checking what comes out.
 
     A subclass says how to pick draws (``_pick``) and how to evaluate some of them at some
-    inputs (``_evaluate``); both are called with bounded sizes.
+    inputs (``_evaluate``); both are called with bounded sizes. One that gives all draws at once
+    has ``_blocks`` instead.
 
     Attributes:
         max_draws: How many draws the posterior holds, or ``None`` where every call draws afresh.
@@ -64,6 +69,7 @@ class BaseTeacher(Teacher):
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int = CHUNK_SIZE
     _num_classes: int | None = None
+    _asked: int = 0
     _width: tuple[torch.Size, int] | None = None  # an input's shape, and the width there
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
@@ -124,8 +130,43 @@ class BaseTeacher(Teacher):
 
     @torch.no_grad()
     def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
-        """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
+        """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory.
+
+        Raises:
+            TypeError: ``x``, or what the source gives, is no floating tensor.
+            ValueError: bad ``x`` or ``num_draws``; answers that are no class probabilities, or of
+                another number of classes or draws than before.
+            RuntimeError: the source itself raised one of Python's errors, which is its cause.
+        """
         check_inputs(x)
+        with self._at_call(x, num_draws):
+            for block in self._blocks(x, num_draws):
+                yield block.clone() if block.is_inference() else block
+
+    @contextmanager
+    def _at_call(self, x: Tensor, num_draws: int | None) -> Iterator[None]:
+        """Say of an error in which call of which source it was raised."""
+        self._asked += 1
+        try:
+            yield
+        except Exception as error:
+            if type(error).__module__ != "builtins":  # such as torch.OutOfMemoryError: to be caught
+                raise
+            count = "all" if num_draws is None else str(num_draws)
+            where = f"at call {self._asked}, for {count} draws at x {tuple(x.shape)} {x.dtype}"
+            text = str(error)
+            if not text.startswith("`"):  # not one of this package
+                reason = (text.splitlines() or [""])[0][:300].rstrip(".")
+                raise RuntimeError(
+                    f"`source`, a {self!r}, must answer at any number of rows; it raised "
+                    f"{type(error).__name__}: {reason}, {where}. Try it there by itself."
+                ) from error
+            if self._asked > 1 and type(error) in (TypeError, ValueError) and "at call" not in text:
+                raise type(error)(f"{text} ({self!r} {where}.)") from error
+            raise
+
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
+        """What :meth:`stream` gives, of inputs that have been checked."""
         draws = self._pick(x, self._checked(num_draws))
         width = self._measured_width(draws, x)
         at_once = max(1, self.chunk_size // width)  # draws times rows
@@ -173,16 +214,31 @@ class BaseTeacher(Teacher):
     def _check_output(self, log_probs: Tensor, rows: int) -> Tensor:
         if log_probs.ndim != 3 or log_probs.shape[1] != rows:
             raise ValueError(
-                "the teacher must give one row of class probabilities per input, shape "
+                "`source` must give one row of class probabilities per input, shape "
                 f"(S, {rows}, C) for {rows} inputs; got {tuple(log_probs.shape)}. Let the model "
                 "keep the inputs on axis 0 and return one row of logits for each."
             )
         if torch.isnan(log_probs.sum()):
             raise ValueError(
-                "the teacher's class probabilities must be numbers; got NaN. Check the posterior "
+                "`source`'s class probabilities must be numbers; got NaN. Check the posterior "
                 "draws (torch.isfinite) and the model at these inputs."
             )
-        self._num_classes = log_probs.shape[-1]
+        classes = log_probs.shape[-1]
+        if self._num_classes not in (None, classes):
+            raise ValueError(
+                "`source` must give as many classes at any number of inputs, and at every call; "
+                f"got {self._num_classes} before and {classes} now. Is an axis of its model that "
+                "of the inputs where the classes belong?"
+            )
+        rows_of_all = log_probs.flatten(0, 1)
+        some = rows_of_all[:: 1 + len(rows_of_all) // SUMMED_ROWS].exp()
+        _, off = rows_off_simplex(some)
+        if off > simplex_tolerance(some.dtype):
+            raise ValueError(
+                f"`source` must give probabilities, rows that sum to 1; got a sum off by {off:.3g}."
+                " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
+            )
+        self._num_classes = classes
         return log_probs.clamp_min(torch.finfo(log_probs.dtype).min / 4)
 
     def _measured_width(self, draws: Any, x: Tensor) -> int:
@@ -242,13 +298,13 @@ def log_probs_of_output(output: Any) -> Tensor:
     if not isinstance(output, Tensor) or not output.is_floating_point():
         found = output.dtype if isinstance(output, Tensor) else type(output).__name__
         raise TypeError(
-            f"the network must return a floating tensor of logits (N, C); got {found}. "
+            f"`source`'s network must return a floating tensor of logits (N, C); got {found}. "
             "Wrap it in a module that returns the logits alone."
         )
     if output.ndim < 2 or output.shape[-1] < 2:
         raise ValueError(
-            "the network must return logits of shape (N, C) with at least two classes (C >= 2); "
-            f"got {tuple(output.shape)}. For one logit z per input, (N, 1), return "
+            "`source`'s network must return logits of shape (N, C) with at least two classes "
+            f"(C >= 2); got {tuple(output.shape)}. For one logit z per input, (N, 1), return "
             "torch.cat([torch.zeros_like(z), z], -1)."
         )
     tolerance = max(1e-4, 4 * torch.finfo(output.dtype).eps)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import rows_off_simplex, simplex_tolerance
 from pyro_opu.printing import name_of
 from pyro_opu.teachers.base import BaseTeacher, Teacher, choose
 
@@ -45,14 +45,12 @@ class FunctionTeacher(BaseTeacher):
         """``None``: what happens inside is not known."""
         return None
 
-    @torch.no_grad()
-    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """All draws at all inputs, in one block."""
-        check_inputs(x)
         count = self._checked(num_draws)
         if self._keyword is None:
             values = check_simplex(self.function(x), len(x))
-            self.max_draws = len(values)
+            self.max_draws = check_same_count(len(values), self.max_draws)
             count = self._checked(num_draws)
             if count < len(values):
                 values = values[choose(len(values), count).to(values.device)]
@@ -81,10 +79,8 @@ class MembersTeacher(BaseTeacher):
         """``None``: what happens inside is not known."""
         return None
 
-    @torch.no_grad()
-    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """All draws at all inputs, in one block."""
-        check_inputs(x)
         count = self._checked(num_draws)
         logs = self.teacher.log_probs(x, count)
         if not isinstance(logs, Tensor) or not logs.is_floating_point():
@@ -114,9 +110,23 @@ def _draws_parameter(function: Callable[..., Any]) -> str | None:
 def _check_count(values: Tensor, asked: int) -> None:
     if len(values) != asked:
         raise ValueError(
-            f"the callable must return as many draws as asked for, {asked}; got {len(values)}. "
+            f"`source` must return as many draws as asked for, {asked}; got {len(values)}. "
             "Return a tensor of shape (num_draws, N, C)."
         )
+
+
+def check_same_count(found: int, before: int | None) -> int:
+    """The number of draws that a function returned, the same at every call.
+
+    Raises:
+        ValueError: another number than before.
+    """
+    if before not in (None, found):
+        raise ValueError(
+            f"`source` must return the same number of draws at every call; got {before} before and "
+            f"{found} now. For draws made afresh give it a parameter `num_draws`."
+        )
+    return found
 
 
 def check_simplex(values: Any, rows: int) -> Tensor:
@@ -129,29 +139,29 @@ def check_simplex(values: Any, rows: int) -> Tensor:
     if not isinstance(values, Tensor) or not values.is_floating_point():
         found = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(
-            f"the callable must return a floating tensor of class probabilities (S, {rows}, C); "
+            f"`source` must return a floating tensor of class probabilities (S, {rows}, C); "
             f"got {found}. Return torch.as_tensor(..., dtype=torch.float32)."
         )
     if values.ndim != 3 or values.shape[1] != rows or len(values) == 0:
         raise ValueError(
-            f"the callable must return draws of shape (S, N, C) with S >= 1 and N = {rows}; got "
+            f"`source` must return draws of shape (S, N, C) with S >= 1 and N = {rows}; got "
             f"{tuple(values.shape)}. Draws come first, then inputs, then classes."
         )
     if values.shape[-1] < 2:
         raise ValueError(
-            f"the callable must return at least two classes (C >= 2); got {tuple(values.shape)}. "
+            f"`source` must return at least two classes (C >= 2); got {tuple(values.shape)}. "
             "For two classes return [1 - p, p]."
         )
     if torch.isnan(values.sum()):
         raise ValueError(
-            "the callable must return probabilities; got NaN. Check its posterior draws and the "
+            "`source` must return probabilities; got NaN. Check its posterior draws and the "
             "inputs (torch.isfinite)."
         )
-    off = float((values.sum(-1) - 1).abs().max())
-    if values.min() < 0 or off > max(1e-3, 4 * torch.finfo(values.dtype).eps):
+    low, off = rows_off_simplex(values)
+    if low < 0 or off > simplex_tolerance(values.dtype):
         raise ValueError(
-            "the callable must return probabilities: rows that are >= 0 and sum to 1; got a "
-            f"smallest entry {float(values.min()):.3g} and a sum off by {off:.3g}. "
+            "`source` must return probabilities: rows that are >= 0 and sum to 1; got a "
+            f"smallest entry {low:.3g} and a sum off by {off:.3g}. "
             "Apply softmax over the last axis?"
         )
     return values.detach()

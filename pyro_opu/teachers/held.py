@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
@@ -85,8 +85,7 @@ class HeldTeacher(BaseTeacher):
 class _HeldIndices(HeldTeacher):
     """Draws of a function, which gives all of them at once, by their indices."""
 
-    @torch.no_grad()
-    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """The chosen ones among all draws; they cost what all of them cost."""
         index = self.draws[choose(self.size, self._checked(num_draws)).sort().values]
         for block in self.teacher.stream(x):
@@ -115,10 +114,8 @@ class _HeldMixture(HeldTeacher):
         members = enumerate(self.draws)
         return {f"{k}/{name}": value for k, part in members for name, value in part.tensors.items()}
 
-    @torch.no_grad()
-    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
-        """The draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
-        check_inputs(x)
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
+        """Those of all members, one after another."""
         some = self.chosen(choose(self.size, self._checked(num_draws)))
         streams = [member.stream(x) for member in some.draws if member.size]
         for parts in in_step(streams):

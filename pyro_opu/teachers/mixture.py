@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from pyro_opu.inputs import check_inputs
 from pyro_opu.teachers.base import BaseTeacher
 
 
@@ -65,10 +64,8 @@ class MixtureTeacher(BaseTeacher):
         costs = [member.operations(x) for member in self.members]
         return None if None in costs else max(cost for cost in costs if cost is not None)
 
-    @torch.no_grad()
-    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
-        """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
-        check_inputs(x)
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
+        """Each member's share of the draws, in random order."""
         draws = self._checked(num_draws)
         order = torch.randperm(draws)
         streams = [
@@ -106,7 +103,7 @@ def joined(parts: list[Tensor]) -> Tensor:
     classes = {part.shape[-1] for part in parts}
     if len(classes) > 1:
         raise ValueError(
-            "the members of `source` must agree on the classes; got "
+            "`source`'s members must agree on the classes; got "
             f"{sorted(classes)} classes. Were they fitted to the same labels?"
         )
     return torch.cat(parts)

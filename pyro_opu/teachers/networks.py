@@ -246,7 +246,7 @@ def _one_by_one(modules: list[nn.Module], x: Tensor) -> Tensor:
     shapes = {tuple(output.shape) for output in outputs}
     if len(shapes) > 1:
         raise ValueError(
-            "the networks of `source` must agree on the classes; got outputs of shape "
+            "`source`'s networks must agree on the classes; got outputs of shape "
             f"{sorted(shapes)}. Give all the same number of logits."
         )
     return torch.stack(outputs)

@@ -43,8 +43,8 @@ def check_one_trial(fn: Any, site: str) -> None:
     trials = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
     if trials != 1:
         raise ValueError(
-            f"site '{site}' must be a one-trial {type(unwrap(fn)).__name__}; got total_count="
-            f"{trials}. Use Categorical or Bernoulli, with one row per trial."
+            f"`source`'s site '{site}' must be a one-trial {type(unwrap(fn)).__name__}; got "
+            f"total_count={trials}. Use Categorical or Bernoulli, with one row per trial."
         )
 
 
@@ -64,7 +64,7 @@ def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
     """
     if site_kind(fn) is None:
         raise ValueError(
-            f"site '{site}' must be {ALLOWED}; got {type(unwrap(fn)).__name__}. "
+            f"`source`'s site '{site}' must be {ALLOWED}; got {type(unwrap(fn)).__name__}. "
             "Name the class label's site with site='...'."
         )
     log_probs = _wrapped_log_probs(fn)
@@ -74,7 +74,7 @@ def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
     if labels == 1:  # the model does not depend on x: one distribution for all rows
         return log_probs.reshape(1, -1).expand(rows, -1)
     raise ValueError(
-        f"site '{site}' must hold one class label per input; got batch shape "
+        f"`source`'s site '{site}' must hold one class label per input; got batch shape "
         f"{tuple(log_probs.shape[:-1])} for {rows} inputs. A model with several labels per input "
         "needs one site per label."
     )

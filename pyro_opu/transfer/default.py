@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, sizes
 from pyro_opu.transfer.features import (
     Box,
     Gaussian,
@@ -52,6 +52,8 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
         ['HeldOut', 'ImageCorruption', 'Mixup', 'Jitter', 'Box', 'Permute']
     """
     check_inputs(x, features=False)
+    if image_shape is not None:
+        sizes("image_shape", image_shape)
     if image_shape is not None or (x.ndim in (3, 4) and min(x.shape[-2:]) >= 8):
         return _for_images(image_shape)
     return _for_tables(exchangeable=_features_share_scale(x))

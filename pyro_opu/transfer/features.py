@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Beta
 
-from pyro_opu.transfer.policy import TransferPolicy, check_positive
+from pyro_opu.checks import in_range, positive_float
+from pyro_opu.transfer.policy import TransferPolicy
 
 __all__ = ["Box", "Gaussian", "HeldOut", "Jitter", "Mixup", "Permute", "Shuffle", "Stretch"]
 
@@ -43,8 +44,8 @@ class Jitter(TransferPolicy):
     min_scale: float = 0.01
 
     def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
-        check_positive("min_scale", self.min_scale)
+        positive_float("scale", self.scale)
+        positive_float("min_scale", self.min_scale)
         if self.min_scale > self.scale:
             raise ValueError(
                 f"`min_scale` must be at most `scale`; got {self.min_scale} > {self.scale}. "
@@ -80,7 +81,7 @@ class Mixup(TransferPolicy):
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive("alpha", self.alpha)
+        positive_float("alpha", self.alpha)
 
     def _draw(self, n: int) -> Tensor:
         per_row = self._per_row(n)
@@ -108,11 +109,7 @@ class Stretch(TransferPolicy):
     factor: float = 4.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.factor) and self.factor > 1):
-            raise ValueError(
-                f"`factor` must be a finite number above 1; got {self.factor!r}. A factor of 1 is "
-                "HeldOut()."
-            )
+        in_range("factor", self.factor, 1, ends="()", advice="A factor of 1 is HeldOut().")
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
         return {"x": x, "mean": x.mean(dim=0)}
@@ -137,8 +134,7 @@ class Box(TransferPolicy):
     expand: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.expand) and self.expand >= 0):
-            raise ValueError(f"`expand` must be a non-negative finite number; got {self.expand!r}.")
+        in_range("expand", self.expand, 0)
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
         low, high = x.amin(dim=0), x.amax(dim=0)
@@ -182,10 +178,10 @@ class Gaussian(TransferPolicy):
     max_scale: float | None = None
 
     def __post_init__(self) -> None:
-        check_positive("scale", self.scale)
+        positive_float("scale", self.scale)
         if self.max_scale is None:
             return
-        check_positive("max_scale", self.max_scale)
+        positive_float("max_scale", self.max_scale)
         if self.max_scale < self.scale:
             raise ValueError(
                 f"`max_scale` must be at least `scale`; got {self.max_scale} < {self.scale}. Pass "

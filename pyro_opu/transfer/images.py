@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import positive_int, sizes
 from pyro_opu.transfer.corruptions import IMAGE_KINDS
 from pyro_opu.transfer.policy import TransferPolicy, in_random_order, split_count
 
@@ -47,10 +49,9 @@ class ImageCorruption(TransferPolicy):
     image_shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.kinds, str):
+        if isinstance(self.kinds, str) or not isinstance(self.kinds, Sequence):
             raise TypeError(
-                f"`kinds` must be a tuple of names; got the string {self.kinds!r}. Write "
-                f"({self.kinds!r},)."
+                f"`kinds` must be a tuple of names; got {self.kinds!r}. Write ({self.kinds!r},)."
             )
         object.__setattr__(self, "kinds", tuple(self.kinds))
         unknown = [kind for kind in self.kinds if kind not in IMAGE_KINDS]
@@ -59,10 +60,9 @@ class ImageCorruption(TransferPolicy):
                 f"`kinds` must be one or more of {', '.join(IMAGE_KINDS)}; got "
                 f"{', '.join(map(repr, unknown)) or 'none'}."
             )
-        if self.depth < 1:
-            raise ValueError(f"`depth` must be at least 1; got {self.depth}.")
+        positive_int("depth", self.depth)
         if self.image_shape is not None:
-            object.__setattr__(self, "image_shape", tuple(self.image_shape))
+            object.__setattr__(self, "image_shape", sizes("image_shape", self.image_shape))
 
     def _channels_first(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
         """The (channels, H, W) in which inputs of this shape are read."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import positive_float
 from pyro_opu.transfer.policy import TransferPolicy, in_random_order, split_count
 
 __all__ = ["Mixture"]
@@ -36,10 +36,16 @@ class Mixture(TransferPolicy):
     components: Sequence[tuple[float, TransferPolicy]]
 
     def __post_init__(self) -> None:
+        if not isinstance(self.components, Iterable):
+            raise TypeError(
+                "`components` must be a list of pairs (weight, policy); got "
+                f"{type(self.components).__name__}. Write for example "
+                "Mixture([(0.5, HeldOut()), (0.5, Mixup())])."
+            )
         object.__setattr__(self, "components", tuple(self.components))
         if not self.components:
             raise ValueError("`components` must hold at least one pair (weight, policy); got none.")
-        for pair in self.components:
+        for index, pair in enumerate(self.components):
             if not (isinstance(pair, tuple) and len(pair) == 2):
                 raise TypeError(
                     f"`components` must be pairs (weight, policy); got {pair!r}. Write for example "
@@ -51,11 +57,9 @@ class Mixture(TransferPolicy):
                     f"`components` must pair a weight with a TransferPolicy; got {policy!r} of "
                     f"type {type(policy).__name__}. Write for example (0.5, HeldOut())."
                 )
-            if not (math.isfinite(weight) and weight > 0):
-                raise ValueError(
-                    f"`components` must have positive finite weights; got {weight!r} for "
-                    f"{policy!r}. Leave a policy out rather than giving it no weight."
-                )
+            positive_float(
+                f"components[{index}][0]", weight, "Leave a policy out rather than weigh it 0."
+            )
 
     @property
     def fitted(self) -> bool:
@@ -64,7 +68,9 @@ class Mixture(TransferPolicy):
 
     def fit(self, x: Tensor) -> Mixture:
         """Fit every component to x; see :meth:`TransferPolicy.fit`."""
-        return replace(self, components=[(w, policy.fit(x)) for w, policy in self.components])
+        fitted = replace(self, components=[(w, policy.fit(x)) for w, policy in self.components])
+        object.__setattr__(fitted, "_like", x[:0])
+        return fitted
 
     def _draw(self, n: int) -> Tensor:
         counts = split_count(n, [weight for weight, _ in self.components])

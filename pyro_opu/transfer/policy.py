@@ -11,17 +11,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, positive_int
 
-__all__ = ["TransferPolicy", "check_positive", "in_random_order", "split_count"]
+__all__ = ["TransferPolicy", "in_random_order", "split_count"]
 
 Self = TypeVar("Self", bound="TransferPolicy")
-
-
-def check_positive(name: str, value: float) -> None:
-    """Raise unless value is a positive finite number."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"`{name}` must be a positive finite number; got {value!r}.")
 
 
 def split_count(n: int, weights: Sequence[float]) -> list[int]:
@@ -87,6 +81,7 @@ class TransferPolicy:
         check_inputs(x, features=False)
         fitted = copy.copy(self)
         object.__setattr__(fitted, "buffers", self._statistics(x.detach()))
+        object.__setattr__(fitted, "_like", x[:0])
         return fitted
 
     def sample(self, n: int) -> Tensor:
@@ -100,14 +95,55 @@ class TransferPolicy:
             gradient.
 
         Raises:
-            RuntimeError: The policy has not been fitted.
-            ValueError: n is below 1.
+            RuntimeError: The policy has not been fitted, or its ``_draw`` raised an error.
+            TypeError: ``_draw`` gave no tensor.
+            ValueError: n is below 1; what ``_draw`` gave is of another shape, dtype or device than
+                n rows of x, or not finite.
         """
-        if n < 1:
-            raise ValueError(f"`n` must be at least 1; got {n}.")
+        n = positive_int("n", n)
         if not self.fitted:
-            raise RuntimeError(f"{self!r} has no inputs to draw from. Call policy.fit(x) first.")
-        return self._draw(n)
+            raise RuntimeError(f"`{self!r}` has no inputs to draw from. Call policy.fit(x) first.")
+        try:
+            drawn = self._draw(n)
+        except Exception as error:
+            if type(error).__module__ != "builtins" or str(error).startswith("`"):
+                raise  # one to be caught, or that of a policy inside this one
+            raise RuntimeError(
+                f"`{self._short()}`, a transfer policy, must give {n} inputs; it raised "
+                f"{type(error).__name__}: {error}. Try policy.fit(x).sample({n}) by itself."
+            ) from error
+        return self._checked_draw(drawn, n)
+
+    def _short(self) -> str:
+        """The printed form, or the class where that is long."""
+        text = repr(self)
+        return text if len(text) <= 60 else type(self).__name__
+
+    def _checked_draw(self, drawn: Tensor, n: int) -> Tensor:
+        """What ``_draw(n)`` gave, if it is n finite rows like those of x."""
+        if not isinstance(drawn, Tensor):
+            raise TypeError(
+                f"`{self._short()}`, a transfer policy, must give a torch.Tensor of {n} inputs; "
+                f"got {type(drawn).__name__}. Return a tensor from _draw(n)."
+            )
+        like: Tensor | None = getattr(self, "_like", None)  # set by fit, which may be overridden
+        if like is not None:
+            expected = ((n, *like.shape[1:]), like.dtype, like.device)
+            found = (tuple(drawn.shape), drawn.dtype, drawn.device)
+            if found != expected:
+                raise ValueError(
+                    f"`{self._short()}`, a transfer policy, must give {n} inputs like those of x, "
+                    f"{' '.join(map(str, expected))}; got {' '.join(map(str, found))}. Let "
+                    "_draw(n) return n rows in the dtype of self.buffers['x']."
+                )
+        if not torch.isfinite(drawn.sum()) and not torch.isfinite(drawn).all():
+            bad = ~torch.isfinite(drawn).reshape(len(drawn), -1).all(1)
+            raise ValueError(
+                f"`{self._short()}`, a transfer policy, must give finite inputs; got NaN or "
+                f"infinity in {int(bad.sum())} of {len(drawn)} rows. Is its scale too large for "
+                f"{drawn.dtype}?"
+            )
+        return drawn.detach()
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
         """What to keep of x."""
@@ -115,7 +151,10 @@ class TransferPolicy:
 
     def _draw(self, n: int) -> Tensor:
         """Draw n inputs from ``self.buffers``."""
-        raise NotImplementedError(f"{type(self).__name__} must implement _draw(n).")
+        raise NotImplementedError(
+            f"`{type(self).__name__}` must implement _draw(n). Use one of pyro_opu.transfer, or a "
+            "subclass of your own."
+        )
 
     def _rows(self, n: int) -> Tensor:
         """Draw n rows of x, uniformly and with replacement."""
