@@ -131,7 +131,7 @@ ARGUMENTS: dict[str, list[Any]] = {
     "progress": [1, "yes", None],
     "device": ["gpu", "meta", 0, "cuda:99"],
     "precision": [torch.float16, torch.int64, "bfloat16", 16],
-    "loss": ["kl", 3, None, nn.CrossEntropyLoss()],
+    "loss": ["kl", 3, nn.CrossEntropyLoss()],
     "guide": ["dirichlets", 3, lambda x: x, PredictiveGuide, X],
     "transfer": [lambda n: X[:n], "jitter", HeldOut, [HeldOut()], X, 0.5],
     "return_sites": ["probs", ["label"], ["weight"], [3], 3],

@@ -137,7 +137,8 @@ def check_file(name: str, path: Any) -> str | os.PathLike[str]:
         )
     if not whole.parent.is_dir():
         raise FileNotFoundError(
-            f"`{name}` must be in a folder that exists; got {str(whole)!r}. Make the folder first."
+            f"`{name}` must lie in an existing folder; {str(whole.parent)!r} does not exist. "
+            "Create it first."
         )
     return path
 

@@ -232,7 +232,7 @@ def distill(
             sites = read_layouts(teacher, x, return_sites)
             per_step = ranks.same(draws_per_step(teacher, x, num_draws, batch_size))
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
-            held_out, rest = _hold_out(teacher, x, num_classes, target)
+            held_out, rest = _hold_out(teacher, x, target)
             mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
             share = ranks.same(misfit(held_out))
             if guide is None or isinstance(guide, str):
@@ -337,19 +337,10 @@ def _first_objective(guide: nn.Module, x: Tensor, num_classes: int) -> Objective
     return LikelihoodFirst() if dense else EnergyDistance(likelihood=1.0)
 
 
-def _hold_out(
-    teacher: BaseTeacher, x: Tensor, num_classes: int, device: torch.device
-) -> tuple[Labelled, Tensor]:
+def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[Labelled, Tensor]:
     """Some transfer inputs with the teacher's answers, and the other inputs."""
     chosen, rest = split(x)
-    held_out = _label(teacher, chosen, device, JUDGE_NUMBERS)
-    if held_out.draws.shape[-1] != num_classes:
-        raise ValueError(
-            f"`source` must give as many classes at any number of inputs; got {num_classes} at 2 "
-            f"and {held_out.draws.shape[-1]} at {len(chosen)}. Is an axis of its model that of the "
-            "inputs where the classes belong?"
-        )
-    return held_out, rest
+    return _label(teacher, chosen, device, JUDGE_NUMBERS), rest
 
 
 def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, numbers: int) -> Labelled:

@@ -364,7 +364,7 @@ def test_classes_that_come_with_the_inputs_are_refused() -> None:
         logits = x.sum(-1) * torch.ones(4, len(x), 1)  # (S, N, N): at two inputs it looks right
         return logits.softmax(-1)
 
-    with pytest.raises(ValueError, match="`source` must give as many classes.* got 2 at 2 and 30"):
+    with pytest.raises(ValueError, match="`source` must give as many classes.* got 2 before and 30"):
         quick(transposed)
 
 
