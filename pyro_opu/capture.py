@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.guides.asking import in_dtype_of
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression, PredictiveNormal
 from pyro_opu.restoring import kept_random
@@ -204,6 +205,7 @@ class _HalfTrunk(nn.Module):
     def __init__(self, trunk: nn.Module, precision: torch.dtype) -> None:
         super().__init__()
         self.trunk, self.precision = trunk, precision
+        self.dtype = next(trunk.parameters(), torch.empty(0)).dtype
         for module in trunk.modules():  # cast once, rather than in every pass
             if isinstance(module, _MATRIX_PRODUCTS):
                 module.to(precision)
@@ -211,7 +213,7 @@ class _HalfTrunk(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, self.precision):
             features = self.trunk(x)
-        return features.to(x.dtype)
+        return features.to(self.dtype)
 
 
 def capture(
@@ -235,7 +237,8 @@ def capture(
     Args:
         fast: The student, on its device.
         example: Inputs ``(B, *input_shape)`` on that device, finite; on a GPU B is the number of
-            rows per replay.
+            rows per replay. What the pass is asked is rounded to its dtype first: float64 for
+            inputs that float32 has no digits for, such as time stamps.
         precision: ``torch.bfloat16`` or ``torch.float16`` for the trunk; by default the student's.
 
     Returns:
@@ -262,7 +265,7 @@ def capture(
         fast.distribution(example)  # refuses what the student refuses
     student = _snapshot(fast, precision)
     forward, answer = tensor_pass(student)
-    like = example.detach().to(next(fast.guide.parameters(), example).dtype)
+    like = in_dtype_of(fast.guide, example.detach())
     with torch.no_grad():
         forward(like)  # what fails here is no fault of a compiler
     if like.is_cuda:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.inputs import check_inputs
+
 
 class Standardize(nn.Module):
     """Shift and scale each feature by what the transfer inputs had.
@@ -18,35 +20,50 @@ class Standardize(nn.Module):
     among features that share their units, such as pixels. In a table of mixed units every feature
     that varies has its own scale, however small.
 
+    Inputs in float64 are centred in float64 and rounded after that: a time stamp in milliseconds,
+    1.7e12 with a spread of 1e4, has no digits of its spread in float32. The location is therefore
+    held in two parts of the weights' dtype, ``shift + shift_low``, which move with the weights to
+    any device and dtype; inputs in float32 need the first alone.
+
     Args:
         shape: Shape of one input, or of what is to be standardised (one value per channel).
     """
 
     shift: Tensor
+    shift_low: Tensor
     scale: Tensor
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.register_buffer("shift", torch.zeros(shape))
+        self.register_buffer("shift_low", torch.zeros(shape))
         self.register_buffer("scale", torch.ones(shape))
 
     def fit(self, x: Tensor, axes: tuple[int, ...]) -> None:
         """Take mean and standard deviation of ``x`` over ``axes``."""
-        x = x.detach().float()
+        check_inputs(x, features=False, dtype=self.shift.dtype)
+        x = x.detach() if x.dtype == torch.float64 else x.detach().float()
         std, mean = torch.std_mean(x, dim=axes, keepdim=True, correction=0)
         low, high = x.amin(axes, keepdim=True), x.amax(axes, keepdim=True)
-        # Rounding of the mean gives a constant feature a deviation of about 1e-7 of its value.
-        varies = std > 1e-6 * torch.maximum(low.abs(), high.abs())
+        # Rounding of the mean gives a constant feature a deviation of about 1e-7 of its value, in
+        # float64 1e-16.
+        rounding = 1e-6 if x.dtype == torch.float32 else 1e-14
+        varies = std > rounding * torch.maximum(low.abs(), high.abs())
         typical = std[varies].median() if bool(varies.any()) else std.new_ones(())
         if _share_units(high - low):
             varies &= std > 0.05 * typical
         std = torch.where(varies, std, typical)
         self.shift.copy_(mean.reshape(self.shift.shape))
+        self.shift_low.copy_(mean.reshape(self.shift.shape) - self.shift)
         self.scale.copy_(std.reciprocal().reshape(self.scale.shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(x - shift) * scale``, in the dtype of the weights."""
-        return (x.to(self.shift.dtype) - self.shift).mul_(self.scale)  # no second large tensor
+        """``(x - location) * scale``, in the dtype of the weights."""
+        dtype = self.shift.dtype
+        if torch.float64 in (x.dtype, dtype):
+            location = self.shift.double() + self.shift_low
+            return (x - location).to(dtype).mul_(self.scale)
+        return (x.to(dtype) - self.shift).mul_(self.scale)  # no second large tensor
 
 
 def _share_units(ranges: Tensor) -> bool:
@@ -124,6 +141,13 @@ class Convolutions(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, F)``."""
         return self.layers(self.standardize(x.reshape(-1, *self.image_shape)))
+
+
+def centres(guide: nn.Module) -> bool:
+    """Whether all that the guide does with its input begins with :class:`Standardize`."""
+    parts = (getattr(guide, name, None) for name in ("trunk", "concentration_trunk"))
+    trunks = [part for part in parts if part is not None]
+    return bool(trunks) and all(isinstance(each, (Perceptron, Convolutions)) for each in trunks)
 
 
 _TRUNKS: dict[str, type[Perceptron] | type[Convolutions]] = {

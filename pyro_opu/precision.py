@@ -56,7 +56,7 @@ def in_precision(guide: nn.Module, name: str | None) -> Iterator[None]:
     found = [] if name is None else [getattr(guide, trunk, None) for trunk in TRUNKS]
     trunks = [trunk for trunk in found if trunk is not None]
     for trunk in trunks:
-        vars(trunk)["forward"] = _halved(trunk.forward, getattr(torch, str(name)))
+        vars(trunk)["forward"] = _halved(trunk, getattr(torch, str(name)))
     try:
         yield
     finally:
@@ -64,10 +64,12 @@ def in_precision(guide: nn.Module, name: str | None) -> Iterator[None]:
             del vars(trunk)["forward"]  # uncovers the class's own
 
 
-def _halved(forward: Callable[[Tensor], Tensor], precision: torch.dtype) -> Callable[..., Tensor]:
+def _halved(trunk: nn.Module, precision: torch.dtype) -> Callable[..., Tensor]:
+    forward, weight = trunk.forward, next(trunk.parameters(), None)
+
     def halved(x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, precision):
             features = forward(x)
-        return features.to(x.dtype)
+        return features.to(x.dtype if weight is None else weight.dtype)
 
     return halved

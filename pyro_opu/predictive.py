@@ -14,6 +14,7 @@ from pyro_opu import files
 from pyro_opu.checks import check_device, check_inputs, positive_int
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import guide_from_config
+from pyro_opu.guides.asking import in_dtype_of
 from pyro_opu.layout import SiteLayout
 from pyro_opu.restoring import drawing, kept_random
 from pyro_opu.simplex import Answer, SimplexDistribution, as_answer
@@ -81,8 +82,10 @@ class OnePassPredictive(nn.Module):
         """The distribution of class probabilities at ``x``, one forward pass.
 
         Args:
-            x: Inputs ``(N, *input_shape)``, floating and finite, where the student is; their
-                dtype is changed to the student's.
+            x: Inputs ``(N, *input_shape)``, floating, finite in the student's dtype, where the
+                student is. They are rounded to its dtype after a guide of this package has
+                subtracted the mean of its transfer inputs, else before: ask in float64 where
+                float32 has no digits left, as for time stamps.
 
         Returns:
             What the guide answers, batch shape ``(N,)``, event shape ``(C,)``; a
@@ -91,31 +94,31 @@ class OnePassPredictive(nn.Module):
         Raises:
             TypeError: ``x`` is no floating tensor.
             ValueError: ``x`` has another shape than the student was taught with, is on another
-                device, or is not finite.
+                device, or is not finite in the student's dtype.
         """
         return as_answer(self.guide(self.checked(x)))
 
     def checked(self, x: Tensor) -> Tensor:
-        """Inputs ``(N, *input_shape)`` in the student's dtype.
+        """Inputs ``(N, *input_shape)`` in the dtype that the guide takes.
 
         Raises:
             TypeError: as :meth:`distribution`.
             ValueError: as :meth:`distribution`.
         """
-        check_inputs(x)
+        weight = next(self.guide.parameters(), x)
+        check_inputs(x, dtype=getattr(weight, "dtype", None))
         if x.shape[1:] != self.input_shape:
             raise ValueError(
                 f"`x` must have shape (N, {', '.join(map(str, self.input_shape))}), as the inputs "
                 f"that the student was taught with; got {tuple(x.shape)}. Reshape it, or distill a "
                 "student for such inputs."
             )
-        weight = next(self.guide.parameters(), x)
         if x.device != weight.device:
             raise ValueError(
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
-        return x.to(weight.dtype)
+        return in_dtype_of(self.guide, x)
 
     def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
         """:meth:`distribution` as a Dirichlet, with its Args and Raises.

@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.networks import (
     Convolutions,
     Perceptron,
     Standardize,
     build_trunk,
+    centres,
     default_trunk_config,
 )
+from pyro_opu.regression.guide import GaussianGuide
 
 
 @pytest.mark.parametrize(
@@ -110,6 +113,55 @@ def test_a_constant_feature_gets_the_typical_scale(value: float) -> None:
     )
     spread = x[:, [0, 2]].std(0, correction=0)
     assert 0.99 / spread.max() < layer.scale[1] < 1.01 / spread.min()
+
+
+class TestFloat64:
+    """A time stamp in milliseconds, 1.7e12 with a spread of 30 s, has no digits in float32."""
+
+    STAMPS = 1.7e12 + 3e4 * torch.randn(500, 2, dtype=torch.float64)
+
+    @pytest.mark.parametrize("weights", [torch.float32, torch.float64])
+    def test_centred_before_it_is_rounded(self, weights: torch.dtype) -> None:
+        layer = Standardize((2,))
+        layer.fit(self.STAMPS, (0,))
+        z = layer.to(weights)(self.STAMPS)
+        std, mean = torch.std_mean(self.STAMPS, 0, correction=0)
+        assert z.dtype == weights
+        # The location has 48 bits, of which 1.7e12 takes 41: 1/128 ms of 3e4; the scale has 24.
+        torch.testing.assert_close(z.double(), (self.STAMPS - mean) / std, rtol=2e-7, atol=4e-7)
+
+    def test_location_survives_changes_of_dtype_and_a_file(self) -> None:
+        trunk = Perceptron((2,), (3,))
+        trunk.fit_scale(self.STAMPS)
+        expected = trunk.standardize(self.STAMPS)
+        assert {value.dtype for value in trunk.state_dict().values()} == {torch.float32}
+        again = Perceptron((2,), (3,))
+        again.load_state_dict(trunk.double().float().state_dict())
+        assert torch.equal(again.standardize(self.STAMPS), expected)
+
+    def test_float32_is_centred_as_it_was(self) -> None:
+        x = torch.randn(50, 3) * 4 + 100
+        layer = Standardize((3,))
+        layer.fit(x, (0,))
+        assert torch.equal(layer(x), (x - layer.shift) * layer.scale)
+
+    def test_a_constant_gets_no_scale_of_its_own(self) -> None:
+        x = torch.cat([self.STAMPS, torch.full((500, 1), 0.1, dtype=torch.float64)], 1)
+        layer = Standardize((3,))
+        layer.fit(x, (0,))
+        assert 2e4 < 1 / layer.scale[2] < 4e4  # that of the others
+
+    def test_inputs_that_float32_cannot_hold_are_refused(self) -> None:
+        trunk = Perceptron((2,), (3,))
+        with pytest.raises(ValueError, match=r"finite in torch.float32, at most 3.4e\+38; got up to"):
+            trunk.fit_scale(torch.tensor([[1e39, 0.0]], dtype=torch.float64))
+
+    def test_what_centres(self) -> None:
+        x = torch.randn(5, 2)
+        assert centres(PredictiveGuide.for_inputs(x, 3, shared=False))
+        assert centres(GaussianGuide.for_inputs(x, x[:, 0]))
+        mixed = PredictiveGuide(Perceptron((2,), (3,)), 3, 3, torch.nn.Linear(2, 4), 4)
+        assert not centres(mixed) and not centres(torch.nn.Linear(2, 3))
 
 
 def test_one_input_and_constant_inputs() -> None:

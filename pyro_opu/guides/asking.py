@@ -1,4 +1,4 @@
-"""Asking a guide, in the dtype of its weights."""
+"""Asking a guide, in the dtype that it takes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.dirichlet import as_predictive
+from pyro_opu.networks import centres
 
 
 def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
-    """Inputs in the dtype of the guide's weights."""
-    weight = next(guide.parameters(), None)
-    return x if weight is None else x.to(weight.dtype)
+    """Inputs in the dtype of the guide's weights; float64 stays for a guide that centres it."""
+    weight = next(guide.parameters(), x)
+    if x.dtype == weight.dtype or (
+        x.dtype == torch.float64 and weight.dtype == torch.float32 and centres(guide)
+    ):
+        return x
+    return x.to(weight.dtype)
 
 
 def student_at(guide: nn.Module, x: Tensor) -> Any:

@@ -119,8 +119,7 @@ class OnePassRegression(OnePassPredictive):
         """The distribution of y at ``x``, one forward pass.
 
         Args:
-            x: Inputs ``(N, *input_shape)``, floating and finite, where the student is; their
-                dtype is changed to the student's.
+            x: Inputs ``(N, *input_shape)``, as of :meth:`OnePassPredictive.distribution`.
 
         Returns:
             What the guide answers, batch shape ``(N,)``, in units of y; a
@@ -129,7 +128,7 @@ class OnePassRegression(OnePassPredictive):
         Raises:
             TypeError: ``x`` is no floating tensor.
             ValueError: ``x`` has another shape than the student was taught with, is on another
-                device, or is not finite.
+                device, or is not finite in the student's dtype.
         """
         answer: RealAnswer = self.guide(self.checked(x))
         return answer
