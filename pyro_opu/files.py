@@ -1,41 +1,99 @@
-"""Files written aside and moved into place; tensors and plain text in one safetensors file."""
+"""Files that appear whole or not at all; tensors and plain text in one, with a checksum."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 _FORMAT = "pyro_opu"
+#: Version of the format. Files of 0.1.0 have none, and no checksum; they are read as they are.
+_VERSION = 1
+#: Where the checksum stands in the header; it is that of the whole file with zeros in its place.
+_CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
+_ZEROS = "0" * 64
+#: Seconds after which what a killed process was writing is taken for abandoned.
+_ABANDONED = 3600.0
 
 
 def put(path: Path, content: bytes) -> None:
-    """Write a file beside its place and move it there: it appears whole or not at all."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    """Replace a file at once, whoever else writes or reads it.
+
+    The content goes to a new file in the same folder, reaches the disc, and is moved into place. A
+    symbolic link stays and its target is replaced; permissions of an existing file are kept. What
+    killed processes left half-written beside this file is removed after an hour.
+
+    Args:
+        path: Where to; its folder must exist.
+        content: All of the file.
+    """
+    path = Path(os.path.realpath(path))
+    _remove_abandoned(path)
+    aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     try:
-        aside.write_bytes(content)
+        with aside.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileNotFoundError):
+            aside.chmod(stat.S_IMODE(path.stat().st_mode))
         os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the name of a moved file survive a power cut, where folders can be opened."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # some network file systems refuse
+            os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove parts of this file that nobody has written to for long."""
+    part = re.compile(re.escape(path.name) + r"\.(\d+|[0-9a-f]{16})\.part")
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            if part.fullmatch(entry.name) and time.time() - entry.stat().st_mtime > _ABANDONED:
+                os.unlink(entry)
 
 
 def placed(path: str | os.PathLike[str]) -> Path:
-    """The path, if its folder exists.
+    """The path, if a file can be put there.
 
     Raises:
-        FileNotFoundError: it does not.
+        FileNotFoundError: its folder does not exist.
+        ValueError: something that is not a file is there.
     """
     path = Path(path)
-    if not path.parent.is_dir():
+    folder = Path(os.path.realpath(path)).parent
+    if not folder.is_dir():
         raise FileNotFoundError(
-            f"`path` must lie in an existing folder; {str(path.parent)!r} does not exist. "
+            f"`path` must lie in an existing folder; {str(folder)!r} does not exist. "
             "Create it first."
+        )
+    if path.exists() and not path.is_file():
+        raise ValueError(
+            f"`path` must name a file; {str(path)!r} is a folder or a device. Add a file name."
         )
     return path
 
@@ -51,11 +109,23 @@ def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], c
 
     Raises:
         FileNotFoundError: the folder does not exist.
+        ValueError: ``path`` is a folder or a device.
     """
     path = placed(path)
-    metadata = {"format": _FORMAT, "kind": kind, "config": json.dumps(config)}
+    metadata = {
+        "format": _FORMAT,
+        "version": str(_VERSION),
+        "kind": kind,
+        "config": json.dumps(config),
+        "sha256": _ZEROS,
+    }
     whole = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    put(path, save(whole, metadata))  # save_file would make it unreadable to others
+    content = save(whole, metadata)
+    found = _CHECKSUM.search(content)
+    assert found is not None
+    start, end = found.span(1)
+    digest = hashlib.sha256(content).hexdigest().encode()
+    put(path, content[:start] + digest + content[end:])
 
 
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
@@ -70,17 +140,18 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: corrupt, not of this project, or of another kind.
+        ValueError: damaged, of another library, of another kind, or of a newer version.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(
             f"`path` must be a file written by pyro_opu; {str(path)!r} does not exist."
         )
     try:
-        with safe_open(str(path), framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
+        content = Path(path).read_bytes()
+        tensors = load(content)  # refuses a header that does not fit the content
+        header = content[: 8 + int.from_bytes(content[:8], "little")]
+        metadata = json.loads(header[8:]).get("__metadata__") or {}
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
             f"`path` must be a safetensors file written by pyro_opu; {str(path)!r} is corrupt or "
             f"of another format ({error}). Save it again from the original."
@@ -91,7 +162,57 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
             f"`path` must be a {kind} file written by pyro_opu; {str(path)!r} holds {found}. "
             f"Was it written by another library?"
         )
-    return tensors, json.loads(metadata["config"])
+    _check_version(path, metadata)
+    _check_sum(path, metadata, header, memoryview(content)[len(header) :])
+    with description_of(path):
+        return tensors, json.loads(metadata["config"])
+
+
+def _check_version(path: str | os.PathLike[str], metadata: dict[str, str]) -> None:
+    version = metadata.get("version", "0")
+    if not version.isdecimal() or int(version) > _VERSION:
+        raise ValueError(
+            f"`path` must be of format version {_VERSION} or older; {str(path)!r} says "
+            f"{version[:20]!r}. It was written by a newer pyro_opu (upgrade with pip install -U "
+            "pyro-opu), or it is damaged."
+        )
+
+
+def _check_sum(
+    path: str | os.PathLike[str], metadata: dict[str, str], header: bytes, body: memoryview
+) -> None:
+    """Refuse a file with a single other bit than was written."""
+    if "version" not in metadata and "sha256" not in metadata:
+        return  # of 0.1.0
+    place = _CHECKSUM.search(header)
+    digest = hashlib.sha256(_CHECKSUM.sub(b'"sha256":"%s"' % _ZEROS.encode(), header, count=1))
+    digest.update(body)
+    if place is None or place.group(1).decode() != digest.hexdigest():
+        raise ValueError(
+            f"`path` must be a file as pyro_opu wrote it; the checksum of {str(path)!r} is another "
+            "one than the file says, so it is damaged. Copy or save it again from the original."
+        )
+
+
+@contextmanager
+def description_of(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn whatever goes wrong with a file's description into one ``ValueError``."""
+    try:
+        yield
+    except (
+        ArithmeticError,
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(
+            f"`path` must be a file whose description is whole; that of {str(path)!r} is damaged "
+            f"({type(error).__name__}: {str(error)[:200]}). Save it again from the original."
+        ) from error
 
 
 def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # noqa: ANN401
@@ -116,12 +237,28 @@ def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # no
 
 
 def unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:  # noqa: ANN401
-    """Put back together what :func:`flatten` took apart."""
+    """Put back together what :func:`flatten` took apart.
+
+    Raises:
+        ValueError: a description that :func:`flatten` does not give.
+    """
+    try:
+        return _unflatten(tensors, plain)
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(
+            "the description of a checkpoint must be as pyro_opu wrote it; it is damaged "
+            f"({type(error).__name__}: {error}). Remove the file and start again."
+        ) from error
+
+
+def _unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:  # noqa: ANN401
     ((tag, content),) = plain.items()
     if tag == "tensor":
         return tensors[content]
     if tag == "dict":
-        return {key: unflatten(tensors, value) for key, value in content}
+        return {key: _unflatten(tensors, value) for key, value in content}
     if tag == "list":
-        return [unflatten(tensors, value) for value in content]
-    return content
+        return [_unflatten(tensors, value) for value in content]
+    if tag == "value":
+        return content
+    raise ValueError(f"{tag!r:.50} is no kind of node")

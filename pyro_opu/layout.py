@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,10 @@ from pyro_opu.teachers.sites import class_log_probs, site_kind
 from pyro_opu.warned import warn_user
 
 
+#: Kinds of sites by what is answered: classes, or real values.
+KINDS = {"classes": ("label", "onehot", "probs", "prob1"), "real": ("value", "mean")}
+
+
 @dataclass(frozen=True)
 class SiteLayout:
     """One site of the answer.
@@ -36,6 +41,35 @@ class SiteLayout:
     kind: str
     dtype: str
     shape: tuple[int, ...]
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], kinds: Collection[str], num_classes: int
+    ) -> SiteLayout:
+        """The layout that ``dataclasses.asdict`` described.
+
+        Args:
+            config: The description.
+            kinds: Those that there are where it is used.
+            num_classes: C, the numbers of every input where the kind is "onehot" or "probs".
+
+        Raises:
+            TypeError: another entry than a layout has, or one of another type.
+            ValueError: a kind, dtype or shape that no such site has.
+        """
+        layout = cls(**{**config, "shape": tuple(config["shape"])})
+        if not all(type(each) is str for each in (layout.name, layout.kind, layout.dtype)):
+            raise TypeError(f"a site is {config!r:.80}")
+        numbers = num_classes if layout.kind in ("onehot", "probs") else 1
+        sizes = all(type(size) is int and (size > 0 or size == -1) for size in layout.shape)
+        if (
+            layout.kind not in kinds
+            or not isinstance(getattr(torch, layout.dtype, None), torch.dtype)
+            or not sizes
+            or (layout.shape.count(-1), math.prod(layout.shape)) != (1, -numbers)
+        ):
+            raise ValueError(f"a site is {config!r:.80}")
+        return layout
 
     @property
     def needs_probs(self) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -61,11 +63,10 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     path = tmp_path / "a"
     files.write(path, "test", {"w": torch.ones(2)}, {})
 
-    def broken(aside: Path, content: bytes) -> None:
-        aside.open("wb").write(content[: len(content) // 2])
+    def broken(handle: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Path, "write_bytes", broken)
+    monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(KeyboardInterrupt):
         files.write(path, "test", {"w": torch.zeros(2)}, {})
     assert torch.equal(files.read(path, "test")[0]["w"], torch.ones(2))
@@ -77,6 +78,132 @@ def test_missing_folder_and_missing_file(tmp_path: Path) -> None:
         files.write(tmp_path / "nowhere" / "a", "test", {}, {})
     with pytest.raises(FileNotFoundError, match="nowhere' does not exist"):
         files.read(tmp_path / "nowhere", "test")
+
+
+class TestPut:
+    def test_a_link_stays_and_permissions_too(self, tmp_path: Path) -> None:
+        (tmp_path / "there").mkdir()
+        target, link = tmp_path / "there" / "a", tmp_path / "link"
+        target.write_bytes(b"old")
+        target.chmod(0o600)
+        link.symlink_to(target)
+        files.put(link, b"new")
+        assert link.is_symlink() and target.read_bytes() == b"new"
+        assert stat.S_IMODE(target.stat().st_mode) == 0o600
+        assert [path.name for path in target.parent.iterdir()] == ["a"]
+
+    def test_file_and_folder_reach_the_disc(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        synced, real = [], os.fsync
+
+        def fsync(handle: int) -> None:
+            synced.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+            real(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        files.put(tmp_path / "a", b"new")
+        assert synced == [False, True]
+
+    def test_parts_of_killed_writes_are_removed_after_an_hour(self, tmp_path: Path) -> None:
+        names = ["a.4711.part", "a.0123456789abcdef.part", "b.0123456789abcdef.part", "a.my.part"]
+        for name in names:
+            (tmp_path / name).write_bytes(b"half")
+            os.utime(tmp_path / name, (0, time.time() - 7200))
+        (tmp_path / "a.fedcba9876543210.part").write_bytes(b"being written")
+        files.put(tmp_path / "a", b"new")
+        left = {path.name for path in tmp_path.iterdir()}
+        assert left == {"a", "b.0123456789abcdef.part", "a.my.part", "a.fedcba9876543210.part"}
+
+    def test_many_threads_write_one_file(self, tmp_path: Path) -> None:
+        """Every read meets one whole file, and every write succeeds."""
+        path = tmp_path / "a"
+
+        def save(number: int) -> None:
+            files.write(path, "test", {"w": torch.full((50_000,), float(number))}, number)
+
+        def load() -> None:
+            found, number = files.read(path, "test")
+            assert bool((found["w"] == number).all())
+
+        save(0)
+        with ThreadPoolExecutor(8) as pool:
+            done = [pool.submit(save, number) for number in range(40)]
+            done += [pool.submit(load) for _ in range(120)]
+            for each in done:
+                each.result()
+        assert [found.name for found in tmp_path.iterdir()] == ["a"]
+
+    def test_a_folder_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="`path` must name a file; .* is a folder"):
+            files.write(tmp_path, "test", {}, {})
+
+
+class TestDamage:
+    def test_every_flipped_bit_is_noticed(self, tmp_path: Path) -> None:
+        path = tmp_path / "a"
+        files.write(path, "test", {"w": torch.randn(40)}, {"name": "α", "x": 1})
+        whole = path.read_bytes()
+        for bit in torch.randperm(8 * len(whole))[:400].tolist():
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match="`path` must be"):
+                files.read(path, "test")
+
+    def test_a_file_without_a_version_is_read(self, tmp_path: Path) -> None:
+        """As 0.1.0 wrote them."""
+        metadata = {"format": "pyro_opu", "kind": "test", "config": '{"x": 1}'}
+        save_file({"w": torch.ones(2)}, str(tmp_path / "a"), metadata)
+        found, config = files.read(tmp_path / "a", "test")
+        assert torch.equal(found["w"], torch.ones(2)) and config == {"x": 1}
+
+    @pytest.mark.parametrize("version", ["2", "1.5", "-1", "new", ""])
+    def test_another_version_is_refused(self, tmp_path: Path, version: str) -> None:
+        metadata = {"format": "pyro_opu", "kind": "test", "config": "{}", "version": version}
+        save_file({"w": torch.ones(2)}, str(tmp_path / "a"), metadata)
+        with pytest.raises(ValueError, match="format version 1 or older; .* newer pyro_opu"):
+            files.read(tmp_path / "a", "test")
+
+    def test_a_version_without_a_checksum_is_refused(self, tmp_path: Path) -> None:
+        metadata = {"format": "pyro_opu", "kind": "test", "config": "{}", "version": "1"}
+        save_file({"w": torch.ones(2)}, str(tmp_path / "a"), metadata)
+        with pytest.raises(ValueError, match="the checksum of"):
+            files.read(tmp_path / "a", "test")
+
+    @pytest.mark.parametrize("config", [None, "", "{", "[" * 100_000, '{"a": 1e}'])
+    def test_a_broken_description(self, tmp_path: Path, config: str | None) -> None:
+        metadata = {"format": "pyro_opu", "kind": "test"}
+        save_file(
+            {"w": torch.ones(2)},
+            str(tmp_path / "a"),
+            metadata if config is None else {**metadata, "config": config},
+        )
+        with pytest.raises(ValueError, match="description is whole"):
+            files.read(tmp_path / "a", "test")
+
+    @pytest.mark.parametrize(
+        "plain",
+        [
+            {},
+            [],
+            {"tensor": "w"},
+            {"dict": [1]},
+            {"dict": 3},
+            {"list": {"a": 1}},
+            {"tag": 1, "two": 2},
+            {"tensor": ["w"]},
+            None,
+        ],
+    )
+    def test_a_broken_tree(self, plain: object) -> None:
+        with pytest.raises(ValueError, match="as pyro_opu wrote it; it is damaged"):
+            files.unflatten({}, plain)
+        deep: object = {"value": 1}
+        for _ in range(5000):
+            deep = {"list": [deep]}
+        with pytest.raises(ValueError, match="RecursionError"):
+            files.unflatten({}, deep)
 
 
 @pytest.mark.parametrize("damage", ["empty", "text", "cut", "header", "pickle"])

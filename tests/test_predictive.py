@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable
@@ -19,9 +20,10 @@ from torch import Tensor, nn
 from pyro_opu import files, uncertainty
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distill import distill
+from pyro_opu.guides import GUIDES
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.layout import SiteLayout
-from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.predictive import KIND, OnePassPredictive
 
 OBS = SiteLayout("obs", "label", "int64", (-1,))
 PROBS = SiteLayout("probs", "probs", "float32", (-1, 3))
@@ -50,6 +52,27 @@ def model(x: Tensor, y: Tensor | None = None) -> None:
     w = pyro.sample("w", dist.Normal(torch.zeros(D, 3), 1.0).to_event(2))
     with pyro.plate("data", len(x)):
         pyro.sample("obs", dist.Categorical(logits=x @ w), obs=y)
+
+
+MISSING = object()
+
+
+def places(tree: object, place: tuple = ()) -> list[tuple]:
+    """Where every entry of nested dicts and lists stands."""
+    entries = list(tree.items() if isinstance(tree, dict) else enumerate(tree))
+    inside = [(key, value) for key, value in entries if isinstance(value, (dict, list))]
+    below = [deep for key, value in inside for deep in places(value, (*place, key))]
+    return [(*place, key) for key, _ in entries] + below
+
+
+def replace(tree: object, place: tuple, value: object) -> None:
+    """Put something else there, or take the entry out."""
+    for key in place[:-1]:
+        tree = tree[key]
+    if value is MISSING:
+        del tree[place[-1]]
+    else:
+        tree[place[-1]] = value
 
 
 def same_answers(a: OnePassPredictive, b: OnePassPredictive, x: Tensor) -> bool:
@@ -165,6 +188,12 @@ class TestCall:
             (lambda f: f([[0.0] * D]), TypeError, "must be a torch.Tensor.*got list"),
             (lambda f: f(torch.full((2, D), math.inf)), ValueError, "infinity in 2 of 2 rows"),
             (lambda f: f.dirichlet(torch.full((1, D), math.nan)), ValueError, "NaN or infinity"),
+            (
+                lambda f: f(torch.full((2, D), 1e39, dtype=torch.float64)),
+                ValueError,
+                r"finite in torch.float32, at most 3.4e\+38; got up to 1e\+39, .* in 2 of 2 rows",
+            ),
+            (lambda f: f.half()(torch.full((1, D), 7e4)), ValueError, "in torch.float16, at most"),
             (lambda f: f.uncertainty(torch.randn(6, 3)), ValueError, r"shape \(N, 4\)"),
             (
                 lambda f: f(data=torch.randn(6, D), y=None),
@@ -347,6 +376,70 @@ class TestFile:
         with pytest.raises(ValueError, match=message):
             OnePassPredictive.load(path)
 
+    def test_a_file_of_the_first_version(self, tmp_path: Path) -> None:
+        """Without format version and checksum, and with the location of the inputs in one part."""
+        fast, x = student(), torch.randn(6, D)
+        fast.save(tmp_path / "new")
+        tensors, config = files.read(tmp_path / "new", KIND)
+        tensors = {name: value for name, value in tensors.items() if not name.endswith("_low")}
+        metadata = {"format": "pyro_opu", "kind": KIND, "config": json.dumps(config)}
+        safetensors.torch.save_file(tensors, tmp_path / "old", metadata)
+        assert same_answers(fast, OnePassPredictive.load(tmp_path / "old"), x)
+
+    def test_what_a_file_claims_is_checked_before_memory_is_taken(self, tmp_path: Path) -> None:
+        student().save(tmp_path / "fast")
+        tensors, config = files.read(tmp_path / "fast", KIND)
+        for width in (10**6, 2**62):  # 4 TB, and more than there are numbers
+            config["guide"]["trunk"]["hidden"] = [width, width]
+            files.write(tmp_path / "large", KIND, tensors, config)
+            with pytest.raises(ValueError, match="description is whole"):
+                OnePassPredictive.load(tmp_path / "large")
+
+    @pytest.mark.parametrize("kind", ["dirichlet", "mixture"])
+    def test_a_damaged_description(self, kind: str, tmp_path: Path) -> None:
+        """Every entry left out or turned into something else: an error that says so, or no harm."""
+        path, x = tmp_path / "fast", torch.randn(4, D)
+        fast = OnePassPredictive(GUIDES[kind].for_inputs(x, 3, hidden=(4,)), (D,), 3)
+        fast.guide.eval()
+        fast.save(path)
+        tensors, whole = files.read(path, KIND)
+        refused = 0
+        for place in places(whole):
+            if place[-1] == "activation":  # left out it has a meaning, ReLU
+                continue
+            for value in (MISSING, None, "text", -1, 10**30, [[7]]):
+                config = copy.deepcopy(whole)
+                replace(config, place, value)
+                files.write(path, KIND, tensors, config)
+                try:
+                    again = OnePassPredictive.load(path)
+                except ValueError as error:
+                    assert "path" in str(error) or "guide` must be given" in str(error)
+                    refused += 1
+                else:
+                    assert torch.equal(again.dirichlet(x).mean, fast.dirichlet(x).mean)
+                    assert again(x).keys()
+        assert refused > 100
+
+    @pytest.mark.parametrize("plain", [None, 3, "text", [], [1, 2], {}])
+    def test_a_description_of_another_form(self, tmp_path: Path, plain: object) -> None:
+        files.write(tmp_path / "fast", KIND, {}, plain)
+        with pytest.raises(ValueError, match="description is whole"):
+            OnePassPredictive.load(tmp_path / "fast")
+
+    def test_whole_numbers_are_no_weights(self, tmp_path: Path) -> None:
+        student().save(tmp_path / "fast")
+        tensors, config = files.read(tmp_path / "fast", KIND)
+        tensors["mean_head.weight"] = tensors["mean_head.weight"].long()
+        files.write(tmp_path / "fast", KIND, tensors, config)
+        with pytest.raises(ValueError, match="these differ: .'mean_head.weight'"):
+            OnePassPredictive.load(tmp_path / "fast")
+
+    def test_a_guide_that_is_not_a_module(self, tmp_path: Path) -> None:
+        student().save(tmp_path / "fast")
+        with pytest.raises(TypeError, match="`guide` must be a module .* got str"):
+            OnePassPredictive.load(tmp_path / "fast", guide="dirichlet")
+
     def test_foreign(self, tmp_path: Path) -> None:
         path = tmp_path / "other"
         safetensors.torch.save_file({"weight": torch.ones(3)}, path)
@@ -360,6 +453,16 @@ class TestFile:
             OnePassPredictive.load(path)
         with pytest.raises(FileNotFoundError, match="does not exist"):
             OnePassPredictive.load(tmp_path / "none")
+
+    def test_time_stamps_after_a_file(self, tmp_path: Path) -> None:
+        """The location of float64 inputs is in the file, float32 though the weights are."""
+        x = 1.7e12 + 3e4 * torch.randn(20, D, dtype=torch.float64)
+        fast = OnePassPredictive(PredictiveGuide.for_inputs(x, 3, hidden=(8,)), (D,), 3)
+        expected = fast.dirichlet(x).mean
+        assert expected.dtype == torch.float32 and expected.std(0).min() > 0.01
+        fast.save(tmp_path / "fast")
+        found = OnePassPredictive.load(tmp_path / "fast").dirichlet(x).mean
+        assert torch.equal(found, expected)
 
     def test_missing_folder_leaves_nothing(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match="existing folder"):
@@ -386,6 +489,7 @@ class TestFile:
         ("device", "message"),
         [
             ("cuda", 'is "cuda", but this machine has no CUDA device.*pass device="cpu"'),
+            ("meta", '`device` is "meta", which holds shapes and no numbers'),
             ("abacus", '`device` must be such as "cpu" or "cuda"; got \'abacus\''),
         ],
     )

@@ -10,17 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu import files
 from pyro_opu.checks import check_device
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.drop_in import input_name
 from pyro_opu.layout import SiteLayout
 from pyro_opu.predictive import (
-    KIND,
     InputPicker,
     OnePassPredictive,
     loaded_guide,
     loaded_settings,
+    read_student,
 )
 from pyro_opu.printing import averages
 from pyro_opu.regression.guide import regression_guide_from_config
@@ -202,18 +201,19 @@ class OnePassRegression(OnePassPredictive):
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: corrupt or foreign file; no ``guide`` where one is needed; one whose
-                parameters do not match.
+            ValueError: a damaged or foreign file, or of a newer format; no ``guide`` where one is
+                needed; one whose parameters do not match.
         """
-        tensors, config = files.read(path, KIND)
-        if config.get("answer") != "real":
+        target = check_device(device)
+        tensors, config = read_student(path)
+        if config["answer"] != "real":
             raise ValueError(
                 f"`path` must hold a regression student; {os.fspath(path)!r} holds one of classes. "
                 "Call OnePassPredictive.load."
             )
-        guide = loaded_guide(tensors, config, guide, regression_guide_from_config)
-        fast = cls(guide, config["input_shape"], **loaded_settings(config), inputs=inputs)
-        return fast.to(check_device(device))
+        guide = loaded_guide(path, tensors, config, guide, regression_guide_from_config)
+        shape = config["input_shape"]
+        return cls(guide, shape, **loaded_settings(config), inputs=inputs).to(target)
 
     def extra_repr(self) -> str:
         names = ", ".join(site.name for site in self.sites)
