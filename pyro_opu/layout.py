@@ -20,7 +20,6 @@ from pyro_opu.teachers.pyro_model import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
 from pyro_opu.warned import warn_user
 
-
 #: Kinds of sites by what is answered: classes, or real values.
 KINDS = {"classes": ("label", "onehot", "probs", "prob1"), "real": ("value", "mean")}
 

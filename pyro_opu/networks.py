@@ -65,6 +65,10 @@ class Standardize(nn.Module):
             return (x - location).to(dtype).mul_(self.scale)
         return (x.to(dtype) - self.shift).mul_(self.scale)  # no second large tensor
 
+    def inverse(self, z: Tensor) -> Tensor:
+        """Inputs that stand ``z`` deviations from the location, in float64."""
+        return self.shift.double() + self.shift_low + z / self.scale.double()
+
 
 def _share_units(ranges: Tensor) -> bool:
     """Whether features look like pixels: 8 or more, half ranging half as far as the widest."""

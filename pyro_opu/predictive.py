@@ -218,7 +218,7 @@ class OnePassPredictive(nn.Module):
     ) -> None:
         """Write a program x -> mean, concentration, uncertainties that needs no Pyro: ONNX or .pt2.
 
-        See :func:`pyro_opu.export.export`.
+        See :func:`pyro_opu.export.export`. Reading a ``.pt2`` runs pickle, by torch's doing.
         """
         from pyro_opu.export import export  # built on this module
 

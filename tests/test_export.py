@@ -20,8 +20,15 @@ import pyro_opu
 from pyro_opu import files
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.export import export, formats
-from pyro_opu.export.plain_ops import digamma, expm1, lgamma, log1p
-from pyro_opu.export.program import UNITS, StudentProgram, trace
+from pyro_opu.export.plain_ops import (
+    digamma,
+    expm1,
+    lgamma,
+    log1p,
+    log_softmax,
+    logsumexp,
+)
+from pyro_opu.export.program import UNITS, StudentProgram, far_inputs, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression
@@ -29,6 +36,7 @@ from pyro_opu.regression.guide import REGRESSION_GUIDES
 from pyro_opu.uncertainty import uncertainty
 
 D, C = 6, 4
+REPLACED = {"digamma", "lgamma", "expm1", "log1p", "log_softmax", "_log_softmax", "logsumexp"}
 Run = Callable[[Tensor], dict[str, Tensor]]
 
 
@@ -139,6 +147,13 @@ class TestPlainOps:
     def test_nothing_cancels_near_zero(self, ours: Callable, theirs: Callable, x: Tensor) -> None:
         torch.testing.assert_close(ours(x), theirs(x), rtol=1e-15, atol=0.0)  # a rounding or four
 
+    @pytest.mark.parametrize("size", [1.0, 1e4, 1e30])
+    def test_logarithms_of_sums(self, size: float) -> None:
+        x = size * torch.randn(50, 5)
+        torch.testing.assert_close(log_softmax(x, -1), x.log_softmax(-1))
+        torch.testing.assert_close(logsumexp(x, [-1]), x.logsumexp(-1))
+        torch.testing.assert_close(logsumexp(x, [0], True), x.logsumexp(0, keepdim=True))
+
     def test_known_values(self) -> None:
         half, one = (torch.full((1,), value, dtype=torch.float64) for value in (0.5, 1.0))
         assert abs(digamma(one).item() + 0.5772156649015329) < 1e-15  # Euler's constant
@@ -196,6 +211,28 @@ class TestOnDigits:
         assert said["outputs"]["epistemic"] == {"shape": ["N"], "unit": "nats"}
         outputs = [each.name for each in model.graph.output]
         assert outputs == list(said["outputs"]) == [*reversed(UNITS)]
+
+    def test_far_from_the_data(
+        self, onnx_digits: Path, on_digits: OnePassPredictive, digits: Tensor
+    ) -> None:
+        """From 1e-3 to 1e6 deviations: infinite where the student is, never NaN."""
+        x = torch.cat([far_inputs(on_digits.guide, digits), torch.full((1, 64), 1e30)])
+        assert x[9].abs().max() > 1e6
+        found, expected = read(onnx_digits)(x), eager(on_digits, x)
+        infinite = expected["differential_entropy"].isinf()
+        assert infinite.any() and not infinite.all()
+        for name, value in expected.items():
+            assert not value.isnan().any()
+            assert torch.equal(found[name].isinf(), value.isinf()), name
+            # A logit of 1e6 is rounded by 0.1, and what is not saturated there differs by that.
+            near = found[name][:7], value[:7]
+            torch.testing.assert_close(*near, rtol=1e-3, atol=1e-5, msg=name)
+
+    def test_numbers_are_in_float64(self, onnx_digits: Path) -> None:
+        onnx = pytest.importorskip("onnx")
+        arrays = map(onnx.numpy_helper.to_array, onnx.load(onnx_digits).graph.initializer)
+        numbers = {float(each) for each in arrays if each.dtype == np.float64 and each.size == 1}
+        assert {1 / 12, 1 / 120, float(np.finfo(np.float64).tiny)} <= numbers
 
     def test_alone(self, onnx_digits: Path, on_digits: OnePassPredictive, digits: Tensor) -> None:
         """Read where no torch, no Pyro and not this package can be imported."""
@@ -288,7 +325,7 @@ class TestFamilies:
         outputs = ["epistemic", "mean"]
         graph = trace(StudentProgram(fast, outputs), x[:2])
         steps = {getattr(node.target, "_opname", "") for node in graph.graph.nodes}
-        assert "linear" in steps and not steps & {"digamma", "lgamma", "expm1", "log1p"}
+        assert "linear" in steps and not steps & REPLACED
         run = graph.module()
         for rows in (1, 7):
             found = run(x[:rows])
@@ -325,6 +362,15 @@ class TestFamilies:
         assert found["mean"].dtype == torch.float64
         assert_same(found, eager(fast, x), rtol=1e-12)  # rounding in float64
 
+    def test_time_stamps(self, tmp_path: Path) -> None:
+        """Inputs in float64 are centred before they are rounded, if the example is in float64."""
+        x = 1.7e12 + 3e4 * torch.randn(20, D, dtype=torch.float64)
+        fast = OnePassPredictive(PredictiveGuide.for_inputs(x, C, hidden=(8,)), (D,), C)
+        run = written(fast, tmp_path / "a.pt2", example_x=x, outputs=["mean"])
+        expected = fast.dirichlet(x).mean
+        assert expected.std(0).min() > 0.01 and expected.dtype == torch.float32
+        torch.testing.assert_close(run(x)["mean"], expected, rtol=1e-5, atol=1e-6)  # rounding
+
     def test_guide_of_ones_own(self, tmp_path: Path) -> None:
         x = torch.randn(5, C)
         fast = OnePassPredictive(Plain(), (C,), C)
@@ -333,6 +379,17 @@ class TestFamilies:
 
 
 class TestRefused:
+    @pytest.mark.slow
+    def test_a_model_that_answers_otherwise(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As ONNX does where numbers are rounded to float32."""
+        pytest.importorskip("onnxscript")
+        monkeypatch.setattr(formats, "_exact_numbers", dict)
+        with pytest.raises(ValueError, match="ONNX can express; the model's 'differential_entropy"):
+            student().export(tmp_path / "a.onnx", outputs=["differential_entropy"])
+        assert not list(tmp_path.iterdir())
+
     @pytest.mark.parametrize(
         ("name", "settings", "error", "message"),
         [

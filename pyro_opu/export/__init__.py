@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from pyro_opu import files
-from pyro_opu.export.formats import FORMATS, check_packages
-from pyro_opu.export.program import REAL_UNITS, UNITS, StudentProgram, trace
+from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
+from pyro_opu.export.program import REAL_UNITS, UNITS, StudentProgram, differing, trace
+from pyro_opu.guides.asking import in_dtype_of
 from pyro_opu.inputs import check_inputs
 from pyro_opu.predictive import OnePassPredictive
 
@@ -29,10 +30,11 @@ def export(
     r"""Write a student as one program x -> mean, concentration and the uncertainties.
 
     The suffix says the format: ``.onnx`` (operator set 18, any ONNX runtime) or ``.pt2``
-    (``torch.export.load``). The number of rows N is free. The outputs are those of
-    :func:`pyro_opu.uncertainty` by the same formulas, computed in float64 inside and rounded to the
-    student's dtype; digamma and log-gamma, which ONNX lacks, are made of plain operations that are
-    right to 1e-14. Compared with the student, rounding of the network itself is what differs.
+    (``torch.export.load``). Reading a ``.pt2`` runs pickle, by torch's doing: load only those from
+    a source you trust; an ``.onnx`` file and what ``save`` writes hold no code. The number of rows
+    N is free. The outputs are those of :func:`pyro_opu.uncertainty` by the same formulas, computed
+    in float64 inside and rounded to the student's dtype; digamma and log-gamma, which ONNX lacks,
+    are made of plain operations that are right to 1e-14.
 
     All guides of this package can be exported, and those of your own that torch.export can trace. A
     logistic normal has no differential entropy here, and holds 256 points per input in memory. A
@@ -46,13 +48,16 @@ def export(
         fast: The student.
         path: Ends in ``.onnx`` or ``.pt2``. Written aside and moved into place.
         example_x: Inputs ``(N, *input_shape)`` at which the program is traced and compared with the
-            student before it is written; by default zeros.
+            student before it is written; by default zeros. A guide of this package is compared up
+            to 1e6 deviations from its transfer inputs too: NaN and infinity stand where the
+            student has them, and nowhere else. The program takes inputs in the student's dtype, or
+            in float64 if these are and the guide centres them (time stamps).
         outputs: Names of the outputs, in their order; by default all. What is not asked for is not
             computed: of a mixture the differential entropy costs more than all the rest.
 
     Raises:
         ValueError: another suffix; an output that there is not; inputs of another shape; a guide
-            that cannot be traced.
+            that cannot be traced, or that ONNX cannot express.
         FileNotFoundError: the folder does not exist.
         ImportError: for ``.onnx`` without the extra "onnx".
 
@@ -76,9 +81,17 @@ def export(
     files.placed(path)
     check_packages(path.suffix)
     student = StudentProgram(fast, outputs)
-    program = trace(student, _checked_example(fast, student, example_x))
-    description = _description(fast, student)
-    files.put(path, FORMATS[path.suffix](program, student.outputs, description))
+    x = _checked_example(fast, student, example_x)
+    program = trace(student, x)
+    content = FORMATS[path.suffix](program, student.outputs, _description(fast, student, x.dtype))
+    if path.suffix == ".onnx":
+        wrong = differing(student, run_onnx(content, student.outputs), x)
+        if wrong:
+            raise ValueError(
+                f"`fast` must have a guide that ONNX can express; the model's {wrong!r} is not the "
+                "student's. Leave that output out with outputs=..., or write a .pt2."
+            )
+    files.put(path, content)
 
 
 def _checked_example(
@@ -86,20 +99,22 @@ def _checked_example(
 ) -> Tensor:
     if example_x is None:
         return torch.zeros(2, *fast.input_shape, dtype=student.dtype)
-    check_inputs(example_x, "example_x")
+    check_inputs(example_x, "example_x", dtype=student.dtype)
     if example_x.shape[1:] != fast.input_shape:
         raise ValueError(
             f"`example_x` must have shape (N, {', '.join(map(str, fast.input_shape))}); got "
             f"{tuple(example_x.shape)}. Pass inputs as the student takes them."
         )
-    return example_x.detach().cpu().to(student.dtype)
+    return in_dtype_of(student.guide, example_x.detach().cpu())
 
 
-def _description(fast: OnePassPredictive, student: StudentProgram) -> dict[str, Any]:
+def _description(
+    fast: OnePassPredictive, student: StudentProgram, input_dtype: torch.dtype
+) -> dict[str, Any]:
     """What the file says of itself."""
     from pyro_opu import __version__
 
-    dtype = str(student.dtype).removeprefix("torch.")
+    dtype = str(input_dtype).removeprefix("torch.")
     units, classes = (REAL_UNITS, None) if student.real else (UNITS, fast.num_classes)
     return {
         "pyro_opu_version": __version__,

@@ -8,9 +8,11 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
 import torch
+from torch import Tensor
 
-__all__ = ["FORMATS", "METADATA", "OPSET", "check_packages"]
+__all__ = ["FORMATS", "METADATA", "OPSET", "check_packages", "run_onnx"]
 
 #: Operator set of the ONNX files, of December 2022: ONNX Runtime 1.14 and later read it.
 OPSET = 18
@@ -36,6 +38,7 @@ def onnx(program: Program, outputs: Sequence[str], description: dict[str, Any]) 
         input_names=["x"],
         output_names=list(outputs),
         dynamic_shapes=({0: torch.export.Dim("N")},),
+        custom_translation_table=_exact_numbers(),
         verbose=False,
     )
     assert written is not None  # so it is without a file name
@@ -48,6 +51,57 @@ def onnx(program: Program, outputs: Sequence[str], description: dict[str, Any]) 
     model.producer_name, model.producer_version = "pyro_opu", description["pyro_opu_version"]
     model.metadata_props[METADATA] = json.dumps({**description, "opset": OPSET})
     return written.model_proto.SerializeToString()
+
+
+def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
+    """Operations with a number in them, kept in the precision of the tensors around it.
+
+    The exporter rounds numbers to float32, which turns the smallest float64 into zero.
+    """
+    import onnx_ir
+    from onnxscript import opset18
+
+    op: Any = opset18
+
+    def constant(number: float, dtype: int) -> Any:
+        kind = onnx_ir.DataType(dtype)
+        return op.Constant(value=onnx_ir.tensor(number, dtype=kind))
+
+    def scalar_tensor(
+        s: float, dtype: int = 1, layout: str = "", device: str = "", pin_memory: bool = False
+    ) -> Any:
+        return constant(s, dtype)
+
+    def clamp(self: Any, min: float | None = None, max: float | None = None) -> Any:
+        dtype = self.dtype
+        for number, bound in ((min, op.Max), (max, op.Min)):
+            if number is not None:
+                self = bound(self, constant(number, dtype))
+        return self
+
+    aten = torch.ops.aten
+    return {aten.scalar_tensor.default: scalar_tensor, aten.clamp.default: clamp}
+
+
+def run_onnx(content: bytes, outputs: Sequence[str]) -> Callable[[Tensor], dict[str, Tensor]]:
+    """The ONNX model as a function: by ONNX Runtime, or else by the reference of onnx."""
+    session: Any
+    if find_spec("onnxruntime"):
+        from onnxruntime import InferenceSession
+
+        session = InferenceSession(content, providers=["CPUExecutionProvider"])
+    else:
+        from onnx import load_from_string
+        from onnx.reference import ReferenceEvaluator
+
+        session = ReferenceEvaluator(load_from_string(content))
+
+    def run(x: Tensor) -> dict[str, Tensor]:
+        with np.errstate(all="ignore"):
+            values = session.run(list(outputs), {"x": x.numpy()})
+        return {name: torch.as_tensor(v) for name, v in zip(outputs, values, strict=True)}
+
+    return run
 
 
 def check_packages(suffix: str) -> None:

@@ -1,9 +1,10 @@
 r"""Functions that a runtime may lack, from additions, products and logarithms.
 
 ONNX knows no digamma and no log-gamma, and its runtimes make :math:`e^x - 1` and
-:math:`\log(1 + x)` by the formula as written, which loses all digits near zero. In an exported
-program each of them is what stands here. All are for positive arguments (``expm1``: any) and keep
-the dtype; the program asks for them in float64 only.
+:math:`\log(1 + x)` by the formula as written, which loses all digits near zero; some take the
+logarithm of a sum of exponentials that has over- or underflown. In an exported program each of them
+is what stands here. The first four are for positive arguments (``expm1``: any) and keep the dtype;
+the program asks for them in float64 only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["PLAIN_OPS", "digamma", "expm1", "lgamma", "log1p"]
+__all__ = ["PLAIN_OPS", "digamma", "expm1", "lgamma", "log1p", "log_softmax", "logsumexp"]
 
 #: Below it an argument is shifted up by as much, and the asymptotic series is good to 1e-15.
 _SHIFT = 8
@@ -120,10 +121,37 @@ def log1p(x: Tensor) -> Tensor:
     return torch.where(same, x, x * u.log() / torch.where(same, 1.0, u - 1.0))
 
 
+def log_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    r""":math:`x - \log\sum_k e^{x_k}`; some runtimes take the logarithm of a softmax that is zero.
+
+    Example:
+        >>> log_softmax(torch.tensor([0.0, 1e4]), -1)
+        tensor([-10000.,      0.])
+    """
+    x = x if dtype is None else x.to(dtype)
+    x = x - x.amax(dim, keepdim=True)
+    return x - x.exp().sum(dim, keepdim=True).log()
+
+
+def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
+    r""":math:`\log\sum_k e^{x_k}` of finite x; some runtimes compute it by the formula as written.
+
+    Example:
+        >>> logsumexp(torch.tensor([1e4, 1e4]), [-1])
+        tensor(10000.6934)
+    """
+    most = x.amax(dim, keepdim=True)
+    total = (x - most).exp().sum(dim, keepdim=True).log() + most
+    return total if keepdim else total.squeeze(dim)
+
+
 #: Operation of torch -> what takes its place in an exported program.
-PLAIN_OPS: dict[torch._ops.OpOverload, Callable[[Tensor], Tensor]] = {
+PLAIN_OPS: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
     torch.ops.aten.digamma.default: digamma,
     torch.ops.aten.lgamma.default: lgamma,
     torch.ops.aten.expm1.default: expm1,
     torch.ops.aten.log1p.default: log1p,
+    torch.ops.aten.log_softmax.int: log_softmax,
+    torch.ops.aten._log_softmax.default: lambda x, dim, half_to_float: log_softmax(x, dim),
+    torch.ops.aten.logsumexp.default: logsumexp,
 }
