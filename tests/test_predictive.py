@@ -23,7 +23,8 @@ from pyro_opu.distill import distill
 from pyro_opu.guides import GUIDES
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.layout import SiteLayout
-from pyro_opu.predictive import KIND, OnePassPredictive
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.student_file import KIND
 
 OBS = SiteLayout("obs", "label", "int64", (-1,))
 PROBS = SiteLayout("probs", "probs", "float32", (-1, 3))

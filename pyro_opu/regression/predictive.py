@@ -14,19 +14,14 @@ from pyro_opu.checks import check_device
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.drop_in import input_name
 from pyro_opu.layout import SiteLayout
-from pyro_opu.predictive import (
-    InputPicker,
-    OnePassPredictive,
-    loaded_guide,
-    loaded_settings,
-    read_student,
-)
+from pyro_opu.predictive import InputPicker, OnePassPredictive
 from pyro_opu.printing import averages
 from pyro_opu.regression.guide import regression_guide_from_config
 from pyro_opu.regression.layout import filled, read_real_layouts
 from pyro_opu.regression.mixture import RealAnswer
 from pyro_opu.regression.normal import PredictiveNormal
 from pyro_opu.regression.teacher import RealTeacher
+from pyro_opu.student_file import constructor_arguments, read_student, restore_guide
 
 __all__ = ["OnePassRegression", "RegressionUncertainty", "regression_drop_in"]
 
@@ -211,9 +206,9 @@ class OnePassRegression(OnePassPredictive):
                 f"`path` must hold a regression student; {os.fspath(path)!r} holds one of classes. "
                 "Call OnePassPredictive.load."
             )
-        guide = loaded_guide(path, tensors, config, guide, regression_guide_from_config)
+        guide = restore_guide(path, tensors, config, guide, regression_guide_from_config)
         shape = config["input_shape"]
-        return cls(guide, shape, **loaded_settings(config), inputs=inputs).to(target)
+        return cls(guide, shape, **constructor_arguments(config), inputs=inputs).to(target)
 
     def extra_repr(self) -> str:
         names = ", ".join(site.name for site in self.sites)

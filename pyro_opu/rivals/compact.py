@@ -12,10 +12,11 @@ from tqdm.auto import tqdm
 from pyro_opu import files
 from pyro_opu.drop_in import drop_in
 from pyro_opu.inputs import check_inputs
-from pyro_opu.predictive import KIND, OnePassPredictive
+from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.restoring import seeded
 from pyro_opu.rivals.subsets import METHODS, SubsetTable
 from pyro_opu.simplex import Atoms
+from pyro_opu.student_file import KIND
 from pyro_opu.teachers import BaseTeacher, Source, as_teacher
 from pyro_opu.teachers.held import HeldTeacher, held_from, hold
 
