@@ -23,8 +23,9 @@ NAMES = ("below .7", ".7-.9", ".9-.99", ".99-.999", "above .999")
 MOST_KL = 2.0
 #: ... and a mutual information within this share of the teacher's.
 MOST_ERROR = 0.1
-#: Standard errors by which a mean must lie beyond its limit.
-ERRORS = 2.0
+#: Standard errors by which a mean must lie beyond its limit: up to twelve are tested at once, and
+#: what sure posteriors draw has a long tail.
+ERRORS = 3.0
 #: Inputs below which a class of certainty is not judged by itself.
 FEWEST = 10
 #: Nats that are nothing: as many labels as it takes to see them, ten million, nobody has, and
@@ -82,9 +83,9 @@ def class_of(mean: Tensor) -> Tensor:
     return torch.bucketize(mean.double().amax(-1), ends, right=True)
 
 
-def ratio(value: float, reference: float) -> float:
-    """The quotient; NaN where the reference is zero or below, as of draws that all agree."""
-    return float(value / reference) if reference > 0 else math.nan
+def ratio(value: float, reference: float, least: float = 0.0) -> float:
+    """The quotient; NaN where the reference is no more than ``least``, as of draws that agree."""
+    return float(value / reference) if reference > least else math.nan
 
 
 def certainty_rows(values: Mapping[str, _Array]) -> tuple[CertaintyRow, ...]:
@@ -92,7 +93,7 @@ def certainty_rows(values: Mapping[str, _Array]) -> tuple[CertaintyRow, ...]:
 
     Args:
         values: One number per input, ``(N,)``: "class", "kl", "kl_attainable", "energy_distance",
-            "mutual_information", "mutual_information_teacher", "between", "between_teacher",
+            "uncertainty", "uncertainty_teacher" (mutual information), "between", "between_teacher",
             "within", "within_teacher" (the two parts of the Gini uncertainty), and "noise", shares
             that add up to the variance of the class's sum of teacher's mutual informations.
     """
@@ -118,9 +119,9 @@ def _row(name: str, values: Mapping[str, _Array]) -> CertaintyRow:
         mean["kl_attainable"],
         ratio(mean["kl"], mean["kl_attainable"]),
         mean["energy_distance"],
-        mean["mutual_information"],
-        mean["mutual_information_teacher"],
-        ratio(mean["mutual_information"], mean["mutual_information_teacher"]),
+        mean["uncertainty"],
+        mean["uncertainty_teacher"],
+        ratio(mean["uncertainty"], mean["uncertainty_teacher"], NOTHING),
         float(np.median(known)) if len(known) else math.nan,
         ratio(mine, theirs),
         is_faithful(values) if count >= FEWEST else None,
@@ -128,50 +129,71 @@ def _row(name: str, values: Mapping[str, _Array]) -> CertaintyRow:
 
 
 def is_faithful(values: Mapping[str, _Array], noise: str = "noise") -> bool:
-    """Whether neither the KL nor the mutual information lies clearly beyond its limit."""
+    """Whether neither the KL nor the uncertainty lies clearly beyond its limit.
+
+    The draws of a sure posterior are rare where they matter, and may all be missing. What is
+    attainable and the sampling error are then seen too small, and those that are to be expected if
+    the student is right count instead. (A student that is not sure enough cannot hide behind them:
+    its uncertainty gives it away.)
+
+    Args:
+        values: "kl", "kl_attainable", "uncertainty", "uncertainty_teacher", ``(N,)`` each; the
+            uncertainty is the mutual information, or the epistemic variance of a regression.
+            Maybe "kl_expected" and "noise_expected".
+        noise: The name of what adds up to the variance of the sum of the teacher's uncertainties.
+    """
     count = len(values["kl"])
-    excess = values["kl"] - MOST_KL * values["kl_attainable"]
+    attainable, variance = values["kl_attainable"], values[noise].sum()
+    if "kl_expected" in values:
+        attainable = max(attainable, values["kl_expected"], key=np.mean)
+        variance = max(variance, values["noise_expected"].sum())
+    excess = values["kl"] - MOST_KL * attainable
     error = excess.std(ddof=1) / math.sqrt(count) if count > 1 else 0.0
-    mine, theirs = (values[f"mutual_information{end}"].mean() for end in ("", "_teacher"))
-    spread = math.sqrt(max(0.0, values[noise].sum())) / count
+    mine, theirs = (values[f"uncertainty{end}"].mean() for end in ("", "_teacher"))
+    spread = math.sqrt(max(0.0, variance)) / count
     return bool(
         excess.mean() <= ERRORS * error + NOTHING
         and abs(mine - theirs) <= MOST_ERROR * theirs + ERRORS * spread + NOTHING
     )
 
 
-def verdict_of(values: Mapping[str, _Array], rows: tuple[CertaintyRow, ...]) -> Verdict:
-    """The verdict on all inputs, and on every class of certainty with enough of them."""
-    whole = is_faithful(values, "noise_of_all")
+def verdict_of(
+    values: Mapping[str, _Array],
+    rows: tuple[CertaintyRow, ...] = (),
+    uncertainty: str = "mutual information",
+) -> Verdict:
+    """The verdict on all inputs, and on every class of certainty with enough of them.
+
+    Args:
+        values: As :func:`is_faithful` takes them, with "noise_of_all".
+        rows: The classes.
+        uncertainty: What the uncertainty is called.
+    """
+    whole, count = is_faithful(values, "noise_of_all"), len(values["kl"])
     missed = [row for row in rows if row.faithful is False]
-    numbers = _numbers(
-        ratio(values["kl"].mean(), values["kl_attainable"].mean()),
-        ratio(values["mutual_information"].mean(), values["mutual_information_teacher"].mean()),
-    )
-    where = " and ".join(f"{row.certainty} ({_short(row)})" for row in missed)
-    place = f"where the teacher's largest mean probability is {where}"
+    mean = {name: float(part.mean()) for name, part in values.items()}
+    kl = ratio(mean["kl"], mean["kl_attainable"])
+    information = ratio(mean["uncertainty"], mean["uncertainty_teacher"], NOTHING)
+    numbers = _numbers(kl, information, uncertainty)
     if not missed:
-        few = f" {len(values['kl'])} inputs say little." if len(values["kl"]) < FEWEST else ""
-        return Verdict(whole, f"{'Faithful' if whole else 'Not faithful'}: {numbers}.{few}")
+        beyond = kl > MOST_KL or abs(information - 1) > MOST_ERROR
+        close = ", within sampling error" if whole and beyond else ""
+        few = f" {count} inputs say little." if count < FEWEST else ""
+        word = "Faithful" if whole else "Not faithful"
+        return Verdict(whole, f"{word}: {numbers}{close}.{few}")
+    where = "; ".join(
+        f"{row.certainty}: {_numbers(row.kl_ratio, row.mutual_information_ratio, uncertainty)}"
+        for row in missed
+    )
+    place = f"by the teacher's largest mean probability, {where}"
     if whole:
-        return Verdict(False, f"Faithful on the whole ({numbers}), but not {place}.")
-    return Verdict(False, f"Not faithful: {numbers}; least so {place}.")
+        return Verdict(False, f"Faithful on average ({numbers}), but not everywhere: {place}.")
+    return Verdict(False, f"Not faithful: {numbers}; {place}.")
 
 
-def _numbers(kl: float, information: float) -> str:
-    parts = [
-        "no KL can be attained" if math.isnan(kl) else f"KL {kl:.3g} times what is attainable",
-        "no mutual information to compare"
-        if math.isnan(information)
-        else f"mutual information {_percent(information)} from the teacher's",
-    ]
-    return ", ".join(parts)
-
-
-def _short(row: CertaintyRow) -> str:
-    information = _percent(row.mutual_information_ratio)
-    return f"KL {row.kl_ratio:.3g} times, mutual information {information}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * (value - 1):+.0f} %"
+def _numbers(kl: float, information: float, uncertainty: str) -> str:
+    first = "no KL is attainable" if math.isnan(kl) else f"KL {kl:.3g} times attainable"
+    if math.isnan(information):
+        return f"{first}, no {uncertainty} to compare"
+    side = "above" if information >= 1 else "below"
+    return f"{first}, {uncertainty} {100 * abs(information - 1):.0f} % {side} the teacher's"

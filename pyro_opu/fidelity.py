@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import permutations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_opu.answers import ready_teacher, student_answer
 from pyro_opu.certainty import certainty_rows, verdict_of
+from pyro_opu.checks import check_inputs, check_seed, positive_int
 from pyro_opu.chunks import chunks
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.judging import (
     Judged,
     average,
+    by_certainty,
     by_input,
     from_distribution,
     from_draws,
@@ -29,8 +31,10 @@ from pyro_opu.judging import (
     spreads,
 )
 from pyro_opu.restoring import seeded
+from pyro_opu.simplex import Answer as Distribution
 
 if TYPE_CHECKING:
+    from pyro_opu.regression import RegressionFidelity
     from pyro_opu.teachers import BaseTeacher
 
 __all__ = ["FidelityReport", "SetFidelity", "fidelity"]
@@ -39,12 +43,6 @@ __all__ = ["FidelityReport", "SetFidelity", "fidelity"]
 HELD_OUT = "held-out"
 # Draws per input from which the trivial student is made; they are averaged over all inputs.
 _TRIVIAL_DRAWS = 64
-# What a table by certainty has from the draws that judge, averaged over the turns.
-_BY_CERTAINTY = {
-    "kl": ("student", "kl"),
-    "kl_attainable": ("attainable", "kl"),
-    "energy_distance": ("student", "energy_distance"),
-}
 
 
 def fidelity(
@@ -58,33 +56,43 @@ def fidelity(
     seed: int | None = None,
     wasserstein_inputs: int = 64,
     wasserstein_draws: int = 200,
-) -> FidelityReport:
-    r"""Compare a student's Dirichlets with fresh draws of its teacher.
+) -> FidelityReport | RegressionFidelity:
+    r"""Compare a student's answers with draws of its teacher, and with what a perfect one scores.
 
-    Two independent sets of ``S`` teacher draws are taken at every input. The first, :math:`A`,
-    judges; four answers are judged by it, in the same way:
+    Two disjoint sets of ``S`` teacher draws are taken at every input. The first, :math:`A`, judges;
+    the second is :math:`B`. Judged by :math:`A` in the same way are
 
-    - **student**: :math:`\mathrm{Dir}(\alpha(x))`;
-    - **floor**: the second set, :math:`B`, the teacher asked once more. No student is expected to
-      do better at ``S`` draws, except in the KL, where a perfect student has about *half* the
-      floor, since its mean is without noise;
-    - **best**: per input, the Dirichlet with the mean and concentration of :math:`B` (moments).
-      What lies between it and the floor is the Dirichlet family's doing, not the student's;
+    - **student**: mostly :math:`\mathrm{Dir}(\alpha(x))`;
+    - **attainable**: a perfect student, the very posterior that was taught: the mean of infinitely
+      many draws where the teacher gives fresh ones at every call, of all the M draws where it holds
+      so many. It scores more than 0 in the KL, since the mean of :math:`A` is not that of the
+      posterior;
+    - **floor**: :math:`B`, the teacher asked once more;
+    - **best**: per input, the Dirichlet with the mean and the concentration (moments) of the
+      posterior, without the sampling error of its fit. What lies between it and the attainable is
+      the Dirichlet family's doing, not the student's;
     - **trivial**: one Dirichlet for all inputs, with the mean and concentration of all teacher
       draws at ``x`` together. It serves the extra sets too.
 
     Which draws are in :math:`A` is decided at random for every input anew. A teacher's draws are
     joint over inputs, and one split for all would leave its luck in every mean.
 
-    Where the posterior holds finitely many draws, :math:`A` and :math:`B` are disjoint random
-    subsets: of ``S`` draws each if it holds ``2 S``, and otherwise its two halves. Each half then
-    judges in turn and the results are averaged, so that all draws count and all four answers are
-    still judged alike. The report says so.
+    Where the posterior holds M draws, :math:`A` and :math:`B` are random subsets: of ``S`` draws
+    each if it holds ``2 S``, and otherwise its two halves. Each then judges in turn and the results
+    are averaged, so that all draws count. M is :math:`\infty` otherwise.
 
     The rows, each a mean over inputs:
 
-    - ``kl``: :math:`\mathrm{KL}(\text{mean of } A\,\|\,\text{mean of the answer})`, nats;
-    - ``energy_distance``: unbiased, 0 for a perfect answer and possibly slightly negative;
+    - ``kl``: :math:`\mathrm{KL}(\bar A\,\|\,m)` of the means of draws and answer, nats. Attainable
+      is :math:`2 (1 - S / M)\, \mathrm{KL}(\bar A\,\|\,\overline{A \cup B})`: exact for a posterior
+      of 2 S draws, a quarter of the floor there; half of the floor for fresh draws, to second
+      order in the sampling error;
+    - ``kl_ratio``: ``kl`` as a multiple of the attainable. **The headline**: 1 is a perfect student
+      of any posterior;
+    - ``energy_distance``: from the posterior, the M held draws equally likely, or what the fresh
+      ones are a sample of. Unbiased: 0 is attainable for both, and it may be slightly negative. The
+      best Dirichlet's is extrapolated from fits to S and to 2 S draws, with an error of order
+      :math:`1 / S^2`;
     - ``wasserstein``: exact, between as many draws of both; *not* 0 for a perfect answer, the floor
       is. On evenly spaced inputs;
     - ``mutual_information`` (nats), ``variance`` (:math:`\sum_k \mathrm{Var}\,\pi_k`), and for both
@@ -96,48 +104,78 @@ def fidelity(
       draws), classes weighted by the mean of :math:`B`;
     - ``agreement``: share of inputs where the likeliest class is that of :math:`A`.
 
+    A mean over all inputs hides those the teacher is sure of. ``by_certainty`` has a row for inputs
+    where the largest mean probability of the teacher is below .7, .7-.9, .9-.99, .99-.999 and
+    above: their number, KL, energy distance, mutual information and concentration
+    (:class:`~pyro_opu.certainty.CertaintyRow`).
+
+    The report begins with its ``verdict``. A student is ``faithful`` where
+
+    - its KL is at most twice the attainable: the error of its mean is then no larger than the
+      error that the mean of ``S`` draws, its stand-in, has itself; and
+    - its mutual information is within 10 % of the teacher's;
+
+    each beyond what chance explains: three standard errors, over inputs for the KL and over the
+    teacher's draws (which inputs share) for the mutual information, and 1e-7 nats, which float32
+    answers do not resolve. It must be so on average and in every class of certainty with at least
+    10 inputs; the verdict says where it is not.
+
     A student's draws are independent between inputs, a teacher's are not: the report is about the
     marginal distribution at every input, which is all that a Dirichlet per input can copy.
 
     Args:
         student: What `distill` returns, or any object with ``distribution(x)`` or
             ``dirichlet(x)``, or a guide ``x -> Dirichlet``.
-        teacher: What `as_teacher` takes.
+        teacher: What `as_teacher` takes. A regressor is compared as
+            :func:`~pyro_opu.regression_fidelity` says.
         x: Held-out inputs, shape ``(N, ...)``.
-        extra: More sets of inputs ``(M, ...)`` by name, such as out-of-domain ones.
+        extra: More sets of inputs ``(M, ...)`` by name, such as out-of-domain ones. Not of a
+            regressor.
         num_draws: Draws ``S`` in each of the two sets.
         chunk_size: Inputs handled at once. By default such that a block of draws
             ``(2 S, chunk_size, C)`` has about four million numbers; all the draws are never held.
         seed: Makes the report reproducible, and leaves torch's generators as they were.
-        wasserstein_inputs: Inputs used for the 1-Wasserstein distance, at most; 0 leaves it out.
+        wasserstein_inputs: Inputs used for the 1-Wasserstein distance, at most; 0 leaves it out. It
+            is of classes alone.
         wasserstein_draws: Draws used for it with more than two classes, at most.
 
     Returns:
-        The report; ``print`` it, read ``report.kl``, ``report.kl_floor``, ``report["name"].kl`` ...
+        The report; ``print`` it, read ``report.kl_ratio``, ``report.verdict``, ``report.kl``,
+        ``report.kl_attainable``, ``report["name"].kl`` ... Of a regressor a
+        :class:`~pyro_opu.regression.RegressionFidelity`.
 
     Raises:
-        TypeError: When ``x`` is no floating tensor, or the student does not return Dirichlets.
-        ValueError: When inputs hold NaN, the posterior holds fewer than 4 draws, or the student
-            has other classes than the teacher.
+        TypeError: When ``x`` is no floating tensor, ``extra`` no mapping, or the student does not
+            return Dirichlets.
+        ValueError: When inputs or answers hold NaN, extra inputs have another shape, a number is
+            out of range, the posterior holds fewer than 4 draws, or the student has other classes
+            than the teacher.
 
     Example:
         >>> student = lambda x: torch.distributions.Dirichlet(1 + 4 * torch.softmax(x, -1))
         >>> teacher = lambda x, num_draws: student(x).sample((num_draws,))
-        >>> report = fidelity(student, teacher, torch.eye(3), num_draws=100, seed=0)
-        >>> report.energy_distance < 0.01 < report.energy_distance_trivial
-        True
+        >>> report = fidelity(student, teacher, torch.eye(3).repeat(20, 1), num_draws=100, seed=0)
+        >>> report.faithful, report.kl_ratio < 1.5, report.energy_distance_trivial > 0.01
+        (True, True, True)
     """
-    from pyro_opu.inputs import check_inputs
+    from pyro_opu.regression import is_regressor, regression_fidelity  # built on this module
 
-    if HELD_OUT in (extra or {}):
-        raise ValueError(f"`extra` must not use the name {HELD_OUT!r}, which is that of `x`.")
-    sets = {HELD_OUT: x, **(extra or {})}
-    for name, inputs in sets.items():
-        check_inputs(inputs, "x" if name == HELD_OUT else f"extra[{name!r}]")
-    if num_draws < 2:
-        raise ValueError(f"`num_draws` must be at least 2, to see a spread; got {num_draws}.")
-    with seeded(seed), torch.no_grad():
+    sets = _checked_sets(x, extra)
+    positive_int("num_draws", num_draws, 2, "One draw has no spread.")
+    positive_int("wasserstein_inputs", wasserstein_inputs, 0, "0 leaves the distance out.")
+    positive_int("wasserstein_draws", wasserstein_draws)
+    if is_regressor(teacher, x, None, None):
+        if extra:
+            raise ValueError(
+                "`extra` must be left out where `teacher` is a regressor; got "
+                f"{', '.join(map(repr, extra))}. Call `fidelity` once for every set of inputs."
+            )
+        return regression_fidelity(
+            student, teacher, x, num_draws=num_draws, chunk_size=chunk_size, seed=seed
+        )
+    with seeded(check_seed(seed)), torch.no_grad():
         ready = ready_teacher(teacher, x)
+        _check_answer(student_answer(student, x[:1]), ready.num_classes)
         held = ready.max_draws
         if held is not None and held < 4:
             raise ValueError(
@@ -159,6 +197,45 @@ def fidelity(
             },
             num_draws=plan.num_draws,
             max_draws=held,
+        )
+
+
+def _checked_sets(x: Tensor, extra: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """All sets of inputs by name."""
+    check_inputs(x)
+    if extra is not None and not isinstance(extra, Mapping):
+        raise TypeError(
+            f"`extra` must map names to inputs; got {type(extra).__name__}. Pass "
+            '{"name": inputs}.'
+        )
+    for name, inputs in (extra or {}).items():
+        if name == HELD_OUT:
+            raise ValueError(
+                f"`extra` must not use the name {HELD_OUT!r}, which is that of `x`. Choose another."
+            )
+        check_inputs(inputs, f"extra[{name!r}]")
+        if inputs.shape[1:] != x.shape[1:]:
+            raise ValueError(
+                f"`extra[{name!r}]` must have inputs of the shape that `x` has, "
+                f"{tuple(x.shape[1:])}; got {tuple(inputs.shape[1:])}. Bring both into the form "
+                "that the classifier takes."
+            )
+    return {HELD_OUT: x, **(extra or {})}
+
+
+def _check_answer(answer: Distribution, num_classes: int) -> None:
+    """Refuse an answer to another question, and one that is no number."""
+    if answer.event_shape[0] != num_classes:
+        raise ValueError(
+            f"`student` must have the teacher's {num_classes} classes; it has "
+            f"{answer.event_shape[0]}. Pass a student that was distilled from this teacher."
+        )
+    undefined = answer.log_mean.isnan().any(-1) | answer.log_concentration.isnan()
+    if undefined.any():
+        raise ValueError(
+            "`student` must answer with numbers; its mean or its concentration is NaN at "
+            f"{int(undefined.sum())} of {len(undefined)} inputs. Check its weights "
+            "(torch.isfinite), or distil it again."
         )
 
 
@@ -211,31 +288,24 @@ def _compare(
     for part in chunks(len(x), 2 * plan.num_draws, teacher.num_classes, plan.chunk_size):
         answer = student_answer(student, x[part])
         draws = _teacher_draws(teacher, x[part], plan)
-        if answer.event_shape[0] != teacher.num_classes:
-            raise ValueError(
-                f"`student` has {answer.event_shape[0]} classes and `teacher` has "
-                f"{teacher.num_classes}; they must answer the same question."
-            )
+        _check_answer(answer, draws.shape[-1])
         first, second = _split(draws)
         taught = posterior(first, second, plan.size)
         mine = from_distribution(answer, plan.num_draws)
-        again = spreads(draws) | by_input(mine, taught)
-        for judged, pair in zip(turns, ((first, second), (second, first)), strict=False):
-            target, other = pair
+        again = spreads(draws)
+        sides = [from_draws(side, plan.size) for side in (first, second)]
+        for judged, (target, other) in zip(turns, permutations(sides), strict=False):
+            alike = trivial.expand(x[part].shape[:1])
             answers = {
                 "student": mine,
-                "floor": from_draws(other),
-                "trivial": from_distribution(trivial.expand(other.shape[1:2]), plan.num_draws),
+                "floor": other,
+                "trivial": from_distribution(alike, plan.num_draws),
             }
             here = for_wasserstein[part]
-            found = judge(from_draws(target), answers, taught, here, plan.wasserstein_draws)
-            judged.append(again | found)
+            found = judge(target, answers, taught, here, plan.wasserstein_draws)
+            judged.append(again | found | by_input(mine, target, other, taught))
     values = [joined(judged) for judged in turns]
-    certainty = {
-        name: value for (column, name), value in values[0].items() if column == "certainty"
-    }
-    for name, key in _BY_CERTAINTY.items():
-        certainty[name] = np.mean([turn[key] for turn in values], 0)
+    certainty = by_certainty(values)
     rows = certainty_rows(certainty)
     faithful, verdict = verdict_of(certainty, rows)
     return SetFidelity(

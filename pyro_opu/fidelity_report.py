@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from textwrap import fill
-from typing import Any
+from typing import Any, ClassVar
 
 from pyro_opu.certainty import CertaintyRow
 from pyro_opu.tables import cell, json_ready, table
 
-__all__ = ["FidelityReport", "Row", "SetFidelity"]
+__all__ = ["FidelityReport", "NamedNumbers", "Row", "SetFidelity"]
 
 _LABELS = {
     "kl": "KL of the mean",
@@ -45,8 +45,10 @@ _BY_CERTAINTY = {
     "concentration_median": "alpha_0",
     "concentration_mean": "mean",
 }
+# Rows of which a perfect student has another value than a posterior of infinitely many draws.
+_ATTAINABLE = ("kl", "kl_ratio", "energy_distance", "agreement")
 #: Columns of text that a line of words takes.
-_WIDTH = 96
+WIDTH = 96
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,10 @@ class Row:
     teacher: float
 
 
-class _NamedNumbers:
+class NamedNumbers:
     """``kl`` is the student's number of the row ``kl``; ``kl_floor`` and so on are the others."""
+
+    _names: ClassVar[Iterable[str]] = tuple(_LABELS)
 
     def _row(self, name: str) -> Row | None:
         raise NotImplementedError
@@ -86,17 +90,17 @@ class _NamedNumbers:
             if row is not None:
                 return float(getattr(row, column))
         raise AttributeError(
-            f"no number {name!r}; there are {', '.join(_LABELS)}, each of the student, and with "
-            f"the endings {', '.join('_' + c for c in _COLUMNS if c != 'student')}"
+            f"no number {name!r}; there are {', '.join(self._names)}, each of the student, and "
+            f"with the endings {', '.join('_' + c for c in _COLUMNS if c != 'student')}"
         )
 
     def __dir__(self) -> list[str]:
-        named = [*_LABELS, *(f"{row}_{column}" for row in _LABELS for column in _COLUMNS)]
+        named = [*self._names, *(f"{row}_{column}" for row in self._names for column in _COLUMNS)]
         return [*super().__dir__(), *named]
 
 
 @dataclass(frozen=True, repr=False)
-class SetFidelity(_NamedNumbers):
+class SetFidelity(NamedNumbers):
     """Fidelity on one set of inputs.
 
     Every row is also a number by name: ``kl`` (the student's), ``kl_floor``, ``kl_best``,
@@ -137,7 +141,7 @@ class SetFidelity(_NamedNumbers):
             for row in shown
         ]
         by_certainty = table(["  teacher's certainty", "inputs", *_BY_CERTAINTY.values()], lines)
-        return "\n\n".join([fill(self.verdict, _WIDTH), self._table(), by_certainty])
+        return "\n\n".join([fill(self.verdict, WIDTH), self._table(), by_certainty])
 
     def _table(self) -> str:
         header = [f"{self.name} ({self.num_inputs} inputs)", *_COLUMNS.values()]
@@ -146,12 +150,15 @@ class SetFidelity(_NamedNumbers):
             label = _LABELS[name]
             if name == "wasserstein" and self.wasserstein_inputs < self.num_inputs:
                 label += f" ({self.wasserstein_inputs} inputs)"
-            lines.append([label, *(cell(getattr(row, column)) for column in _COLUMNS)])
+            shown = {column: getattr(row, column) for column in _COLUMNS}
+            if name not in _ATTAINABLE:
+                shown["attainable"] = None
+            lines.append([label, *map(cell, shown.values())])
         return table(header, lines)
 
 
 @dataclass(frozen=True, repr=False)
-class FidelityReport(_NamedNumbers):
+class FidelityReport(NamedNumbers):
     """How close a student is to its teacher: ``print`` it, or take the numbers by name.
 
     The numbers of the main set are attributes, ``report.kl``, ``report.kl_ratio``,
@@ -214,7 +221,7 @@ class FidelityReport(_NamedNumbers):
                 f"{self.num_draws}\njudge in turn, the other being the floor."
             )
         notes = (
-            "attainable: a perfect student, judged by these draws. floor: the teacher asked again.\n"
+            "attainable: a perfect student by these draws. floor: the teacher asked again.\n"
             "best: the posterior's moments, per input. trivial: one Dirichlet for all inputs.\n"
             "By the teacher's largest mean probability: MI and alpha_0 (median, and of all inputs\n"
             "together) are the student's over the teacher's.\n" + draws

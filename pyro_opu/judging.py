@@ -24,6 +24,7 @@ __all__ = [
     "Answer",
     "Posterior",
     "average",
+    "by_certainty",
     "by_input",
     "from_distribution",
     "from_draws",
@@ -58,13 +59,18 @@ class Answer(NamedTuple):
     distribution: Distribution | None = None  # of a student
 
 
-def from_draws(draws: Tensor) -> Answer:
-    """The answer of a teacher, from its draws ``(S, n, C)``."""
+def from_draws(draws: Tensor, size: float = math.inf) -> Answer:
+    """The answer of a teacher, from its draws ``(S, n, C)``.
+
+    Args:
+        draws: Some draws, or all.
+        size: Draws that the posterior holds, equally likely; infinite where they are fresh.
+    """
     mean, spread = draws.mean(0), draws.var(0)
     # The entropy of a mean of S draws is low by sum_k Var(pi_k) / (2 S m_k), to first order in 1/S.
-    bias = (spread / mean.clamp_min(torch.finfo(mean.dtype).tiny)).sum(-1) / (2 * len(draws))
-    log_mean = _log(draws.mean(0, dtype=torch.float64))
-    return Answer(log_mean, draws, epistemic_uncertainty(draws) + bias, spread.sum(-1))
+    bias = (spread / mean.clamp_min(torch.finfo(mean.dtype).tiny)).sum(-1) / 2
+    information = epistemic_uncertainty(draws) + bias * (1 / len(draws) - 1 / size)
+    return Answer(_log_mean(draws), draws, information, spread.sum(-1) * (1 - 1 / size))
 
 
 def from_distribution(answer: Distribution, num_draws: int) -> Answer:
@@ -119,7 +125,7 @@ def posterior(first: Tensor, second: Tensor, size: float) -> Posterior:
     left = 1 - len(draws) / size
     halves = [_best(part)[1] for part in (first, second)] if left else [whole]
     distance = whole - left * (torch.stack(halves).mean(0) - whole)
-    return Posterior(from_draws(draws), best, distance, size)
+    return Posterior(from_draws(draws, size), best, distance, size)
 
 
 def _best(draws: Tensor) -> tuple[Answer, Tensor]:
@@ -131,6 +137,11 @@ def _best(draws: Tensor) -> tuple[Answer, Tensor]:
     return answer, distance + marginals.spread / len(draws)
 
 
+def _log_mean(draws: Tensor) -> Tensor:
+    """Logarithm of the mean of draws, in float64: of a sure input the KL is far below 1e-7."""
+    return _log(draws.mean(0, dtype=torch.float64))
+
+
 def judge(
     target: Answer,
     answers: dict[str, Answer],
@@ -138,12 +149,7 @@ def judge(
     chosen: Tensor,
     wasserstein_draws: int,
 ) -> Judged:
-    r"""Every answer against the draws that judge, input by input.
-
-    A perfect student has the mean of the posterior, which is nearer to that of S of its M draws
-    than that of the ``2 S`` draws is: :math:`\mathrm{KL}(\bar A\,\|\,\overline{A \cup B})` times
-    :math:`2 (1 - S / M)` is what it scores, exactly if M is 2 S and else to second order in the
-    sampling error.
+    """Every answer against the draws that judge, input by input.
 
     Args:
         target: What judges: draws of the teacher.
@@ -155,9 +161,9 @@ def judge(
     weights = answers["floor"].log_mean.exp()
     cut = None if target.draws.shape[-1] == 2 else min(wasserstein_draws, len(target.draws))
     marginals = Marginals(target.draws)
-    sampling = 2 * (1 - len(target.draws) / taught.size)
-    attainable = kl_from_log(target.log_mean, taught.answer.log_mean) * sampling
+    attainable = _attainable(target, taught)
     # A boundary between classes is crossed in proportion to the error, not to its square.
+    sampling = 2 * (1 - len(target.draws) / taught.size)
     missed = taught.answer.log_mean.argmax(-1) != target.log_mean.argmax(-1)
     out: Judged = {
         ("teacher", "mutual_information"): target.mutual_information,
@@ -210,35 +216,62 @@ def spreads(draws: Tensor) -> Judged:
     return out
 
 
-def by_input(student: Answer, taught: Posterior) -> Judged:
-    r"""What a table by certainty needs of the student and of all draws, input by input.
+def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) -> Judged:
+    r"""What a table by certainty needs, input by input.
 
-    Of the mean mutual information the sampling error is that of a mean over draws, since
-    :math:`I = \operatorname{mean}_s \mathrm{KL}(\pi_s\,\|\,m)` and the gradient in m vanishes. The
-    inputs share their draws, so it is a sum's, of a class of certainty and of all inputs; every
-    input bears an equal share.
+    Where both sets are all that the posterior holds, they say how certain it is. Otherwise the one
+    set does, and the other judges: by its own draws an input without one of the rare draws, which
+    carry the mutual information of a sure input, would count as surer than it is.
+
+    The mutual information is the mean of :math:`\mathrm{KL}(\pi_s\,\|\,m)` over draws, and its
+    gradient in m vanishes: so its sampling error is that of a mean. Inputs share their draws, and
+    the error is that of the sum over a class of certainty, or over all inputs; every input bears
+    an equal share.
     """
-    draws = taught.answer.draws
-    classes = class_of(taught.answer.log_mean.exp())
-    gap = torch.xlogy(draws, draws).sum(-1) - (draws * taught.answer.log_mean.to(draws)).sum(-1)
-    members = torch.nn.functional.one_hot(classes, len(NAMES)).to(draws)
-    left = (1 - len(draws) / taught.size) / len(draws)
-    shares = (gap @ members).var(0) * left / members.sum(0).clamp_min(1)
-    log_mean = student.log_mean
-    gini = -(log_mean.exp() * log_mean.expm1()).sum(-1)
-    between, within = gini_parts(draws.double())
+    all_held = taught.size - len(taught.answer.draws) < 2
+    judges, seen = (taught.answer, taught.answer) if all_held else (target, other)
+    classes = class_of(seen.log_mean.exp())
+    members = torch.nn.functional.one_hot(classes, len(NAMES)).double()
+    left = max(0.0, 1 / len(judges.draws) - 1 / taught.size)
+    gaps = _gaps(taught.answer)
+    shares = (gaps @ members).var(0) * left / members.sum(0).clamp_min(1)
+    log_mean, between = student.log_mean, student.variance.double()
+    between_teacher, within_teacher = gini_parts(judges.draws.double())
+    sampling = 1 - len(target.draws) / taught.size
+    half = target.draws[: len(target.draws) // 2]  # a random one
     values = {
         "class": classes,
-        "mutual_information": student.mutual_information,
-        "mutual_information_teacher": taught.answer.mutual_information,
-        "between": student.variance.double(),
-        "within": gini - student.variance.double(),
-        "between_teacher": between,
-        "within_teacher": within,
+        "kl_attainable": kl_from_log(_log_mean(half), target.log_mean) * sampling,
+        "kl_expected": kl_from_log(_log_mean(student.draws), log_mean) * sampling,
+        "uncertainty": student.mutual_information,
+        "uncertainty_teacher": judges.mutual_information,
+        "between": between,
+        "within": -(log_mean.exp() * log_mean.expm1()).sum(-1) - between,
+        "between_teacher": between_teacher,
+        "within_teacher": within_teacher,
         "noise": shares[classes],
-        "noise_of_all": (gap.sum(-1).var() * left / len(classes)).expand(len(classes)),
+        "noise_of_all": (gaps.sum(-1).var() * left / len(classes)).expand(len(classes)),
+        "noise_expected": _gaps(student).var(0) * left,
     }
+    if all_held:
+        values["kl_attainable"] = _attainable(target, taught)
     return {("certainty", name): value for name, value in values.items()}
+
+
+def _gaps(answer: Answer) -> Tensor:
+    """KL of every draw from the mean, ``(S, n)``."""
+    draws = answer.draws.double()
+    return torch.xlogy(draws, draws).sum(-1) - (draws * answer.log_mean).sum(-1)
+
+
+def _attainable(target: Answer, taught: Posterior) -> Tensor:
+    r"""KL of a perfect student, which has the mean of the posterior, by the draws that judge.
+
+    The mean of ``2 S`` draws stands in for it: :math:`\mathrm{KL}(\bar A\,\|\,\overline{A \cup B})`
+    times :math:`2 (1 - S / M)`, exactly if M is 2 S and else to second order in the sampling error.
+    """
+    sampling = 2 * (1 - len(target.draws) / taught.size)
+    return kl_from_log(target.log_mean, taught.answer.log_mean) * sampling
 
 
 def rows_of(values: dict[tuple[str, str], NDArray[np.float64]]) -> dict[str, dict[str, float]]:
@@ -276,6 +309,18 @@ def joined(judged: list[Judged]) -> dict[tuple[str, str], NDArray[np.float64]]:
         key: torch.cat([part[key] for part in judged if key in part]).double().cpu().numpy()
         for key in keys
     }
+
+
+def by_certainty(
+    turns: list[dict[tuple[str, str], NDArray[np.float64]]],
+) -> dict[str, NDArray[np.float64]]:
+    """Numbers by input for the table by certainty: those of the turns if they agree on classes."""
+    first = turns[0]
+    if any((turn["certainty", "class"] != first["certainty", "class"]).any() for turn in turns):
+        turns = turns[:1]
+    names = [key for key in first if key[0] == "certainty"]
+    names += [("student", "kl"), ("student", "energy_distance")]
+    return {key[1]: np.mean([turn[key] for turn in turns], 0) for key in names}
 
 
 def average(turns: list[dict[str, dict[str, float]]]) -> dict[str, Row]:

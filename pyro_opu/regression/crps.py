@@ -26,6 +26,7 @@ __all__ = [
     "energy_of_normals",
     "energy_of_y",
     "expected_absolute",
+    "pairs_with_others",
 ]
 
 #: The mean's deviation counts as at least this share of y's, where it is the unit.
@@ -95,6 +96,16 @@ def energy_of_draws(a: Tensor, b: Tensor, *, noise: bool = True) -> Tensor:
     Unbiased; each draw is paired with 8 others in all three terms.
     """
     return 2 * _pairs(a, b, noise) - _pairs(a, a, noise) - _pairs(b, b, noise)
+
+
+def pairs_with_others(draws: Tensor, *, noise: bool = True) -> Tensor:
+    r"""By how much more two draws ``(S, N, 2)`` differ than one from itself, ``(N,)``.
+
+    Of M equally likely draws a random one is the same in 1 / M of all cases: the mean difference in
+    a posterior that holds no more than these is less by 1 / M times this.
+    """
+    itself = expected_absolute(torch.zeros_like(draws[..., 0]), 2 * (2 * draws[..., 1]).exp())
+    return _pairs(draws, draws, noise) - noise * itself.mean(0)
 
 
 def energy_of_normals(gap: Tensor, variance: Tensor, other: Tensor) -> Tensor:

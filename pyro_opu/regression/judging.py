@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from pyro_opu.regression.crps import (
     energy_of_mean,
     energy_of_normals,
     energy_of_y,
+    pairs_with_others,
 )
 from pyro_opu.regression.mixture import RealAnswer
 from pyro_opu.regression.normal import PredictiveNormal
@@ -46,7 +48,7 @@ def kl_of_normals(p: PredictiveNormal, q: PredictiveNormal) -> Tensor:
     return (log_ratio.exp() - 1 - log_ratio + squares) / 2
 
 
-def energies(student: RealAnswer, draws: Tensor) -> tuple[Tensor, Tensor]:
+def energies(student: RealAnswer, draws: Tensor, size: float = math.inf) -> tuple[Tensor, Tensor]:
     """Energy distances of y and of its mean f to the teacher's, ``(N,)`` each, in deviations.
 
     Each in units of the teacher's own deviation of y or of f; that of f counts as at least a tenth
@@ -55,10 +57,16 @@ def energies(student: RealAnswer, draws: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         student: At N inputs.
         draws: The teacher's ``(S, N, 2)``.
+        size: Draws that the posterior holds, equally likely; by default the draws are a sample of
+            one without end.
     """
     wide, narrow = _units(draws)
     parts = student.components()
-    return energy_of_y(parts, draws) / wide, energy_of_mean(parts, draws) / narrow
+    y, mean = energy_of_y(parts, draws), energy_of_mean(parts, draws)
+    if math.isfinite(size):
+        y = y + pairs_with_others(draws) / size
+        mean = mean + pairs_with_others(draws, noise=False) / size
+    return y / wide, mean / narrow
 
 
 def energies_of_draws(other: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:

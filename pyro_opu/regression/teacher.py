@@ -48,7 +48,7 @@ class RealTeacher(BaseTeacher):
         """
         raise TypeError(
             "`source` is a regressor, whose y is real: it has no class probabilities. Call "
-            ".draws(x), and regression_fidelity in place of fidelity."
+            ".draws(x) instead."
         )
 
     def _answer_text(self) -> str:
