@@ -15,6 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.reliability_files import (
+    damaged_files,
+    exported_far_out,
+    killed_writers,
+    many_writers,
+    time_stamps,
+)
 from benchmarks.results import parser, say, write
 
 Row = dict[str, Any]
@@ -34,7 +41,13 @@ def main() -> int:
 
 
 #: All checks, in the order of the table.
-CHECKS: list[Callable[[bool, Path], list[Row]]] = []
+CHECKS: list[Callable[[bool, Path], list[Row]]] = [
+    damaged_files,
+    many_writers,
+    killed_writers,
+    exported_far_out,
+    time_stamps,
+]
 
 if __name__ == "__main__":
     sys.exit(1 if main() else 0)
