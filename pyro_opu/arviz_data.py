@@ -31,6 +31,7 @@ from pyro_opu.interop import (
     site_dims,
 )
 from pyro_opu.restoring import kept_random, seeded
+from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.teachers.base import CHUNK_SIZE
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.pyro_model import is_deterministic
@@ -252,8 +253,14 @@ def _sites(read: _Read) -> dict[str, Any]:
     """Sample sites of one run under the first draw; refuses a model that it cannot evaluate."""
     assert read.model is not None
     first = {name: value[0, 0] for name, value in read.samples.items()}
-    with kept_random(), poutine.condition(data=first):
-        trace = poutine.trace(read.model).get_trace(*read.args, **read.kwargs)
+    try:
+        with kept_random(), poutine.condition(data=first), PossibleValues():
+            trace = poutine.trace(read.model).get_trace(*read.args, **read.kwargs)
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(
+            "`run`'s model could not be called with the data: "
+            f"{str(error).splitlines()[0]}. Pass x and y of the shapes that it was fitted to."
+        ) from error
     sites: dict[str, Any] = {n: v for n, v in trace.nodes.items() if v["type"] == "sample"}
     for name, plate in ((n, v["fn"]) for n, v in sites.items() if site_is_subsample(v)):
         if plate.subsample_size not in (None, plate.size):

@@ -17,6 +17,8 @@ import math
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_tensor
+
 __all__ = ["inverse_laplace_bridge", "laplace_bridge", "probit_predictive"]
 
 
@@ -192,11 +194,17 @@ def probit_predictive(mean: Tensor, covariance: Tensor) -> Tensor:
 def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
     """Checks both, and returns the variances: ``covariance`` itself where it is a diagonal."""
     _check_mean(mean, "mean")
+    check_tensor("covariance", covariance, "(*B, C, C) or (*B, C)")
     full = (*mean.shape, mean.shape[-1])
     if covariance.shape not in (mean.shape, full):
         raise ValueError(
             f"`covariance` must have shape {tuple(mean.shape)} (diagonal) or {full} (full) for "
             f"this `mean`; got {tuple(covariance.shape)}. Expand it to the batch shape of `mean`."
+        )
+    if not covariance.is_floating_point():
+        raise TypeError(
+            f"`covariance` must have a floating dtype; got {covariance.dtype}. Convert it with "
+            ".float()."
         )
     if covariance.shape == mean.shape:
         variance = covariance
@@ -215,7 +223,11 @@ def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
 
 
 def _check_mean(mean: Tensor, name: str) -> None:
-    if mean.dim() < 1 or mean.shape[-1] < 2 or not mean.is_floating_point():
+    if (
+        check_tensor(name, mean, "(*B, C)").dim() < 1
+        or mean.shape[-1] < 2
+        or not mean.is_floating_point()
+    ):
         raise ValueError(
             f"`{name}` must be real of shape (*B, C) with C >= 2 classes; got {tuple(mean.shape)}, "
             f"{mean.dtype}. For one logit of a binary model pass [z, 0]."

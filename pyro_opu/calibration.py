@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_log_probs, check_probs, positive_int
+
 __all__ = ["Calibration", "calibration", "expected_calibration_error"]
 
 
@@ -43,14 +45,15 @@ def calibration(log_probs: Tensor, y: Tensor) -> Calibration:
         The scores.
 
     Raises:
-        TypeError: When ``y`` is no integer tensor.
-        ValueError: When ``y`` has another length, or a label that is no class.
+        TypeError: When ``log_probs`` is not a tensor, or ``y`` not one of integers.
+        ValueError: When rows are not log-probabilities, or ``y`` has another length or a label
+            that is not a class.
 
     Example:
         >>> calibration(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1])).accuracy
         0.5
     """
-    y = check_labels(y, log_probs)
+    y = check_labels(y, check_log_probs("log_probs", log_probs, "(N, C)"))
     log_probs = log_probs.double()
     probs = log_probs.exp()
     hit = torch.nn.functional.one_hot(y, probs.shape[-1])
@@ -79,8 +82,9 @@ def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> 
         The error, between 0 and 1.
 
     Raises:
-        TypeError: When ``y`` is no integer tensor.
-        ValueError: When ``y`` has another length, or a label that is no class.
+        TypeError: When ``probs`` is not a floating tensor, or ``y`` not one of integers.
+        ValueError: When rows are not probabilities, ``y`` has another length or a label that is
+            not a class, or ``num_bins`` is not a positive integer.
 
     Example:
         >>> probs = torch.tensor([[0.75, 0.25]] * 4)
@@ -90,7 +94,8 @@ def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> 
     References:
         Guo et al., *On calibration of modern neural networks*, 2017, eq. 3.
     """
-    y = check_labels(y, probs)
+    y = check_labels(y, check_probs("probs", probs, "(N, C)"))
+    positive_int("num_bins", num_bins)
     confidence, predicted = probs.double().max(-1)
     gap = (predicted == y).double() - confidence
     which = (confidence * num_bins).ceil().long().sub(1).clamp(0, num_bins - 1)
@@ -108,6 +113,11 @@ def check_labels(y: Tensor, probs: Tensor) -> Tensor:
         found = y.dtype if isinstance(y, Tensor) else type(y).__name__
         raise TypeError(
             f"`y` must be a tensor of integer labels; got {found}. Convert it with .long()."
+        )
+    if probs.ndim != 2:
+        raise ValueError(
+            f"`probs` must have shape (N, C); got {tuple(probs.shape)}. Average draws first, "
+            "probs.mean(0)."
         )
     if y.shape != probs.shape[:1]:
         raise ValueError(

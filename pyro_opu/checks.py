@@ -22,6 +22,7 @@ __all__ = [
     "check_callable",
     "check_device",
     "check_inputs",
+    "check_log_probs",
     "check_probs",
     "check_seed",
     "check_tensor",
@@ -307,6 +308,41 @@ to 1; got a smallest entry 0.2 and a sum off by 0.3. Apply softmax(-1), or divid
             "divide by sum(-1)."
         )
     return p
+
+
+def check_log_probs(name: str, log_p: Any, shape: str = "(..., C)") -> Tensor:
+    """Logarithms of probabilities over the last axis; minus infinity is a probability of zero.
+
+    Args:
+        name: The argument's name in the message.
+        log_p: What was passed.
+        shape: The expected shape in words.
+
+    Returns:
+        The tensor.
+
+    Raises:
+        TypeError: ``log_p`` is not a tensor.
+        ValueError: it is empty, not floating, or its rows are not log-probabilities.
+
+    Example:
+        >>> check_log_probs("log_probs", torch.tensor([[0.5, 0.5]]), "(N, C)")
+        Traceback (most recent call last):
+        ValueError: `log_probs` must hold log-probabilities (N, C), rows whose exp sums to 1; got \
+a torch.float32 tensor of shape (1, 2) with a sum off by 2.3. Apply log_softmax(-1) to logits, \
+log() to probabilities.
+    """
+    check_tensor(name, log_p, shape)
+    off = math.nan
+    if log_p.is_floating_point() and log_p.ndim and log_p.numel():
+        off = rows_off_simplex(log_p.detach().exp())[1]
+        if off <= simplex_tolerance(log_p.dtype):
+            return log_p
+    raise ValueError(
+        f"`{name}` must hold log-probabilities {shape}, rows whose exp sums to 1; got a "
+        f"{log_p.dtype} tensor of shape {tuple(log_p.shape)} with a sum off by {off:.3g}. Apply "
+        "log_softmax(-1) to logits, log() to probabilities."
+    )
 
 
 def simplex_tolerance(dtype: torch.dtype) -> float:

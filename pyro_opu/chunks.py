@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pyro_opu.checks import positive_int
+
 __all__ = ["chunks"]
 
 # Elements of one block of draws (S, n, C): 16 MB in float32, of which a handful live at once.
@@ -36,7 +38,7 @@ def chunks(
     """
     if chunk_size is None:
         chunk_size = min(_INPUTS_AT_ONCE, max(1, _ELEMENTS_AT_ONCE // (num_draws * num_classes)))
-    elif chunk_size < 1:
-        raise ValueError(f"`chunk_size` must be a positive number of inputs; got {chunk_size}.")
+    else:
+        positive_int("chunk_size", chunk_size)
     for start in range(0, num_inputs, chunk_size):
         yield slice(start, min(start + chunk_size, num_inputs))

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.checks import check_probs, in_range
+from pyro_opu.dirichlet import PredictiveDirichlet, check_dirichlet
 
 __all__ = ["central_coverage", "central_coverage_of_draws"]
 
@@ -43,6 +44,11 @@ def central_coverage(
     Returns:
         The coverage, shape ``(len(levels), N)``.
 
+    Raises:
+        TypeError: ``dirichlet`` is not a Dirichlet, or draws or weights are not floating tensors.
+        ValueError: shapes that do not fit, rows that are not probabilities, or a level outside
+            (0, 1).
+
     Example:
         >>> _ = torch.manual_seed(0)
         >>> dirichlet = PredictiveDirichlet.from_alpha(torch.tensor([[2.0, 3.0, 5.0]]))
@@ -52,6 +58,8 @@ def central_coverage(
         tensor([[0.5000],
                 [0.9000]])
     """
+    dirichlet = check_dirichlet("dirichlet", dirichlet)
+    _check(draws, weights, levels, dirichlet.batch_shape + dirichlet.event_shape)
     # Below 1e-300 SciPy has no quantiles; they are zero long before.
     alpha = dirichlet.log_alpha.detach().double().exp().clamp_min(1e-300).cpu()
     # Sums over the other classes by a product: alpha_0 - alpha_k would lose a small remainder.
@@ -79,6 +87,7 @@ def central_coverage_of_draws(
     Returns:
         The coverage, shape ``(len(levels), N)``.
     """
+    _check(draws, weights, levels, answer.shape[1:])
     out = []
     for level in levels:
         ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=answer.dtype)
@@ -86,6 +95,18 @@ def central_coverage_of_draws(
         inside = (draws >= low) & (draws <= high)
         out.append((inside.to(weights).mean(0) * weights).sum(-1))
     return torch.stack(out)
+
+
+def _check(draws: Tensor, weights: Tensor, levels: Sequence[float], shape: torch.Size) -> None:
+    for name, rows in (("draws", draws), ("weights", weights)):
+        if check_probs(name, rows).shape[-2:] != shape or rows.ndim != 3 - (name == "weights"):
+            raise ValueError(
+                f"`{name}` must have {'draws of ' if name == 'draws' else ''}shape "
+                f"{tuple(shape)}, the inputs and classes of the answer, on its last axes; got "
+                f"{tuple(rows.shape)}. Ask both at the same inputs."
+            )
+    for level in levels:
+        in_range("levels", level, 0, 1, "()")
 
 
 def _inside(a: Tensor, b: Tensor, values: Tensor, level: float) -> Tensor:

@@ -19,7 +19,7 @@ from torch import Tensor
 from pyro_opu.answers import is_student
 from pyro_opu.calibration import calibration, check_labels
 from pyro_opu.detection_report import DetectionReport, DetectionTable, Score
-from pyro_opu.readings import Array, Reader, Reading
+from pyro_opu.readings import Array, Reader, Reading, check_same_classes
 from pyro_opu.restoring import seeded
 
 __all__ = ["detection", "misclassification", "out_of_domain"]
@@ -58,7 +58,8 @@ def detection(
 
     Raises:
         TypeError: When ``x`` is no floating tensor, or ``y`` no integer one.
-        ValueError: When inputs hold NaN, labels do not fit, or outside inputs have another shape.
+        ValueError: When inputs hold NaN, labels do not fit, outside inputs have another shape, or
+            student and teacher other classes.
 
     Example:
         >>> student = lambda x: torch.distributions.Dirichlet(1 + x.abs())
@@ -71,6 +72,11 @@ def detection(
         >>> report.best("student", "near 0", epistemic=True)
         ('mutual_information', Score(auroc=1.0, aupr=1.0))
     """
+    if outside is not None and not isinstance(outside, Mapping):
+        raise TypeError(
+            "`outside` must be a dict name -> inputs; got "
+            f'{type(outside).__name__}. Give them a name: {{"kmnist": x_out}}.'
+        )
     outside = dict(outside or {})
     if "misclassification" in outside:
         raise ValueError("`outside` must not use the name 'misclassification', which is taken.")
@@ -81,6 +87,7 @@ def detection(
             "teacher": Reader(teacher, x, False, num_draws, chunk_size),
         }
         inside = {who: reader(x) for who, reader in sources.items()}
+        check_same_classes(inside["student"], inside["teacher"])
         tables = {"misclassification": _error_table(inside, y)}
         for name, other in outside.items():
             elsewhere = {who: reader(other) for who, reader in sources.items()}

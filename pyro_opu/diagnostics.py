@@ -9,6 +9,7 @@ from typing import Any
 from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
+from pyro_opu.checks import positive_int
 from pyro_opu.mixing import effective_sample_size, r_hat
 from pyro_opu.tables import cell, json_ready, table
 
@@ -108,7 +109,8 @@ def diagnose(run: MCMC | Predictive, *, num_chains: int = 1) -> Diagnosis:
 
     Raises:
         TypeError: ``run`` is neither.
-        ValueError: a run without draws, with fewer than 4 per chain; a wrong ``num_chains``.
+        ValueError: a run without draws, with fewer than 4 per chain or with NaN; a wrong
+            ``num_chains``.
 
     Example:
         >>> import torch
@@ -131,6 +133,12 @@ def diagnose(run: MCMC | Predictive, *, num_chains: int = 1) -> Diagnosis:
             f"`run` must hold at least 4 draws per chain to be judged; got {draws}. Sample a "
             "longer run."
         )
+    for name, value in samples.items():
+        if not value.isfinite().all():
+            raise ValueError(
+                f"`run` must hold finite draws; got NaN or infinity in {name!r}. Look where the "
+                "sampler left the finite numbers: a smaller step, or a better start."
+            )
     sites = {name: _site(value) for name, value in samples.items()}
     positions = divergences_of(run)
     counts = None if positions is None else tuple(len(each) for each in positions)
@@ -155,8 +163,14 @@ def chains_of(run: MCMC | Predictive, num_chains: int = 1) -> dict[str, Tensor]:
             "`run` must hold posterior samples; got a Predictive that draws from a guide or the "
             "prior, whose draws are independent. Pass the MCMC run, or Predictive(model, samples)."
         )
-    count = len(next(iter(samples.values())))
-    if isinstance(num_chains, bool) or num_chains < 1 or count % num_chains:
+    counts = {name: len(value) for name, value in samples.items()}
+    count = next(iter(counts.values()))
+    if set(counts.values()) != {count}:
+        raise ValueError(
+            f"`run` must hold as many draws of one site as of another; got {counts}. Pass samples "
+            "of one run."
+        )
+    if count % positive_int("num_chains", num_chains):
         raise ValueError(
             f"`num_chains` must be a positive divisor of the {count} posterior samples; got "
             f"{num_chains!r}. Pass the number of chains that were sampled."

@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
+from pyro_opu.checks import check_tensor
 from pyro_opu.restoring import drawing
 
-__all__ = ["PredictiveDirichlet", "as_predictive", "log_dirichlet_rsample"]
+__all__ = ["PredictiveDirichlet", "as_predictive", "check_dirichlet", "log_dirichlet_rsample"]
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -123,7 +124,8 @@ class PredictiveDirichlet(dist.Dirichlet):
     def __init__(
         self, log_mean: Tensor, log_concentration: Tensor, validate_args: bool | None = None
     ) -> None:
-        shape = log_mean.shape
+        shape = check_tensor("log_mean", log_mean, "(*B, C)").shape
+        check_tensor("log_concentration", log_concentration, "(*B)")
         if not shape or shape[:-1] != log_concentration.shape:
             raise ValueError(
                 "`log_mean` must have shape (*B, C) and `log_concentration` shape (*B); got "
@@ -134,12 +136,12 @@ class PredictiveDirichlet(dist.Dirichlet):
         half = log_mean.dtype in _HALF
         self.log_mean = log_mean.float().log_softmax(-1) if half else log_mean
         self.log_concentration = _at_least_float32(log_concentration)
+        if self._validate_args if validate_args is None else validate_args:
+            self._check_values(log_mean)
         # Past torch's Dirichlet.__init__, which would compute the concentration now.
         torch.distributions.Distribution.__init__(
             self, shape[:-1], shape[-1:], validate_args=validate_args
         )
-        if self._validate_args:
-            self._check_values(log_mean)
 
     def _check_values(self, log_mean: Tensor) -> None:
         if not (log_mean.isfinite().all() and self.log_concentration.isfinite().all()):
@@ -169,7 +171,7 @@ class PredictiveDirichlet(dist.Dirichlet):
             >>> PredictiveDirichlet.from_alpha(torch.tensor([3.0, 1.0])).mean
             tensor([0.7500, 0.2500])
         """
-        log_alpha = _at_least_float32(alpha).log()
+        log_alpha = _at_least_float32(check_tensor("alpha", alpha, "(*B, C)")).log()
         if (cls._validate_args if validate_args is None else validate_args) and not (
             log_alpha.isfinite().all()
         ):
@@ -282,3 +284,25 @@ def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichl
             f"{type(dirichlet).__name__}. Unwrap Independent or masked distributions first."
         )
     return PredictiveDirichlet.from_alpha(dirichlet.concentration, dirichlet._validate_args)
+
+
+def check_dirichlet(name: str, dirichlet: Any) -> PredictiveDirichlet:
+    """A Dirichlet without NaN, as a :class:`PredictiveDirichlet`.
+
+    Args:
+        name: The argument's name in the message.
+        dirichlet: What was passed.
+
+    Raises:
+        TypeError: if it is no Dirichlet.
+        ValueError: if its parameters hold NaN, as those of a negative ``alpha`` do in log space.
+    """
+    found = as_predictive(dirichlet)
+    rows = found.log_mean.detach().sum(-1) + found.log_concentration.detach()
+    if rows.isnan().any():
+        raise ValueError(
+            f"`{name}` must have positive parameters; got NaN or a negative one in "
+            f"{int(rows.isnan().sum())} of {rows.numel()} rows. Look at the inputs and weights "
+            "that gave them."
+        )
+    return found

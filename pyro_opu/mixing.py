@@ -11,7 +11,7 @@ from pyro.ops.stats import effective_sample_size as pyro_effective_sample_size
 from pyro.ops.stats import gelman_rubin
 from torch import Tensor
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, check_tensor
 from pyro_opu.restoring import kept_random
 from pyro_opu.tables import cell, json_ready, table
 from pyro_opu.teachers import BaseTeacher, EnsembleTeacher, PredictiveTeacher, as_teacher
@@ -299,10 +299,16 @@ def _limits(count: int) -> tuple[float, float]:
 
 def _halves(draws: Tensor) -> Tensor:
     """Chains ``(M, n, ...)`` cut in half, ``(2 M, n // 2, K)`` in float64; an odd draw is left."""
-    if draws.ndim < 2 or draws.shape[1] < 4:
+    if check_tensor("draws", draws, "(chains, draws, ...)").ndim < 2 or draws.shape[1] < 4:
         raise ValueError(
             "`draws` must have shape (chains, draws, ...) with at least 4 draws; got "
             f"{tuple(draws.shape)}. For one chain pass draws[None]."
+        )
+    if not draws.numel() or not draws.isfinite().all():
+        raise ValueError(
+            "`draws` must be finite, from at least one chain; got "
+            f"{int((~draws.isfinite()).sum())} of {draws.numel()} numbers that are not. Look where "
+            "the sampler left the finite numbers."
         )
     draws = draws.detach().double().reshape(*draws.shape[:2], -1)
     half = draws.shape[1] // 2

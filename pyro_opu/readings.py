@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.answers import ready_teacher, student_answer
+from pyro_opu.checks import positive_int
 from pyro_opu.chunks import chunks
 from pyro_opu.simplex import Answer
 from pyro_opu.uncertainty import uncertainty
 
-__all__ = ["MEASURES", "Array", "Reader", "Reading"]
+__all__ = ["MEASURES", "Array", "Reader", "Reading", "check_same_classes"]
 
 Array = NDArray[np.float64]
 #: All measures, by the names they have in the tables.
@@ -55,10 +56,7 @@ class Reader:
         self.num_draws = 1
         self.num_classes = 1
         if not student:
-            if num_draws < 2:
-                raise ValueError(
-                    f"`num_draws` must be at least 2, to see a spread; got {num_draws}."
-                )
+            positive_int("num_draws", num_draws, 2, "One draw has no spread.")
             self.source = ready_teacher(source, x)
             held = self.source.max_draws
             self.num_draws = num_draws if held is None else min(num_draws, held)
@@ -114,6 +112,16 @@ class Reader:
 def _joined(parts: list[Reading]) -> Reading:
     measures = {name: np.concatenate([part.measures[name] for part in parts]) for name in MEASURES}
     return Reading(torch.cat([part.log_mean for part in parts]), measures)
+
+
+def check_same_classes(student: Reading, teacher: Reading) -> None:
+    """Raise unless both readings are over the same number of classes."""
+    mine, theirs = student.log_mean.shape[-1], teacher.log_mean.shape[-1]
+    if mine != theirs:
+        raise ValueError(
+            f"`student` must have the {theirs} classes of `teacher`; got {mine}. Pass the student "
+            "that was distilled from it."
+        )
 
 
 def _all_but_the_largest(log_mean: Tensor) -> Tensor:

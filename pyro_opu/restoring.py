@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from pyro_opu.checks import check_seed
+
 #: States of torch's default generators: "cpu", and "cuda" of every GPU once CUDA has started.
 States = dict[str, Any]
 
@@ -140,6 +142,7 @@ def seeded(seed: int | None) -> Iterator[None]:
 
     A CUDA that has not been started yet stays so.
     """
+    seed = check_seed(seed)
     if seed is None:
         yield
         return

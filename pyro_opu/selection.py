@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.distances import kl_divergence
+from pyro_opu.distances import kl_of_rows
 from pyro_opu.guides.asking import student_at
 from pyro_opu.marginals import Marginals
 from pyro_opu.objectives.moments import gini_parts
@@ -86,7 +86,7 @@ def judge(guide: nn.Module, held_out: Labelled) -> dict[str, float]:
     student = student_at(guide, held_out.x)
     return {
         "energy_distance": float(_energies(student, held_out).mean()),
-        "kl": float(kl_divergence(held_out.draws.mean(0), student.mean).mean()),
+        "kl": float(kl_of_rows(held_out.draws.mean(0), student.mean).mean()),
         "log_concentration": float(student.log_concentration.mean()),
         "concentration_rank": _rank_correlation(
             student.log_concentration, moment_concentration(held_out.draws)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.calibration import check_labels
-from pyro_opu.dirichlet import as_predictive
+from pyro_opu.checks import in_range, positive_int
+from pyro_opu.dirichlet import check_dirichlet
 
 __all__ = ["TopK", "top_k"]
 
@@ -80,7 +81,7 @@ class TopK:
         Raises:
             ValueError: ``k`` outside; or as :meth:`covers`.
         """
-        if not 1 <= k <= self.ranking.shape[1]:
+        if positive_int("k", k) > self.ranking.shape[1]:
             raise ValueError(
                 f"`k` must lie between 1 and {self.ranking.shape[1]}, the classes that were "
                 f"ranked; got {k}. Call top_k with a larger `max_k`."
@@ -134,7 +135,7 @@ def top_k(
 
     Raises:
         TypeError: ``dirichlet`` is no Dirichlet.
-        ValueError: it has another batch shape; ``overlap`` or ``max_k`` out of range.
+        ValueError: it has another batch shape, or NaN; ``overlap`` or ``max_k`` out of range.
 
     Example:
         >>> alpha = torch.tensor([[90.0, 8.0, 2.0], [5.0, 4.0, 0.1]])
@@ -151,18 +152,15 @@ def top_k(
         Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with Bayesian
         deep networks (2020), section on ImageNet: accuracy 0.797 at k = 1.688 on average.
     """
-    predictive = as_predictive(dirichlet)
+    predictive = check_dirichlet("dirichlet", dirichlet)
     if len(predictive.batch_shape) != 1:
         raise ValueError(
             "`dirichlet` must have batch shape (N,); got "
             f"{tuple(predictive.batch_shape)}. Flatten or add the axis of inputs."
         )
     classes = predictive.event_shape[0]
-    kept = classes if max_k is None else max_k
-    if not 0 <= overlap < 1:
-        raise ValueError(f"`overlap` must be at least 0 and below 1; got {overlap}.")
-    if kept < 1:
-        raise ValueError(f"`max_k` must be at least 1; got {max_k}. Leave it out for all classes.")
+    in_range("overlap", overlap, 0, 1, "[)")
+    kept = classes if max_k is None else positive_int("max_k", max_k)
     alpha = predictive.log_alpha.double().exp().clamp_min(_SMALLEST)
     ranked, ranking = alpha.topk(min(kept, classes), dim=-1)
     # What is left to the first class is added up: alpha_0 - alpha_1 would lose a small remainder.

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu._measures import DirichletMeasures, DrawMeasures
+from pyro_opu.dirichlet import check_dirichlet
 from pyro_opu.printing import averages
 from pyro_opu.simplex import SimplexDistribution
 from pyro_opu.simplex.measures import SimplexMeasures
@@ -87,7 +88,7 @@ class Uncertainty:
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in (*self.keys(), "entropy", "mutual_information"):
-            raise KeyError(f"no measure {name!r}; there are {', '.join(self.keys())}")
+            raise KeyError(f"`name` is no measure {name!r}; there are {', '.join(self.keys())}")
         value: Tensor = getattr(self, name)
         return value
 
@@ -98,7 +99,7 @@ class Uncertainty:
 
 def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasures:
     if isinstance(source, torch.distributions.Dirichlet):
-        return DirichletMeasures(source)
+        return DirichletMeasures(check_dirichlet("source", source))
     if isinstance(source, SimplexDistribution):
         return source.measures()
     if isinstance(source, Tensor):

@@ -16,5 +16,5 @@ def test_chunks_cover_all_inputs_and_bound_the_block() -> None:
 
 
 def test_failure() -> None:
-    with pytest.raises(ValueError, match="`chunk_size` must be a positive number of inputs; got 0"):
+    with pytest.raises(ValueError, match="`chunk_size` must be a positive integer; got 0"):
         list(chunks(4, 1, 2, 0))

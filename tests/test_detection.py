@@ -205,5 +205,5 @@ def test_failures(x: Tensor, y: Tensor) -> None:
         detection(student, teacher, x, y, {"wide": torch.randn(5, 4)})
     with pytest.raises(ValueError, match="`outside` must not use the name 'misclassification'"):
         detection(student, teacher, x, y, {"misclassification": x})
-    with pytest.raises(ValueError, match="`num_draws` must be at least 2"):
+    with pytest.raises(ValueError, match="`num_draws` must be an integer of at least 2"):
         detection(student, teacher, x, y, num_draws=1)

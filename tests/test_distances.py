@@ -204,9 +204,9 @@ def test_failures(distance) -> None:
         distance(good, torch.ones(4, 2, 3, dtype=torch.long))
     with pytest.raises(ValueError, match="`p` and `q` must agree in inputs and classes"):
         distance(good, good[:, :1])
-    with pytest.raises(ValueError, match="`q` must hold points of the simplex"):
+    with pytest.raises(ValueError, match="`q` must hold probabilities over its last axis"):
         distance(good, 2 * good)
-    with pytest.raises(ValueError, match="`p` must hold points of the simplex"):
+    with pytest.raises(ValueError, match="`p` must be finite; got NaN"):
         distance(good * torch.nan, good)
 
 
@@ -214,7 +214,7 @@ def test_failures_of_each() -> None:
     good = draws([1.0, 1.0, 1.0], 4, 2)
     with pytest.raises(ValueError, match="`q` must hold at least 2 draws"):
         energy_distance(good, good[:1])
-    with pytest.raises(ValueError, match="`chunk_size` must be a positive number"):
+    with pytest.raises(ValueError, match="`chunk_size` must be a positive integer"):
         energy_distance(good, good, chunk_size=0)
     with pytest.raises(
         ValueError,

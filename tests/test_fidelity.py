@@ -474,7 +474,7 @@ def test_failures(x: Tensor) -> None:
         fidelity(lambda x: torch.distributions.Dirichlet(torch.ones(len(x), 4)), teacher, x)
     with pytest.raises(TypeError, match="must answer an input with a Dirichlet"):
         fidelity(lambda x: x, teacher, x)
-    with pytest.raises(ValueError, match="`chunk_size` must be a positive number"):
+    with pytest.raises(ValueError, match="`chunk_size` must be a positive integer"):
         fidelity(student(), teacher, x, chunk_size=0)
     with pytest.raises(
         ValueError, match=r"`extra\['wide'\]` must have inputs of the shape .*\(4,\)"

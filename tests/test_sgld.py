@@ -607,7 +607,7 @@ def test_labels_that_cannot_be_are_refused():
             pyro.sample("obs", fn if mask is None else fn.mask(mask), obs=y)
 
     kernel = SGLD(model, step_size=1e-3, batch_size=10)
-    message = r"the labels at site 'obs' .* Boolean\(\); got others in 10 of 30 rows, such as 2"
+    message = r"`obs` at site 'obs' .* Boolean\(\); got others in 10 of 30 rows, such as 2"
     with pytest.raises(ValueError, match=message):
         MCMC(kernel, 2, 1, disable_progbar=True).run(x, y)
     MCMC(kernel, 2, 1, disable_progbar=True).run(x, y, y < 2)  # a mask hides them

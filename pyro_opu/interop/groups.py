@@ -84,14 +84,29 @@ def assembled(
     Returns:
         What ``arviz.from_dict`` makes of them.
     """
+    _check_named("coords", coords)
+    _check_named("dims", dims)
     full = {group: values for group, values in groups.values.items() if values}
     names = {name: list(value) for name, value in {**groups.dims, **(dims or {})}.items()}
-    if int(arviz.__version__.split(".")[0]) >= 1:
-        found = arviz.from_dict(full, coords=coords, dims=names)
-    else:
-        found = arviz.from_dict(**full, coords=coords, dims=names)
+    newer = int(arviz.__version__.split(".")[0]) >= 1
+    try:
+        given = ((full,), {}) if newer else ((), full)
+        found = arviz.from_dict(*given[0], **given[1], coords=coords, dims=names)
+    except (ValueError, KeyError, IndexError) as error:  # of xarray
+        raise ValueError(
+            f"`coords` and `dims` must fit the variables' shapes; got {coords!r} and {dims!r}: "
+            f"{str(error).splitlines()[0]}. Give a name to each axis, a value to each entry."
+        ) from error
     found["posterior"].attrs["chains"] = groups.note
     return found
+
+
+def _check_named(argument: str, named: Any) -> None:
+    if named is not None and not isinstance(named, Mapping):
+        raise TypeError(
+            f"`{argument}` must be a dict name -> sequence; got {type(named).__name__}. Write "
+            f'{argument}={{"class": [...]}}.'
+        )
 
 
 def arrays(values: Mapping[str, Tensor]) -> Arrays:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.calibration import check_labels
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, check_tensor, positive_int
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, SERIES
 from pyro_opu.plots.scales import finite, read, scale_of
@@ -78,8 +78,7 @@ def decision_map(
     """
     scale = scale_of(measure)
     corners = _checked_bounds(bounds)
-    if isinstance(resolution, bool) or not isinstance(resolution, int) or resolution < 2:
-        raise ValueError(f"`resolution` must be an integer of at least 2; got {resolution!r}.")
+    positive_int("resolution", resolution, 2)
     _check_points(x, y)
     with seeded(seed):
         reading = read(predict, _inputs(corners, resolution, x), num_draws)
@@ -129,7 +128,7 @@ def _check_points(x: Tensor | None, y: Tensor | None) -> None:
             f"`x` must have shape (N, 2), to be drawn in the plane; got {tuple(x.shape)}. Choose "
             "two features, and give `predict` a function that fills in the others."
         )
-    if y is not None and len(y) != len(x):
+    if y is not None and len(check_tensor("y", y, "(N,)")) != len(x):
         raise ValueError(f"`y` must hold one label per row of `x`, {len(x)}; got {len(y)}.")
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, STUDENT
 from pyro_opu.plots.scales import FLOOR, natural, read, scale_of
+from pyro_opu.readings import check_same_classes
 from pyro_opu.restoring import seeded
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def fidelity_scatter(
     Raises:
         ImportError: matplotlib is not installed.
         TypeError: ``x`` is no floating tensor.
-        ValueError: no such measure, a single input, inputs that are not finite, or infinite values.
+        ValueError: no such measure, a student of other classes, a single input, inputs that are not
+            finite, or infinite values.
 
     Example:
         >>> import torch
@@ -69,7 +71,9 @@ def fidelity_scatter(
     if isinstance(x, Tensor) and len(x) < 2:
         raise ValueError(f"`x` must hold at least 2 inputs, to be ranked; got {len(x)}.")
     with seeded(seed):
-        theirs, mine = (natural(read(who, x, num_draws), measure) for who in (teacher, student))
+        readings = [read(who, x, num_draws) for who in (teacher, student)]
+    check_same_classes(readings[1], readings[0])
+    theirs, mine = (natural(reading, measure) for reading in readings)
     # Of constant values ranks say nothing: no warning, but a NaN that the title shows.
     constant = min(theirs.max() - theirs.min(), mine.max() - mine.min()) == 0
     rank = float("nan") if constant else float(spearmanr(theirs, mine).statistic)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import positive_int
 from pyro_opu.plots.canvas import axes_for, check_names
 from pyro_opu.plots.colours import SERIES, STYLES
 from pyro_opu.plots.scales import FLOOR, finite, scale_of
@@ -65,8 +66,7 @@ def concentration_histograms(
         ['inside (N = 9)', 'outside (N = 5)']
     """
     scale = scale_of(measure)
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"`bins` must be a positive integer; got {bins!r}.")
+    positive_int("bins", bins)
     named = check_names(answers, "answers")
     values = {name: _values(name, answer, measure) for name, answer in named.items()}
     if scale.log:

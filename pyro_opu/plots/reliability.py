@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.calibration import check_labels, expected_calibration_error
+from pyro_opu.checks import check_probs, positive_int
 from pyro_opu.plots.canvas import axes_for, check_names
 from pyro_opu.plots.colours import GREY, SERIES, STYLES
 
@@ -59,10 +60,13 @@ def reliability(
     References:
         Guo et al. (2017), On calibration of modern neural networks, Fig. 1 and eq. 3.
     """
-    if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
-        raise ValueError(f"`bins` must be a positive integer; got {bins!r}.")
+    positive_int("bins", bins)
     named = check_names(probs if isinstance(probs, Mapping) else {"model": probs}, "probs")
-    points = {name: _points(name, each, y, bins) for name, each in named.items()}
+    alone = not isinstance(probs, Mapping)
+    points = {
+        name: _points("probs" if alone else f"probs[{name!r}]", each, y, bins)
+        for name, each in named.items()
+    }
     ax = axes_for(ax, (4.4, 4.2))
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--", label="calibrated")
     for index, (name, (confidence, accuracy, share)) in enumerate(points.items()):
@@ -87,18 +91,8 @@ def reliability(
 
 def _points(name: str, probs: Tensor, y: Tensor, bins: int) -> Tensor:
     """Of every bin with inputs: mean confidence, accuracy, share of all inputs; ``(3, bins)``."""
-    if not isinstance(probs, Tensor):
-        raise TypeError(
-            f"`probs` must be a tensor (N, C), or a dict of such; got {type(probs).__name__} for "
-            f"{name!r}. Pass fast.distribution(x).mean."
-        )
-    values = probs.detach().double()
-    # 1e-3: float16 rows.
-    if values.ndim != 2 or not ((values.sum(-1) - 1).abs() < 1e-3).all():
-        raise ValueError(
-            "`probs` must be class probabilities (N, C) whose rows sum to 1; those of "
-            f"{name!r}, {tuple(probs.shape)}, are not. Average draws first, probs.mean(0)."
-        )
+    values = check_probs(name, probs, "(N, C)")
+    values = values.detach().double()
     y = check_labels(y, values)
     confidence, predicted = values.max(-1)
     right = (predicted == y).double()

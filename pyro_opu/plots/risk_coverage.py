@@ -102,11 +102,12 @@ def _errors(wrong: Any) -> Array:
 def _curve(name: str, scores: Any, errors: Array) -> Array:
     """Risk at 1 / N, 2 / N, ..., 1; the mean over the orders of equal scores."""
     values = _array(scores)
-    if values.shape != errors.shape or not np.isfinite(values).all():
+    numbers = np.issubdtype(values.dtype, np.number) or values.dtype == bool
+    if values.shape != errors.shape or not numbers or not np.isfinite(values).all():
         raise ValueError(
             f"`scores_by_name[{name!r}]` must hold one finite number for each of the "
-            f"{len(errors)} inputs in `wrong`; got shape {values.shape}"
-            f"{'' if np.isfinite(values).all() else ' with NaN or infinity'}."
+            f"{len(errors)} inputs in `wrong`; got shape {values.shape}, {values.dtype}"
+            f"{' with NaN or infinity' if numbers and not np.isfinite(values).all() else ''}."
         )
     _, group, count = np.unique(values, return_inverse=True, return_counts=True)
     level = np.bincount(group, errors) / count

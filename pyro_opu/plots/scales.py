@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from pyro_opu.answers import is_student
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, one_of
 from pyro_opu.readings import Array, Reader, Reading
 
 __all__ = ["FLOOR", "SCALES", "Scale", "finite", "natural", "read", "scale_of"]
@@ -41,15 +41,14 @@ def scale_of(measure: str) -> Scale:
     """The scale of a measure.
 
     Raises:
+        TypeError: not a string.
         ValueError: there is no such measure.
 
     Example:
         >>> scale_of("mutual_information").label
         'mutual information (nats)'
     """
-    if measure not in SCALES:
-        raise ValueError(f"`measure` must be one of {', '.join(SCALES)}; got {measure!r}.")
-    return SCALES[measure]
+    return SCALES[one_of("measure", measure, SCALES)]
 
 
 def read(source: Any, x: Tensor, num_draws: int) -> Reading:

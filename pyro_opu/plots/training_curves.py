@@ -53,7 +53,12 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
             f"`report` must be what distill returns, or its .report; got {type(report).__name__}."
         )
     history = found.get("history") or []
-    if not history:
+    records = isinstance(history, Sequence) and all(isinstance(r, Mapping) for r in history)
+    if (
+        not history
+        or not records
+        or not all({"phase", "step", *_JUDGED} <= set(r) for r in history)
+    ):
         raise ValueError(
             "`report` must have a 'history' of evaluations; there is none. It is that of `distill`."
         )
@@ -69,9 +74,10 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
 
 def _pair(axes: Sequence[Axes] | None) -> tuple[Axes, Axes]:
     given = new_axes((6.0, 5.0), rows=2) if axes is None else axes
-    if len(given) != 2:
+    if not hasattr(given, "__len__") or len(given) != 2:
         raise ValueError(
-            f"`axes` must be two axes, for fidelity and losses; got {len(given)}. Make them with "
+            "`axes` must be two axes, for fidelity and losses; got "
+            f"{len(given) if hasattr(given, '__len__') else given!r}. Make them with "
             "plt.subplots(2)."
         )
     return axes_for(given[0]), axes_for(given[1])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_probs
 from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, GREY, STUDENT, TEACHER
@@ -93,9 +94,10 @@ def simplex(
     points = None if draws is None else _checked_draws(draws)
     if answer is None and points is None:
         raise ValueError("`distribution` or `draws` must be given; got neither.")
-    names = [str(k) for k in range(3)] if labels is None else [str(label) for label in labels]
-    if len(names) != 3:
-        raise ValueError(f"`labels` must name the 3 classes; got {len(names)} names.")
+    given = range(3) if labels is None else labels
+    if not isinstance(given, Sequence) or len(given) != 3:
+        raise ValueError(f"`labels` must name the 3 classes; got {labels!r}. Pass three strings.")
+    names = [str(label) for label in given]
     ax = axes_for(ax)
     _frame(ax, names)
     if answer is not None:
@@ -162,6 +164,7 @@ def three_classes(
             "`source` must be a Dirichlet or a tensor of draws (..., C); got "
             f"{type(source).__name__}. Of another distribution pass draws, .sample((500,))."
         )
+    check_probs("source", source)
     some = source[..., _checked_classes(classes, source.shape[-1])]
     share = some.sum(-1, keepdim=True)
     if not (share > 0).all():
@@ -173,12 +176,13 @@ def three_classes(
 
 
 def _checked_classes(classes: Sequence[int], num_classes: int) -> list[int]:
-    chosen = [int(k) for k in classes]
-    if len(chosen) != 3 or len(set(chosen)) != 3 or not all(0 <= k < num_classes for k in chosen):
+    chosen = set(classes) if isinstance(classes, Sequence) else set()
+    if len(chosen) != 3 or len(classes) != 3 or not chosen <= set(range(num_classes)):
         raise ValueError(
-            f"`classes` must be 3 different classes from 0 to {num_classes - 1}; got {chosen}."
+            f"`classes` must be 3 different classes from 0 to {num_classes - 1}; got {classes!r}. "
+            "Pass their numbers."
         )
-    return chosen
+    return [int(k) for k in classes]
 
 
 def _checked_answer(distribution: Any) -> Answer:

@@ -202,7 +202,7 @@ def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor,
     fn, value = _unwrap(node["fn"]), node["value"]
     if value.shape != fn.batch_shape:
         raise ValueError(
-            f"the labels at site '{name}' must have shape {tuple(fn.batch_shape)}, that of the "
+            f"`obs` at site '{name}' must have shape {tuple(fn.batch_shape)}, that of the "
             f"logits; got {tuple(value.shape)}. Reshape y, or squeeze the logits."
         )
     classes, labels = shape[1], value.double()
@@ -211,7 +211,7 @@ def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor,
     bad = ~((labels >= 0) & (labels <= most) & (labels == labels.round()))  # also where NaN
     if bad.any():
         raise ValueError(
-            f"the labels at site '{name}' must be whole numbers from 0 to {most[bad][0]:g}; got "
+            f"`obs` at site '{name}' must hold whole numbers from 0 to {most[bad][0]:g}; got "
             f"{value[bad][0].item():g} in {int(bad.sum())} of {bad.numel()} rows. Encode y so."
         )
     if isinstance(fn, dist.Categorical):

@@ -15,7 +15,7 @@ from torch import Tensor
 from pyro_opu.restoring import kept_random
 from pyro_opu.samplers.minibatches import Minibatches
 
-__all__ = ["check_model", "check_start"]
+__all__ = ["PossibleValues", "check_model", "check_start"]
 
 
 def check_model(
@@ -97,18 +97,24 @@ def _check_labels(
 ) -> None:
     """Raise unless every observed value is possible; steps do not look, for speed."""
     with torch.no_grad(), kept_random(), poutine.block():
-        checked = InitMessenger(init_strategy)(_PossibleValues()(model))
+        checked = InitMessenger(init_strategy)(PossibleValues()(model))
         for rows in torch.arange(batches.num_rows).split(max(1000, batches.batch_size)):
             args, kwargs = batches.cut(rows)
             checked(*args, **kwargs)
 
 
-class _PossibleValues(Messenger):
+class PossibleValues(Messenger):
     """Raises at an observed value outside its distribution's support."""
 
     def _pyro_post_sample(self, msg: Any) -> None:
         if not msg["is_observed"] or site_is_subsample(msg):
             return
+        shape = msg["fn"].shape()
+        if msg["fn"].batch_shape and not _expands(msg["value"].shape, shape):
+            raise ValueError(
+                f"`obs` at site {msg['name']!r} must have shape {tuple(shape)}, one label per "
+                f"input; got {tuple(msg['value'].shape)}. Pass matching rows."
+            )
         possible = msg["fn"].support.check(msg["value"])
         for mask in (msg["mask"], getattr(msg["fn"], "_mask", None)):  # poutine.mask, fn.mask
             if mask is not None:
@@ -117,10 +123,16 @@ class _PossibleValues(Messenger):
             shown = msg["value"][~possible] if possible.shape == msg["value"].shape else ""
             example = f", such as {shown[0].item():g}" if isinstance(shown, Tensor) else ""
             raise ValueError(
-                f"the labels at site {msg['name']!r} must be values of a "
+                f"`obs` at site {msg['name']!r} must hold values of a "
                 f"{type(msg['fn']).__name__}, {msg['fn'].support}; got others in "
                 f"{int((~possible).sum())} of {possible.numel()} rows{example}. Encode them so."
             )
+
+
+def _expands(shape: torch.Size, to: torch.Size) -> bool:
+    """Whether a tensor of one shape can be expanded to another one."""
+    fits = all(own in (1, other) for own, other in zip(shape[::-1], to[::-1], strict=False))
+    return len(shape) <= len(to) and fits
 
 
 class _NoDiscrete(Messenger):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_tensor
 from pyro_opu.restoring import drawing
 from pyro_opu.simplex.base import SimplexDistribution
 from pyro_opu.simplex.measures import SimplexMeasures
@@ -40,7 +41,7 @@ class Atoms(SimplexDistribution):
     """
 
     def __init__(self, log_points: Tensor) -> None:
-        if log_points.dim() != 3 or not len(log_points):
+        if check_tensor("log_points", log_points, "(K, N, C)").dim() != 3 or not len(log_points):
             raise ValueError(
                 "`log_points` must be log-probabilities (K, N, C) with K >= 1; got "
                 f"{tuple(log_points.shape)}. For one point per input pass log_probs[None]."

@@ -12,6 +12,7 @@ from torch.distributions import LowRankMultivariateNormal
 from torch.distributions.utils import lazy_property
 from torch.quasirandom import SobolEngine
 
+from pyro_opu.checks import check_tensor
 from pyro_opu.chunks import chunks
 from pyro_opu.restoring import drawing
 from pyro_opu.simplex.base import SimplexDistribution
@@ -62,7 +63,13 @@ class LogisticNormal(SimplexDistribution):
     """
 
     def __init__(self, mean: Tensor, log_scale: Tensor, factor: Tensor) -> None:
-        if mean.dim() != 2 or {log_scale.shape, factor.shape[:2]} != {mean.shape}:
+        for name, value in (("mean", mean), ("log_scale", log_scale), ("factor", factor)):
+            check_tensor(name, value)
+        if (
+            mean.dim() != 2
+            or factor.dim() != 3
+            or {log_scale.shape, factor.shape[:2]} != {mean.shape}
+        ):
             raise ValueError(
                 "`mean` and `log_scale` must have shape (N, C) and `factor` (N, C, R); got "
                 f"{tuple(mean.shape)}, {tuple(log_scale.shape)} and {tuple(factor.shape)}. "

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu._measures import DirichletMeasures
+from pyro_opu.checks import check_tensor
 from pyro_opu.dirichlet import PredictiveDirichlet, log_dirichlet_rsample
 from pyro_opu.restoring import drawing
 from pyro_opu.simplex.base import SimplexDistribution
@@ -50,7 +51,9 @@ class DirichletMixture(SimplexDistribution):
     """
 
     def __init__(self, log_weights: Tensor, log_means: Tensor, log_concentrations: Tensor) -> None:
-        shape = log_weights.shape
+        shape = check_tensor("log_weights", log_weights, "(N, K)").shape
+        check_tensor("log_means", log_means, "(N, K, C)")
+        check_tensor("log_concentrations", log_concentrations, "(N, K)")
         if (
             log_means.dim() != 3
             or not shape[-1:].numel()

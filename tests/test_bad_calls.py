@@ -1,0 +1,79 @@
+"""Slips that would be answered silently, or by an error from inside torch, if none looked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from pyro.infer import Predictive
+from torch.distributions import Dirichlet
+
+import pyro_opu
+from models.logistic_regression import logistic_regression
+from pyro_opu import plots
+from pyro_opu.calibration import calibration, expected_calibration_error
+from pyro_opu.coverage import central_coverage
+from pyro_opu.distances import kl_divergence, kl_from_log
+from pyro_opu.mixing import effective_sample_size, r_hat
+
+PROBS = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
+DRAWS, Y, X = PROBS.expand(5, 4, 3), torch.tensor([0, 1, 2, 2]), torch.ones(4, 2)
+NAN = PROBS.clone()
+NAN[0, 0] = torch.nan
+BROKEN = Dirichlet(NAN, validate_args=False)
+RUN = Predictive(
+    logistic_regression(3), {"weight": torch.randn(8, 2, 3), "bias": torch.zeros(8, 3)}
+)
+
+
+def student(x: torch.Tensor, classes: int) -> Dirichlet:
+    return Dirichlet(torch.ones(len(x), classes))
+
+
+MEASURES: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+    (kl_divergence, (2 * PROBS, PROBS), "`p_mean` must hold probabilities"),
+    (kl_divergence, (PROBS, NAN), "`q_mean` must be finite; got NaN"),
+    (kl_divergence, (PROBS.tolist(), PROBS), "`p_mean` must be a torch.Tensor .* got list"),
+    (kl_from_log, (PROBS, PROBS), "`log_p` must hold log-probabilities"),
+    (calibration, (PROBS, Y), r"`log_probs` must hold log-probabilities \(N, C\)"),
+    (calibration, (PROBS.numpy(), Y), "`log_probs` must be a torch.Tensor .* got ndarray"),
+    (calibration, (DRAWS.log(), Y.repeat(2)[:5]), r"`probs` must have shape \(N, C\); got"),
+    (expected_calibration_error, (PROBS.log(), Y), "`probs` must hold probabilities"),
+    (expected_calibration_error, (PROBS, Y, 0), "`num_bins` must be a positive integer"),
+    (r_hat, (NAN.T[None].repeat(1, 2, 1),), "`draws` must be finite, from at least one chain"),
+    (effective_sample_size, ([[1.0, 2.0]],), "`draws` must be a torch.Tensor"),
+    (pyro_opu.top_k, (BROKEN,), "`dirichlet` must have positive parameters; got NaN or"),
+    (pyro_opu.uncertainty, (BROKEN,), "`source` must have positive parameters; got NaN or"),
+    (pyro_opu.laplace_bridge, (PROBS, [[1.0]]), "`covariance` must be a torch.Tensor"),
+    (pyro_opu.PredictiveDirichlet, (NAN.log(), PROBS[:, 0], True), "`log_mean` and .* finite"),
+    (
+        central_coverage,
+        (Dirichlet(PROBS), DRAWS, PROBS, [50.0]),
+        r"`levels` must be a number in \(0, 1\); got 50.0",
+    ),
+    (
+        pyro_opu.detection,
+        (partial(student, classes=5), RUN, X, Y),
+        "`student` must have the 3 classes of `teacher`; got 5",
+    ),
+    (
+        pyro_opu.detection,
+        (partial(student, classes=3), RUN, X, Y, X),
+        "`outside` must be a dict name -> inputs; got Tensor",
+    ),
+    (pyro_opu.diagnose, (Predictive(len, {"w": NAN}),), "`run` must hold finite draws; .* 'w'"),
+    (pyro_opu.to_inference_data, (RUN, X, Y[:3]), r"`obs` at site 'obs' must have shape \(4,\)"),
+    (pyro_opu.to_inference_data, (RUN, X, Y + 1), "`obs` at site 'obs' must hold values of"),
+    (pyro_opu.to_inference_data, (RUN, PROBS, Y), "`run`'s model could not be called with the"),
+    (plots.three_classes, (PROBS, ["a", "b", "c"]), "`classes` must be 3 different classes"),
+    (plots.reliability, (torch.tensor([[1.5, -0.5]]), Y[:1]), "smallest entry -0.5"),
+]
+
+
+@pytest.mark.parametrize(("call", "args", "message"), MEASURES)
+def test_measures(call: Callable[..., Any], args: tuple[Any, ...], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(*args)
