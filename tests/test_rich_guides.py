@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from pyro_opu import (
@@ -135,7 +136,7 @@ def test_the_name_is_enough_and_the_result_is_a_full_student(kind: str, tmp_path
     assert GUIDES[kind] is RICH[kind]
     fast, fresh = quick(kind), inputs(20, seed=6)
     assert type(fast.guide) is RICH[kind]
-    assert fast.report["history"][-1]["phase"] == "objective"  # the default loss, with its critic
+    assert fast.report["loss"] == "LikelihoodFirst"  # the default, by its density
     assert fast(fresh)["obs"].shape == (fast.num_samples, 20)
     measures = fast.uncertainty(fresh)
     assert measures.variance.shape == (20,) and all(
@@ -146,11 +147,13 @@ def test_the_name_is_enough_and_the_result_is_a_full_student(kind: str, tmp_path
     # Rounding of the concentration to float32.
     torch.testing.assert_close(matched.variance.sum(-1), measures.variance, rtol=1e-4, atol=0)
     report = fidelity(fast, teacher, fresh, num_draws=20, seed=0, wasserstein_inputs=4)
-    assert (
-        0 <= report.coverage_90 <= 1 and report.energy_distance < report.energy_distance_trivial + 1
-    )
-    scores = out_of_domain(fast, fresh, fresh + 5)
-    assert 0 <= scores["mutual_information"].auroc <= 1
+    # Twelve steps: a third nearer than one Dirichlet for all inputs, and a few draws too many out.
+    assert report.energy_distance < 0.7 * report.energy_distance_trivial
+    assert 0.75 < report.coverage_90 < 0.98
+    scores = out_of_domain(fast, fresh, fresh + 1)
+    epistemic = torch.cat([measures.epistemic, fast.uncertainty(fresh + 1).epistemic])
+    expected = roc_auc_score([0] * 20 + [1] * 20, epistemic)
+    assert scores["mutual_information"].auroc == pytest.approx(expected)
     fast.save(tmp_path / "fast.safetensors")
     again = OnePassPredictive.load(tmp_path / "fast.safetensors")
     assert type(again.guide) is RICH[kind]
@@ -297,7 +300,7 @@ def test_distill_recovers_a_mixture() -> None:
     student, truth = fast.distribution(fresh), teacher_answer(fresh)
     found, expected = uncertainty(student), uncertainty(truth)
     # 400 steps are short: the mean is right to 0.03, the spread to 5 per cent.
-    torch.testing.assert_close(student.mean, truth.mean, atol=0.1, rtol=0)
+    torch.testing.assert_close(student.mean, truth.mean, atol=0.03, rtol=0)
     assert (found.epistemic.mean() / expected.epistemic.mean() - 1).abs() < 0.05
     distance = energy_distance(truth.sample((1000,)), student.sample((1000,))).mean()
     best = energy_distance(truth.sample((1000,)), truth.matched_dirichlet().sample((1000,))).mean()

@@ -147,8 +147,13 @@ def test_a_distillation_in_half_precision() -> None:
 
 @pytest.mark.parametrize("guide", ["mixture", "logistic_normal"])
 def test_every_family_can_be_taught_in_half_precision(guide: str) -> None:
-    fast = quick(guide=guide, precision=torch.bfloat16)
-    assert fast.report["energy_distance"] <= fast.report["history"][0]["energy_distance"]
+    fast, full = (quick(guide=guide, precision=p) for p in (torch.bfloat16, None))
+    first, *_, last = (record["energy_distance"] for record in fast.report["history"])
+    assert last < first - 0.005  # of 0.01 and 0.13 that are learnt in 20 steps
+    # Three digits, over 20 steps: near the student of full precision, and not that one.
+    found, expected = fast.distribution(X).mean, full.distribution(X).mean
+    torch.testing.assert_close(found, expected, rtol=0, atol=0.05)
+    assert not torch.equal(found, expected)
 
 
 def test_a_regressor_in_half_precision() -> None:
