@@ -68,6 +68,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "opu_table3": (*PAPERS, "benchmarks/tabular_protocol.py", "benchmarks/gaussian_process.py"),
     "polya_gamma": ("pyro_opu/samplers",),
     "refinements": DISTILLED,
+    "reliability": ("pyro_opu", "benchmarks/reliability_*.py"),
     "richer_guides": (*DISTILLED, *FIDELITY),
     "scale": (*DISTILLED, "pyro_opu/parallel.py", "benchmarks/scale_worker.py"),
     "sgld": ("pyro_opu/samplers",),

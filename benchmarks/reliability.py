@@ -22,6 +22,12 @@ from benchmarks.reliability_files import (
     many_writers,
     time_stamps,
 )
+from benchmarks.reliability_runs import (
+    answers_meanwhile,
+    concurrent_runs,
+    killed_runs,
+    unlike_ranks,
+)
 from benchmarks.results import parser, say, write
 
 Row = dict[str, Any]
@@ -40,8 +46,12 @@ def main() -> int:
     return sum(row["wrong"] for row in rows)
 
 
-#: All checks, in the order of the table.
+#: All checks, in the order of the table. Those that fork come first, before torch has threads.
 CHECKS: list[Callable[[bool, Path], list[Row]]] = [
+    killed_runs,
+    unlike_ranks,
+    answers_meanwhile,
+    concurrent_runs,
     damaged_files,
     many_writers,
     killed_writers,
