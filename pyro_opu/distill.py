@@ -31,11 +31,10 @@ from pyro_opu.parallel import together
 from pyro_opu.plan import (
     CALIBRATE_NUMBERS,
     JUDGE_NUMBERS,
-    LABEL_BLOCKS,
-    LABEL_DRAWS,
     chosen_rate,
     chosen_seed,
     draws_per_step,
+    labelled,
     opened,
     split,
     transfer_inputs,
@@ -45,7 +44,6 @@ from pyro_opu.precision import checked_precision
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.restoring import RandomStream
 from pyro_opu.selection import (
-    Labelled,
     calibrating_shift,
     log_concentration_of,
     sampling_distance,
@@ -107,8 +105,9 @@ def distill(
     one student, and every one must make the call, with the same arguments. Where the group does
     not exist yet it is made, with gloo between CPUs and NCCL between GPUs. Each rank draws its
     share of every batch and asks the teacher there; gradients are averaged, rank 0 judges, writes
-    the checkpoint and shows progress, and all end with the same weights. With a ``checkpoint`` the
-    run goes on when ``torchrun --max-restarts`` starts it again after a worker has died.
+    the checkpoint and shows progress, and all end with the same weights. If one fails, the others
+    stop at once. With a ``checkpoint`` the run goes on when ``torchrun --max-restarts`` starts it
+    again after a worker has died.
 
     Args:
         source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
@@ -147,8 +146,8 @@ def distill(
             the variance. A shift that raises the held-out energy distance by more than a tenth
             (and by more than chance) is refused. ``fast.report["recalibration"]`` has the shift
             asked for, whether it was refused and what it cost.
-        seed: Fixes everything random; torch's generator is left as it was. By default it is
-            drawn from torch's generator.
+        seed: Fixes everything random, in several threads at once too; torch's generator is left as
+            it was. By default the seed is drawn from torch's generator.
         progress: Show a bar with the losses and the held-out fidelity.
         device: Where the student is trained; by default where ``x`` is. "cuda" is a GPU for every
             rank of a machine.
@@ -160,7 +159,9 @@ def distill(
             other arguments without a default.
         num_samples: S of the answers; by default the ``Predictive``'s.
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
-            killed run started again ends with the weights of an unbroken one.
+            killed run started again ends with the weights of an unbroken one. It is refused where
+            anything that the weights depend on differs: arguments, ``x``, the teacher's draws, the
+            guide's modules, the number of threads (:mod:`pyro_opu.fingerprint`).
         evaluate_every: Steps between evaluations.
         accumulate: Batches per step, one after the other: the gradient of a batch so many times
             larger, in the memory of one.
@@ -232,7 +233,8 @@ def distill(
             sites = read_layouts(teacher, x, return_sites)
             per_step = ranks.same(draws_per_step(teacher, x, num_draws, batch_size))
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
-            held_out, rest = _hold_out(teacher, x, target)
+            chosen, rest = split(x)
+            held_out = labelled(teacher, chosen, target, JUDGE_NUMBERS)
             mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
             share = ranks.same(misfit(held_out))
             if guide is None or isinstance(guide, str):
@@ -265,8 +267,8 @@ def distill(
             found: dict[str, Any] = {}
             if ranks.first:
                 with random.borrowed():
-                    labelled = _label(teacher, x, target, CALIBRATE_NUMBERS)
-                    found = calibrating_shift(guide, labelled, held_out)
+                    many = labelled(teacher, x, target, CALIBRATE_NUMBERS)
+                    found = calibrating_shift(guide, many, held_out)
             report["recalibration"] = ranks.same(found)
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     return drop_in(
@@ -335,19 +337,3 @@ def _first_objective(guide: nn.Module, x: Tensor, num_classes: int) -> Objective
     # The likelihood needs a density, which a family of the user's own may lack.
     dense = type(answer).log_prob is not SimplexDistribution.log_prob
     return LikelihoodFirst() if dense else EnergyDistance(likelihood=1.0)
-
-
-def _hold_out(teacher: BaseTeacher, x: Tensor, device: torch.device) -> tuple[Labelled, Tensor]:
-    """Some transfer inputs with the teacher's answers, and the other inputs."""
-    chosen, rest = split(x)
-    return _label(teacher, chosen, device, JUDGE_NUMBERS), rest
-
-
-def _label(teacher: BaseTeacher, x: Tensor, device: torch.device, numbers: int) -> Labelled:
-    """The teacher's draws at ``x``, fewer draws and then fewer inputs where there are too many."""
-    most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * teacher.num_classes)))
-    count = min(most, teacher.max_draws or most)
-    some = x[: max(2, numbers // (count * teacher.num_classes))]
-    blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
-    answers = torch.cat([teacher.probs(block, count) for block in blocks], 1)
-    return Labelled(some.to(device), answers.to(device, torch.float32), teacher.max_draws)

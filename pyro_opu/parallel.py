@@ -203,7 +203,7 @@ def together() -> Iterator[Ranks]:
         yield ranks
         dist.barrier(group=ranks.group)  # whoever fails after the last message fails for all
     except (RuntimeError, ConnectionError) as error:
-        if "onnection" not in str(error) or "gloo" not in str(error):
+        if not isinstance(error, dist.DistBackendError) and "gloo/transport" not in str(error):
             raise
         traceback.clear_frames(error.__traceback__)  # they hold on to the group
         raise RuntimeError(

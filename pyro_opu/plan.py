@@ -12,6 +12,7 @@ from pyro_opu.inputs import check_inputs
 from pyro_opu.objectives import Objective
 from pyro_opu.parallel import Ranks
 from pyro_opu.restoring import branch, drawing
+from pyro_opu.selection import Labelled
 from pyro_opu.teachers import BaseTeacher
 from pyro_opu.transfer import TransferPolicy, default_transfer
 from pyro_opu.transfer.stream import Stream, is_loader
@@ -76,6 +77,23 @@ def split(x: Tensor) -> tuple[Tensor, Tensor]:
     order = torch.randperm(len(x)).to(x.device)
     count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
     return x[order[:count]], x[order[count:]]
+
+
+def labelled(teacher: BaseTeacher, x: Tensor, device: torch.device, numbers: int) -> Labelled:
+    """The teacher's draws at ``x``, fewer draws and then fewer inputs where there are too many.
+
+    Args:
+        teacher: Of class probabilities; it has seen an input.
+        x: Inputs ``(N, *input_shape)``.
+        device: Where inputs and draws are put.
+        numbers: About so many in all draws.
+    """
+    most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * teacher.num_classes)))
+    count = min(most, teacher.max_draws or most)
+    some = x[: max(2, numbers // (count * teacher.num_classes))]
+    blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
+    answers = torch.cat([teacher.probs(block, count) for block in blocks], 1)
+    return Labelled(some.to(device), answers.to(device, torch.float32), teacher.max_draws)
 
 
 def transfer_inputs(
