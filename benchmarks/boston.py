@@ -7,9 +7,9 @@ splits, and the mean log-likelihood of a test row. Inputs and targets are standa
 training rows, as in Hernandez-Lobato and Adams (2015); the log-likelihood is that of the price in
 $1000, that of the standardised target less the logarithm of the training targets' deviation.
 
-Prior, noise, step sizes and the student's schedule were chosen on 50 validation rows of the training
-part of split 0 (three draws of them). They are no test rows of split 0, but a part of them are test
-rows of the other splits, so the choice has seen those. What differs from the
+Prior, noise, step sizes and the student's schedule were chosen on 50 validation rows of the
+training part of split 0 (three draws of them). They are no test rows of split 0, but a part of them
+are test rows of the other splits, so the choice has seen those. What differs from the
 paper: SGLD takes all rows in 100,000 steps of 3e-5 (10,000 of them burn-in), where the paper takes
 single rows in 500,000 steps of 1e-5 and less, which leave a posterior that is too hot (validation:
 -2.78 in the place of -2.57). The prior of all weights is N(0, 0.4^2). The noise comes in two forms.

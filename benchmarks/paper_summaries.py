@@ -46,13 +46,15 @@ def key_of(row: dict) -> Key:
 def summary(
     answers: list[dict], scores: list[dict], paper: dict[str, dict[str, Paper]]
 ) -> dict[str, list[dict]]:
-    """Mean ± deviation over seeds: three tables for each data set and protocol."""
+    """Mean ± deviation over seeds: four tables for each data set and protocol."""
     tables: dict[str, list[dict]] = {}
     for data, protocol in dict.fromkeys(key_of(row)[:2] for row in answers):
         mine = [of(rows, data=data, protocol=protocol) for rows in (answers, scores)]
         title = f"{data.capitalize()}, {protocol} protocol" if protocol else data.capitalize()
         tables[f"{title}: errors"] = errors_table(*mine, paper[data])
         tables[f"{title}: outside inputs"] = outside_table(mine[1], paper[data])
+        near = nearness_table(mine[1])
+        tables |= {f"{title}: nearness to the teacher": near} if near else {}
         tables[f"{title}: time for the test set"] = time_table(mine[0], paper[data])
     return tables
 
@@ -75,6 +77,7 @@ def errors_table(answers: list[dict], scores: list[dict], paper: dict[str, Paper
         printed = paper.get(name)
         table.append(
             {
+                "student": theirs[0].get("student", ""),
                 "method": name,
                 "seeds": len(theirs),
                 "accuracy, %": over_seeds(theirs, "accuracy, %"),
@@ -98,6 +101,7 @@ def outside_table(scores: list[dict], paper: dict[str, Paper]) -> list[dict]:
             printed = paper.get(name) if task in PAPER_OUTSIDE else None
             table.append(
                 {
+                    "student": told[0].get("student", ""),
                     "outside": task,
                     "method": name,
                     **{
@@ -112,10 +116,28 @@ def outside_table(scores: list[dict], paper: dict[str, Paper]) -> list[dict]:
     return table
 
 
+def nearness_table(scores: list[dict]) -> list[dict]:
+    """How near every student is to its teacher, at test rows and at every kind of outside."""
+    columns = "KL of the mean", "mutual information / teacher's", "its rank correlation"
+    near = [row for row in scores if columns[0] in row]
+    return [
+        {
+            "student": told[0]["student"],
+            "inputs": "test rows" if task == ERRORS else task,
+            "method": name,
+            **{column: over_seeds(told, column) for column in columns},
+        }
+        for task in names(near, "task")
+        for name in names(near, "method")
+        for told in [of(near, method=name, task=task)]
+    ]
+
+
 def time_table(answers: list[dict], paper: dict[str, Paper]) -> list[dict]:
     columns = ("answer, ms", "batched, ms", "speed-up", "speed-up over batched")
     return [
         {
+            "student": of(answers, method=name)[0].get("student", ""),
             "method": name,
             **{column: over_seeds(of(answers, method=name), column) for column in columns},
             "paper, ms": 1e3 * paper[name].seconds if name in paper else "",

@@ -15,6 +15,8 @@ The time is that of the whole test set, a median of repeats in turn; for a stude
 from __future__ import annotations
 
 import argparse
+import math
+import time
 from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple
@@ -27,6 +29,7 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.paper_summaries import ERRORS, TRIVIAL, Key, Paper, key_of, summary
 from benchmarks.results import kept, parser, say, write
+from benchmarks.speed_models import student_name
 from benchmarks.timing import timed
 from pyro_opu import datasets
 from pyro_opu.answers import is_student
@@ -52,7 +55,7 @@ class Method(NamedTuple):
     """What answers, the calls that are timed, and the processor seconds that making it took.
 
     A teacher has a "batched" call too. ``share`` is the part of its draws that the calls ask for;
-    a student's ``teacher`` is the name of its teacher.
+    a student's ``teacher`` is the name of its teacher, ``student`` says which settings it has.
     """
 
     source: Any
@@ -61,6 +64,7 @@ class Method(NamedTuple):
     batched: Callable[[Tensor], object] | None = None
     share: float = 1.0
     teacher: str = ""
+    student: str = ""
 
 
 class Table(NamedTuple):
@@ -101,8 +105,23 @@ def posterior(predictive: Predictive, seconds: float, held: Predictive | None = 
     return Method(predictive, called, seconds, teacher.probs)
 
 
-def student(fast: Any, seconds: float, teacher: str) -> Method:
-    return Method(fast, lambda x: fast.dirichlet(x).concentration, seconds, teacher=teacher)
+def student(fast: Any, seconds: float, teacher: str, settings: str) -> Method:
+    """A student; ``settings`` are its widths and whether it is the default one."""
+
+    def one_pass(x: Tensor) -> Tensor:
+        return fast.dirichlet(x).concentration
+
+    return Method(fast, one_pass, seconds, teacher=teacher, student=settings)
+
+
+def default_student(source: Any, x: Tensor, seed: int, teacher: str, steps: int | None) -> Method:
+    """What ``distill`` makes with default settings; ``steps`` None are those too."""
+    torch.manual_seed(seed)
+    begun = time.process_time()
+    fewer = {} if steps is None else {"num_steps": steps}
+    fast = pyro_opu.distill(source, x, seed=seed, progress=False, **fewer)
+    seconds = time.process_time() - begun
+    return student(fast, seconds, teacher, student_name("", fast.guide))
 
 
 def run(table: Table, args) -> None:
@@ -139,16 +158,18 @@ def cell(table: Table, key: Key, quick: bool) -> tuple[list[dict], list[dict]]:
     made = table.methods(split, data, seed, quick)
     same = {"data": data, "protocol": protocol, "seed": seed}
     times = clock(made, split.test.x, (0.0, 0.0) if quick else BUDGETS)
-    answers, scores, errors = [], [], []
+    answers, scores, errors, teachers = [], [], [], {}
     for name, method in made.items():
         read = readings(method.source, split, seed)
-        head = {**same, "method": name, "teacher": method.teacher}
+        teachers |= {name: read} if method.batched else {}
+        near = nearness(read, teachers[method.teacher]) if method.teacher in teachers else {}
+        head = {**same, "student": method.student, "method": name, "teacher": method.teacher}
         answers.append({**head, **right(read[ERRORS].log_mean, split.test.y), **times[name]})
         answers[-1]["making it, CPU s"] = method.seconds
         errors.append(read[ERRORS].log_mean.argmax(-1) != split.test.y)
         for task, found in judged(read, errors[-1]).items():
-            scores.append({**head, "task": task, **found})
-    head = {**same, "method": TRIVIAL, "teacher": ""}
+            scores.append({**head, "task": task, **found, **near.get(task, {})})
+    head = {**same, "student": "", "method": TRIVIAL, "teacher": ""}
     shares = split.train.y.bincount().double() / len(split.train)
     answers.append({**head, **right(shares.log().expand(len(split.test), -1), split.test.y)})
     for task, found in trivial(errors[0], split).items():
@@ -180,6 +201,25 @@ def judged(read: dict[str, Reading], wrong: Tensor) -> dict[str, dict[str, float
             values = {m: np.concatenate([inside[m], v]) for m, v in reading.measures.items()}
             positive = np.arange(len(values["entropy"])) >= len(wrong)
         found[task] = percent({m: score(v, positive) for m, v in values.items()})
+    return found
+
+
+def nearness(read: dict[str, Reading], teacher: dict[str, Reading]) -> dict[str, dict[str, float]]:
+    """Task -> how near a student is to its teacher at these inputs: KL, mutual information."""
+    from scipy.stats import spearmanr
+
+    found = {}
+    for task, mine in read.items():
+        theirs = teacher[task]
+        log_p, log_q = theirs.log_mean.double(), mine.log_mean.double()
+        # A class that the teacher rules out adds nothing.
+        terms = (log_p.exp() * (log_p - log_q)).nan_to_num(0.0, posinf=math.inf)
+        both = [each.measures["mutual_information"] for each in (mine, theirs)]
+        found[task] = {
+            "KL of the mean": float(terms.sum(-1).mean()),
+            "mutual information / teacher's": float(both[0].mean() / both[1].mean()),
+            "its rank correlation": float(spearmanr(*both).statistic),
+        }
     return found
 
 

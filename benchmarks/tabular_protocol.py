@@ -20,9 +20,9 @@ A student is taught at training rows, without their labels, and at what `default
 them, some by shuffling columns or from Gaussians of 2 and 4 deviations; a tenth of its inputs are
 rows moved along the line through the mean, up to 128 times as far or as near. Without these, the
 student of Pima in the paper's protocol had never seen an input a tenth as far as the unit Gaussian,
-26 deviations away, and was surest there (AUROC 5 where its teacher's is 100). So this
-was chosen by an outside set of these tables, as Spambase's number of steps was; and "shuffled columns"
-and "matched Gaussian" are made as some transfer inputs are. No student is told what is outside; the
+26 deviations away, and was surest there (AUROC 5 where its teacher's is 100). So this was chosen by
+an outside set of these tables, as Spambase's number of steps was; and "shuffled columns" and
+"matched Gaussian" are made as some transfer inputs are. No student is told what is outside; the
 teacher labels all. Measures and times are those of
 ``benchmarks.paper_tables``.
 """

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 import pyro_opu
 from benchmarks import opu_table3, paper_tables, results, tabular_protocol
-from benchmarks.paper_summaries import Paper, best, errors_table, less, outside_table
+from benchmarks.paper_summaries import (
+    Paper,
+    best,
+    errors_table,
+    less,
+    nearness_table,
+    outside_table,
+)
 from benchmarks.paper_tables import (
     Method,
     Split,
@@ -22,6 +30,7 @@ from benchmarks.paper_tables import (
 )
 from benchmarks.tabular_protocol import outside
 from pyro_opu.datasets import Dataset, standardize
+from pyro_opu.distances import kl_divergence
 
 ROWS, COLUMNS = 40, 5
 
@@ -53,7 +62,9 @@ def teacher(x, num_draws=20):
 def methods(split, data, seed, quick):
     calls = {"teacher": teacher, "student": student}
     return {
-        name: Method(source, source, 0.5, source if name == "teacher" else None, teacher=whose)
+        name: Method(
+            source, source, 0.5, source if not whose else None, 1.0, whose, name * bool(whose)
+        )
         for (name, source), whose in zip(calls.items(), ("", "teacher"), strict=True)
     }
 
@@ -226,6 +237,36 @@ def test_one_cell_scores_all_methods_on_all_tasks():
     assert answers[1]["speed-up over batched"] == pytest.approx(ratio)
 
 
+def test_a_student_is_named_and_compared_with_its_teacher():
+    """Nearness of every student, by hand, at the test rows and at what is outside."""
+    answers, scores = cell(made_up(), ("pima", "strict", 0), quick=True)
+    assert [row["student"] for row in answers] == ["", "student", ""]
+    split = a_split()
+    near = {row["task"]: row for row in scores if row["method"] == "student"}
+    for task, x in {"misclassification": split.test.x, **split.outside}.items():
+        mine, theirs = student(x), teacher(x, 500)
+        kl = kl_divergence(theirs.mean(0), mine.mean).mean()
+        # Float32 rounding of sums of a few numbers.
+        assert near[task]["KL of the mean"] == pytest.approx(float(kl), rel=1e-4)
+        told = [pyro_opu.uncertainty(each).epistemic for each in (mine, theirs)]
+        ratio = float(told[0].mean() / told[1].mean())
+        assert near[task]["mutual information / teacher's"] == pytest.approx(ratio, rel=1e-4)
+        ranks = spearmanr(*told).statistic
+        assert near[task]["its rank correlation"] == pytest.approx(ranks, abs=1e-3)
+    assert not any("KL of the mean" in row for row in scores if row["method"] != "student")
+    table = nearness_table(scores)
+    assert [row["inputs"] for row in table] == ["test rows", *split.outside]
+    assert {(row["student"], row["method"]) for row in table} == {("student", "student")}
+
+
+def test_the_default_student_is_named_after_its_widths():
+    x = rows(1, 60)
+    found = paper_tables.default_student(teacher, x, 0, "teacher", 2)
+    widths = found.source.guide.config["trunk"]["hidden"]
+    assert found.student == f"default ({'-'.join(map(str, widths))})"
+    assert found.teacher == "teacher" and found.answer(x).shape == (60, 2)
+
+
 def test_a_resumed_run_makes_only_the_missing_cells(monkeypatch, tmp_path):
     made = []
 
@@ -247,7 +288,7 @@ def test_a_resumed_run_makes_only_the_missing_cells(monkeypatch, tmp_path):
     assert made == [0, 1, 2]
     answers, scores = paper_tables.kept_runs("made_up")
     assert len(answers) == 3 * 3 and len(scores) == 3 * 3 * 4
-    assert "| student | 3 |" in (tmp_path / "made_up.md").read_text()
+    assert "| student | student | 3 |" in (tmp_path / "made_up.md").read_text()
 
 
 def test_times_of_a_share_of_the_draws_are_those_of_all(monkeypatch):
