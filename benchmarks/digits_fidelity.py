@@ -1,6 +1,7 @@
-"""Fidelity and out-of-domain scores of the default ``distill`` on digits with MC dropout.
+"""Fidelity and out-of-domain scores of students of MC dropout on digits.
 
-The teacher is a 64-128-128-10 network with p = 0.5; nothing is chosen on the test rows.
+The teacher is a 64-128-128-10 network with p = 0.5; nothing is chosen on the test rows. A student
+is the default one, or as wide as the teacher with settings that are the default ones otherwise.
 
     python -m benchmarks.digits_fidelity
 """
@@ -12,9 +13,11 @@ import time
 import torch
 
 import pyro_opu
-from benchmarks.digits import digits, no_digits
+from benchmarks.digits import Digits, digits, no_digits
 from benchmarks.results import parser, say, spread, write
+from benchmarks.speed_models import ALIKE, student_name
 from models.neural_network import dropout_network, fit_network
+from pyro_opu import PredictiveGuide
 
 SIZES = (64, 128, 128, 10)
 EPISTEMIC = (
@@ -29,54 +32,56 @@ EPISTEMIC = (
 def main() -> None:
     options = parser(__doc__.splitlines()[0])
     options.add_argument("--seeds", type=int, default=3)
-    options.add_argument("--loss", default="wasserstein")
+    options.add_argument("--loss", help="another than the default")
     args = options.parse_args()
     if args.quick:
         args.seeds = 1
     fidelities, scores = [], []
     for seed in range(args.seeds):
-        fidelity, score = one_seed(seed, args)
-        fidelities.append(fidelity)
-        scores += score
-        say({"Fidelity": fidelities, "Out of domain": scores})
-    fidelities.append(
-        {
-            key: "mean"
-            if key == "seed"
-            else ""
-            if key == "kept"
-            else spread([f[key] for f in fidelities])
-            for key in fidelities[0]
-        }
-    )
-    tables = {"Fidelity": fidelities, "Out of domain": scores, "Out of domain, mean": mean(scores)}
+        data = digits(seed)
+        torch.manual_seed(seed)
+        teacher = fit_network(dropout_network(SIZES), *data.train, epochs=5 if args.quick else 200)
+        wide = PredictiveGuide.for_inputs(data.transfer.x, 10, hidden=SIZES[1:-1])
+        for end, guide in {"": None, ALIKE: wide}.items():
+            fidelity, score = of_student(seed, end, guide, teacher, data, args)
+            fidelities.append(fidelity)
+            scores += score
+            say({"Fidelity": fidelities, "Out of domain": scores})
+    means = mean(fidelities, ("student",))
+    tables = {
+        "Fidelity": [*fidelities, *({**row, "seed": "mean"} for row in means)],
+        "Out of domain": scores,
+        "Out of domain, mean": mean(scores, ("student", "outside")),
+    }
     say(tables)
     if not args.quick:
-        name = "digits_fidelity" + ("" if args.loss == "wasserstein" else f"_{args.loss}")
-        write(name, f"python -m benchmarks.digits_fidelity --loss {args.loss}", vars(args), tables)
+        asked = f" --loss {args.loss}" if args.loss else ""
+        name = "digits_fidelity" + (f"_{args.loss}" if args.loss else "")
+        write(name, f"python -m benchmarks.digits_fidelity{asked}", vars(args), tables)
 
 
-def one_seed(seed: int, args) -> tuple[dict, list[dict]]:
-    """Train a teacher, distill it, judge the student on test rows and on three outside sets."""
-    data = digits(seed)
-    torch.manual_seed(seed)
-    teacher = fit_network(dropout_network(SIZES), *data.train, epochs=5 if args.quick else 200)
+def of_student(seed: int, end: str, guide, teacher, data: Digits, args) -> tuple[dict, list[dict]]:
+    """Distill a teacher, judge the student on test rows and on three outside sets."""
     start = time.perf_counter()
     fast = pyro_opu.distill(
         teacher,
         data.transfer.x,
-        loss=args.loss,
+        guide=guide,
         seed=seed,
         progress=False,
         **({"num_steps": 40} if args.quick else {}),
+        **({"loss": args.loss} if args.loss else {}),
     )
+    named = {"student": student_name(end, fast.guide), "seed": seed}
     seconds = time.perf_counter() - start
     outside = no_digits(data.test.x, seed)
     report = pyro_opu.fidelity(fast, teacher, data.test.x, extra=outside, seed=seed)
     print(report, flush=True)
     row = {
-        "seed": seed,
+        **named,
         "KL": report.kl,
+        "KL attainable": report.kl_attainable,
+        "KL / attainable": report.kl_ratio,
         "KL floor": report.kl_floor,
         "energy distance": report.energy_distance,
         "teacher against itself": report.energy_distance_floor,
@@ -87,23 +92,24 @@ def one_seed(seed: int, args) -> tuple[dict, list[dict]]:
         "teacher's": report.mutual_information_teacher,
         "relative error": report.mutual_information_error,
         "Spearman": report.mutual_information_spearman,
+        "faithful": "yes" if report.faithful else "no",
         "g shifted by": fast.report["recalibration"]["shift"],
         "seconds": seconds,
         "kept": fast.report["kept"],
     }
     found = pyro_opu.detection(fast, teacher, *data.test, outside, seed=seed)
     print(found, flush=True)
-    return row, [of_pair(seed, name, found) for name in outside]
+    return row, [of_pair(named, name, found) for name in outside]
 
 
-def of_pair(seed: int, name: str, found) -> dict:
+def of_pair(named: dict, name: str, found) -> dict:
     """AUROC of every measure for the student, and the best of the teacher's."""
     table = found[name]
     student = {m: 100 * table.student[m].auroc for m in EPISTEMIC}
     best_measure, best = found.best("teacher", name)
     trivial = max(100 * score.auroc for score in table.trivial.values())
     return {
-        "seed": seed,
+        **named,
         "outside": name,
         "teacher's best": 100 * best.auroc,
         "by": best_measure,
@@ -114,21 +120,19 @@ def of_pair(seed: int, name: str, found) -> dict:
     }
 
 
-def mean(scores: list[dict]) -> list[dict]:
-    """Mean ± deviation over seeds, one row per outside set."""
-    names = dict.fromkeys(score["outside"] for score in scores)
-    groups = {name: [s for s in scores if s["outside"] == name] for name in names}
-    return [
-        {
-            "outside": name,
-            **{
-                k: spread([g[k] for g in group])
-                for k in group[0]
-                if k not in ("seed", "outside", "by")
-            },
-        }
-        for name, group in groups.items()
-    ]
+def mean(rows: list[dict], by: tuple[str, ...]) -> list[dict]:
+    """Mean ± deviation over seeds of all numbers, one row for each of these."""
+    found = []
+    for key in dict.fromkeys(tuple(row[name] for name in by) for row in rows):
+        group = [row for row in rows if tuple(row[name] for name in by) == key]
+        numbers = [name for name, value in group[0].items() if isinstance(value, float)]
+        found.append(
+            {
+                **dict(zip(by, key, strict=True)),
+                **{name: spread([row[name] for row in group]) for name in numbers},
+            }
+        )
+    return found
 
 
 if __name__ == "__main__":

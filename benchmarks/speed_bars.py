@@ -137,7 +137,7 @@ CPU: list[tuple[str, tuple[str, float], Callable[[Tables], float]]] = [
         ("<=", 2.0),
         distillation("MC dropout on MNIST", "sweeps"),
     ),
-    ("its KL / the teacher asked twice", ("<=", 2.0), kl_over_floor),
+    ("distilling MNIST dropout, KL / the teacher asked twice", ("<=", 2.0), kl_over_floor),
     (
         "distilling Pima, s",
         ("<=", 20.0),
