@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["CertaintyRow", "Verdict", "certainty_rows", "class_of", "verdict_of"]
+__all__ = ["CertaintyRow", "Verdict", "by_certainty", "certainty_rows", "class_of", "verdict_of"]
 
 _Array = NDArray[np.float64]
 
@@ -86,6 +86,25 @@ def class_of(mean: Tensor) -> Tensor:
 def ratio(value: float, reference: float, least: float = 0.0) -> float:
     """The quotient; NaN where the reference is no more than ``least``, as of draws that agree."""
     return float(value / reference) if reference > least else math.nan
+
+
+def by_certainty(
+    turns: list[dict[tuple[str, str], _Array]],
+) -> dict[str, _Array]:
+    """Numbers by input for the rows and the verdict, averaged over turns that agree on classes.
+
+    Args:
+        turns: What `pyro_opu.judging` measures, by column and quantity, ``(N,)`` each; of a
+            posterior whose sets of draws judge in turn twice.
+    """
+    first = turns[0]
+    if any((turn["certainty", "class"] != first["certainty", "class"]).any() for turn in turns):
+        turns = turns[:1]
+    names = [key for key in first if key[0] == "certainty"]
+    names += [("student", "kl"), ("student", "energy_distance")]
+    values = {key[1]: np.mean([turn[key] for turn in turns], 0) for key in names}
+    whole = np.mean([turn["attainable", "kl"] for turn in turns], 0)
+    return values | {"kl_attainable_of_all": whole}
 
 
 def certainty_rows(values: Mapping[str, _Array]) -> tuple[CertaintyRow, ...]:
@@ -165,11 +184,15 @@ def verdict_of(
     """The verdict on all inputs, and on every class of certainty with enough of them.
 
     Args:
-        values: As :func:`is_faithful` takes them, with "noise_of_all".
+        values: As :func:`is_faithful` takes them, with "noise_of_all" and maybe
+            "kl_attainable_of_all".
         rows: The classes.
         uncertainty: What the uncertainty is called.
     """
-    whole, count = is_faithful(values, "noise_of_all"), len(values["kl"])
+    count = len(values["kl"])
+    if "kl_attainable_of_all" in values:
+        values = {**values, "kl_attainable": values["kl_attainable_of_all"]}
+    whole = is_faithful(values, "noise_of_all")
     missed = [row for row in rows if row.faithful is False]
     mean = {name: float(part.mean()) for name, part in values.items()}
     kl = ratio(mean["kl"], mean["kl_attainable"])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.answers import ready_teacher, student_answer
-from pyro_opu.certainty import certainty_rows, verdict_of
+from pyro_opu.certainty import by_certainty, certainty_rows, verdict_of
 from pyro_opu.checks import check_inputs, check_seed, positive_int
 from pyro_opu.chunks import chunks
 from pyro_opu.dirichlet import PredictiveDirichlet
@@ -19,7 +19,6 @@ from pyro_opu.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.judging import (
     Judged,
     average,
-    by_certainty,
     by_input,
     from_distribution,
     from_draws,
@@ -86,7 +85,7 @@ def fidelity(
     - ``kl``: :math:`\mathrm{KL}(\bar A\,\|\,m)` of the means of draws and answer, nats. Attainable
       is :math:`2 (1 - S / M)\, \mathrm{KL}(\bar A\,\|\,\overline{A \cup B})`: exact for a posterior
       of 2 S draws, a quarter of the floor there; half of the floor for fresh draws, to second
-      order in the sampling error;
+      order in the sampling error (too low for classes so rare that few draws have them);
     - ``kl_ratio``: ``kl`` as a multiple of the attainable. **The headline**: 1 is a perfect student
       of any posterior;
     - ``energy_distance``: from the posterior, the M held draws equally likely, or what the fresh

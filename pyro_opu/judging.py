@@ -24,7 +24,6 @@ __all__ = [
     "Answer",
     "Posterior",
     "average",
-    "by_certainty",
     "by_input",
     "from_distribution",
     "from_draws",
@@ -108,6 +107,11 @@ class Posterior(NamedTuple):
     best: Answer
     best_distance: Tensor
     size: float
+
+    @property
+    def all_held(self) -> bool:
+        """Whether these are all the draws that there are, but for one of an odd number."""
+        return self.size - len(self.answer.draws) < 2
 
 
 def posterior(first: Tensor, second: Tensor, size: float) -> Posterior:
@@ -228,8 +232,7 @@ def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) 
     the error is that of the sum over a class of certainty, or over all inputs; every input bears
     an equal share.
     """
-    all_held = taught.size - len(taught.answer.draws) < 2
-    judges, seen = (taught.answer, taught.answer) if all_held else (target, other)
+    judges, seen = (taught.answer, taught.answer) if taught.all_held else (target, other)
     classes = class_of(seen.log_mean.exp())
     members = torch.nn.functional.one_hot(classes, len(NAMES)).double()
     left = max(0.0, 1 / len(judges.draws) - 1 / taught.size)
@@ -238,10 +241,14 @@ def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) 
     log_mean, between = student.log_mean, student.variance.double()
     between_teacher, within_teacher = gini_parts(judges.draws.double())
     sampling = 1 - len(target.draws) / taught.size
-    half = target.draws[: len(target.draws) // 2]  # a random one
+    # By its own halves: the other set, which says where the input belongs, must not say this too.
+    first, second = (
+        kl_from_log(_log_mean(half), target.log_mean) for half in target.draws.chunk(2)
+    )
+    halves = (first + second) / 2 * sampling
     values = {
         "class": classes,
-        "kl_attainable": kl_from_log(_log_mean(half), target.log_mean) * sampling,
+        "kl_attainable": _attainable(target, taught) if taught.all_held else halves,
         "kl_expected": kl_from_log(_log_mean(student.draws), log_mean) * sampling,
         "uncertainty": student.mutual_information,
         "uncertainty_teacher": judges.mutual_information,
@@ -253,8 +260,6 @@ def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) 
         "noise_of_all": (gaps.sum(-1).var() * left / len(classes)).expand(len(classes)),
         "noise_expected": _gaps(student).var(0) * left,
     }
-    if all_held:
-        values["kl_attainable"] = _attainable(target, taught)
     return {("certainty", name): value for name, value in values.items()}
 
 
@@ -309,18 +314,6 @@ def joined(judged: list[Judged]) -> dict[tuple[str, str], NDArray[np.float64]]:
         key: torch.cat([part[key] for part in judged if key in part]).double().cpu().numpy()
         for key in keys
     }
-
-
-def by_certainty(
-    turns: list[dict[tuple[str, str], NDArray[np.float64]]],
-) -> dict[str, NDArray[np.float64]]:
-    """Numbers by input for the table by certainty: those of the turns if they agree on classes."""
-    first = turns[0]
-    if any((turn["certainty", "class"] != first["certainty", "class"]).any() for turn in turns):
-        turns = turns[:1]
-    names = [key for key in first if key[0] == "certainty"]
-    names += [("student", "kl"), ("student", "energy_distance")]
-    return {key[1]: np.mean([turn[key] for turn in turns], 0) for key in names}
 
 
 def average(turns: list[dict[str, dict[str, float]]]) -> dict[str, Row]:

@@ -347,7 +347,7 @@ def test_rows_by_certainty() -> None:
     assert rows[3].faithful is False and not report.faithful
     assert rows[3].concentration_mean == pytest.approx(3.0, rel=0.15)
     assert rows[3].mutual_information < 0.85 * rows[3].mutual_information_teacher
-    assert report.verdict.startswith("Faithful on average (KL 1")
+    assert report.verdict.startswith(f"Faithful on average (KL {report.kl_ratio:.3g} times")
     assert "but not everywhere: by the teacher's largest mean probability, .99-.999: KL" in (
         report.verdict
     )
