@@ -228,10 +228,9 @@ def widening(mean: Tensor, variance: Tensor, target: float) -> float:
 
 
 def distilled(fit: NetworkLaplace, x: Tensor, seed: int, args) -> pyro_opu.OnePassPredictive:
-    loss = "moments" if args.quick else "wasserstein"  # a critic has many rounds before any step
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that so few steps leave something to learn
-        return pyro_opu.distill(fit, x, loss=loss, num_steps=args.steps, seed=seed, progress=False)
+        return pyro_opu.distill(fit, x, num_steps=args.steps, seed=seed, progress=False)
 
 
 def judged(
