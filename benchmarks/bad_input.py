@@ -86,8 +86,8 @@ def tell(call: Callable[[], Any]) -> dict[str, str]:
             text = str(error).replace(folder, "FOLDER").replace(str(Path.home()), "~")
             text = " ".join(f"{text} Left behind: {left}".split() if left else text.split())
             return {"outcome": outcome, "error": type(error).__name__, "message": text}
-    shown = " ".join(repr(value).split())[:80]
-    return {"outcome": "silent", "error": "", "message": f"returned {shown}"}
+    message = f"returned a value of type {type(value).__name__}"
+    return {"outcome": "silent", "error": "", "message": message}
 
 
 @contextmanager

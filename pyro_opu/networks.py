@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, sizes
 
 
 class Standardize(nn.Module):
@@ -165,8 +165,14 @@ def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> di
 
     Images (three or four axes, the last two at least 8) get convolutions, all else a perceptron
     with three layers whose width grows with the input's size from 128 to 512.
+
+    Raises:
+        TypeError: ``x`` is not a floating tensor, or ``hidden`` not a tuple.
+        ValueError: bad ``x``; widths that are not positive integers.
     """
-    shape = tuple(x.shape[1:])
+    shape = tuple(check_inputs(x).shape[1:])
+    if hidden is not None and hidden != ():  # () is the input itself
+        hidden = sizes("hidden", hidden)
     image = len(shape) in (2, 3) and min(shape[-2:]) >= 8
     if hidden is None:
         size = math.prod(shape)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu import files
-from pyro_opu.checks import check_device, check_inputs, positive_int
+from pyro_opu.checks import check_callable, check_device, check_inputs, positive_int, sizes
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import guide_from_config
 from pyro_opu.guides.asking import in_dtype_of
@@ -52,8 +52,11 @@ class OnePassPredictive(nn.Module):
         report: Plain record of how it was distilled.
 
     Raises:
-        ValueError: ``num_samples`` is no positive integer.
+        TypeError: a part of a wrong type, such as a guide that is not a module.
+        ValueError: ``num_samples``, ``num_classes`` or ``input_shape`` no positive integers.
     """
+
+    _least_classes = 2
 
     def __init__(
         self,
@@ -68,14 +71,43 @@ class OnePassPredictive(nn.Module):
         report: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.guide = guide
-        self.input_shape = tuple(input_shape)
-        self.num_classes = num_classes
+        self.guide = self._checked_parts(guide, sites, input_name, inputs, report)
+        self.input_shape = sizes("input_shape", input_shape)
+        self.num_classes = positive_int("num_classes", num_classes, self._least_classes)
         self.sites = tuple(sites)
         self.num_samples = positive_int("num_samples", num_samples)
         self.input_name = input_name
         self.inputs = inputs
         self.report = report or {}
+
+    @staticmethod
+    def _checked_parts(
+        guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any
+    ) -> nn.Module:
+        """The guide, if it is a module and all else is of its type."""
+        if not isinstance(guide, nn.Module):
+            raise TypeError(
+                f"`guide` must be an nn.Module x -> Dirichlet; got {type(guide).__name__}. Build "
+                "one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
+            )
+        for name, value, kind, example in (
+            (
+                "sites",
+                sites,
+                Sequence,
+                'a list such as [SiteLayout("obs", "label", "int64", (-1,))]',
+            ),
+            ("input_name", input_name, (str, type(None)), "the name of a parameter, or None"),
+            ("report", report, (dict, type(None)), "a dict, or None"),
+        ):
+            wrong = isinstance(value, str) and name == "sites"
+            if wrong or not isinstance(value, kind):
+                raise TypeError(f"`{name}` must be {example}; got {value!r}.")
+        if not all(isinstance(site, SiteLayout) for site in sites):
+            raise TypeError(f"`sites` must hold objects of type SiteLayout; got {sites!r}.")
+        if inputs is not None:
+            check_callable("inputs", inputs, "(*args, **kwargs) -> x")
+        return guide
 
     def distribution(self, x: Tensor) -> Answer:
         """The distribution of class probabilities at ``x``, one forward pass.
@@ -95,7 +127,13 @@ class OnePassPredictive(nn.Module):
             ValueError: ``x`` has another shape than the student was taught with, is on another
                 device, or is not finite in the student's dtype.
         """
-        return as_answer(self.guide(self.checked(x)))
+        answer = as_answer(self.guide(self.checked(x)))
+        if answer.event_shape != (self.num_classes,):
+            raise ValueError(
+                f"`guide` must answer with {self.num_classes} classes, as `num_classes` says; got "
+                f"{tuple(answer.event_shape)}. Build the student with the guide's own number."
+            )
+        return answer
 
     def checked(self, x: Tensor) -> Tensor:
         """Inputs ``(N, *input_shape)`` in the dtype that the guide takes.
@@ -170,7 +208,7 @@ class OnePassPredictive(nn.Module):
         if self.input_name in kwargs:
             return kwargs[self.input_name]
         raise TypeError(
-            "the input must be the first positional argument"
+            "`x`, the input, must be the first positional argument"
             + (f" or the keyword '{self.input_name}'" if self.input_name else "")
             + f"; got keywords {sorted(kwargs)}. For a model called otherwise distill with "
             "inputs=lambda *args, **kwargs: ... that picks the input."

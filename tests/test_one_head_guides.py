@@ -70,7 +70,7 @@ def test_distill_by_name_saves_and_loads(name: str, tmp_path: Path) -> None:
 def test_names_that_are_no_guide() -> None:
     with pytest.raises(ValueError, match="`guide` must be one of .*'dirichlet'.*got 'nothing'"):
         pyro_opu.distill(logistic, torch.randn(20, 2), guide="nothing", progress=False)
-    with pytest.raises(ValueError, match="`num_classes` must be at least 2; got 1"):
+    with pytest.raises(ValueError, match="`num_classes` must be an integer of at least 2; got 1"):
         named_guide("point", torch.randn(3, 2), 1)
 
 

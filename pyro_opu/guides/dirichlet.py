@@ -2,14 +2,15 @@ r"""The student: :math:`x \mapsto \mathrm{Dir}(\alpha(x))` with :math:`\alpha = 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from pyro_opu.checks import in_range, positive_float
 from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.guides.trunk import check_head
 from pyro_opu.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
 
 #: Range of g = log alpha_0; beyond it a Dirichlet is a set of corners, or a point, in float32.
@@ -59,7 +60,8 @@ class PredictiveGuide(nn.Module):
         num_concentration_features: F2; by default F.
 
     Raises:
-        ValueError: fewer than two classes.
+        TypeError: a trunk is not a module.
+        ValueError: fewer than two classes, or no features.
 
     Example:
         >>> import torch
@@ -87,9 +89,12 @@ class PredictiveGuide(nn.Module):
         num_concentration_features: int | None = None,
     ) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise ValueError(
-                f"`num_classes` must be at least 2; got {num_classes}. Two classes are [1 - p, p]."
+        check_head(trunk, num_features, num_classes)
+        if concentration_trunk is not None:
+            check_head(
+                concentration_trunk,
+                num_features if num_concentration_features is None else num_concentration_features,
+                num_classes,
             )
         self.trunk = trunk
         self.concentration_trunk = concentration_trunk
@@ -196,8 +201,11 @@ class PredictiveGuide(nn.Module):
 
         Args:
             log_concentration: In nats.
+
+        Raises:
+            ValueError: not a finite number.
         """
-        self.concentration_head.bias.fill_(log_concentration)
+        self.concentration_head.bias.fill_(in_range("log_concentration", log_concentration))
 
     def recalibrate(self, scale: float, shift: float) -> None:
         r"""Replace g by ``scale * g + shift`` (composed with any earlier one).
@@ -209,11 +217,8 @@ class PredictiveGuide(nn.Module):
         Raises:
             ValueError: a scale that is not positive, or either not finite.
         """
-        if not (0 < scale < math.inf and math.isfinite(shift)):
-            raise ValueError(
-                f"`scale` must be positive and `shift` finite; got {scale} and {shift}. A scale "
-                "of 0 or below would forget or invert what g says."
-            )
+        positive_float("scale", scale, "0 or below would forget or invert what g says.")
+        in_range("shift", shift)
         old_scale, old_shift = self.calibration.tolist()
         new = [scale * old_scale, scale * old_shift + shift]
         self.calibration.copy_(torch.tensor(new, dtype=self.calibration.dtype))

@@ -29,6 +29,7 @@ class GeneralizedDirichletGuide(TrunkGuide):
         num_classes: C >= 2.
 
     Raises:
+        TypeError: ``trunk`` is not a module.
         ValueError: fewer than two classes.
 
     Example:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.checks import positive_int
 from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.trunk import TrunkGuide
 from pyro_opu.simplex import LogisticNormal
@@ -33,6 +34,7 @@ class LogisticNormalGuide(TrunkGuide):
         rank: R >= 0, columns of the factor.
 
     Raises:
+        TypeError: ``trunk`` is not a module.
         ValueError: fewer than two classes, or a negative rank.
 
     Example:
@@ -47,11 +49,7 @@ class LogisticNormalGuide(TrunkGuide):
     def __init__(
         self, trunk: nn.Module, num_features: int, num_classes: int, rank: int = 2
     ) -> None:
-        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 0:
-            raise ValueError(
-                f"`rank` must be an integer of at least 0; got {rank!r}. 0 is independent logits."
-            )
-        self.rank = rank
+        self.rank = positive_int("rank", rank, 0, "0 is independent logits.")
         super().__init__(trunk, num_features, num_classes)
 
     def num_outputs(self, num_classes: int) -> int:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.checks import positive_int
 from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
 from pyro_opu.guides.trunk import TrunkGuide
 from pyro_opu.simplex import DirichletMixture
@@ -32,6 +33,7 @@ class MixtureGuide(TrunkGuide):
             two components may settle on the same group.
 
     Raises:
+        TypeError: ``trunk`` is not a module.
         ValueError: fewer than two classes, or no component.
 
     Example:
@@ -46,13 +48,9 @@ class MixtureGuide(TrunkGuide):
     def __init__(
         self, trunk: nn.Module, num_features: int, num_classes: int, num_components: int = 8
     ) -> None:
-        whole = isinstance(num_components, int) and not isinstance(num_components, bool)
-        if not whole or num_components < 1:
-            raise ValueError(
-                f"`num_components` must be an integer of at least 1; got {num_components!r}. "
-                "1 is a single Dirichlet."
-            )
-        self.num_components = num_components
+        self.num_components = positive_int(
+            "num_components", num_components, advice="1 is a single Dirichlet."
+        )
         super().__init__(trunk, num_features, num_classes)
 
     def num_outputs(self, num_classes: int) -> int:

@@ -22,6 +22,7 @@ class PointGuide(TrunkGuide):
         num_classes: C >= 2.
 
     Raises:
+        TypeError: ``trunk`` is not a module.
         ValueError: fewer than two classes.
 
     References:

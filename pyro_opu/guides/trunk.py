@@ -6,8 +6,30 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from pyro_opu.checks import positive_int
 from pyro_opu.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
 from pyro_opu.simplex import Answer
+
+
+def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:
+    """Check what a trunk and a linear head on it are made of.
+
+    Args:
+        trunk: A module.
+        num_features: F, the width of its output.
+        num_classes: C >= 2.
+
+    Raises:
+        TypeError: ``trunk`` is not a module.
+        ValueError: ``num_features`` or ``num_classes`` is not an integer, or too small.
+    """
+    if not isinstance(trunk, nn.Module):
+        raise TypeError(
+            "`trunk` must be an nn.Module x -> features (N, F); got "
+            f"{type(trunk).__name__}. For a linear head on x itself pass nn.Flatten()."
+        )
+    positive_int("num_features", num_features)
+    positive_int("num_classes", num_classes, 2, "Two classes are [1 - p, p].")
 
 
 class TrunkGuide(nn.Module):
@@ -19,7 +41,8 @@ class TrunkGuide(nn.Module):
         num_classes: C >= 2.
 
     Raises:
-        ValueError: fewer than two classes.
+        TypeError: ``trunk`` is not a module.
+        ValueError: fewer than two classes, or no features.
     """
 
     #: Name in a saved file, and for ``distill(guide=...)``.
@@ -28,10 +51,7 @@ class TrunkGuide(nn.Module):
 
     def __init__(self, trunk: nn.Module, num_features: int, num_classes: int) -> None:
         super().__init__()
-        if num_classes < 2:
-            raise ValueError(
-                f"`num_classes` must be at least 2; got {num_classes}. Two classes are [1 - p, p]."
-            )
+        check_head(trunk, num_features, num_classes)
         self.trunk = trunk
         self.num_classes = num_classes
         self.head = nn.Linear(num_features, self.num_outputs(num_classes))

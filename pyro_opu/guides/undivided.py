@@ -23,6 +23,7 @@ class UndividedGuide(TrunkGuide):
         num_classes: C >= 2.
 
     Raises:
+        TypeError: ``trunk`` is not a module.
         ValueError: fewer than two classes.
 
     References:

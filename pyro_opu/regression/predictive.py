@@ -87,6 +87,8 @@ class OnePassRegression(OnePassPredictive):
         ValueError: ``num_samples`` is no positive integer.
     """
 
+    _least_classes = 1
+
     def __init__(
         self,
         guide: nn.Module,

@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
+from pyro_opu.checks import check_callable
 from pyro_opu.teachers.base import BaseTeacher, Teacher
 from pyro_opu.teachers.calling import call_of, first_argument
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
@@ -56,7 +57,7 @@ def as_teacher(
         ``.num_classes``.
 
     Raises:
-        TypeError: ``source`` is none of these.
+        TypeError: ``source`` is none of these; ``inputs`` is not a function.
         ValueError: ``site`` given for a source without sites; a source that has nothing to teach.
 
     Example:
@@ -66,6 +67,8 @@ def as_teacher(
         >>> as_teacher(net).probs(torch.zeros(5, 2), num_draws=7).shape
         torch.Size([7, 5, 3])
     """
+    if inputs is not None:
+        check_callable("inputs", inputs, "(*args, **kwargs) -> x")
     if isinstance(source, MCMC):
         raise TypeError(
             "`source` must be a pyro.infer.Predictive, which knows the model's sites; got an MCMC "
