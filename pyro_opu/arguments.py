@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from pyro_opu.checks import (
     check_bool,
     check_callable,
     check_device,
+    check_path,
     check_seed,
     positive_float,
     positive_int,
@@ -128,9 +128,7 @@ def check_file(name: str, path: Any) -> str | os.PathLike[str]:
         ValueError: a folder.
         FileNotFoundError: in a folder that does not exist.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"`{name}` must be the path of a file; got {path!r}.")
-    whole = Path(path)
+    whole = check_path(name, path)
     if whole.is_dir():
         raise ValueError(
             f"`{name}` must be the path of a file; got the folder {str(whole)!r}. Add a file name."

@@ -7,8 +7,10 @@ argument in backticks, what was expected and what came; ``advice`` adds what to 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Collection, Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ __all__ = [
     "check_callable",
     "check_device",
     "check_inputs",
+    "check_path",
     "check_log_probs",
     "check_probs",
     "check_seed",
@@ -228,6 +231,24 @@ def check_callable(name: str, value: Any, form: str) -> Callable[..., Any]:
     if callable(value):
         return value
     raise TypeError(_message(name, f"a callable {form}", value))
+
+
+def check_path(name: str, path: Any) -> Path:
+    """The path of a file, whether it exists or not.
+
+    Args:
+        name: The argument's name in the message.
+        path: What was passed.
+
+    Returns:
+        The path.
+
+    Raises:
+        TypeError: neither a string nor a path.
+    """
+    if isinstance(path, (str, os.PathLike)):
+        return Path(path)
+    raise TypeError(_message(name, "the path of a file", path))
 
 
 def check_tensor(name: str, x: Any, shape: str = "", advice: str = "") -> Tensor:

@@ -18,6 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from pyro_opu.checks import check_path
+
 _FORMAT = "pyro_opu"
 #: Version of the format. Files of 0.1.0 have none, and no checksum; they are read as they are.
 _VERSION = 1
@@ -82,9 +84,10 @@ def placed(path: str | os.PathLike[str]) -> Path:
 
     Raises:
         FileNotFoundError: its folder does not exist.
+        TypeError: neither a string nor a path.
         ValueError: something that is not a file is there.
     """
-    path = Path(path)
+    path = check_path("path", path)
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise FileNotFoundError(
@@ -140,9 +143,10 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
 
     Raises:
         FileNotFoundError: no such file.
+        TypeError: ``path`` is neither a string nor a path.
         ValueError: damaged, of another library, of another kind, or of a newer version.
     """
-    if not Path(path).is_file():
+    if not check_path("path", path).is_file():
         raise FileNotFoundError(
             f"`path` must be a file written by pyro_opu; {str(path)!r} does not exist."
         )

@@ -100,6 +100,22 @@ def test_one_of():
         checks.one_of("form", 1, {"a", "b"})
 
 
+def test_path(tmp_path):
+    assert checks.check_path("path", str(tmp_path)) == tmp_path
+    with pytest.raises(TypeError, match="`path` must be the path of a file; got 3"):
+        checks.check_path("path", 3)
+
+
+@pytest.mark.parametrize("value, error", [(8, TypeError), ("8", TypeError), ((2.5,), ValueError)])
+def test_no_sizes(value, error):
+    with pytest.raises(error, match="`hidden` must be a tuple of positive integers; got"):
+        checks.sizes("hidden", value)
+
+
+def test_sizes():
+    assert checks.sizes("hidden", [3, np.int64(4)]) == (3, 4)
+
+
 def test_callable():
     assert checks.check_callable("f", len, "x -> n") is len
     with pytest.raises(TypeError, match="`f` must be a callable x -> n; got 3"):

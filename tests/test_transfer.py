@@ -284,7 +284,11 @@ def test_mixture_takes_a_generator_and_compares_by_value() -> None:
         (lambda: Mixture([]), ValueError, "at least one pair"),
         (lambda: Mixture([HeldOut()]), TypeError, r"must be pairs .* got HeldOut\(\)"),
         (lambda: Mixture([(1, "HeldOut")]), TypeError, "TransferPolicy; got 'HeldOut' of type str"),
-        (lambda: Mixture([(0, HeldOut())]), ValueError, r"components\[0\]\[0\]` .* positive .*got 0"),
+        (
+            lambda: Mixture([(0, HeldOut())]),
+            ValueError,
+            r"components\[0\]\[0\]` .* positive .*got 0",
+        ),
         (lambda: Mixture([(math.inf, HeldOut())]), ValueError, "positive finite .*; got inf"),
         (lambda: ImageCorruption(("blur",)), ValueError, "one or more of affine, .*; got 'blur'"),
         (lambda: ImageCorruption(()), ValueError, "one or more of affine, .*; got none"),
