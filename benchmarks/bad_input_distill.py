@@ -140,7 +140,7 @@ ARGUMENTS: dict[str, list[Any]] = {
     "site": ["label", "weight", 3],
 }
 CASES: list[Case] = [
-    ("distill", f"{name}={str(value)[:40]!r}", partial(short, **{name: value}))
+    ("distill", f"{name}={repr(value)[:40]}", partial(short, **{name: value}))
     for name, values in ARGUMENTS.items()
     for value in values
 ]

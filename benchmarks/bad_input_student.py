@@ -146,7 +146,7 @@ CASES += [
 ]
 #: The constructor and files.
 CASES += [
-    ("OnePassPredictive", f"{name}={str(value)[:40]!r}", partial(build, **{name: value}))
+    ("OnePassPredictive", f"{name}={repr(value)[:40]}", partial(build, **{name: value}))
     for name, values in {
         "guide": [3, "dirichlet", PredictiveGuide, draws],
         "shape": [3, "3", (0,), (2.5,), None],
@@ -180,20 +180,25 @@ CASES += [
     ("OnePassPredictive.save", "an empty path", lambda: student().save("")),
 ]
 CASES += [
-    ("OnePassPredictive.load", f"{name}={str(value)[:30]!r}", partial(load, **{name: value}))
+    ("OnePassPredictive.load", f"{name}={repr(value)[:40]}", partial(load, **{name: value}))
     for name, values in {
         "device": ["meta", "gpu", 0, "cuda:99"],
         "guide": [
             "dirichlet",
             3,
             PredictiveGuide,
-            PredictiveGuide.for_inputs(X, 5),
-            PredictiveGuide.for_inputs(X, 4, hidden=(7,)),
             nn.Linear(3, 4),
         ],
         "inputs": ["x", 3],
     }.items()
     for value in values
+]
+CASES += [
+    ("OnePassPredictive.load", f"guide: {what}", partial(load, guide=guide))
+    for what, guide in {
+        "other classes": PredictiveGuide.for_inputs(X, 5),
+        "another width": PredictiveGuide.for_inputs(X, 4, hidden=(7,)),
+    }.items()
 ]
 #: Guides.
 GUIDES = (
