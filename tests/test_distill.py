@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from pyro_opu import (
     PredictiveGuide,
     WassersteinELBO,
     distill,
+    plan,
 )
 from pyro_opu.distances import energy_distance
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
@@ -406,7 +406,7 @@ def test_classes_that_come_with_the_inputs_are_refused() -> None:
 
 
 def test_a_warm_start_nearer_than_the_draws_is_not_refined(monkeypatch) -> None:
-    monkeypatch.setattr(import_module("pyro_opu.distill"), "LABEL_DRAWS", 50)
+    monkeypatch.setattr(plan, "LABEL_DRAWS", 50)
     # Easy to learn to within what 50 draws leave: one Dirichlet, the same for all inputs.
     posterior = torch.distributions.Dirichlet(torch.ones(C))
     changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}
