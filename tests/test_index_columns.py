@@ -124,10 +124,11 @@ def test_tokens_and_images() -> None:
 
 
 def test_regression() -> None:
-    a = torch.randn(S, GROUPS)
+    """In whatever units y has."""
+    a = 1e-3 * torch.randn(S, GROUPS)
 
     def teacher(x: Tensor) -> tuple[Tensor, Tensor]:
-        return a[:, x[:, 0].long()], torch.ones(S, len(x))
+        return a[:, x[:, 0].long()], torch.full((S, len(x)), 1e-3)
 
     with pytest.raises(ValueError, match=r"columns \[0\] as indices"):
         distill_regression(teacher, data(), **SHORT)

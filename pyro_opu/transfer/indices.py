@@ -18,17 +18,18 @@ ROWS, COLUMNS, DRAWS = 16, 64, 2
 LARGEST = 10_000
 #: What is added to an index: rounded or cut, it is the same one.
 FRACTION = 0.45
-#: The answer must change by this between two indices, and by this share of it within one.
-LEAST, WITHIN = 0.05, 2e-5
+#: Between two indices the answer must change by this share of its size, above all rounding, and
+#: within one index by less than this share of that: what is linear up to LARGEST changes by more.
+BETWEEN, WITHIN = 1e-3, 2e-5
 ADVICE = (
     "Pass transfer=HeldOut() for the rows of x alone, or transfer=Shuffle() for values of x in new "
     "combinations (both from pyro_opu.transfer)"
 )
 
-Stream = Callable[[Tensor, int], Iterator[Tensor]]
+Asked = Callable[[Tensor, int], Iterator[Tensor]]
 
 
-def index_columns(stream: Stream, x: Tensor) -> list[int]:
+def index_columns(stream: Asked, x: Tensor) -> list[int]:
     """Columns of ``x`` that the teacher uses as an index, found by asking at values that x has.
 
     A column of whole numbers from 0 is one if the answer at k + 0.45 is that at k, and the answer
@@ -62,12 +63,16 @@ def index_columns(stream: Stream, x: Tensor) -> list[int]:
     with kept_random(), torch.no_grad():  # one call: the same draws in all blocks
         answers = torch.cat(list(stream(torch.cat(blocks), DRAWS)), 1)
     base, *changed = answers.double().split(len(rows), 1)
-    moves = [float((answer - base).abs().amax()) for answer in changed]
-    pairs = zip(tried.tolist(), moves[::2], moves[1::2], strict=True)
-    return [column for column, within, other in pairs if other > LEAST and within < WITHIN * other]
+    size = base.abs().amax((0, 1)).clamp_min(torch.finfo(x.dtype).tiny)  # of each class
+    moves = [float(((answer - base).abs() / size).amax()) for answer in changed]
+    return [
+        column
+        for column, within, other in zip(tried.tolist(), moves[::2], moves[1::2], strict=True)
+        if other > BETWEEN and within < WITHIN * other
+    ]
 
 
-def check_indices(stream: Stream, x: Tensor) -> None:
+def check_indices(stream: Asked, x: Tensor) -> None:
     """Refuse inputs that the default transfer policy would make indices for.
 
     Args:
@@ -89,16 +94,18 @@ def check_indices(stream: Stream, x: Tensor) -> None:
 
 
 def at_made_up_inputs(ask: Callable[[Tensor, int], Tensor]) -> Callable[[Tensor, int], Tensor]:
-    """The same question to the teacher, with an IndexError explained."""
+    """The same question to the teacher, with an IndexError of the model explained."""
 
     @wraps(ask)
     def asked(x: Tensor, num_draws: int) -> Tensor:
         try:
             return ask(x, num_draws)
-        except IndexError as error:
+        except (IndexError, RuntimeError) as error:
+            if not isinstance(cause := error.__cause__ or error, IndexError):
+                raise
             raise ValueError(
                 "`transfer` must make inputs that `source` can answer; at some that it made the "
-                f"model raised IndexError: {error}. Are columns of x indices? {ADVICE}."
+                f"model raised IndexError: {cause}. Are columns of x indices? {ADVICE}."
             ) from error
 
     return asked
