@@ -410,7 +410,7 @@ def test_a_warm_start_nearer_than_the_draws_is_not_refined(monkeypatch) -> None:
     # Easy to learn to within what 50 draws leave: one Dirichlet, the same for all inputs.
     posterior = torch.distributions.Dirichlet(torch.ones(C))
     changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}
-    changes |= {"loss": "energy"}
+    changes |= {"loss": "energy", "evaluate_every": 50}
 
     def constant(x: Tensor, num_draws: int) -> Tensor:
         return posterior.sample((num_draws, 1)).expand(-1, len(x), -1)
@@ -423,14 +423,15 @@ def test_a_warm_start_nearer_than_the_draws_is_not_refined(monkeypatch) -> None:
     # of the spread of a few times 50 draws.
     assert report["energy_distance"] <= leave == pytest.approx(0.8 / 50, rel=0.2)
     # Far from it there is something to refine, and without a warm start all is to be done.
-    assert "left out" not in quick(constant, **{**changes, "num_steps": 4}).report["kept"]
-    assert "left out" not in quick(constant, **changes, warm_start=False).report["kept"]
+    few = {**changes, "num_steps": 4}
+    assert "left out" not in quick(constant, **few).report["kept"]
+    assert "left out" not in quick(constant, **few, warm_start=False).report["kept"]
 
 
 def test_a_student_of_all_held_draws_is_refined() -> None:
     """It has learnt the draws that judge it, and it can always be nearer to them."""
     held = torch.distributions.Dirichlet(torch.ones(C)).sample((50,))
-    changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}
+    changes: dict[str, Any] = {"num_draws": 50, "num_steps": 150, "evaluate_every": 50}
     fast = quick(lambda x: held[:, None].expand(-1, len(x), -1), loss="energy", **changes)
     assert "left out" not in fast.report["kept"]
 

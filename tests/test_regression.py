@@ -633,6 +633,11 @@ class TestDispatch:
             distill_regression(source, torch.randn(20, D), **changes)
 
 
+def flat(x: Tensor) -> PredictiveNormal:
+    zero = 0 * x[:, 0]
+    return PredictiveNormal(zero, zero, zero, validate_args=False)
+
+
 class TestFidelity:
     def test_a_perfect_student(self) -> None:
         class Perfect(nn.Module):
@@ -727,7 +732,10 @@ class TestFidelity:
         ("student", "source", "options", "error", "message"),
         [
             (lambda x: x, predictive(), {}, TypeError, "`student` must answer .*returned Tensor"),
-            (None, predictive(3), {}, ValueError, "at least 4 posterior draws.*holds 3"),
+            (flat, predictive(3), {}, ValueError, "at least 4 posterior draws.*holds 3"),
+            (lambda x: flat(x.T), predictive(), {}, ValueError, "`student` must answer with batch"),
+            (lambda x: flat(x / 0), predictive(), {}, ValueError, "NaN at 1 of 1 inputs"),
+            (flat, predictive(), {"chunk_size": 0}, ValueError, "`chunk_size` must be a positive"),
             (None, predictive(), {"num_draws": 1}, ValueError, "`num_draws` must be an integer of"),
         ],
     )

@@ -155,7 +155,8 @@ def regression_fidelity(
 
     Raises:
         TypeError: ``x`` is no floating tensor, or the student does not answer with normals.
-        ValueError: bad ``x`` or ``num_draws``; a posterior of fewer than 4 draws.
+        ValueError: bad ``x``, ``num_draws``, ``chunk_size`` or ``seed``; a posterior of fewer than
+            4 draws; a student that answers with NaN or not once per input.
 
     Example:
         >>> import torch
@@ -171,6 +172,7 @@ def regression_fidelity(
     positive_int("num_draws", num_draws, 2, "One draw has no spread.")
     with seeded(check_seed(seed)), torch.no_grad():
         ready = as_regression_teacher(teacher)
+        _answer(student, x[:1])
         ready.draws(x[:1], None if ready.max_draws is None else 1)
         held = ready.max_draws
         if held is not None and held < 4:
@@ -221,7 +223,21 @@ def _answer(student: Any, x: Tensor) -> RealAnswer:
             f"{type(student).__name__} returned {type(answer).__name__}. Pass the result of "
             "`distill`, or its `.guide`."
         )
+    if answer.batch_shape != x.shape[:1]:
+        raise ValueError(
+            f"`student` must answer with batch shape (N,) = ({len(x)},); got "
+            f"{tuple(answer.batch_shape)} for inputs of shape {tuple(x.shape)}. Squeeze its last "
+            "axis."
+        )
     real: RealAnswer = answer
+    normal = real.normal()
+    undefined = normal.mean.isnan() | normal.log_variance.isnan()
+    if undefined.any():
+        raise ValueError(
+            "`student` must answer with numbers; its mean or its variance is NaN at "
+            f"{int(undefined.sum())} of {len(x)} inputs. Check its weights (torch.isfinite), or "
+            "distil it again."
+        )
     return real
 
 
