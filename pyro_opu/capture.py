@@ -216,6 +216,7 @@ class _HalfTrunk(nn.Module):
         return features.to(self.dtype)
 
 
+@kept_random()
 def capture(
     fast: OnePassPredictive, example: Tensor, *, precision: torch.dtype | None = None
 ) -> Captured:
@@ -233,6 +234,7 @@ def capture(
     three, or float16, three to four.
 
     A snapshot: what happens to ``fast`` later does not reach it. Not for several threads at once.
+    Torch's random generators are afterwards as they were.
 
     Args:
         fast: The student, on its device.

@@ -233,10 +233,10 @@ class TestOwner:
 class TestFailedCapture:
     """A guide that cannot be captured leaves the process as it was."""
 
-    def fails(self, machine: Machine, reason: str = "") -> None:
-        fast = OnePassPredictive(Guide(machine.wait), (D,), D)
+    def fails(self, machine: Machine, *does: Callable[[], None], reason: str = "") -> None:
+        fast = OnePassPredictive(Guide(*does, machine.wait), (D,), D)
         with pytest.raises(ValueError, match="captured in a CUDA graph" + reason):
-            capture(fast, torch.randn(B, D))
+            capture(fast, torch.ones(B, D))
 
     def test_the_stand_in_is_stuck_as_torch_is(self, machine: Machine) -> None:
         """A capture whose end raises, with nothing done about it."""
@@ -251,7 +251,7 @@ class TestFailedCapture:
 
     def test_the_reason(self, machine: Machine) -> None:
         """What the guide did, in its first line, not that a capture has failed."""
-        self.fails(machine, r".*\(operation not permitted when stream is capturing\)")
+        self.fails(machine, reason=r".*\(operation not permitted when stream is capturing\)")
 
     def test_the_generator_works(self, machine: Machine) -> None:
         self.fails(machine)
@@ -267,8 +267,13 @@ class TestFailedCapture:
             machine.wait()
             return draws(x)
 
+        def draws_both() -> None:
+            torch.rand(2)
+            machine.random()
+
         machine.random()
         before, host = machine.offset, torch.get_rng_state()
+        self.fails(machine, draws_both)
         GraphPass(draws, torch.ones(B, D))
         with pytest.raises(ValueError, match="captured in a CUDA graph"):
             GraphPass(draws_and_waits, torch.ones(B, D))
