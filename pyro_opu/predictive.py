@@ -155,7 +155,7 @@ class OnePassPredictive(nn.Module):
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
-        return in_dtype_of(self.guide, x)
+        return x if x.dtype == weight.dtype else in_dtype_of(self.guide, x)
 
     def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
         """:meth:`distribution` as a Dirichlet, with its Args and Raises.
