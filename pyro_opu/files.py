@@ -46,11 +46,11 @@ def put(path: Path, content: bytes) -> None:
     aside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
     try:
         with aside.open("xb") as file:
+            with suppress(FileNotFoundError):  # before there is anything to read
+                aside.chmod(stat.S_IMODE(path.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        with suppress(FileNotFoundError):
-            aside.chmod(stat.S_IMODE(path.stat().st_mode))
         os.replace(aside, path)
     except BaseException:
         aside.unlink(missing_ok=True)
