@@ -147,6 +147,12 @@ class TestPlainOps:
     def test_nothing_cancels_near_zero(self, ours: Callable, theirs: Callable, x: Tensor) -> None:
         torch.testing.assert_close(ours(x), theirs(x), rtol=1e-15, atol=0.0)  # a rounding or four
 
+    def test_large_arguments(self) -> None:
+        x = torch.tensor([1e16, 1e200, 1e307, math.inf], dtype=torch.float64)
+        torch.testing.assert_close(log1p(x), x.log1p(), rtol=1e-15, atol=0.0)  # a rounding or four
+        torch.testing.assert_close(expm1(x), x.expm1())
+        torch.testing.assert_close(expm1(-x), (-x).expm1())
+
     @pytest.mark.parametrize("size", [1.0, 1e4, 1e30])
     def test_logarithms_of_sums(self, size: float) -> None:
         x = size * torch.randn(50, 5)

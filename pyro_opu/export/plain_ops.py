@@ -104,7 +104,9 @@ def expm1(x: Tensor) -> Tensor:
 
 
 def log1p(x: Tensor) -> Tensor:
-    r""":math:`\log(1 + x) = x \log u / (u - 1)` with u the rounded 1 + x; x itself where u is 1.
+    r""":math:`\log(1 + x) = x \log u / (u - 1)` with u the rounded 1 + x.
+
+    Where u is 1 or infinite it is x itself.
 
     Rounding of u cancels in the quotient.
 
@@ -117,8 +119,8 @@ def log1p(x: Tensor) -> Tensor:
         arithmetic, theorem 4.
     """
     u = x + 1.0
-    same = u == 1.0
-    return torch.where(same, x, x * u.log() / torch.where(same, 1.0, u - 1.0))
+    same = (u == 1.0) | (u == math.inf)
+    return torch.where(same, x, x * (u.log() / torch.where(same, 1.0, u - 1.0)))
 
 
 def log_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -10,15 +10,15 @@ import pyro
 import torch
 from torch import Tensor, nn
 
+from pyro_opu._measures import DirichletMeasures
 from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.trunk import TrunkGuide
 from pyro_opu.networks import centres
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression
-from pyro_opu.simplex import Answer, LogisticNormal, as_answer
+from pyro_opu.simplex import Answer, LogisticNormal, SimplexDistribution, as_answer
 from pyro_opu.simplex.logistic_normal import _moments
 from pyro_opu.simplex.measures import SimplexMeasures
-from pyro_opu.uncertainty import _measures
 
 __all__ = ["REAL_UNITS", "UNITS", "StudentProgram", "differing", "far_inputs", "trace"]
 
@@ -105,8 +105,10 @@ def _outputs(answer: Answer, names: Sequence[str]) -> dict[str, Tensor]:
     if isinstance(answer, LogisticNormal):  # its one block of points; tracing cannot join blocks
         (points,) = answer._points(torch.float64)
         measures: Any = SimplexMeasures(answer.logits.dtype, *_moments(points))
-    else:
-        measures = _measures(answer)
+    elif isinstance(answer, SimplexDistribution):
+        measures = answer.measures()
+    else:  # without a check of its values, which no graph can make
+        measures = DirichletMeasures(answer)
     return {name: getattr(measures, name).to(measures.dtype) for name in names}
 
 
