@@ -10,6 +10,8 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import positive_float
+
 _HOMOGENEOUS = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Flatten)
 
 
@@ -83,6 +85,8 @@ class DropoutGuide:
     """
 
     def __init__(self, network: nn.Sequential, name: str = "dropout") -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"`name` must be a string, a prefix; got {name!r}. Leave it out.")
         self.name = name
         self._layers = _read(network)
         self._means = {
@@ -158,16 +162,18 @@ def dropout_l2(guide: DropoutGuide, prior_scale: float) -> Tensor:
         A scalar, differentiable in the guide's parameters.
 
     Raises:
-        ValueError: ``prior_scale`` is not positive.
+        TypeError: ``guide`` is another one.
+        ValueError: ``prior_scale`` is not positive and finite.
 
     References:
         Section 3.2 of Li's lecture notes on Bayesian neural networks (2022).
     """
-    if not prior_scale > 0:
-        raise ValueError(
-            f"`prior_scale` must be positive, a standard deviation; got {prior_scale}. Pass that "
-            "of the model's prior."
+    if not isinstance(guide, DropoutGuide):
+        raise TypeError(
+            f"`guide` must be a DropoutGuide; got {type(guide).__name__}. Make it of the network: "
+            "DropoutGuide(network)."
         )
+    positive_float("prior_scale", prior_scale, "Pass that of the model's prior.")
     terms = [kept * guide.mean(site).square().sum() for site, kept in guide.kept()]
     return torch.stack(terms).sum() / (2 * prior_scale**2)
 
@@ -200,4 +206,9 @@ def _read(network: nn.Sequential) -> list[_Layer]:
                 "`network` must be made of Linear, ReLU and Dropout with p < 1, one after a layer; "
                 f"got '{name}', {module}. Use as_teacher(network) for other networks with dropout."
             )
+    if not layers:
+        raise ValueError(
+            f"`network` must hold a Linear layer, whose rows are dropped; got {network}. Use "
+            "as_teacher(network) for other networks with dropout."
+        )
     return layers

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from models.logistic_regression import logistic_regression
 from models.neural_network import dropout_network, fit_network
 from pyro_opu import OnePassPredictive, PolyaGammaGibbs, distill, uncertainty
+from pyro_opu.checks import positive_int
 from pyro_opu.restoring import seeded
 from pyro_opu.simplex import Answer
 from pyro_opu.teachers import Source
@@ -49,7 +50,9 @@ def logistic_teacher(
     Raises:
         ImportError: the package polyagamma is missing.
     """
-    classes = int(y.max()) + 1
+    positive_int("num_draws", num_draws)
+    positive_int("warmup_steps", warmup_steps, 0)
+    classes = _count_classes(y)
     model = logistic_regression(classes, scale)
     mcmc = MCMC(PolyaGammaGibbs(model), num_draws, warmup_steps, disable_progbar=True)
     mcmc.run(x, y.to(x.dtype) if classes == 2 else y)
@@ -71,8 +74,15 @@ def dropout_teacher(
     Returns:
         The network.
     """
-    network = dropout_network((x.shape[1], *hidden, int(y.max()) + 1), p)
+    network = dropout_network((x.shape[1], *hidden, _count_classes(y)), p)
     return fit_network(network, x, y, epochs=epochs)
+
+
+def _count_classes(y: Tensor) -> int:
+    """C of labels from 0 to C - 1."""
+    if not isinstance(y, Tensor) or y.is_floating_point() or not y.numel():
+        raise TypeError("`y` must be a tensor of integer labels from 0. Convert it with .long().")
+    return int(y.max()) + 1
 
 
 #: The ready teachers by name.

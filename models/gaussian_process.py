@@ -19,7 +19,7 @@ from models.quadrature import (
     inverse_link,
     normal_points,
 )
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, in_range, positive_int
 
 __all__ = ["SparseGaussianProcess", "check_data", "gaussian_process", "inducing_points"]
 
@@ -202,18 +202,13 @@ def gaussian_process(
             "`inducing` must be float32 or float64 of shape (M, D); got "
             f"{tuple(inducing.shape)}, {inducing.dtype}. Flatten and convert the inputs first."
         )
-    if num_classes < 2:
-        raise ValueError(
-            f"`num_classes` must be at least 2; got {num_classes}. Two classes have one function."
-        )
+    positive_int("num_classes", num_classes, 2, "Two classes have one function.")
+    positive_int("joint_rows", joint_rows, 0, "Pass 0 to do without.")
     if link not in get_args(Link) or (link == "probit" and num_classes > 2):
         raise ValueError(
             "`link` must be 'logit', or for two classes 'probit'; got "
             f"{link!r} for {num_classes} classes. Leave it out for the logit."
         )
-    for name, value in (("constant", constant), ("joint_rows", joint_rows)):
-        if not value >= 0:
-            raise ValueError(f"`{name}` must not be negative; got {value!r}. Pass 0 to do without.")
     if num_classes == 2:
         nodes, weights = gauss_hermite(NODES)
     else:
@@ -247,11 +242,8 @@ def inducing_points(x: Tensor, share: float = 0.1, seed: int = 0) -> Tensor:
     from sklearn.cluster import MiniBatchKMeans
 
     check_inputs(x)
-    if not 0 < share <= 1:
-        raise ValueError(
-            f"`share` must be in (0, 1], a part of the {len(x)} inputs; got {share!r}. "
-            "A tenth is usual."
-        )
+    in_range("share", share, 0, 1, "(]", "It is a part of the inputs; a tenth is usual.")
+    positive_int("seed", seed, 0)
     clusters = MiniBatchKMeans(
         max(1, round(share * len(x))), n_init=1, random_state=seed, batch_size=2048
     )

@@ -10,6 +10,8 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_bool, in_range, positive_int
+
 #: Hyper-parameters of a kernel by the name of their sites.
 Parameters = dict[str, Tensor]
 
@@ -50,6 +52,12 @@ class Kernel:
     ard: bool = False
     linear: bool = True
     constant: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive_int("features", self.features)
+        check_bool("ard", self.ard)
+        check_bool("linear", self.linear)
+        in_range("constant", self.constant, 0, advice="Pass 0 to do without.")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from models.gaussian_draw import gaussian_draw
 from pyro_opu import laplace_bridge, probit_predictive
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, check_tensor, positive_float, positive_int
 
 #: Newton's method on a strictly convex function; it takes 5 to 15.
 MAX_ITERATIONS = 200
@@ -186,16 +186,13 @@ def with_ones(x: Tensor) -> Tensor:
 
 
 def _check(x: Tensor, y: Tensor, num_classes: int, scale: float) -> None:
-    if check_inputs(x).ndim != 2 or y.shape != x.shape[:1]:
+    if check_inputs(x).ndim != 2 or check_tensor("y", y, "(N,)").shape != x.shape[:1]:
         raise ValueError(
             f"`x` must have shape (N, D) and `y` (N,); got {tuple(x.shape)} and {tuple(y.shape)}. "
             "Flatten the inputs, and give one label per row."
         )
-    if num_classes < 2 or not scale > 0:
-        raise ValueError(
-            "`num_classes` must be at least 2 and `scale` positive; got "
-            f"{num_classes} and {scale}. Pass the model's."
-        )
+    positive_int("num_classes", num_classes, 2, "Pass the model's.")
+    positive_float("scale", scale, "Pass the model's.")
     bad = ~((y >= 0) & (y < num_classes) & (y == y.round()))  # also where NaN
     if bad.any():
         raise ValueError(

@@ -15,9 +15,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from models.laplace import Laplace
 from models.last_layer import split_last_layer
+from models.neural_network import class_count
 from pyro_opu.calibration import check_labels
-from pyro_opu.inputs import check_inputs
-from pyro_opu.restoring import evaluating, kept_random
+from pyro_opu.checks import check_inputs, positive_float, positive_int
+from pyro_opu.restoring import kept_random
 
 Subset = Literal["last_layer", "all"]
 Structure = Literal["diagonal", "kron", "full"]
@@ -170,13 +171,18 @@ class NetworkLaplace(nn.Module):
         ):
             if value not in get_args(choices):
                 raise ValueError(f"`{name}` must be one of {get_args(choices)}; got {value!r}.")
-        self.num_classes = num_classes
+        self.num_classes = positive_int("num_classes", num_classes, 2)
         self.trunk: nn.Module
         self.body: nn.Module
         if subset == "last_layer":
             self.trunk, self.body = split_last_layer(network)  # type: ignore[arg-type]
         else:
             self.trunk, self.body = nn.Identity(), copy.deepcopy(network)
+        if isinstance(self.body, nn.Linear) and self.body.out_features != num_classes:
+            raise ValueError(
+                f"`num_classes` must be {self.body.out_features}, the outputs of `network`; got "
+                f"{num_classes}. Pass that."
+            )
         weights = list(self.body.parameters())
         self.root = _ROOTS[structure]([w.shape for w in weights]).to(weights[0])
         self.requires_grad_(False).eval()
@@ -200,6 +206,7 @@ class NetworkLaplace(nn.Module):
     @torch.no_grad()
     def log_probs(self, x: Tensor, num_draws: int = 500) -> Tensor:
         """Log-probabilities ``(S, N, C)`` of draws; one draw of the weights serves all inputs."""
+        positive_int("num_draws", num_draws)
         noise: Tensor | None = None
         out = []
         for mean, root in self._blocks(x):
@@ -220,7 +227,8 @@ class NetworkLaplace(nn.Module):
         def outputs(weights: dict[str, Tensor], features: Tensor) -> Tensor:
             return functional_call(self.body, weights, (features.unsqueeze(0),)).squeeze(0)
 
-        for block in check_inputs(x).split(max(1, _NUMBERS_AT_ONCE // width)):
+        class_count(nn.Sequential(self.trunk, self.body), check_inputs(x))
+        for block in x.split(max(1, _NUMBERS_AT_ONCE // width)):
             features = self.trunk(block)
             parts = vmap(jacrev(outputs), (None, 0))(weights, features)
             jacobian = torch.cat([part.flatten(2) for part in parts.values()], -1)
@@ -277,8 +285,8 @@ def network_laplace(
         Immer, Korzepa, Bauer: Improving predictions of Bayesian neural nets via local
         linearization (2021).
     """
-    with torch.no_grad(), evaluating(network):
-        classes = network(check_inputs(x)[:1]).shape[-1]
+    classes = class_count(network, check_inputs(x))
+    positive_int("batch_size", batch_size)
     check_labels(y, x.new_empty(len(x), classes))
     _check_prior(prior_precision, validation)
     fitted = NetworkLaplace(network, classes, subset=subset, structure=structure)
@@ -328,7 +336,7 @@ def _check_prior(prior_precision: float | Tuning, validation: object) -> None:
     if isinstance(prior_precision, str):
         known = prior_precision in get_args(Tuning)
     else:
-        known = prior_precision > 0
+        known = bool(positive_float("prior_precision", prior_precision))
     if not known:
         raise ValueError(
             f"`prior_precision` must be positive or one of {get_args(Tuning)}; got "
@@ -338,6 +346,11 @@ def _check_prior(prior_precision: float | Tuning, validation: object) -> None:
         raise ValueError(
             '`validation` must be inputs and labels for prior_precision="validation", and is of no '
             f"use else; got {type(validation).__name__} and {prior_precision!r}."
+        )
+    if validation is not None and (not isinstance(validation, tuple) or len(validation) != 2):
+        raise ValueError(
+            "`validation` must be a pair (inputs, labels); got "
+            f"{type(validation).__name__}. Pass (x, y)."
         )
 
 
@@ -366,6 +379,10 @@ def with_trunk(trunk: nn.Module, fit: Laplace) -> NetworkLaplace:
         >>> torch.allclose(mean, fit.logits(trunk(x))[0], atol=1e-5)
         True
     """
+    if not isinstance(fit, Laplace):
+        raise TypeError(
+            f"`fit` must be a Laplace; got {type(fit).__name__}. Pass that of last_layer_laplace."
+        )
     features, outputs = fit.weight.shape
     signs = torch.tensor([[-0.5], [0.5]]) if outputs == 1 else torch.eye(outputs)
     signs = signs.to(fit.covariance)  # (C, outputs)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from models.laplace import Laplace, laplace, with_ones
 from models.likelihoods import Likelihood, classification
 from models.neural_network import Model, Prior, bayesian_network
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_callable, check_inputs, check_tensor, positive_float
 
 
 def split_last_layer(network: nn.Sequential) -> tuple[nn.Sequential, nn.Linear]:
@@ -55,6 +55,8 @@ def on_features(trunk: nn.Module, model: Callable[..., Any]) -> Model:
         model: ``model(features, y=None)``, such as a ``bayesian_network`` of one linear layer or
             a ``logistic_regression``.
     """
+    check_callable("trunk", trunk, "x -> features")
+    check_callable("model", model, "(features, y=None)")
     return partial(_run, trunk, model)
 
 
@@ -169,16 +171,14 @@ def last_layer_regression(
         Section 3.1 of Li's lecture notes on Bayesian neural networks (2022).
     """
     trunk, head = split_last_layer(network)
-    if y.shape != check_inputs(x).shape[:1] or head.out_features != 1:
+    if check_tensor("y", y, "(N,)").shape != check_inputs(x).shape[:1] or head.out_features != 1:
         raise ValueError(
             f"`y` must have shape ({len(x)},) and `network` one output; got {tuple(y.shape)} and "
             f"{head.out_features} outputs. Fit each output by itself."
         )
-    if not (precision > 0 and scale > 0):
-        raise ValueError(
-            f"`precision` and `scale` must be positive; got {precision} and {scale}. Pass those "
-            "of the model."
-        )
+    check_inputs(y, "y", features=False)
+    positive_float("precision", precision, "Pass that of the model.")
+    positive_float("scale", scale, "Pass that of the model.")
     phi = with_ones(trunk(x))
     inverse = precision * phi.mT @ phi + torch.eye(phi.shape[1]).to(phi) / scale**2
     covariance = torch.cholesky_inverse(torch.linalg.cholesky(inverse))

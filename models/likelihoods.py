@@ -10,6 +10,8 @@ import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from pyro_opu.checks import check_tensor, positive_float
+
 #: ``(output (N, K), y or None) -> observation``; samples the site "obs" in the plate "data".
 Likelihood = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -21,11 +23,27 @@ def classification(logits: Tensor, y: Tensor | None = None) -> Tensor:
         logits: ``(N, C)``.
         y: Integer labels ``(N,)``, or None to sample them.
 
+    Raises:
+        ValueError: not one label per row.
+
     References:
         Eq. 3 of Li's lecture notes on Bayesian neural networks (2022).
     """
+    check_length(y, len(logits))
     with pyro.plate("data", len(logits)):
         return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+
+
+def check_length(y: Tensor | None, rows: int) -> None:
+    """Raise unless there is one label per row, or none at all.
+
+    Pyro would take fewer labels, and broadcast or leave out.
+    """
+    if y is not None and check_tensor("y", y, "(N,)").shape != (rows,):
+        raise ValueError(
+            f"`y` must hold one label per row of `x`, shape ({rows},); got {tuple(y.shape)}. Were "
+            "labels and inputs filtered in the same way?"
+        )
 
 
 def regression(precision: float | TorchDistributionMixin = 1.0) -> Likelihood:
@@ -51,11 +69,8 @@ def regression(precision: float | TorchDistributionMixin = 1.0) -> Likelihood:
         Eq. 2 of Li's lecture notes on Bayesian neural networks (2022); section 2.2 of Korattikara
         et al., Bayesian dark knowledge (2015).
     """
-    if not isinstance(precision, TorchDistributionMixin) and not precision > 0:
-        raise ValueError(
-            f"`precision` must be positive, one over the variance of the noise; got {precision}. "
-            "Pass a number, or a distribution of a positive one."
-        )
+    if not isinstance(precision, TorchDistributionMixin):
+        positive_float("precision", precision, "It is one over the variance, or its prior.")
     return partial(_normal, precision)
 
 

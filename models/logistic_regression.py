@@ -20,6 +20,9 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from models.likelihoods import check_length
+from pyro_opu.checks import check_tensor, positive_float, positive_int
+
 
 def logistic_regression(
     num_classes: int, scale: float = 1.0
@@ -39,18 +42,22 @@ def logistic_regression(
     Returns:
         The model: ``x (N, D)`` floating, ``y (N,)`` labels or None; sites "weight", "bias", "obs".
 
+    Raises:
+        ValueError: fewer than two classes, or a scale that is not positive; at the call, inputs or
+            labels of another shape.
+
     Example:
         >>> import torch
         >>> model = logistic_regression(3)
         >>> model(torch.zeros(5, 2)).shape
         torch.Size([5])
     """
-    if num_classes < 2:
-        raise ValueError(f"`num_classes` must be at least 2; got {num_classes}.")
+    positive_int("num_classes", num_classes, 2, "Two classes are one logit.")
+    positive_float("scale", scale, "It is a standard deviation.")
     outputs = 1 if num_classes == 2 else num_classes
 
     def model(x: Tensor, y: Tensor | None = None) -> Tensor:
-        zeros = torch.zeros(x.shape[1], outputs)
+        zeros = torch.zeros(_check_call(x, y), outputs)
         weight = pyro.sample("weight", dist.Normal(zeros, scale).to_event(2))
         bias = pyro.sample("bias", dist.Normal(torch.zeros(outputs), scale).to_event(1))
         logits = x @ weight + bias
@@ -60,3 +67,14 @@ def logistic_regression(
             return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 
     return model
+
+
+def _check_call(x: Tensor, y: Tensor | None) -> int:
+    """D of the inputs, if they and the labels have the right shapes."""
+    if check_tensor("x", x, "(N, D)").ndim != 2:
+        raise ValueError(
+            f"`x` must have shape (N, D); got {tuple(x.shape)}. Pass x[None] for a single input, "
+            "x.flatten(1) for images."
+        )
+    check_length(y, len(x))
+    return x.shape[1]

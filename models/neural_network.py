@@ -15,6 +15,16 @@ from torch.nn.functional import cross_entropy
 from models.isotropic_normal import IsotropicNormal
 from models.likelihoods import Likelihood, classification
 from models.skeleton import Skeleton
+from pyro_opu.calibration import check_labels
+from pyro_opu.checks import (
+    check_callable,
+    check_inputs,
+    check_widths,
+    in_range,
+    positive_float,
+    positive_int,
+)
+from pyro_opu.restoring import evaluating
 
 #: ``(name, shape) -> distribution`` of one parameter of the network, its event of that shape.
 Prior = Callable[[str, torch.Size], TorchDistributionMixin]
@@ -65,16 +75,14 @@ def bayesian_network(
     References:
         Eqs. 2-5 of Li's lecture notes on Bayesian neural networks (2022).
     """
-    if next(network.parameters(), None) is None:
+    if not isinstance(network, nn.Module) or next(network.parameters(), None) is None:
         raise ValueError(
-            "`network` must have parameters, the latent sites of the model; got a "
-            f"{type(network).__name__} without. Call a lazy network once before."
+            "`network` must have parameters, the latent sites of the model; got "
+            f"{type(network).__name__} without. Pass a nn.Module; call a lazy network once before."
         )
-    if not callable(prior) and not prior > 0:
-        raise ValueError(
-            f"`prior` must be a positive scale or a function (name, shape) -> distribution; got "
-            f"{prior}. Standard deviations, not logarithms."
-        )
+    if not callable(prior):
+        positive_float("prior", prior, "Or pass a function (name, shape) -> distribution.")
+    check_callable("likelihood", likelihood, "(output, y) -> observation")
     return partial(_run, Skeleton(network), prior, likelihood)
 
 
@@ -103,9 +111,12 @@ def perceptron(sizes: Sequence[int]) -> nn.Sequential:
 
     Returns:
         ``x (N, D) -> (N, K)``, layers "0", "2", "4", ...
+
+    Raises:
+        ValueError: fewer than two widths, or one that is not a positive integer.
     """
     layers: list[nn.Module] = []
-    for before, after in pairwise(sizes):
+    for before, after in pairwise(check_widths("sizes", sizes, 2)):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -122,9 +133,16 @@ def convolutional_network(
 
     Returns:
         ``x (N, *image_shape) -> (N, K)``.
+
+    Raises:
+        ValueError: sides below 4, or a size that is not a positive integer.
     """
+    check_widths("image_shape", image_shape, 2)
     inputs, height, width = (1, *image_shape)[-3:]
-    first, second = channels
+    for name, size in (("image_shape[-2]", height), ("image_shape[-1]", width)):
+        positive_int(name, size, 4, "Two poolings halve it twice.")
+    positive_int("num_outputs", num_outputs)
+    first, second = check_widths("channels", channels, 2)[:2]
     return nn.Sequential(
         _Reshape((inputs, height, width)),
         nn.Conv2d(inputs, first, 3, padding=1),
@@ -136,6 +154,18 @@ def convolutional_network(
         nn.Flatten(),
         nn.Linear(second * (height // 4) * (width // 4), num_outputs),
     )
+
+
+def class_count(network: nn.Module, x: Tensor) -> int:
+    """C of a network ``x -> logits (N, C)``, from what it says of the first input."""
+    try:
+        with torch.no_grad(), evaluating(network):
+            return int(network(x[:1]).shape[-1])
+    except RuntimeError as error:
+        raise ValueError(
+            f"`x` must be what the network takes; at shape {tuple(x.shape)} it raised: {error}. "
+            "Reshape the inputs, or size the network to them."
+        ) from error
 
 
 class _Reshape(nn.Module):
@@ -154,13 +184,17 @@ def dropout_network(sizes: tuple[int, ...], p: float = 0.5) -> nn.Sequential:
 
     Args:
         sizes: Widths, input and classes included, such as (64, 128, 128, 10).
-        p: Probability that a unit is dropped.
+        p: Probability that a unit is dropped, in [0, 1).
 
     Returns:
         ``x (N, D) -> logits (N, C)``.
+
+    Raises:
+        ValueError: ``p`` outside, fewer than two widths, or one that is not a positive integer.
     """
+    in_range("p", p, 0, 1, "[)")
     layers: list[nn.Module] = []
-    for before, after in pairwise(sizes):
+    for before, after in pairwise(check_widths("sizes", sizes, 2)):
         layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(p)]
     return nn.Sequential(*layers[:-2])
 
@@ -188,7 +222,18 @@ def fit_network(
         batch_size: Rows per step.
         learning_rate: Adam's.
         weight_decay: Coefficient of the l2 term.
+
+    Raises:
+        TypeError: ``x`` is not a floating tensor, or ``y`` not one of integers.
+        ValueError: NaN in ``x``, labels that are not classes of the network, or a setting out of
+            range.
     """
+    positive_int("epochs", epochs)
+    positive_int("batch_size", batch_size)
+    positive_float("learning_rate", learning_rate)
+    in_range("weight_decay", weight_decay, 0)
+    check_inputs(x)
+    check_labels(y, x.new_empty(len(x), class_count(network, x)))
     optimizer = torch.optim.Adam(network.parameters(), learning_rate, weight_decay=weight_decay)
     network.train()
     for _ in range(epochs):

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from models.gaussian_process import WHOLE_DRAWS, SparseGaussianProcess, check_call
 from pyro_opu import PredictiveGuide
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, check_widths, positive_int
 from pyro_opu.networks import Perceptron
 
 __all__ = ["LatentLaw", "process_guide"]
@@ -73,8 +73,7 @@ class LatentLaw(nn.Module):
         check_inputs(x)
         check_call(model, x)
         v = _whitened(model, samples)
-        if rank < 1:
-            raise ValueError(f"`rank` must be at least 1; got {rank}. Leave it out for 96.")
+        positive_int("rank", rank, advice="Leave it out for 96.")
         middle = {k: value.quantile(0.5, 0) for k, value in model.hyper_parameters(samples).items()}
         projection = model.projection(x, middle).double()
         directions = torch.linalg.eigh(projection.mT @ projection).eigenvectors.flip(-1)[:, :rank]
@@ -160,6 +159,7 @@ def process_guide(
         >>> guide(torch.randn(4, 3)).batch_shape
         torch.Size([4])
     """
+    check_widths("hidden", hidden)
     law = LatentLaw(model, samples, x, rank)
     network = Perceptron((law.num_features,), hidden)
     x = x.to(law.scaled.dtype)

@@ -15,7 +15,7 @@ References:
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.nn.functional import logsigmoid
+
+from pyro_opu.checks import one_of, positive_int
 
 Link = Literal["logit", "probit"]
 
@@ -32,6 +34,7 @@ def gauss_hermite(num_nodes: int) -> tuple[Tensor, Tensor]:
 
     Exact for a standard normal z and polynomials g of degree below 2Q.
     """
+    positive_int("num_nodes", num_nodes)
     nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
     return torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum())
 
@@ -41,6 +44,8 @@ def normal_points(num_points: int, dimensions: int) -> Tensor:
 
     Every point has its mirror image, so that odd functions average to zero exactly.
     """
+    positive_int("num_points", num_points, 2)
+    positive_int("dimensions", dimensions)
     sobol = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=0)
     uniform = sobol.draw(num_points // 2, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
     half = math.sqrt(2.0) * torch.erfinv(2.0 * uniform - 1.0)
@@ -136,6 +141,7 @@ class ExpectedCategorical(TorchDistribution):
 
 def inverse_link(latent: Tensor, link: Link) -> Tensor:
     """Probability of class 1 for a latent value."""
+    one_of("link", link, get_args(Link))
     return latent.sigmoid() if link == "logit" else torch.special.ndtr(latent)
 
 

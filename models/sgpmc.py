@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, NamedTuple
 
 import pyro
@@ -14,6 +15,7 @@ from torch import Tensor
 from models.gaussian_draw import gaussian_draw
 from models.gaussian_process import SparseGaussianProcess, check_data
 from models.pseudo_observations import Transport, Transported, transport_to_posterior
+from pyro_opu.checks import in_range, positive_float, positive_int
 from pyro_opu.samplers import tempered
 
 __all__ = ["SGPMC", "SVGP", "sgpmc", "svgp"]
@@ -99,6 +101,10 @@ def svgp(
     References:
         Hensman, Matthews, Ghahramani: Scalable variational Gaussian process classification (2015).
     """
+    for name, value in (("num_steps", num_steps), ("batch_size", batch_size)):
+        positive_int(name, value)
+    positive_float("learning_rate", learning_rate)
+    _check(model, transport)
     check_data(model, x, y)
     start = transport_to_posterior(model, x, y) if transport is None else transport
     rows = min(batch_size, len(x))
@@ -214,6 +220,13 @@ def sgpmc(
         Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes
         (2015). Cui et al. (2019), section 4.4.
     """
+    for name, value in (("num_samples", num_samples), ("num_chains", num_chains)):
+        positive_int(name, value)
+    positive_int("warmup_steps", warmup_steps, 0)
+    if trajectory_length is not None:
+        positive_float("trajectory_length", trajectory_length, "Pass None for NUTS.")
+    in_range("target_accept_prob", target_accept_prob, 0, 1, "()")
+    _check(model, transport)
     check_data(model, x, y)
     transport = transport_to_posterior(model, x, y) if transport is None else transport
     settings: dict[str, Any] = {
@@ -244,6 +257,19 @@ def sgpmc(
 
 
 @torch.no_grad()
+def _check(model: SparseGaussianProcess, transport: Transport | None) -> None:
+    if not isinstance(model, SparseGaussianProcess):
+        raise TypeError(
+            f"`model` must be a SparseGaussianProcess; got {type(model).__name__}. Make one by "
+            "gaussian_process(inducing, num_classes)."
+        )
+    if not isinstance(transport, (Transport, NoneType)):
+        raise TypeError(
+            f"`transport` must be a Transport or None; got {type(transport).__name__}. Make one by "
+            "transport_to_posterior(model, x, y)."
+        )
+
+
 def _linearized(transport: Transport) -> tuple[Tensor, Tensor]:
     """Mean and factor of the Gaussian that has the transport's mean and slope at its centre."""
     zero = torch.zeros_like(transport.center)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import pyro
@@ -15,7 +16,7 @@ from pyro.infer.autoguide import AutoNormal, init_to_median, init_to_value
 from pyro.optim import ClippedAdam
 from torch import Tensor, nn
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_callable, check_inputs, positive_float, positive_int
 from pyro_opu.restoring import seeded
 from pyro_opu.samplers import tempered
 
@@ -127,6 +128,8 @@ def fit_svi(
     check_inputs(x)
     size = len(x) if batch_size is None else batch_size
     _check_settings(len(x), len(y), steps, size, learning_rate, final_rate, beta)
+    positive_int("num_particles", num_particles)
+    check_callable("guide", guide, "(x, y)")
     rates = {"lr": learning_rate, "lrd": final_rate ** (1 / steps), "clip_norm": math.inf}
     scaled = tempered(model, likelihood=len(x) / size, prior=beta)
     svi = SVI(
@@ -183,6 +186,12 @@ def mean_field(
         Eqs. 12-16 of Li's lecture notes on Bayesian neural networks (2022).
         Blundell, Cornebise, Kavukcuoglu and Wierstra: Weight uncertainty in neural networks (2015).
     """
+    positive_float("scale", scale, "It is a standard deviation.")
+    if not isinstance(start, (nn.Module, dict, NoneType)):
+        raise TypeError(
+            f"`start` must be a network, a dict site -> value, or None; got "
+            f"{type(start).__name__}. Pass network or network.state_dict()."
+        )
     values = dict(start.named_parameters()) if isinstance(start, nn.Module) else start or {}
     values = {name: value.detach().clone() for name, value in values.items()}
     first = init_to_value(values=values, fallback=init_to_median)
@@ -202,18 +211,15 @@ def _check_settings(
         raise ValueError(
             f"`y` must have one entry per row of `x`, {rows}; got {labels}. Cut both alike."
         )
-    if not 1 <= size <= rows:
-        raise ValueError(
-            f"`batch_size` must be between 1 and the {rows} rows of `x`; got {size}. Leave it out "
-            "to use all rows at every step."
-        )
+    positive_int("steps", steps)
     for name, value in (
-        ("steps", steps),
         ("learning_rate", learning_rate),
         ("final_rate", final_rate),
         ("beta", beta),
     ):
-        if not value > 0:
-            raise ValueError(
-                f"`{name}` must be positive; got {value}. The defaults suit small networks."
-            )
+        positive_float(name, value, "The defaults suit small networks.")
+    if positive_int("batch_size", size) > rows:
+        raise ValueError(
+            f"`batch_size` must be between 1 and the {rows} rows of `x`; got {size}. Leave it out "
+            "to use all rows at every step."
+        )

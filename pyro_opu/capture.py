@@ -263,6 +263,11 @@ def capture(
         >>> captured(x[:1]).mean.shape
         torch.Size([1, 3])
     """
+    if not isinstance(fast, OnePassPredictive):
+        raise TypeError(
+            f"`fast` must be a student, as distill returns it; got {type(fast).__name__}. A guide "
+            "goes through OnePassPredictive.from_guide."
+        )
     with torch.no_grad():
         fast.distribution(example)  # refuses what the student refuses
     student = _snapshot(fast, precision)

@@ -29,6 +29,7 @@ __all__ = [
     "check_probs",
     "check_seed",
     "check_tensor",
+    "check_widths",
     "in_range",
     "one_of",
     "positive_float",
@@ -88,6 +89,27 @@ def sizes(name: str, value: Any, advice: str = "") -> tuple[int, ...]:
     if not whole or not all(whole):
         raise ValueError(_message(name, "a tuple of positive integers", value, advice))
     return tuple(int(v) for v in value)
+
+
+def check_widths(name: str, widths: Any, least: int = 1) -> tuple[int, ...]:
+    """Sizes of layers: a sequence of positive whole numbers.
+
+    Args:
+        name: The argument's name in the message.
+        widths: What was passed.
+        least: How many there must be.
+
+    Returns:
+        The sizes.
+
+    Raises:
+        ValueError: anything else.
+    """
+    known = isinstance(widths, Sequence) and not isinstance(widths, str)
+    if not known or len(widths) < least:
+        kind = f"a sequence of at least {least} positive integers"
+        raise ValueError(_message(name, kind, widths, "Write such as (64, 64)."))
+    return tuple(positive_int(f"{name}[{i}]", width) for i, width in enumerate(widths))
 
 
 def in_range(

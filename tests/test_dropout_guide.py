@@ -267,7 +267,11 @@ class TestTraining:
     [
         (nn.Linear(2, 3), TypeError, "`network` must be a nn.Sequential.*got a Linear"),
         (nn.Sequential(nn.Linear(2, 3), nn.Tanh()), ValueError, r"got '1', Tanh\(\)"),
-        (dropout_network((2, 4, 3), 1.0), ValueError, r"Dropout with p < 1.*got '2', Dropout\(p=1"),
+        (
+            nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Dropout(1.0)),
+            ValueError,
+            r"Dropout with p < 1.*got '2', Dropout\(p=1",
+        ),
         (
             nn.Sequential(nn.Linear(2, 3), nn.Dropout(), nn.Dropout()),
             ValueError,

@@ -491,15 +491,15 @@ def test_failures():
         gaussian_process(x, 2, link="cloglog")
     with pytest.raises(ValueError, match="`link` must be .* got 'probit' for 3 classes"):
         gaussian_process(x, 3, link="probit")
-    with pytest.raises(ValueError, match="`num_classes` must be at least 2; got 1"):
+    with pytest.raises(ValueError, match="`num_classes` must be an integer of at least 2; got 1"):
         gaussian_process(x, 1)
-    with pytest.raises(ValueError, match="`joint_rows` must not be negative; got -1"):
+    with pytest.raises(ValueError, match="`joint_rows` must be an integer of at least 0; got -1"):
         gaussian_process(x, 2, joint_rows=-1)
     with pytest.raises(TypeError, match="`inducing` must be float32 or float64"):
         gaussian_process(x.half(), 2)
     with pytest.raises(ValueError, match=r"`inducing` must be .* of shape \(M, D\)"):
         gaussian_process(x[..., None], 2)
-    with pytest.raises(ValueError, match=r"`share` must be in \(0, 1\].* got 1.5"):
+    with pytest.raises(ValueError, match=r"`share` must be a number in \(0, 1\]; got 1.5"):
         inducing_points(x, 1.5)
     model = gaussian_process(x[:4], 2)
     with pytest.raises(ValueError, match=r"`x` must be .* of shape \(N, 2\).* got \(8, 1\)"):

@@ -97,8 +97,8 @@ class TestRegression:
         [
             ({"y": torch.zeros(3)}, r"`y` must have shape \(60,\).*got \(3,\) and 1 outputs"),
             ({"network": perceptron((2, 3, 2)).double()}, "one output; got .* 2 outputs"),
-            ({"precision": 0.0}, "`precision` and `scale` must be positive; got 0.0 and 1.0"),
-            ({"scale": -1.0}, "`precision` and `scale` must be positive; got 1.0 and -1.0"),
+            ({"precision": 0.0}, "`precision` must be a positive finite number; got 0.0"),
+            ({"scale": -1.0}, "`scale` must be a positive finite number; got -1.0"),
         ],
     )
     def test_refused(self, changed, message):

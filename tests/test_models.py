@@ -31,7 +31,7 @@ def test_logistic_regression_likelihood_is_the_softmax():
 
 
 def test_one_class_is_refused():
-    with pytest.raises(ValueError, match="`num_classes` must be at least 2; got 1"):
+    with pytest.raises(ValueError, match="`num_classes` must be an integer of at least 2; got 1"):
         logistic_regression(1)
 
 

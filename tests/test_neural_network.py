@@ -182,8 +182,8 @@ class TestModel:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ((nn.ReLU(), 1.0), "`network` must have parameters.*got a ReLU without"),
-            ((perceptron((2, 3)), 0.0), "`prior` must be a positive scale .*; got 0.0"),
+            ((nn.ReLU(), 1.0), "`network` must have parameters.*got ReLU without"),
+            ((perceptron((2, 3)), 0.0), "`prior` must be a positive finite number; got 0.0"),
         ],
     )
     def test_refused(self, arguments, message):
@@ -448,9 +448,9 @@ class TestVariational:
         ("changed", "message"),
         [
             ({"batch_size": 61}, "`batch_size` must be between 1 and the 60 rows"),
-            ({"batch_size": 0}, "`batch_size` must be between 1 and the 60 rows"),
-            ({"steps": 0}, "`steps` must be positive; got 0"),
-            ({"beta": 0.0}, "`beta` must be positive; got 0.0"),
+            ({"batch_size": 0}, "`batch_size` must be a positive integer; got 0"),
+            ({"steps": 0}, "`steps` must be a positive integer; got 0"),
+            ({"beta": 0.0}, "`beta` must be a positive finite number; got 0.0"),
             ({"learning_rate": 1e38, "steps": 50}, "`learning_rate` must keep the bound finite"),
         ],
     )

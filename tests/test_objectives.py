@@ -166,10 +166,13 @@ def test_objectives_by_name() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: MomentMatching("both"), '`weights` must be "share" or "variance"; got \'both\''),
-        (lambda: EnergyDistance(1), "`num_samples` must be at least 2; got 1"),
-        (lambda: DirichletLikelihood(1.0), r"`smoothing` must be in \[0, 1\); got 1.0"),
-        (lambda: DirichletLikelihood(-0.1), r"`smoothing` must be in \[0, 1\); got -0.1"),
+        (
+            lambda: MomentMatching("both"),
+            "`weights` must be one of .'share', 'variance'.; got 'both'",
+        ),
+        (lambda: EnergyDistance(1), "`num_samples` must be an integer of at least 2; got 1"),
+        (lambda: DirichletLikelihood(1.0), r"`smoothing` must be a number in \[0, 1\); got 1.0"),
+        (lambda: DirichletLikelihood(-0.1), r"`smoothing` must be a number in \[0, 1\); got -0.1"),
     ],
 )
 def test_bad_settings(build: Callable[[], Objective], message: str) -> None:

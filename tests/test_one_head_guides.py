@@ -163,7 +163,9 @@ def test_energy_distance_with_a_likelihood_term() -> None:
     parts = EnergyDistance(likelihood=2.0).parts(student, draws, x)
     assert set(parts) == {"energy", "log_likelihood"}
     assert float(parts["log_likelihood"]) == pytest.approx(2 * math.log(C), rel=1e-5)
-    with pytest.raises(ValueError, match="`likelihood` must not be negative; got -1"):
+    with pytest.raises(
+        ValueError, match="`likelihood` must be a finite number of at least 0; got -1"
+    ):
         EnergyDistance(likelihood=-1.0)
 
 

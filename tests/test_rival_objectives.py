@@ -114,14 +114,26 @@ def test_loss_and_gradient_are_finite_at_extremes(
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: EnsembleDistribution(0.5), "`temperature` must be at least 1 and finite; got 0.5"),
+        (
+            lambda: EnsembleDistribution(0.5),
+            "`temperature` must be a finite number of at least 1; got 0.5",
+        ),
         (lambda: EnsembleDistribution(math.nan), "`temperature` must be .* got nan"),
-        (lambda: EnsembleDistribution(smoothing=1.0), r"`smoothing` must be in \[0, 1\); got 1.0"),
-        (lambda: MaximumMeanDiscrepancy("rbf"), '`kernel` must be "laplace" or "gaussian"; got'),
-        (lambda: MaximumMeanDiscrepancy(num_samples=1), "`num_samples` must be at least 2; got 1"),
-        (lambda: Sinkhorn(0.0), "`blur` must be positive and finite; got 0.0"),
-        (lambda: Sinkhorn(scaling=1.0), r"`scaling` must be in \(0, 1\); got 1.0"),
-        (lambda: Sinkhorn(num_samples=1), "`num_samples` must be at least 2; got 1"),
+        (
+            lambda: EnsembleDistribution(smoothing=1.0),
+            r"`smoothing` must be a number in \[0, 1\); got 1.0",
+        ),
+        (
+            lambda: MaximumMeanDiscrepancy("rbf"),
+            "`kernel` must be one of .'gaussian', 'laplace'.; got",
+        ),
+        (
+            lambda: MaximumMeanDiscrepancy(num_samples=1),
+            "`num_samples` must be an integer of at least 2; got 1",
+        ),
+        (lambda: Sinkhorn(0.0), "`blur` must be a positive finite number; got 0.0"),
+        (lambda: Sinkhorn(scaling=1.0), r"`scaling` must be a number in \(0, 1\); got 1.0"),
+        (lambda: Sinkhorn(num_samples=1), "`num_samples` must be an integer of at least 2; got 1"),
     ],
 )
 def test_bad_settings(build: Callable[[], Objective], message: str) -> None:

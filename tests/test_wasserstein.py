@@ -113,7 +113,9 @@ def test_critic_for_images() -> None:
 
 
 def test_unknown_generation_is_refused() -> None:
-    with pytest.raises(ValueError, match='`generate` must be "all" or "modulate"; got \'some\''):
+    with pytest.raises(
+        ValueError, match="`generate` must be one of .'all', 'modulate'.; got 'some'"
+    ):
         MetaCritic(torch.randn(5, 3), C, generate="some")  # type: ignore[arg-type]
 
 
@@ -353,15 +355,18 @@ def test_students_gradient_is_that_of_the_witness() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"beta": -1.0}, "`beta` must not be negative; got -1.0"),
-        ({"likelihood": -0.5}, "`likelihood` must not be negative; got -0.5"),
-        ({"penalty": -1.0}, "`penalty` must not be negative; got -1.0"),
-        ({"ground": "l3"}, '`ground` must be "l1" or "l2"; got \'l3\''),
+        ({"beta": -1.0}, "`beta` must be a finite number of at least 0; got -1.0"),
+        ({"likelihood": -0.5}, "`likelihood` must be a finite number of at least 0; got -0.5"),
+        ({"penalty": -1.0}, "`penalty` must be a finite number of at least 0; got -1.0"),
+        ({"ground": "l3"}, "`ground` must be one of .'l1', 'l2'.; got 'l3'"),
         ({"ground": "l2"}, '`residual` needs ground="l1"'),
         ({"num_samples": 1}, "`num_samples` must be an integer of at least 2; got 1"),
-        ({"critic_steps": 0}, "`critic_steps` must be an integer of at least 1; got 0"),
-        ({"critic_warmup": -1}, "`critic_warmup` must be an integer of at least 1; got -1"),
-        ({"critic_learning_rate": 0.0}, "`critic_learning_rate` must be positive; got 0.0"),
+        ({"critic_steps": 0}, "`critic_steps` must be a positive integer; got 0"),
+        ({"critic_warmup": -1}, "`critic_warmup` must be a positive integer; got -1"),
+        (
+            {"critic_learning_rate": 0.0},
+            "`critic_learning_rate` must be a positive finite number; got 0.0",
+        ),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], message: str) -> None:

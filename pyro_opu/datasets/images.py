@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.functional import pad as padded
 
+from pyro_opu.checks import check_bool, positive_int
 from pyro_opu.datasets.record import Dataset
 from pyro_opu.datasets.sources import File, PathLike, content
 
@@ -210,11 +211,8 @@ def semeion(
     References:
         Semeion Handwritten Digit, doi:10.24432/C5SC8V. Section 4.3 of Cui et al. (2019).
     """
-    if size < 1 or pad < 0:
-        raise ValueError(
-            f"`size` must be at least 1 and `pad` at least 0; got {size} and {pad}. Write "
-            "semeion(20, pad=4) for images framed like those of MNIST."
-        )
+    positive_int("size", size)
+    positive_int("pad", pad, 0, "semeion(20, pad=4) has images framed like those of MNIST.")
     table = torch.from_numpy(np.loadtxt(BytesIO(content(SEMEION, root, download)))).float()
     x = table[:, :256].reshape(-1, 1, 16, 16)
     if size != 16:
@@ -235,6 +233,7 @@ def _in_mnist_form(
     root: PathLike | None,
     download: bool,
 ) -> Dataset:
+    check_bool("train", train)
     images, labels = (content(file, root, download) for file in _files(folder, train))
     return Dataset(_read_images(images), _read_labels(labels), name, class_names=classes)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_tensor, positive_int
+
 __all__ = ["Dataset", "split"]
 
 
@@ -37,10 +39,16 @@ class Dataset:
     class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.x.shape[:1] != self.y.shape:
+        check_tensor("x", self.x, "(N, D)")
+        if self.x.shape[:1] != check_tensor("y", self.y, "(N,)").shape:
             raise ValueError(
                 "`y` must have shape (N,) with one entry for each of the N rows of `x`; got y "
                 f"{tuple(self.y.shape)} and x {tuple(self.x.shape)}. Pass matching rows."
+            )
+        if self.feature_names and len(self.feature_names) != self.x[0:1].numel():
+            raise ValueError(
+                f"`feature_names` must name the {self.x[0:1].numel()} columns of `x`; got "
+                f"{len(self.feature_names)} names. Leave them out for images."
             )
 
     def __len__(self) -> int:
@@ -54,7 +62,17 @@ class Dataset:
 
     def take(self, rows: Tensor | slice) -> Dataset:
         """The rows with these indices ``(M,)``, or of this slice, as a data set."""
-        return replace(self, x=self.x[rows], y=self.y[rows])
+        try:
+            return replace(self, x=self.x[rows], y=self.y[rows])
+        except IndexError as error:
+            raise ValueError(
+                f"`rows` must be indices of the {len(self)} rows, or a slice; got {rows!r}. {error}"
+            ) from error
+
+
+def generator(seed: int) -> torch.Generator:
+    """A generator on the CPU with this seed."""
+    return torch.Generator().manual_seed(positive_int("seed", seed, -(2**63)))
 
 
 def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
@@ -80,7 +98,13 @@ def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dat
         >>> split(Dataset(torch.zeros(768, 8), torch.zeros(768), "mine"), test=0.1)
         (Dataset('mine': 691 x 8), Dataset('mine': 77 x 8))
     """
-    if isinstance(test, bool) or (isinstance(test, float) and not 0 < test < 1):
+    if not isinstance(dataset, Dataset):
+        raise TypeError(
+            f"`dataset` must be a Dataset; got {type(dataset).__name__}. Make one of tensors: "
+            'Dataset(x, y, "mine").'
+        )
+    whole = isinstance(test, int) and not isinstance(test, bool)
+    if not whole and not (isinstance(test, float) and 0 < test < 1):
         raise ValueError(
             f"`test` must be a part of the rows, in (0, 1), or a number of rows; got {test!r}. "
             "Write 0.1 for a tenth, 50 for fifty rows."
@@ -91,6 +115,6 @@ def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dat
             "`test` must leave at least one row on either side; got "
             f"{test!r} of {len(dataset)} rows, which is {rows}. Choose another part."
         )
-    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(dataset), generator=generator(seed))
     order = order.to(dataset.x.device)
     return dataset.take(order[rows:]), dataset.take(order[:rows])

@@ -67,6 +67,8 @@ def content(file: File, root: PathLike | None = None, download: bool = True) -> 
         FileNotFoundError: it is in no such folder, and was or could not be downloaded.
         ValueError: it is not the file that it should be.
     """
+    if root is not None and not isinstance(root, (str, os.PathLike)):
+        raise TypeError(f"`root` must be a path or None; got {root!r}. Pass the data folder.")
     asked = "`root`" if root else "PYRO_OPU_DATA"
     given = root or os.environ.get("PYRO_OPU_DATA")
     folder = Path(given).expanduser() if given else cache_folder()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from pyro_opu.datasets.record import Dataset
+from pyro_opu.checks import in_range, positive_int
+from pyro_opu.datasets.record import Dataset, generator
 
 __all__ = ["toy_classification", "toy_regression", "two_moons"]
 
@@ -27,8 +28,9 @@ def two_moons(n: int = 200, noise: float = 0.1, seed: int = 0) -> Dataset:
         >>> two_moons(100, noise=0.2)
         Dataset('two_moons': 100 x 2, 2 classes)
     """
-    if n < 2:
-        raise ValueError(f"`n` must be at least 2, a point for each class; got {n}. Ask for more.")
+    positive_int("n", n, 2, "A point for each class.")
+    in_range("noise", noise, 0)
+    positive_int("seed", seed, 0)
     from sklearn.datasets import make_moons
 
     x, y = make_moons(n, noise=noise, random_state=seed)
@@ -63,10 +65,10 @@ def toy_classification(seed: int = 0) -> Dataset:
     References:
         Section 3.1 of Korattikara, Rathod, Murphy, Welling: Bayesian dark knowledge (2015).
     """
-    generator = torch.Generator().manual_seed(seed)
+    noise = generator(seed)
     y = torch.arange(2).repeat_interleave(10)
     centre = torch.tensor([[-2.0, 2.0], [2.0, -2.0]])[y]
-    x = centre + 1.5 * torch.randn(20, 2, generator=generator)
+    x = centre + 1.5 * torch.randn(20, 2, generator=noise)
     return Dataset(x, y, "toy_classification", ("x1", "x2"), ("0", "1"))
 
 
@@ -94,9 +96,8 @@ def toy_regression(n: int = 20, seed: int = 0) -> Dataset:
         Hernandez-Lobato, Adams: Probabilistic backpropagation for scalable learning of Bayesian
         neural networks (2015), whose data this follows.
     """
-    if n < 1:
-        raise ValueError(f"`n` must be at least 1; got {n}. Ask for more points.")
-    generator = torch.Generator().manual_seed(seed)
-    x = 8.0 * torch.rand(n, 1, generator=generator) - 4.0
-    y = x[:, 0] ** 3 + 3.0 * torch.randn(n, generator=generator)
+    positive_int("n", n)
+    noise = generator(seed)
+    x = 8.0 * torch.rand(n, 1, generator=noise) - 4.0
+    y = x[:, 0] ** 3 + 3.0 * torch.randn(n, generator=noise)
     return Dataset(x, y, "toy_regression", ("x",))

@@ -72,6 +72,13 @@ def export(
         >>> {name: tuple(value.shape) for name, value in program(torch.randn(7, 4)).items()}
         {'mean': (7, 3), 'epistemic': (7,)}
     """
+    if not isinstance(fast, OnePassPredictive):
+        raise TypeError(
+            f"`fast` must be a student, as distill returns it; got {type(fast).__name__}. A guide "
+            "goes through OnePassPredictive.from_guide."
+        )
+    if not isinstance(path, (str, os.PathLike)):
+        raise TypeError(f"`path` must be a path; got {path!r}. Write such as 'student.onnx'.")
     path = Path(path)
     if path.suffix not in FORMATS:
         raise ValueError(

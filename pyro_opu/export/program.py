@@ -74,6 +74,10 @@ class StudentProgram(nn.Module):
         known = list(REAL_UNITS if self.real else UNITS)
         if isinstance(answer, LogisticNormal):  # that of its log-ratios needs a factorisation
             known.remove("differential_entropy")
+        if outputs is not None and (isinstance(outputs, str) or not isinstance(outputs, Sequence)):
+            raise TypeError(
+                f"`outputs` must be a list of names; got {outputs!r}. Write ['mean', 'epistemic']."
+            )
         chosen = known if outputs is None else list(outputs)
         wrong = [name for name in chosen if name not in known]
         if wrong or not chosen or len(set(chosen)) < len(chosen):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
+from pyro_opu.checks import check_inputs, check_widths, one_of, positive_int
 from pyro_opu.networks import Perceptron
 
 SLOPE = 0.2  # of the leaky ReLU
@@ -93,11 +94,14 @@ class MetaCritic(nn.Module):
         generate: Literal["all", "modulate"] | None = None,
     ) -> None:
         super().__init__()
-        widths = widths or (4 * num_classes, 16)
+        check_inputs(x)
+        positive_int("num_classes", num_classes, 2)
+        check_widths("hidden", hidden)
+        widths = check_widths("widths", widths or (4 * num_classes, 16))
         self.sizes = list(pairwise((num_classes, *widths, 1)))
         total = sum(before * after + after for before, after in self.sizes)
-        if generate not in (None, "all", "modulate"):
-            raise ValueError(f'`generate` must be "all" or "modulate"; got {generate!r}.')
+        if generate is not None:
+            one_of("generate", generate, ("all", "modulate"))
         self.generate = generate or ("all" if total <= 20_000 else "modulate")
         self.trunk = Perceptron(tuple(x.shape[1:]), hidden)
         self.trunk.fit_scale(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import in_range, positive_int
 from pyro_opu.marginals import mean_absolute_difference
 from pyro_opu.objectives.base import Objective, cross_entropy
 from pyro_opu.simplex import Answer, stratified_draws
@@ -93,10 +94,8 @@ class EnergyDistance(Objective):
 
     def __init__(self, num_samples: int = 64, likelihood: float = 0.0) -> None:
         super().__init__()
-        if num_samples < 2:
-            raise ValueError(f"`num_samples` must be at least 2; got {num_samples}.")
-        if likelihood < 0:
-            raise ValueError(f"`likelihood` must not be negative; got {likelihood}.")
+        positive_int("num_samples", num_samples, 2)
+        in_range("likelihood", likelihood, 0)
         self.num_samples, self.likelihood = num_samples, likelihood
 
     def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyro.distributions import Dirichlet
 from torch import Tensor
 
+from pyro_opu.checks import in_range
 from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.objectives.likelihood import DirichletLikelihood
 
@@ -63,11 +64,7 @@ class EnsembleDistribution(DirichletLikelihood):
 
     def __init__(self, temperature: float = 10.0, smoothing: float = 1e-4) -> None:
         super().__init__(smoothing)
-        if not 1 <= temperature < float("inf"):
-            raise ValueError(
-                f"`temperature` must be at least 1 and finite; got {temperature!r}. "
-                "1 trains without annealing."
-            )
+        in_range("temperature", temperature, 1, advice="1 trains without annealing.")
         self.temperature = temperature
         self._now = temperature
 

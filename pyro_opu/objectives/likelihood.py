@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import in_range
 from pyro_opu.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective
 from pyro_opu.simplex import Answer, SimplexDistribution
@@ -33,9 +34,7 @@ class DirichletLikelihood(Objective):
 
     def __init__(self, smoothing: float = 1e-4) -> None:
         super().__init__()
-        if not 0 <= smoothing < 1:
-            raise ValueError(f"`smoothing` must be in [0, 1); got {smoothing}.")
-        self.smoothing = smoothing
+        self.smoothing = in_range("smoothing", smoothing, 0, 1, "[)")
 
     def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"negative_log_likelihood"}``."""

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import one_of, positive_int
 from pyro_opu.objectives.base import Objective
 from pyro_opu.simplex import Answer, stratified_draws
 
@@ -155,10 +156,8 @@ class MaximumMeanDiscrepancy(Objective):
 
     def __init__(self, kernel: Kernel = "laplace", num_samples: int = 32) -> None:
         super().__init__()
-        if kernel not in ("laplace", "gaussian"):
-            raise ValueError(f'`kernel` must be "laplace" or "gaussian"; got {kernel!r}.')
-        if num_samples < 2:
-            raise ValueError(f"`num_samples` must be at least 2; got {num_samples}.")
+        one_of("kernel", kernel, ("laplace", "gaussian"))
+        positive_int("num_samples", num_samples, 2)
         self.kernel, self.num_samples = kernel, num_samples
 
     def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:

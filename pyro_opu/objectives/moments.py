@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from pyro_opu.checks import one_of
 from pyro_opu.objectives.base import Objective, cross_entropy
 from pyro_opu.simplex import Answer, as_answer
 
@@ -71,9 +72,7 @@ class MomentMatching(Objective):
 
     def __init__(self, weights: Literal["share", "variance"] = "share") -> None:
         super().__init__()
-        if weights not in ("share", "variance"):
-            raise ValueError(f'`weights` must be "share" or "variance"; got {weights!r}.')
-        self.weights = weights
+        self.weights = one_of("weights", weights, ("share", "variance"))
 
     def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy", "moments"}``."""

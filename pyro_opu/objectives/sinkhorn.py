@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import in_range, positive_float, positive_int
 from pyro_opu.objectives.base import Objective
 from pyro_opu.simplex import Answer, stratified_draws
 
@@ -120,12 +121,9 @@ class Sinkhorn(Objective):
 
     def __init__(self, blur: float = 0.2, scaling: float = 0.7, num_samples: int = 32) -> None:
         super().__init__()
-        if not 0 < blur < float("inf"):
-            raise ValueError(f"`blur` must be positive and finite; got {blur!r}.")
-        if not 0 < scaling < 1:
-            raise ValueError(f"`scaling` must be in (0, 1); got {scaling!r}.")
-        if num_samples < 2:
-            raise ValueError(f"`num_samples` must be at least 2; got {num_samples}.")
+        positive_float("blur", blur)
+        in_range("scaling", scaling, 0, 1, "()")
+        positive_int("num_samples", num_samples, 2)
         _samples_loss()
         self.blur, self.scaling, self.num_samples = blur, scaling, num_samples
 

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_bool, in_range, one_of, positive_float, positive_int
 from pyro_opu.marginals import Marginals
 from pyro_opu.objectives.base import Objective, cross_entropy
 from pyro_opu.objectives.critic import MetaCritic, dual_norm, witness
@@ -86,10 +87,15 @@ class WassersteinELBO(Objective):
     ) -> None:
         super().__init__()
         for name, value in (("beta", beta), ("likelihood", likelihood), ("penalty", penalty)):
-            if value < 0:
-                raise ValueError(f"`{name}` must not be negative; got {value}.")
-        if ground not in ("l1", "l2"):
-            raise ValueError(f'`ground` must be "l1" or "l2"; got {ground!r}.')
+            in_range(name, value, 0)
+        one_of("ground", ground, ("l1", "l2"))
+        for name, flag in (("two_sided", two_sided), ("residual", residual)):
+            check_bool(name, flag)
+        if critic is not None and not isinstance(critic, torch.nn.Module):
+            raise TypeError(
+                f"`critic` must be a module or None; got {type(critic).__name__}. Leave it out for "
+                "a MetaCritic."
+            )
         if residual and ground != "l1":
             raise ValueError('`residual` needs ground="l1"; pass residual=False for "l2".')
         for name, count, least in (
@@ -97,12 +103,8 @@ class WassersteinELBO(Objective):
             ("critic_steps", critic_steps, 1),
             ("critic_warmup", critic_warmup, 1),
         ):
-            if isinstance(count, bool) or not isinstance(count, int) or count < least:
-                raise ValueError(f"`{name}` must be an integer of at least {least}; got {count!r}.")
-        if not critic_learning_rate > 0:
-            raise ValueError(
-                f"`critic_learning_rate` must be positive; got {critic_learning_rate!r}."
-            )
+            positive_int(name, count, least)
+        positive_float("critic_learning_rate", critic_learning_rate)
         self.beta, self.likelihood, self.penalty = beta, likelihood, penalty
         self.critic = critic
         self.two_sided = two_sided

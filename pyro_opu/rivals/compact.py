@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from pyro_opu import files
+from pyro_opu.checks import check_inputs, one_of, positive_int
 from pyro_opu.drop_in import drop_in
-from pyro_opu.inputs import check_inputs
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.restoring import seeded
+from pyro_opu.restoring import kept_random, seeded
 from pyro_opu.rivals.subsets import METHODS, SubsetTable
 from pyro_opu.simplex import Atoms
 from pyro_opu.student_file import KIND
@@ -143,11 +143,9 @@ def compact_approx(
         subsets. The greedy search is this project's.
     """
     check_inputs(x)
-    if method not in METHODS:
-        raise ValueError(f"`method` must be one of {sorted(METHODS)}; got {method!r}.")
+    one_of("method", method, METHODS)
     for name, value in (("size", size), ("tries", tries), ("pool", 1 if pool is None else pool)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"`{name}` must be a positive integer; got {value!r}.")
+        positive_int(name, value)
     with seeded(seed), torch.no_grad():
         teacher = as_teacher(source, site, inputs=inputs)
         held, places = _pool(teacher, x, pool)
@@ -210,8 +208,8 @@ def load_compact(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: corrupt or foreign file; another kind of source; at the first call, a model with
-            other latents or an ensemble with fewer members.
+        ValueError: corrupt or foreign file; another kind of source, a model with other latents or
+            classes, an ensemble with fewer members.
     """
     tensors, _ = files.read(path, KIND)
     if not all(name.startswith(PREFIX) for name in tensors):
@@ -221,7 +219,30 @@ def load_compact(
         )
     held = held_from(as_teacher(source, site, inputs=inputs), _draws_in(tensors))
     guide = CompactGuide(held)
-    return OnePassPredictive.load(path, guide=guide, inputs=inputs, device=device)
+    fast = OnePassPredictive.load(path, guide=guide, inputs=inputs, device=device)
+    _check_fits(fast, source)
+    return fast
+
+
+def _check_fits(fast: OnePassPredictive, source: Source) -> None:
+    """Raise unless the source evaluates the draws, to the classes that the file names."""
+    parts = source if isinstance(source, (list, tuple)) else [source]
+    weights = [p for part in parts if isinstance(part, nn.Module) for p in part.parameters()]
+    home = weights[0].device if weights else next(fast.guide.buffers()).device
+    x = torch.full((2, *fast.input_shape), 0.5, device=home)
+    try:
+        with kept_random(), torch.no_grad():
+            classes = fast.guide(x).event_shape[0]
+    except RuntimeError as error:
+        raise ValueError(
+            f"`source` must evaluate the draws in the file; at inputs {tuple(x.shape)} it raised: "
+            f"{str(error).splitlines()[0]}. Pass the source that they were chosen from."
+        ) from error
+    if classes != fast.num_classes:
+        raise ValueError(
+            f"`source` must have the {fast.num_classes} classes of the file; got {classes}. Pass "
+            "the source that the draws were chosen from."
+        )
 
 
 def _buffer_name(name: str) -> str:

@@ -11,10 +11,18 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
+from pyro_opu.checks import (
+    check_bool,
+    check_callable,
+    check_inputs,
+    in_range,
+    one_of,
+    positive_float,
+    positive_int,
+)
 from pyro_opu.drop_in import drop_in
 from pyro_opu.guides import named_guide
 from pyro_opu.guides.asking import student_at
-from pyro_opu.inputs import check_inputs
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import (
@@ -137,6 +145,7 @@ def dark_knowledge(
     check_inputs(x)
     check_counts(num_steps=num_steps, batch_size=batch_size)
     check_form(form)
+    check_learning(transfer, learning_rate, prior_precision, optimizer, progress)
     with seeded(seed):
         as_kind = as_regression_teacher if form == "normal" else as_teacher
         teacher = as_kind(source, site, inputs=inputs)
@@ -180,15 +189,6 @@ def learn(
     Returns:
         A running mean of the loss.
     """
-    if not (callable(learning_rate) or learning_rate > 0):
-        raise ValueError(
-            "`learning_rate` must be a positive number or a schedule step -> rate; got "
-            f"{learning_rate!r}."
-        )
-    if not 0 <= prior_precision < math.inf:
-        raise ValueError(
-            f"`prior_precision` must be finite and not negative; got {prior_precision!r}."
-        )
     loss = FORMS[form][1]()
     steps = optimizer(guide.parameters(), lr=1.0, weight_decay=prior_precision)
     shown = math.nan
@@ -232,6 +232,11 @@ def student_of(
         classes = teacher.num_classes
         student = named_guide(name, x, classes) if isinstance(name, str) else name
         what, fits = f"a distribution of {classes} class probabilities", partial(_is_over, classes)
+    if not isinstance(student, nn.Module):
+        raise TypeError(
+            f"`guide` must be a name or a module; got {type(student).__name__}. Leave it out, or "
+            "pass a guide of pyro_opu.guides or pyro_opu.regression."
+        )
     with torch.no_grad():
         answer = student_at(student, x[:2])
     if not fits(answer):
@@ -258,15 +263,29 @@ def replacement(
 
 def check_form(form: str) -> None:
     """Raise unless the form is one of :data:`FORMS`."""
-    if form not in FORMS:
-        raise ValueError(f"`form` must be one of {sorted(FORMS)}; got {form!r}.")
+    one_of("form", form, FORMS)
+
+
+def check_learning(
+    transfer: Any, learning_rate: Any, prior_precision: Any, optimizer: Any, progress: Any
+) -> None:
+    """Raise unless the settings of the student's half are as :func:`dark_knowledge` has them."""
+    if transfer is not None and not isinstance(transfer, TransferPolicy):
+        raise TypeError(
+            f"`transfer` must be a TransferPolicy or None; got {type(transfer).__name__}. Pass one "
+            "of pyro_opu.transfer, such as Jitter()."
+        )
+    if not callable(learning_rate):
+        positive_float("learning_rate", learning_rate, "Or pass a schedule step -> rate.")
+    in_range("prior_precision", prior_precision, 0)
+    check_callable("optimizer", optimizer, "(parameters, lr, weight_decay) -> Optimizer")
+    check_bool("progress", progress)
 
 
 def check_counts(**counts: Any) -> None:
     """Raise unless all are positive integers; errors name the argument."""
     for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"`{name}` must be a positive integer; got {count!r}.")
+        positive_int(name, count)
 
 
 def _is_over(num_classes: int, answer: Any) -> bool:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.bridge import laplace_bridge
+from pyro_opu.checks import check_bool, check_inputs
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.drop_in import drop_in
-from pyro_opu.inputs import check_inputs
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, Source, as_teacher
@@ -168,6 +168,7 @@ def laplace_bridge_predictive(
         deep networks (2020), eq. 5.
     """
     check_inputs(x)
+    check_bool("normalize", normalize)
     guide: nn.Module
     if site is None and _knows_logits(source):
         own: Any = copy.deepcopy(source) if isinstance(source, nn.Module) else source

@@ -12,7 +12,7 @@ from pyro.infer import Predictive
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks import check_inputs, positive_int
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import RegressionTeacher
 from pyro_opu.regression.teacher import normal_parameters
@@ -22,6 +22,7 @@ from pyro_opu.rivals.dark_knowledge import (
     Rate,
     check_counts,
     check_form,
+    check_learning,
     learn,
     replacement,
     student_of,
@@ -119,7 +120,14 @@ def online_dark_knowledge(
     """
     check_inputs(x)
     check_counts(num_draws=num_draws, batch_size=batch_size)
+    positive_int("warmup_steps", warmup_steps, 0)
     check_form(form)
+    check_learning(transfer, learning_rate, prior_precision, optimizer, progress)
+    if not isinstance(data, (tuple, list)):
+        raise TypeError(
+            "`data` must be a tuple, the model's arguments; got "
+            f"{type(data).__name__}. Write (x_train, y_train)."
+        )
     if not isinstance(kernel, SGLD):
         raise TypeError(
             f"`kernel` must be an SGLD; got {type(kernel).__name__}. For draws that exist already "

@@ -12,10 +12,10 @@ from torch.distributions import Dirichlet, kl_divergence
 from torch.nn.functional import one_hot
 from tqdm.auto import tqdm
 
+from pyro_opu.checks import check_inputs, in_range, one_of, positive_float, positive_int
 from pyro_opu.drop_in import drop_in
 from pyro_opu.guides import UndividedGuide
 from pyro_opu.guides.asking import student_at
-from pyro_opu.inputs import check_inputs
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.restoring import seeded
 from pyro_opu.teachers import BaseTeacher, Source, as_teacher
@@ -280,16 +280,9 @@ def _check(
                 f"`{name}` must hold at least 2 inputs, one to teach and one to report by; got "
                 f"{len(rows)}."
             )
-    if form not in ("reverse", "forward"):
-        raise ValueError(f'`form` must be "reverse" or "forward"; got {form!r}.')
-    if not 0 < concentration < math.inf:
-        raise ValueError(f"`concentration` must be positive and finite; got {concentration!r}.")
-    if not 0 <= outside_weight < math.inf:
-        raise ValueError(
-            f"`outside_weight` must be finite and not negative; got {outside_weight!r}."
-        )
+    one_of("form", form, ("reverse", "forward"))
+    positive_float("concentration", concentration)
+    in_range("outside_weight", outside_weight, 0)
     for name, count in (("num_steps", num_steps), ("batch_size", batch_size)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(f"`{name}` must be a positive integer; got {count!r}.")
-    if not learning_rate > 0:
-        raise ValueError(f"`learning_rate` must be positive; got {learning_rate!r}.")
+        positive_int(name, count)
+    positive_float("learning_rate", learning_rate)

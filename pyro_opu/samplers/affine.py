@@ -12,6 +12,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch import distributions as dist
 
+from pyro_opu.checks import check_tensor
 from pyro_opu.warned import warn_user
 
 __all__ = ["AffineLogits", "Block", "Latents", "Model", "read_affine_logits"]
@@ -199,7 +200,7 @@ def _logits(fn: Any) -> Tensor:
 
 def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor, Tensor]:
     """Weighted numbers of trials (N,) and of labels of each class (N, C)."""
-    fn, value = _unwrap(node["fn"]), node["value"]
+    fn, value = _unwrap(node["fn"]), check_tensor("obs", node["value"])
     if value.shape != fn.batch_shape:
         raise ValueError(
             f"`obs` at site '{name}' must have shape {tuple(fn.batch_shape)}, that of the "

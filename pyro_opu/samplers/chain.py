@@ -11,7 +11,10 @@ from torch import Tensor
 from pyro_opu.samplers.minibatches import Minibatches
 from pyro_opu.samplers.potential import Potential
 
-__all__ = ["Chain"]
+__all__ = ["Chain", "check_record"]
+
+#: What a record holds.
+PARTS = ("params", "step", "order", "position", "mean_square")
 
 
 class Chain:
@@ -55,3 +58,13 @@ class Chain:
         """Take over what :meth:`record` gave, but for the parameters."""
         self.step, self.mean_square = record["step"], record["mean_square"].clone()
         self.batches.order, self.batches.position = record["order"], record["position"]
+
+
+def check_record(record: Any) -> None:
+    """Raise unless this is a record of a chain, or ``None``."""
+    if record is not None and (not isinstance(record, dict) or set(PARTS) - set(record)):
+        found = sorted(record) if isinstance(record, dict) else type(record).__name__
+        raise ValueError(
+            f"`resume` must be the state of a kernel, a dict with {', '.join(PARTS)}; got "
+            f"{found}. Pass kernel.state."
+        )

@@ -15,7 +15,7 @@ from torch import Tensor
 from pyro_opu.restoring import kept_random
 from pyro_opu.samplers.minibatches import Minibatches
 
-__all__ = ["PossibleValues", "check_model", "check_start"]
+__all__ = ["PossibleValues", "check_model", "check_start", "check_values"]
 
 
 def check_model(
@@ -38,19 +38,19 @@ def check_model(
     latents, observed = _sites(model, batches, batches.batch_size, init_strategy)
     if not latents:
         raise ValueError(
-            "the model must have latent sites to sample; got none. Is every site observed, or "
+            "`model` must have latent sites to sample; got none. Is every site observed, or "
             "hidden by poutine.block?"
         )
     if not observed:
         raise ValueError(
-            "the model must observe data; got no observed site. Pass the labels among the "
+            "`model` must observe data; got no observed site. Pass the labels among the "
             "arguments, such as mcmc.run(x, y), and obs=y at the site."
         )
     _check_labels(model, batches, init_strategy)
     dtypes = {value.dtype for value in latents.values()}
     if len(dtypes) > 1:
         raise ValueError(
-            f"the model's latents must have one dtype; got {sorted(map(str, dtypes))}. Give "
+            f"`model`'s latents must have one dtype; got {sorted(map(str, dtypes))}. Give "
             "all priors parameters of the same dtype."
         )
     if batches.batch_size < batches.num_rows:
@@ -58,8 +58,8 @@ def check_model(
         for name, value in latents.items():
             if name not in more or more[name].shape != value.shape:
                 raise ValueError(
-                    f"the latent site {name!r} must not hang on the number of rows; got shape "
-                    f"{tuple(value.shape)} at {batches.batch_size} rows. Leave `batch_size` "
+                    f"`model`'s latent site {name!r} must not hang on the number of rows; got "
+                    f"shape {tuple(value.shape)} at {batches.batch_size} rows. Leave `batch_size` "
                     "out, or marginalise over the latents of single rows."
                 )
 
@@ -81,8 +81,8 @@ def _sites(
         if site_is_subsample(site):
             if fn.subsample_size not in (None, fn.size):
                 raise ValueError(
-                    f"the plate {name!r} must not subsample, since the sampler cuts minibatches; "
-                    f"got subsample_size={fn.subsample_size}. Leave it out of the plate."
+                    f"`model`'s plate {name!r} must not subsample, since the sampler cuts "
+                    f"minibatches; got subsample_size={fn.subsample_size}. Leave it out there."
                 )
         elif site["is_observed"]:
             observed.append(name)
@@ -142,10 +142,20 @@ class _NoDiscrete(Messenger):
         latent = not (msg["is_observed"] or site_is_subsample(msg))
         if latent and msg["fn"].support.is_discrete:
             raise ValueError(
-                f"the latent site {msg['name']!r} must be continuous, for it needs a gradient; got "
-                f"{type(msg['fn']).__name__}. Marginalise it, or, if it is the label, pass the "
-                "labels: mcmc.run(x, y)."
+                f"`model`'s latent site {msg['name']!r} must be continuous, for it needs a "
+                f"gradient; got {type(msg['fn']).__name__}. Marginalise it, or, if it is a label, "
+                "pass the labels: mcmc.run(x, y)."
             )
+
+
+def check_values(argument: str, values: Any) -> None:
+    """Raise unless this is a dict site -> tensor."""
+    if isinstance(values, dict) and all(isinstance(value, Tensor) for value in values.values()):
+        return
+    raise TypeError(
+        f"`{argument}` must be a dict site -> tensor; got {values!r:.60}. Write "
+        f'{argument}={{"weight": torch.zeros(3)}}.'
+    )
 
 
 def check_start(start: dict[str, Tensor], shapes: dict[str, torch.Size]) -> None:

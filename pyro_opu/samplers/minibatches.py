@@ -51,7 +51,7 @@ class Minibatches:
         first = next(iter(tensors.values()), None)
         if first is None and batch_size is not None:
             raise ValueError(
-                "the model's arguments must hold a tensor of N rows for minibatches to be cut "
+                "`model`'s arguments must hold a tensor of N rows for minibatches to be cut "
                 f"from; got {len(named)} arguments and no such tensor. Pass the data as arguments, "
                 "or leave `batch_size` out."
             )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
+from pyro_opu.checks import check_callable
 from pyro_opu.printing import name_of
 from pyro_opu.restoring import kept_random
 from pyro_opu.samplers.affine import AffineLogits, Model, read_affine_logits
@@ -97,7 +98,7 @@ class PolyaGammaGibbs(MCMCKernel):
                 "pip install 'pyro-opu[samplers]'"
             )
         super().__init__()
-        self.model = model
+        self.model = check_callable("model", model, "(...), a Pyro model")
         self.transforms: dict[str, Any] = {}  # Normal latents are unconstrained
         self._saved: list[str] | None = None
         self._start: dict[str, Tensor] | None = None

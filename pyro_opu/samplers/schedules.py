@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from pyro_opu.checks import in_range, positive_float, positive_int
+
 __all__ = ["Constant", "Halving", "PolynomialDecay", "as_schedule", "checked_step_size"]
 
 
@@ -16,12 +18,7 @@ class _Schedule:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(
-                    f"`{field.name}` must be a positive finite number, so that every step size "
-                    f"is one; got {value!r}. Pass such a number."
-                )
+            positive_float(field.name, getattr(self, field.name))
 
     def __call__(self, step: int) -> float:
         """Step size of step ``t = 0, 1, ...``."""
@@ -59,7 +56,7 @@ class PolynomialDecay(_Schedule):
     Args:
         a: Scale, the step size where :math:`b + t = 1`.
         b: Delay in steps.
-        gamma: Power.
+        gamma: Power, in (0, 1]; above 1 the step sizes have a finite sum, and the chain stops.
 
     Raises:
         ValueError: a setting that is not positive and finite.
@@ -77,6 +74,10 @@ class PolynomialDecay(_Schedule):
     b: float = 1.0
     gamma: float = 0.55
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        in_range("gamma", self.gamma, 0, 1, "(]", "Above 1 the chain would come to rest too soon.")
+
     def __call__(self, step: int) -> float:
         return self.a * (self.b + step) ** -self.gamma
 
@@ -88,7 +89,7 @@ class Halving(_Schedule):
     Args:
         initial: :math:`\eta_0`.
         every: k, steps between two cuts.
-        factor: f.
+        factor: f, in (0, 1].
 
     Raises:
         ValueError: a setting that is not positive and finite.
@@ -106,6 +107,11 @@ class Halving(_Schedule):
     initial: float
     every: int
     factor: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive_int("every", self.every)
+        in_range("factor", self.factor, 0, 1, "(]")
 
     def __call__(self, step: int) -> float:
         return self.initial * self.factor ** (step // self.every)

@@ -16,10 +16,11 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
+from pyro_opu.checks import check_callable, in_range, positive_float, positive_int
 from pyro_opu.printing import name_of
 from pyro_opu.restoring import kept_random
-from pyro_opu.samplers.chain import Chain
-from pyro_opu.samplers.latents import check_model, check_start
+from pyro_opu.samplers.chain import Chain, check_record
+from pyro_opu.samplers.latents import check_model, check_start, check_values
 from pyro_opu.samplers.minibatches import Minibatches
 from pyro_opu.samplers.potential import Potential, is_real
 from pyro_opu.samplers.schedules import as_schedule, checked_step_size
@@ -134,26 +135,22 @@ class SGLD(MCMCKernel):
         initial_params: dict[str, Tensor] | None = None,
         resume: dict[str, Any] | None = None,
     ) -> None:
-        if isinstance(thinning, bool) or not isinstance(thinning, int) or thinning < 1:
-            raise ValueError(
-                f"`thinning` must be a positive integer, SGLD steps per draw; got {thinning!r}. "
-                "Pass 1 to keep every step."
-            )
+        check_callable("model", model, "(...), a Pyro model")
+        check_callable("init_strategy", init_strategy, "as pyro.infer.autoguide has them")
+        positive_int("thinning", thinning, advice="Pass 1 to keep every step.")
+        if batch_size is not None:
+            positive_int("batch_size", batch_size, advice="Leave it out for all rows.")
+        if initial_params is not None:
+            check_values("initial_params", initial_params)
+        check_record(resume)
         if preconditioner not in (None, "rmsprop"):
             raise ValueError(
                 f'`preconditioner` must be None or "rmsprop"; got {preconditioner!r}. Leave it '
                 "out for plain SGLD."
             )
-        if not (0 <= rms_decay < 1 and 0 < rms_floor < math.inf):
-            raise ValueError(
-                "`rms_decay` must be in [0, 1) and `rms_floor` positive; got "
-                f"{rms_decay!r} and {rms_floor!r}. Leave them out for 0.99 and 1e-5."
-            )
-        if not 0 <= temperature < math.inf:
-            raise ValueError(
-                f"`temperature` must be 0 or a positive number; got {temperature!r}. Leave it out "
-                "for 1, the posterior."
-            )
+        in_range("rms_decay", rms_decay, 0, 1, "[)", "Leave it out for 0.99.")
+        positive_float("rms_floor", rms_floor, "Leave it out for 1e-5.")
+        in_range("temperature", temperature, 0, advice="Leave it out for 1, the posterior.")
         self.model = model
         self.schedule = as_schedule(step_size)
         self.batch_size, self.thinning = batch_size, thinning
@@ -288,6 +285,9 @@ class SGLD(MCMCKernel):
         Yields:
             Latent site -> value in the site's own space; fresh tensors, the caller's to change.
         """
+        positive_int("warmup_steps", warmup_steps, 0)
+        if num_samples is not None:
+            positive_int("num_samples", num_samples, 0)
         with pyro.validation_enabled(False):
             self.setup(warmup_steps, *args, **kwargs)
         params = self.initial_params

@@ -8,6 +8,8 @@ from typing import Any
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 
+from pyro_opu.checks import check_callable, positive_float
+
 
 class Tempered(Messenger):
     """The handler of :func:`tempered`."""
@@ -15,11 +17,7 @@ class Tempered(Messenger):
     def __init__(self, likelihood: float = 1.0, prior: float = 1.0) -> None:
         super().__init__()
         for name, value in (("likelihood", likelihood), ("prior", prior)):
-            if not value > 0:
-                raise ValueError(
-                    f"`{name}` must be positive, a factor on log-densities; got {value!r}. Leave "
-                    "it out for 1."
-                )
+            positive_float(name, value, "It is a factor on log-densities; leave it out for 1.")
         self.likelihood, self.prior = likelihood, prior
 
     def __repr__(self) -> str:
@@ -73,4 +71,4 @@ def tempered(
         Welling and Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics.
         Li (2022), lecture notes on Bayesian neural networks, eq. 11, 18 and 19.
     """
-    return Tempered(likelihood, prior)(fn)
+    return Tempered(likelihood, prior)(check_callable("fn", fn, "(...), a model or a guide"))
