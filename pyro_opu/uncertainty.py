@@ -99,7 +99,7 @@ class Uncertainty:
 
 def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasures:
     if isinstance(source, torch.distributions.Dirichlet):
-        return DirichletMeasures(check_dirichlet("source", source))
+        return DirichletMeasures(source)
     if isinstance(source, SimplexDistribution):
         return source.measures()
     if isinstance(source, Tensor):
@@ -111,8 +111,14 @@ def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasu
     )
 
 
+def _without_nan(source: Source) -> Source:
+    """The source, looked at; apart from the measures, which are traced without branches."""
+    dirichlet = isinstance(source, torch.distributions.Dirichlet)
+    return check_dirichlet("source", source) if dirichlet else source
+
+
 def _measure(source: Source, name: str) -> Tensor:
-    measures = _measures(source)
+    measures = _measures(_without_nan(source))
     value: Tensor = getattr(measures, name)
     return value.to(measures.dtype)
 
@@ -139,7 +145,7 @@ def uncertainty(source: Source) -> Uncertainty:
         >>> u.epistemic  # but little of it, or most of it, would go with more data
         tensor([0.0049, 0.1805])
     """
-    measures = _measures(source)
+    measures = _measures(_without_nan(source))
     values = {f.name: getattr(measures, f.name).to(measures.dtype) for f in fields(Uncertainty)}
     return Uncertainty(**values)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +14,14 @@ from torch.distributions import Dirichlet
 
 import pyro_opu
 from models.logistic_regression import logistic_regression
-from pyro_opu import plots
+from models.neural_network import dropout_network, fit_network, perceptron
+from models.variational import mean_field
+from pyro_opu import EnergyDistance, WassersteinELBO, datasets, plots, samplers
 from pyro_opu.calibration import calibration, expected_calibration_error
 from pyro_opu.coverage import central_coverage
 from pyro_opu.distances import kl_divergence, kl_from_log
 from pyro_opu.mixing import effective_sample_size, r_hat
+from pyro_opu.rivals import compact_approx, load_compact
 
 PROBS = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])
 DRAWS, Y, X = PROBS.expand(5, 4, 3), torch.tensor([0, 1, 2, 2]), torch.ones(4, 2)
@@ -65,12 +69,51 @@ MEASURES: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
         "`outside` must be a dict name -> inputs; got Tensor",
     ),
     (pyro_opu.diagnose, (Predictive(len, {"w": NAN}),), "`run` must hold finite draws; .* 'w'"),
-    (pyro_opu.to_inference_data, (RUN, X, Y[:3]), r"`obs` at site 'obs' must have shape \(4,\)"),
+    (pyro_opu.to_inference_data, (RUN, X, Y[:3]), "`y` must hold one label per row of `x`"),
     (pyro_opu.to_inference_data, (RUN, X, Y + 1), "`obs` at site 'obs' must hold values of"),
     (pyro_opu.to_inference_data, (RUN, PROBS, Y), "`run`'s model could not be called with the"),
     (plots.three_classes, (PROBS, ["a", "b", "c"]), "`classes` must be 3 different classes"),
     (plots.reliability, (torch.tensor([[1.5, -0.5]]), Y[:1]), "smallest entry -0.5"),
 ]
+
+SETTINGS: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+    (logistic_regression, (3, 0.0), "`scale` must be a positive finite number; got 0.0"),
+    (logistic_regression(3), (X, Y[:3]), r"`y` must hold one label per row .* \(4,\); got \(3,\)"),
+    (perceptron, ((),), "`sizes` must be a sequence of at least 2 positive integers"),
+    (perceptron, ((2, 2.5),), r"`sizes\[1\]` must be a positive integer; got 2.5"),
+    (dropout_network, ((2, 4, 3), 1), r"`p` must be a number in \[0, 1\); got 1"),
+    (fit_network, (perceptron((2, 3)), X, Y + 1), "`y` must hold labels from 0 to C - 1 = 2"),
+    (mean_field, (None, None), "`scale` must be a positive finite number"),
+    (samplers.PolynomialDecay, (1.0, 1.0, 2.0), r"`gamma` must be a number in \(0, 1\]; got 2.0"),
+    (samplers.Halving, (1.0, 2.5), "`every` must be a positive integer; got 2.5"),
+    (samplers.tempered, (len,), "`likelihood` must be a positive finite number"),
+    (samplers.SGLD, (None,), r"`model` must be a callable"),
+    (EnergyDistance, (2.5,), "`num_samples` must be an integer of at least 2; got 2.5"),
+    (WassersteinELBO, (float("nan"),), "`beta` must be a finite number of at least 0; got nan"),
+    (pyro_opu.PredictiveGuide.for_inputs, (X, 3), r"`hidden\[0\]` must be a positive integer"),
+    (datasets.two_moons, (200, -0.1), "`noise` must be a finite number of at least 0; got -0.1"),
+    (datasets.split, (X,), "`dataset` must be a Dataset; got Tensor"),
+]
+OTHERS: dict[Any, dict[str, Any]] = {
+    mean_field: {"scale": float("nan")},
+    samplers.tempered: {"likelihood": float("nan")},
+    samplers.SGLD: {"step_size": 1e-3},
+    pyro_opu.PredictiveGuide.for_inputs: {"hidden": (0,)},
+}
+
+
+@pytest.mark.parametrize(("call", "args", "message"), SETTINGS)
+def test_settings(call: Callable[..., Any], args: tuple[Any, ...], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        call(*args, **OTHERS.get(call, {}))
+
+
+def test_a_compact_student_beside_another_model(tmp_path: Path) -> None:
+    compact_approx(RUN, X, size=2, tries=9, progress=False, seed=0).save(tmp_path / "student")
+    binary = Predictive(logistic_regression(2), num_samples=1)
+    with pytest.raises(ValueError, match="`source` must "):
+        load_compact(tmp_path / "student", binary)
+    assert load_compact(tmp_path / "student", RUN).num_classes == 3
 
 
 @pytest.mark.parametrize(("call", "args", "message"), MEASURES)
