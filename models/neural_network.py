@@ -19,10 +19,12 @@ from pyro_opu.calibration import check_labels
 from pyro_opu.checks import (
     check_callable,
     check_inputs,
-    check_widths,
     in_range,
     positive_float,
     positive_int,
+)
+from pyro_opu.checks import (
+    sizes as check_sizes,
 )
 from pyro_opu.restoring import evaluating
 
@@ -116,7 +118,7 @@ def perceptron(sizes: Sequence[int]) -> nn.Sequential:
         ValueError: fewer than two widths, or one that is not a positive integer.
     """
     layers: list[nn.Module] = []
-    for before, after in pairwise(check_widths("sizes", sizes, 2)):
+    for before, after in pairwise(check_sizes("sizes", sizes, least=2)):
         layers += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -137,12 +139,12 @@ def convolutional_network(
     Raises:
         ValueError: sides below 4, or a size that is not a positive integer.
     """
-    check_widths("image_shape", image_shape, 2)
+    check_sizes("image_shape", image_shape, least=2)
     inputs, height, width = (1, *image_shape)[-3:]
     for name, size in (("image_shape[-2]", height), ("image_shape[-1]", width)):
         positive_int(name, size, 4, "Two poolings halve it twice.")
     positive_int("num_outputs", num_outputs)
-    first, second = check_widths("channels", channels, 2)[:2]
+    first, second = check_sizes("channels", channels, least=2)[:2]
     return nn.Sequential(
         _Reshape((inputs, height, width)),
         nn.Conv2d(inputs, first, 3, padding=1),
@@ -194,7 +196,7 @@ def dropout_network(sizes: tuple[int, ...], p: float = 0.5) -> nn.Sequential:
     """
     in_range("p", p, 0, 1, "[)")
     layers: list[nn.Module] = []
-    for before, after in pairwise(check_widths("sizes", sizes, 2)):
+    for before, after in pairwise(check_sizes("sizes", sizes, least=2)):
         layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(p)]
     return nn.Sequential(*layers[:-2])
 

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from models.gaussian_process import WHOLE_DRAWS, SparseGaussianProcess, check_call
 from pyro_opu import PredictiveGuide
-from pyro_opu.checks import check_inputs, check_widths, positive_int
+from pyro_opu.checks import check_inputs, positive_int
+from pyro_opu.checks import sizes as check_sizes
 from pyro_opu.networks import Perceptron
 
 __all__ = ["LatentLaw", "process_guide"]
@@ -159,7 +160,7 @@ def process_guide(
         >>> guide(torch.randn(4, 3)).batch_shape
         torch.Size([4])
     """
-    check_widths("hidden", hidden)
+    check_sizes("hidden", hidden)
     law = LatentLaw(model, samples, x, rank)
     network = Perceptron((law.num_features,), hidden)
     x = x.to(law.scaled.dtype)

@@ -29,7 +29,6 @@ __all__ = [
     "check_probs",
     "check_seed",
     "check_tensor",
-    "check_widths",
     "in_range",
     "one_of",
     "positive_float",
@@ -68,13 +67,14 @@ def positive_int(name: str, value: Any, least: int = 1, advice: str = "") -> int
     raise ValueError(_message(name, kind, value, advice))
 
 
-def sizes(name: str, value: Any, advice: str = "") -> tuple[int, ...]:
+def sizes(name: str, value: Any, advice: str = "", least: int = 1) -> tuple[int, ...]:
     """Several positive integers, such as a shape or the widths of layers.
 
     Args:
         name: The argument's name in the message.
         value: What was passed.
         advice: A sentence that says what to do.
+        least: How many there must be.
 
     Returns:
         The numbers, as a tuple.
@@ -86,30 +86,10 @@ def sizes(name: str, value: Any, advice: str = "") -> tuple[int, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise TypeError(_message(name, "a tuple of positive integers", value, advice))
     whole = [isinstance(v, Integral) and not isinstance(v, bool) and int(v) > 0 for v in value]
-    if not whole or not all(whole):
-        raise ValueError(_message(name, "a tuple of positive integers", value, advice))
+    if len(whole) < least or not all(whole):
+        kind = "a tuple of " + (f"at least {least} " if least > 1 else "") + "positive integers"
+        raise ValueError(_message(name, kind, value, advice))
     return tuple(int(v) for v in value)
-
-
-def check_widths(name: str, widths: Any, least: int = 1) -> tuple[int, ...]:
-    """Sizes of layers: a sequence of positive whole numbers.
-
-    Args:
-        name: The argument's name in the message.
-        widths: What was passed.
-        least: How many there must be.
-
-    Returns:
-        The sizes.
-
-    Raises:
-        ValueError: anything else.
-    """
-    known = isinstance(widths, Sequence) and not isinstance(widths, str)
-    if not known or len(widths) < least:
-        kind = f"a sequence of at least {least} positive integers"
-        raise ValueError(_message(name, kind, widths, "Write such as (64, 64)."))
-    return tuple(positive_int(f"{name}[{i}]", width) for i, width in enumerate(widths))
 
 
 def in_range(

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
-from pyro_opu.checks import check_inputs, check_widths, one_of, positive_int
+from pyro_opu.checks import check_inputs, one_of, positive_int
+from pyro_opu.checks import sizes as check_sizes
 from pyro_opu.networks import Perceptron
 
 SLOPE = 0.2  # of the leaky ReLU
@@ -96,8 +97,8 @@ class MetaCritic(nn.Module):
         super().__init__()
         check_inputs(x)
         positive_int("num_classes", num_classes, 2)
-        check_widths("hidden", hidden)
-        widths = check_widths("widths", widths or (4 * num_classes, 16))
+        check_sizes("hidden", hidden)
+        widths = check_sizes("widths", widths or (4 * num_classes, 16))
         self.sizes = list(pairwise((num_classes, *widths, 1)))
         total = sum(before * after + after for before, after in self.sizes)
         if generate is not None:
