@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pyro_opu.checks import check_inputs, positive_int, rows_off_simplex, simplex_tolerance
+from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
 from pyro_opu.restoring import kept_random
 from pyro_opu.teachers.cost import operations_of
 from pyro_opu.teachers.shared_product import MOST_COLUMNS
@@ -22,9 +22,9 @@ from pyro_opu.teachers.shared_product import MOST_COLUMNS
 #: models of any width: a logistic regression takes 500 draws at 1,000 inputs in one call, a
 #: 784-400-400 network four draws at 668 inputs.
 CHUNK_SIZE = 2**21
-#: Rows of an evaluation, at most so many, whose probabilities are added up. What is read off logits
-#: sums to one, so that a few tell whether anything else came.
-SUMMED_ROWS = 2**12
+#: Draws, and rows of each, whose probabilities are added up, at most so many, once in every call.
+#: What is read off logits sums to one, so that a few tell whether anything else came.
+SUMMED = (2**4, 2**6)
 #: Draws taken by default from a posterior that can give any number of them.
 DEFAULT_DRAWS = 500
 
@@ -70,6 +70,7 @@ class BaseTeacher(Teacher):
     chunk_size: int = CHUNK_SIZE
     _num_classes: int | None = None
     _asked: int = 0
+    _summed: bool = False  # whether in this call some rows have been added up
     _width: tuple[torch.Size, int] | None = None  # an input's shape, and the width there
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
@@ -146,7 +147,7 @@ class BaseTeacher(Teacher):
     @contextmanager
     def _at_call(self, x: Tensor, num_draws: int | None) -> Iterator[None]:
         """Say of an error in which call of which source it was raised."""
-        self._asked += 1
+        self._asked, self._summed = self._asked + 1, False
         try:
             yield
         except Exception as error:
@@ -230,16 +231,22 @@ class BaseTeacher(Teacher):
                 f"got {self._num_classes} before and {classes} now. Is an axis of its model that "
                 "of the inputs where the classes belong?"
             )
-        rows_of_all = log_probs.flatten(0, 1)
-        some = rows_of_all[:: 1 + len(rows_of_all) // SUMMED_ROWS].exp()
-        _, off = rows_off_simplex(some)
+        self._num_classes = classes
+        if not self._summed:
+            self._check_sums(log_probs)
+        return log_probs.clamp_min(torch.finfo(log_probs.dtype).min / 4)
+
+    def _check_sums(self, log_probs: Tensor) -> None:
+        """Refuse rows that do not sum to one, by the look of a few."""
+        self._summed = True
+        draws, rows = log_probs.shape[0] // SUMMED[0], log_probs.shape[1] // SUMMED[1]
+        some = log_probs[:: 1 + draws, :: 1 + rows]
+        off = float(some.logsumexp(-1).expm1().abs().max())
         if off > simplex_tolerance(some.dtype):
             raise ValueError(
                 f"`source` must give probabilities, rows that sum to 1; got a sum off by {off:.3g}."
                 " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
             )
-        self._num_classes = classes
-        return log_probs.clamp_min(torch.finfo(log_probs.dtype).min / 4)
 
     def _measured_width(self, draws: Any, x: Tensor) -> int:
         """Numbers per input and draw in the widest tensor of an evaluation, learnt from a few."""
