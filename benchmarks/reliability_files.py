@@ -164,9 +164,9 @@ def time_stamps(quick: bool, folder: Path) -> list[Row]:
     good = found["no offset"]
     return [
         {
-            "what": f"time stamps, {name}: KL over twice that without the offset",
+            "what": f"time stamps, {name}: KL over 1e-4 and twice that without the offset",
             "tried": 1,
-            "wrong": int(kl > 2 * good) if "rounded and" not in name else 0,
+            "wrong": int(kl > 2 * good + 1e-4) if "rounded and" not in name else 0,
             "KL": f"{kl:.1e}",
         }
         for name, kl in found.items()
