@@ -1,8 +1,9 @@
 """Is the student as sure as its teacher where the teacher is sure? alpha_0 by class of certainty.
 
-The teacher of the first table *is* a Dirichlet with one alpha_0 everywhere and means up to .9999,
-so the right answer is known. That of the second is MC dropout on digits: what its concentration is
-there is said by 6,400 draws per input (the one whose Dirichlet has the draws' mean and variance).
+The teacher of the first table *is* a Dirichlet, with means up to .9999 and one alpha_0 everywhere
+or one that goes from 0.5 to 50 with x, so the right answer is known. That of the second is MC
+dropout on digits: what its concentration is there is said by 6,400 draws per input (the one whose
+Dirichlet has the draws' mean and variance).
 
     python -m benchmarks.concentration
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,6 +29,11 @@ COMMAND = "python -m benchmarks.concentration"
 SIZES = (64, 128, 128, 10)
 #: Logits of three classes are these times the inputs: largest means from .35 to beyond .9999.
 WEIGHTS = torch.tensor([[4.0, -2.0, -2.0], [0.0, 2.0, -2.0]])
+#: Logarithm of alpha_0 as a function of x.
+ALPHA_0: dict[str, Callable[[Tensor], Tensor]] = {
+    "2": lambda x: torch.full(x.shape[:1], math.log(2.0)),
+    "0.5 to 50 with x": lambda x: math.log(0.5) + math.log(100.0) * torch.sigmoid(2 * x[:, 0]),
+}
 
 
 def main() -> None:
@@ -41,8 +48,8 @@ def main() -> None:
     known, real = [], []
     for seed in range(args.seeds):
         for count in args.draws:
-            for alpha_0 in (2.0, 20.0):
-                known += dirichlet_rows(alpha_0, count, seed, steps)
+            for name in ALPHA_0:
+                known += dirichlet_rows(name, count, seed, steps)
             say({"known": known[-5:]})
         data = digits(seed)
         torch.manual_seed(seed)
@@ -60,25 +67,24 @@ def main() -> None:
         write("concentration", COMMAND, vars(args), tables)
 
 
-def dirichlet_teacher(alpha_0: float) -> Any:
+def dirichlet_teacher(log_alpha_0: Callable[[Tensor], Tensor]) -> Any:
     def teacher(x: Tensor, num_draws: int = 500) -> Tensor:
         log_mean = (x @ WEIGHTS).log_softmax(-1)
-        log_alpha_0 = torch.full(x.shape[:1], math.log(alpha_0))
-        return pyro_opu.PredictiveDirichlet(log_mean, log_alpha_0).sample((num_draws,))
+        return pyro_opu.PredictiveDirichlet(log_mean, log_alpha_0(x)).sample((num_draws,))
 
     return teacher
 
 
-def dirichlet_rows(alpha_0: float, count: int, seed: int, steps: dict) -> list[dict]:
+def dirichlet_rows(name: str, count: int, seed: int, steps: dict) -> list[dict]:
     torch.manual_seed(seed)
     x, fresh = torch.randn(2000, 2), torch.randn(4000, 2)
     start = time.process_time()
     fast = pyro_opu.distill(
-        dirichlet_teacher(alpha_0), x, num_draws=count, seed=seed, progress=False, **steps
+        dirichlet_teacher(ALPHA_0[name]), x, num_draws=count, seed=seed, progress=False, **steps
     )
-    found = {"alpha_0": alpha_0, "draws a step": count, "CPU s": time.process_time() - start}
+    found = {"alpha_0": name, "draws a step": count, "CPU s": time.process_time() - start}
     mean = (fresh @ WEIGHTS).softmax(-1)
-    log_ratio = fast.dirichlet(fresh).log_concentration - math.log(alpha_0)
+    log_ratio = fast.dirichlet(fresh).log_concentration - ALPHA_0[name](fresh)
     return by_class(found, mean, log_ratio, seed)
 
 

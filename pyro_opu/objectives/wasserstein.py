@@ -57,6 +57,7 @@ class WassersteinELBO(Objective):
         critic_learning_rate: Adam's, for the critic.
 
     Raises:
+        TypeError: a critic that is not a module.
         ValueError: a negative weight, a count or rate that is not positive, an unknown ground
             metric, or a residual with "l2".
 
