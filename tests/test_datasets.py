@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import math
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -253,7 +254,7 @@ def test_two_moons_is_that_of_scikit_learn():
     np.testing.assert_array_equal(data.x.numpy(), x.astype(np.float32))
     assert data.y.tolist() == y.tolist() and data.y.bincount().tolist() == [30, 31]
     assert data.x.dtype == torch.float32 and data.y.dtype == torch.int64
-    with pytest.raises(ValueError, match="`n` must be at least 2"):
+    with pytest.raises(ValueError, match="`n` must be an integer of at least 2; got 1"):
         datasets.two_moons(1)
 
 
@@ -284,7 +285,7 @@ def test_toy_regression_is_as_stated():
     assert abs(noise.var() - 9) < 5 * 9 * math.sqrt(2 / 20_000)
     assert abs(x.mean()) < 5 * 8 / math.sqrt(12 * 20_000)
     assert len(datasets.toy_regression()) == 20 and datasets.toy_regression().class_names == ()
-    with pytest.raises(ValueError, match="`n` must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="`n` must be a positive integer; got 0"):
         datasets.toy_regression(0)
 
 
@@ -474,7 +475,9 @@ def test_interrupted_writing_leaves_nothing_behind(nowhere, server, monkeypatch)
     monkeypatch.setattr(sources.os, "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         content(a_file(url(server, "/some.csv")))
-    assert seen == [(BODY, f"some.csv.{os.getpid()}.part", False)]
+    ((written, name, in_place),) = seen
+    assert written == BODY and not in_place
+    assert re.fullmatch(r"some\.csv\.[0-9a-f]{16}\.part", name)  # of no other writer
     assert everything_in(nowhere) == []
 
 
