@@ -75,6 +75,7 @@ def laplace_bridge(
     Raises:
         ValueError: on shapes that do not belong together, fewer than two classes, values not
             finite, variances not positive, or a covariance that is not symmetric.
+        TypeError: an argument that is not a tensor, or a covariance of integers.
 
     Example:
         >>> laplace_bridge(torch.tensor([2.0, 0.0, -2.0]), torch.tensor([0.5, 0.5, 0.5]))
@@ -125,6 +126,7 @@ def inverse_laplace_bridge(alpha: Tensor, *, full: bool = False) -> tuple[Tensor
 
     Raises:
         ValueError: if ``alpha`` is not ``(*B, C)`` with C >= 2, positive and finite.
+        TypeError: it is not a tensor.
 
     Example:
         >>> mean, covariance = inverse_laplace_bridge(torch.tensor([4.0, 2.0]), full=True)
@@ -172,6 +174,7 @@ def probit_predictive(mean: Tensor, covariance: Tensor) -> Tensor:
 
     Raises:
         ValueError: as :func:`laplace_bridge`; variances may be zero here.
+        TypeError: as :func:`laplace_bridge`.
 
     Example:
         >>> probit_predictive(torch.tensor([2.0, 0.0]), torch.tensor([4.0, 4.0]))

@@ -89,7 +89,7 @@ def distill(
     objective goes on from there. The best iterate on held-out transfer inputs is kept, so a
     refinement that does not improve on the warm start is dropped, and a long one stops early. There
     is nothing to refine where the warm start is already nearer to the posterior than the S judging
-    draws themselves are (:func:`~pyro_opu.selection.sampling_distance`). At last :math:`\alpha_0`
+    draws themselves are (``pyro_opu.selection.sampling_distance``). At last :math:`\alpha_0`
     is recalibrated so that the mean mutual information over the transfer inputs is the teacher's,
     unless that moves the student away from the draws. ``fast.report`` says what was kept.
 
@@ -161,7 +161,7 @@ def distill(
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
             killed run started again ends with the weights of an unbroken one. It is refused where
             anything that the weights depend on differs: arguments, ``x``, the teacher's draws, the
-            guide's modules, the number of threads (:mod:`pyro_opu.fingerprint`).
+            guide's modules, the number of threads (``pyro_opu.fingerprint``).
         evaluate_every: Steps between evaluations.
         accumulate: Batches per step, one after the other: the gradient of a batch so many times
             larger, in the memory of one.

@@ -61,7 +61,11 @@ class Dataset:
         return f"Dataset({self.name!r}: {sizes})"
 
     def take(self, rows: Tensor | slice) -> Dataset:
-        """The rows with these indices ``(M,)``, or of this slice, as a data set."""
+        """The rows with these indices ``(M,)``, or of this slice, as a data set.
+
+        Raises:
+            ValueError: an index beyond the rows, or no index at all.
+        """
         try:
             return replace(self, x=self.x[rows], y=self.y[rows])
         except IndexError as error:
@@ -92,7 +96,8 @@ def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dat
         ``(train, test)``, together all rows.
 
     Raises:
-        ValueError: either part would be empty.
+        ValueError: either part would be empty, or ``test`` or ``seed`` is not a number.
+        TypeError: ``dataset`` is not a :class:`Dataset`.
 
     Example:
         >>> split(Dataset(torch.zeros(768, 8), torch.zeros(768), "mine"), test=0.1)

@@ -58,6 +58,7 @@ def export(
     Raises:
         ValueError: another suffix; an output that there is not; inputs of another shape; a guide
             that cannot be traced, or that ONNX cannot express.
+        TypeError: ``fast`` is not a student, ``path`` not a path, or ``example_x`` not a tensor.
         FileNotFoundError: the folder does not exist.
         ImportError: for ``.onnx`` without the extra "onnx".
 

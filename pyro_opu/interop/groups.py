@@ -83,6 +83,10 @@ def assembled(
 
     Returns:
         What ``arviz.from_dict`` makes of them.
+
+    Raises:
+        TypeError: ``coords`` or ``dims`` is not a dict.
+        ValueError: they do not fit the variables' shapes.
     """
     _check_named("coords", coords)
     _check_named("dims", dims)
