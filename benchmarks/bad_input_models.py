@@ -134,9 +134,13 @@ for _what, _x, _y in (
 ):
     add("fit_network", _what, fit_network, perceptron((3, 4, 3)), _x, _y, epochs=1)
 
-each("DropoutGuide", DropoutGuide, "network", nn.Linear(3, 3), None,
-     nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Sequential(nn.Linear(3, 4), nn.Dropout(1.0)),
-     nn.Sequential(nn.ReLU()))  # fmt: skip
+each("DropoutGuide", DropoutGuide, "network", nn.Linear(3, 3), None)
+for _what, _layers in (
+    ("a network without dropout", (nn.Linear(3, 4), nn.Tanh())),
+    ("a network that drops everything", (nn.Linear(3, 4), nn.Dropout(1.0))),
+    ("a network without a weight", (nn.ReLU(),)),
+):
+    add("DropoutGuide", _what, DropoutGuide, nn.Sequential(*_layers))
 each("DropoutGuide", DropoutGuide, "name", None, 3, network=dropout_network((3, 4, 3)))
 each("dropout_l2", dropout_l2, "prior_scale", 0.0, -1.0, NAN, INF, "1",
      guide=DropoutGuide(dropout_network((3, 4, 3))))  # fmt: skip
@@ -344,15 +348,11 @@ each("as_objective", objectives.as_objective, "loss", "kl", 3, objectives.Energy
 
 # Guides and networks
 
-for _guide in (pyro_opu.PredictiveGuide, MixtureGuide):
-    _make = _guide.for_inputs
-    each(f"{_guide.__name__}.for_inputs", _make, "hidden", (0,), (2.5,), 8, "8", x=X, num_classes=3)
-    each(f"{_guide.__name__}.for_inputs", _make, "num_classes", 1, 2.5, "3", x=X)
-    each(f"{_guide.__name__}.for_inputs", _make, "x", X.tolist(), BROKEN, X[0], num_classes=3)
-each("MixtureGuide", partial(MixtureGuide, nn.Identity(), 3, 3), "num_components", 0, 1.5)
-each("LogisticNormalGuide", partial(LogisticNormalGuide, nn.Identity(), 3, 3), "rank", -1, 1.5)
-for _guide in (pyro_opu.PredictiveGuide, MixtureGuide, GeneralizedDirichletGuide):
-    add(_guide.__name__, "no trunk", _guide, None, 3, 3)
+each("MixtureGuide.for_inputs", MixtureGuide.for_inputs, "x", X.tolist(), BROKEN, X[0],
+     num_classes=3)  # fmt: skip
+each("LogisticNormalGuide", partial(LogisticNormalGuide, nn.Identity(), 3, 3), "rank", 1.5)
+add("GeneralizedDirichletGuide", "no trunk", GeneralizedDirichletGuide, None, 3, 3)
+for _guide in (MixtureGuide, GeneralizedDirichletGuide):
     add(_guide.__name__, "no features", _guide, nn.Identity(), 0, 3)
     add(_guide.__name__, "one class", _guide, nn.Identity(), 3, 1)
 
@@ -372,7 +372,9 @@ each("dark_knowledge", partial(rivals.dark_knowledge, teacher, X, progress=False
 each("dark_knowledge", partial(rivals.dark_knowledge, teacher, X, num_steps=2), "progress", "no")
 each("dark_knowledge", partial(rivals.dark_knowledge, x=X, **FEW), "source", None, 3)
 _ONLINE = partial(rivals.online_dark_knowledge, SGLD(step_size=1e-3), num_draws=2, progress=False)
-each("online_dark_knowledge", _ONLINE, "data", X, None, (X,), (X, Y + 1), x=X)
+each("online_dark_knowledge", _ONLINE, "data", X, None, x=X)
+add("online_dark_knowledge", "data without labels", _ONLINE, (X,), X)
+add("online_dark_knowledge", "labels out of range", _ONLINE, (X, Y + 1), X)
 each("online_dark_knowledge", partial(_ONLINE, (X, Y), X), "warmup_steps", -1, 1.5)
 each("online_dark_knowledge", partial(_ONLINE, (X, Y), X), "batch_size", 0, 1.5)
 each("online_dark_knowledge", partial(_ONLINE, (X, Y), X, warmup_steps=0), "num_samples", 0, 1.5)
