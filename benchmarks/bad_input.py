@@ -56,8 +56,7 @@ def main() -> int:
     print(f"\n{len(rows)} cases in {seconds:.0f} s of CPU: {dict(counts)}")
     if not args.quick and not args.only:
         settings = {"cases": len(rows), "seconds of CPU": round(seconds)}
-        begun = [{**row, "message": row["message"][:120]} for row in rows]
-        tables = {"By function": by_function(rows), "Not clear": unclear, "All": begun}
+        tables = {"By function": by_function(rows), "Not clear": unclear}
         write("bad_input", "python -m benchmarks.bad_input", settings, tables)
     return int(counts["silent"] > 0 or counts["raw"] > MOST_RAW * len(rows))
 

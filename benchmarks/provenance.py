@@ -45,6 +45,7 @@ REGRESSION = ("pyro_opu/regression", "pyro_opu/samplers", *TRAINING)
 #: Results file -> what it measures, beside the command itself; files, folders and patterns.
 MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),
+    "bad_input": ("pyro_opu", "models", "benchmarks/bad_input_*.py"),
     "boston": (*REGRESSION, "pyro_opu/rivals/online_dark_knowledge.py"),
     "compact": ("pyro_opu/rivals/compact.py", "pyro_opu/rivals/subsets.py", *TEACHERS),
     "concentration": DISTILLED,
