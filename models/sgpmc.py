@@ -101,8 +101,8 @@ def svgp(
     References:
         Hensman, Matthews, Ghahramani: Scalable variational Gaussian process classification (2015).
     """
-    for name, value in (("num_steps", num_steps), ("batch_size", batch_size)):
-        positive_int(name, value)
+    positive_int("num_steps", num_steps, 0)
+    positive_int("batch_size", batch_size)
     positive_float("learning_rate", learning_rate)
     _check(model, transport)
     check_data(model, x, y)
