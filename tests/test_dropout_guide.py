@@ -198,7 +198,7 @@ class TestL2:
             torch.testing.assert_close(guide.mean(name).grad / kept, decay * weight.detach())
 
     def test_a_scale_that_is_no_scale(self):
-        with pytest.raises(ValueError, match="`prior_scale` must be positive.*got 0"):
+        with pytest.raises(ValueError, match="`prior_scale` must be a positive .*; got 0.0"):
             dropout_l2(DropoutGuide(dropout_network((4, 5, 3))), 0.0)
 
 

@@ -183,10 +183,18 @@ def test_parameter_groups(
 
 
 def test_default_guide_takes_inputs_of_another_float_dtype() -> None:
-    torch.manual_seed(0)
+    """float64 is centred before it is rounded to the weights' float32, float16 after."""
     x = torch.randn(6, 5, dtype=torch.float64)
+    torch.manual_seed(0)
     guide = PredictiveGuide.for_inputs(x, C)
-    assert torch.equal(guide(x).log_alpha, guide(x.float()).log_alpha)
+    torch.manual_seed(0)
+    far = PredictiveGuide.for_inputs(x + 1e9, C)
+    assert torch.equal(guide(x.half()).log_alpha, guide(x.half().float()).log_alpha)
+    expected = guide(x.float()).log_alpha
+    assert expected.dtype == torch.float32
+    # Rounding: 1.2e-7 of x in float32, 1.2e-7 of 1e9 + x in float64, and that of four layers.
+    for answer in (guide(x), far(x + 1e9)):
+        torch.testing.assert_close(answer.log_alpha, expected, rtol=0.0, atol=2e-6)
 
 
 def test_relabelling_classes_permutes_alpha() -> None:

@@ -235,7 +235,7 @@ class TestRegression:
             model(torch.randn(6, 5), torch.randn(shape))
 
     def test_a_precision_that_is_none(self):
-        with pytest.raises(ValueError, match="`precision` must be positive.*got -1"):
+        with pytest.raises(ValueError, match="`precision` must be a positive finite .*; got -1.0"):
             regression(-1.0)
 
 
