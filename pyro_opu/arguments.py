@@ -20,6 +20,7 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
+from pyro_opu.parallel import together
 from pyro_opu.transfer import TransferPolicy
 
 __all__ = ["checked_arguments"]
@@ -31,7 +32,8 @@ R = TypeVar("R")
 def checked_arguments(train: Callable[P, R]) -> Callable[P, R]:
     """A function whose arguments of the names below are checked when it is called.
 
-    Gradients are on inside, whatever mode the caller is in: it trains.
+    Gradients are on inside, whatever mode the caller is in: it trains. Where several ranks call it,
+    an argument that one of them refuses stops them all.
 
     Args:
         train: The function.
@@ -43,15 +45,16 @@ def checked_arguments(train: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(train)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            given = signature.bind(*args, **kwargs)
-        except TypeError:
-            return train(*args, **kwargs)  # Python says what is missing or unknown
         with torch.inference_mode(False), torch.enable_grad():
-            for name, value in given.arguments.items():
-                default = signature.parameters[name].default
-                if name in CHECKS and (value is not None or default is not None):
-                    given.arguments[name] = CHECKS[name](name, value)
+            with together():  # what one rank refuses stops the others
+                try:
+                    given = signature.bind(*args, **kwargs)
+                except TypeError:
+                    return train(*args, **kwargs)  # Python says what is missing or unknown
+                for name, value in given.arguments.items():
+                    default = signature.parameters[name].default
+                    if name in CHECKS and (value is not None or default is not None):
+                        given.arguments[name] = CHECKS[name](name, value)
             return train(*given.args, **given.kwargs)
 
     return checked

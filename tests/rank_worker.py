@@ -193,6 +193,9 @@ def mortal(folder: Path, ranks: Ranks) -> None:
 def main() -> None:
     folder, mode = Path(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
+    if mode == "whole":  # before there is a process group
+        said = refused(num_steps=(20, 0)[int(os.environ["RANK"])])
+        (folder / f"refused-{os.environ['RANK']}.txt").write_text(said)
     {"whole": whole, "mortal": mortal}[mode](folder, joined())
 
 

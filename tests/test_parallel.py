@@ -120,6 +120,12 @@ def test_a_row_differs_on_one_rank_whether_it_judges_or_is_taught(found: Found) 
         assert all(said.startswith(message) for said in each["a row"])
 
 
+def test_an_argument_that_one_rank_refuses_stops_all_before_there_is_a_group(folder: Path) -> None:
+    first, second = ((folder / f"refused-{rank}.txt").read_text() for rank in (0, 1))
+    assert first.startswith("RuntimeError: rank 0 of 2 has stopped, since another rank has left")
+    assert second == "ValueError: `num_steps` must be a positive integer; got 0."
+
+
 def test_whether_to_refine_is_the_word_of_rank_0(found: Found) -> None:
     assert [each["apart"] for each in found] == [["objective", "start", "warm start"]] * 2
 
