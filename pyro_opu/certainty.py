@@ -71,7 +71,11 @@ class CertaintyRow:
 
 
 class Verdict(NamedTuple):
-    """Whether a student is faithful, and the sentence that says so."""
+    """Whether a student is faithful, and the sentence that says so.
+
+    ``faithful`` is False where a limit is clearly exceeded. It is True where a number lies beyond
+    its limit by less than three standard errors too; the sentence then says that it was not shown.
+    """
 
     faithful: bool
     sentence: str
@@ -198,20 +202,34 @@ def verdict_of(
     kl = ratio(mean["kl"], mean["kl_attainable"])
     information = ratio(mean["uncertainty"], mean["uncertainty_teacher"], NOTHING)
     numbers = _numbers(kl, information, uncertainty)
+    word = "Faithful" if whole else "Not faithful"
+    if whole and _beyond(mean):
+        word = "Not shown to be unfaithful"
+        numbers += (
+            f"; the limits are {MOST_KL:.3g} times and {100 * MOST_ERROR:.0f} %, with too few "
+            "inputs or draws to tell"
+        )
     if not missed:
-        beyond = kl > MOST_KL or abs(information - 1) > MOST_ERROR
-        close = ", within sampling error" if whole and beyond else ""
         few = f" {count} inputs say little." if count < FEWEST else ""
-        word = "Faithful" if whole else "Not faithful"
-        return Verdict(whole, f"{word}: {numbers}{close}.{few}")
+        return Verdict(whole, f"{word}: {numbers}.{few}")
     where = "; ".join(
         f"{row.certainty}: {_numbers(row.kl_ratio, row.mutual_information_ratio, uncertainty)}"
         for row in missed
     )
     place = f"by the teacher's largest mean probability, {where}"
     if whole:
-        return Verdict(False, f"Faithful on average ({numbers}), but not everywhere: {place}.")
+        sentence = f"{word} on average ({numbers}), but not faithful everywhere: {place}."
+        return Verdict(False, sentence)
     return Verdict(False, f"Not faithful: {numbers}; {place}.")
+
+
+def _beyond(mean: Mapping[str, float]) -> bool:
+    """Whether a mean lies beyond its limit at all, be it by chance."""
+    error = abs(mean["uncertainty"] - mean["uncertainty_teacher"])
+    return (
+        mean["kl"] > MOST_KL * mean["kl_attainable"] + NOTHING
+        or error > MOST_ERROR * mean["uncertainty_teacher"] + NOTHING
+    )
 
 
 def _numbers(kl: float, information: float, uncertainty: str) -> str:

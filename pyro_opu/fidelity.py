@@ -117,7 +117,8 @@ def fidelity(
     each beyond what chance explains: three standard errors, over inputs for the KL and over the
     teacher's draws (which inputs share) for the mutual information, and 1e-7 nats, which float32
     answers do not resolve. It must be so on average and in every class of certainty with at least
-    10 inputs; the verdict says where it is not.
+    10 inputs; the verdict says where it is not. A student beyond a limit by less than that counts
+    as ``faithful``, and the verdict says "Not shown to be unfaithful", with the limits.
 
     A student's draws are independent between inputs, a teacher's are not: the report is about the
     marginal distribution at every input, which is all that a Dirichlet per input can copy.

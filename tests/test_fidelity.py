@@ -6,10 +6,12 @@ import copy
 import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from pyro_opu.certainty import CertaintyRow, Verdict, verdict_of
 from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distances import energy_distance, kl_divergence
 from pyro_opu.fidelity import fidelity
@@ -348,9 +350,8 @@ def test_rows_by_certainty() -> None:
     assert rows[3].concentration_mean == pytest.approx(3.0, rel=0.15)
     assert rows[3].mutual_information < 0.85 * rows[3].mutual_information_teacher
     assert report.verdict.startswith(f"Faithful on average (KL {report.kl_ratio:.3g} times")
-    assert "but not everywhere: by the teacher's largest mean probability, .99-.999: KL" in (
-        report.verdict
-    )
+    place = "but not faithful everywhere: by the teacher's largest mean probability, .99-.999: KL"
+    assert place in report.verdict
     text = str(report)
     assert (
         text.startswith("Faithful on average") and "above .999" not in text.split("notes")[0][:90]
@@ -380,6 +381,56 @@ def test_the_verdict_of_a_wrong_mean_and_of_a_wrong_spread(x: Tensor) -> None:
     spread = fidelity(student(1.3), teacher, x, **options)
     assert not spread.faithful and spread.kl_ratio < 2
     assert "below the teacher's" in spread.verdict
+
+
+def judged(kl: list[float], mine: float, noise: float) -> Verdict:
+    """The verdict on KLs of which .01 is attainable, and a mutual information of .1."""
+    values = {
+        "kl": np.array(kl),
+        "kl_attainable": np.full(len(kl), 0.01),
+        "uncertainty": np.full(len(kl), mine),
+        "uncertainty_teacher": np.full(len(kl), 0.1),
+        "noise_of_all": np.full(len(kl), noise),
+    }
+    return verdict_of(values)
+
+
+def test_the_verdict_says_what_chance_lets_through() -> None:
+    limits = "; the limits are 2 times and 10 %, with too few inputs or draws to tell."
+    long_tail = [0.01] * 99 + [3.24]  # .0423 in the mean, with a standard error of .032
+    assert judged(long_tail, 0.1, 0.0) == (
+        True,
+        "Not shown to be unfaithful: KL 4.23 times attainable, mutual information 0 % above the "
+        "teacher's" + limits,
+    )
+    assert judged([0.013] * 100, 0.13, 1.0) == (  # a standard error of the mean of .1
+        True,
+        "Not shown to be unfaithful: KL 1.3 times attainable, mutual information 30 % above the "
+        "teacher's" + limits,
+    )
+    within = "KL 1.3 times attainable, mutual information 5 % below the teacher's."
+    assert judged([0.013] * 100, 0.095, 0.0) == (True, f"Faithful: {within}")
+    beyond = "KL 4.23 times attainable, mutual information 5 % below the teacher's."
+    assert judged([0.0423] * 100, 0.095, 0.0) == (False, f"Not faithful: {beyond}")
+
+
+def test_the_verdict_on_average_and_in_one_class() -> None:
+    row = CertaintyRow("below .7", 60, 0.1, 0.01, 10.9, 0.0, 0.1, 0.1, 1.0, 1.0, 1.0, False)
+    place = (
+        "but not faithful everywhere: by the teacher's largest mean probability, below .7: KL 10.9 "
+        "times attainable, mutual information 0 % above the teacher's."
+    )
+    ones = np.full(100, 0.1)
+    values = {"uncertainty": ones, "uncertainty_teacher": ones, "noise_of_all": 0 * ones}
+    values["kl_attainable"] = 0.1 * ones
+    for kl, start in (
+        ([0.01] * 99 + [3.24], "Not shown to be unfaithful on average (KL 4.23 times attainable,"),
+        ([0.013] * 100, "Faithful on average (KL 1.3 times attainable,"),
+        ([0.0423] * 100, "Not faithful: KL 4.23 times attainable,"),
+    ):
+        faithful, sentence = verdict_of({**values, "kl": np.array(kl)}, (row,))
+        assert not faithful and sentence.startswith(start)
+        assert sentence.endswith(place) == ("average" in start)
 
 
 def test_few_inputs_say_little(x: Tensor) -> None:
