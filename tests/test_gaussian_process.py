@@ -14,7 +14,7 @@ import pytest
 import torch
 from pyro import poutine
 from pyro.contrib import gp
-from pyro.infer import HMC, MCMC, NUTS, Predictive, Trace_ELBO
+from pyro.infer import HMC, NUTS, Predictive, Trace_ELBO
 from scipy.integrate import quad
 from scipy.special import log_expit, log_ndtr
 from scipy.stats import multivariate_normal, norm
@@ -406,35 +406,19 @@ def test_factored_needs_the_hyper_parameters():
         factored(model, {"v": torch.zeros(3, 4)})
 
 
-def exact_process(kernel, x, y):
-    """The whole process as a Pyro model: latent f at all inputs."""
+def exact_predictions(kernel, x, y, new, size):
+    """P(y = 1) at new inputs ``(size, len(new))`` under the prior, and the draws' weights, exact.
 
-    def model():
-        parameters = kernel.sample(x)
-        covariance = kernel(x, x, parameters)
-        covariance = covariance + 1e-8 * covariance.diagonal().mean() * torch.eye(len(x)).to(x)
-        white = pyro.sample("white", dist.Normal(torch.zeros(len(x)).to(x), 1.0).to_event(1))
-        f = pyro.deterministic("f", torch.linalg.cholesky(covariance) @ white)
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Bernoulli(logits=f), obs=y)
-
-    return model
-
-
-def exact_predictions(kernel, x, samples, new):
-    """P(y = 1) at new inputs for every draw of f, given hyper-parameters and f at x."""
-    probs = []
-    for s in range(len(samples["white"])):
-        parameters = {name: samples[name][s] for name in kernel.names}
-        covariance = kernel(x, x, parameters)
-        covariance = covariance + 1e-8 * covariance.diagonal().mean() * torch.eye(len(x)).to(x)
-        f = torch.linalg.cholesky(covariance) @ samples["white"][s]
-        weights = torch.linalg.solve(covariance, kernel(x, new, parameters)).mT
-        left = kernel.diagonal(new, parameters) - (weights * kernel(new, x, parameters)).sum(-1)
-        probs.append(
-            (weights @ f + left.clamp_min(0).sqrt() * torch.randn(len(new)).to(x)).sigmoid()
-        )
-    return torch.stack(probs)
+    A weight is the likelihood of y where f, the whole process, was drawn, over the sum of them.
+    """
+    parameters = {name: p.expand((size,)).sample() for name, p in kernel.priors(x).items()}
+    rows = torch.cat([x, new])
+    covariance = kernel(rows, rows, parameters)
+    jitter = 1e-8 * covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
+    lower = torch.linalg.cholesky(covariance + jitter * torch.eye(len(rows)).to(x))
+    f = (lower @ torch.randn(size, len(rows), 1).to(x))[..., 0]
+    log_likelihood = dist.Bernoulli(logits=f[:, : len(x)]).log_prob(y).sum(-1)
+    return f[:, len(x) :].sigmoid(), log_likelihood.softmax(0)[:, None]
 
 
 @pytest.mark.slow
@@ -443,18 +427,19 @@ def test_sgpmc_is_the_exact_process_where_all_inputs_are_inducing():
     y = (torch.sin(2 * x[:, 0]) > torch.randn(10, dtype=DOUBLE) * 0.5).double()
     new = torch.tensor([[-2.0], [-0.7], [0.1], [0.9], [3.0]], dtype=DOUBLE)
     model = gaussian_process(x, 2, joint_rows=0)
-    mcmc = MCMC(NUTS(exact_process(model.kernel, x, y)), 1000, 300, disable_progbar=True)
-    mcmc.run()
-    exact = exact_predictions(model.kernel, x, mcmc.get_samples(), new)
-    result = sgpmc(model, x, y, num_samples=2000, warmup_steps=200)
+    exact, weights = exact_predictions(model.kernel, x, y, new, 100_000)
+    result = sgpmc(model, x, y, num_samples=700, warmup_steps=50)
     mine = pyro_opu.as_teacher(Predictive(model, result.samples)).probs(new)[..., 1]
-    # Both have an effective sample size of 300 at least: 4.5 sigma of the difference of means is
-    # 4.5 * 0.3 * sqrt(2 / 300) = 0.11 for a deviation of 0.3; of standard deviations, 0.08.
-    for draws in (exact, mine):
-        assert pyro.ops.stats.effective_sample_size(draws[None], 0, 1).abs().min() > 300
-    gap = 4.5 * exact.std(0) * (2 / 300) ** 0.5
-    assert ((mine.mean(0) - exact.mean(0)).abs() < gap).all()
-    assert ((mine.std(0) - exact.std(0)).abs() < gap).all()
+    center = (weights * exact).sum(0)
+    squares = ((exact - center).square(), (mine - center).square())
+    for truth, draws in ((exact, mine), squares):  # their means, and their variances
+        mean = (weights * truth).sum(0)
+        variance = (weights * (truth - mean).square()).sum(0)
+        worth = pyro.ops.stats.effective_sample_size(draws[None], 0, 1)
+        # 4.5 standard errors: of the mean of correlated draws, and of that of weighted ones.
+        error = variance / worth + (weights * (truth - mean)).square().sum(0)
+        assert worth.min() > 150
+        assert ((draws.mean(0) - mean).abs() < 4.5 * error.sqrt()).all()
 
 
 def test_duplicated_inducing_points_and_extreme_parameters():
