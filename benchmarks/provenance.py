@@ -46,6 +46,7 @@ REGRESSION = ("pyro_opu/regression", "pyro_opu/samplers", *TRAINING)
 MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),
     "bad_input": ("pyro_opu", "models", "benchmarks/bad_input_*.py"),
+    "before_after": ("benchmarks/teachers.py", *DISTILLED, *FIDELITY),
     "boston": (*REGRESSION, "pyro_opu/rivals/online_dark_knowledge.py"),
     "compact": ("pyro_opu/rivals/compact.py", "pyro_opu/rivals/subsets.py", *TEACHERS),
     "concentration": DISTILLED,

@@ -27,6 +27,7 @@ NAMES = (
     "mnist_dropout",
     "gaussian_process",
     "teachers",
+    "before_after",
     "compact",
     "laplace_bridge",
     "laplace_mnist",
