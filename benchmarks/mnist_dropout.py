@@ -63,6 +63,8 @@ def trained(seed: int, train: tuple[Tensor, Tensor], args) -> tuple[nn.Module, f
     network, start = dropout_network(SIZES, 0.5), time.perf_counter()
     late = args.epochs // 3
     for epochs, rate in ((args.epochs - late, 1.0), (late, 0.1)):
+        if not epochs:  # one epoch has no third
+            continue
         fit_network(
             network,
             *train,

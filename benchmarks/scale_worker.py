@@ -56,8 +56,8 @@ class Watched(TransferPolicy):
     """The default policy, which writes down when it is asked, and once does not answer."""
 
     job: Job
-    rank: int
-    times: list[float] = field(default_factory=list)
+    rank: int = field(compare=False)  # what ranks may differ in
+    times: list[float] = field(default_factory=list, compare=False)
     policy: TransferPolicy | None = None
 
     def fit(self, x: Tensor) -> Watched:
