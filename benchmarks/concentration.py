@@ -20,15 +20,20 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.digits import digits
-from benchmarks.refinements import CLASSES
 from benchmarks.results import parser, say, spread, write
 from models.neural_network import dropout_network, fit_network
+from pyro_opu.certainty import NAMES, class_of
 from pyro_opu.objectives.moments import gini_parts
 
 COMMAND = "python -m benchmarks.concentration"
 SIZES = (64, 128, 128, 10)
 #: Logits of three classes are these times the inputs: largest means from .35 to beyond .9999.
 WEIGHTS = torch.tensor([[4.0, -2.0, -2.0], [0.0, 2.0, -2.0]])
+#: Columns that differ from seed to seed.
+NUMBERS = (
+    "inputs", "ratio, median", "lower quartile", "upper quartile", "median before recalibration",
+    "CPU s",
+)  # fmt: skip
 #: Logarithm of alpha_0 as a function of x.
 ALPHA_0: dict[str, Callable[[Tensor], Tensor]] = {
     "2": lambda x: torch.full(x.shape[:1], math.log(2.0)),
@@ -83,6 +88,7 @@ def dirichlet_rows(name: str, count: int, seed: int, steps: dict) -> list[dict]:
         dirichlet_teacher(ALPHA_0[name]), x, num_draws=count, seed=seed, progress=False, **steps
     )
     found = {"alpha_0": name, "draws a step": count, "CPU s": time.process_time() - start}
+    found["shift"] = fast.report["recalibration"]["shift"]
     mean = (fresh @ WEIGHTS).softmax(-1)
     log_ratio = fast.dirichlet(fresh).log_concentration - ALPHA_0[name](fresh)
     return by_class(found, mean, log_ratio, seed)
@@ -104,17 +110,16 @@ def dropout_rows(
         between, within = gini_parts(many.double())
         log_ratio = fast.dirichlet(x).log_concentration - (within / between).log()
         found = {"inputs of": where, "draws a step": count, "CPU s": spent}
+        found["shift"] = fast.report["recalibration"]["shift"]
         rows += by_class(found, many.mean(0), log_ratio, seed)
     return rows
 
 
 def by_class(found: dict, mean: Tensor, log_ratio: Tensor, seed: int) -> list[dict]:
     """One row per class of certainty with ten inputs or more."""
-    rows, low = [], 0.0
-    surest = mean.amax(-1)
-    for label, high in CLASSES.items():
-        here = (surest >= low) & (surest < high)
-        low = high
+    rows, classes = [], class_of(mean)
+    for number, label in enumerate(NAMES):
+        here = classes == number
         if here.sum() < 10:
             continue
         quarters = log_ratio[here].double().quantile(torch.tensor([0.25, 0.5, 0.75]).double()).exp()
@@ -127,6 +132,7 @@ def by_class(found: dict, mean: Tensor, log_ratio: Tensor, seed: int) -> list[di
                 "ratio, median": float(quarters[1]),
                 "lower quartile": float(quarters[0]),
                 "upper quartile": float(quarters[2]),
+                "median before recalibration": float(quarters[1]) * math.exp(-found["shift"]),
             }
         )
     return rows
@@ -142,10 +148,7 @@ def over_seeds(rows: list[dict]) -> list[dict]:
         {
             **{key: group[0][key] for key in fixed if key in group[0]},
             "seeds": len(group),
-            **{
-                key: spread([float(row[key]) for row in group])
-                for key in ("inputs", "ratio, median", "lower quartile", "upper quartile", "CPU s")
-            },
+            **{key: spread([float(row[key]) for row in group]) for key in NUMBERS},
         }
         for group in groups.values()
     ]

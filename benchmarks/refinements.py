@@ -23,12 +23,11 @@ from benchmarks.known_answers import line_judge, line_teacher
 from benchmarks.posteriors import Data, make
 from benchmarks.results import parser, say, spread, write
 from pyro_opu import EnergyDistance, MomentMatching, Objective, WassersteinELBO
+from pyro_opu.certainty import NAMES, class_of
 from pyro_opu.distances import energy_distance, kl_divergence
 from pyro_opu.uncertainty import epistemic_uncertainty
 
 COMMAND = "python -m benchmarks.refinements"
-#: Upper ends of the classes of certainty, by the teacher's largest mean probability.
-CLASSES = {"< .7": 0.7, ".7-.9": 0.9, ".9-.99": 0.99, ".99-.999": 0.999, "> .999": 1.01}
 REFINEMENTS: dict[str, Callable[[], Objective]] = {
     "closed form, continued": MomentMatching,
     "energy distance": EnergyDistance,
@@ -160,10 +159,9 @@ def row(name: str, objective: str, seed: int, fast: Any, judged: Judged, seconds
         "energy distance": float(energy_distance(draws, student.sample((500,))).mean()),
         "KL": float(kl_divergence(mean, student.mean).mean()),
     }
-    low, surest = 0.0, mean.amax(-1)
-    for label, high in CLASSES.items():
-        here = (surest >= low) & (surest < high)
-        low = high
+    classes = class_of(mean)
+    for number, label in enumerate(NAMES):
+        here = classes == number
         ratio = float(mine[here].mean() / theirs[here].mean()) if here.sum() >= 10 else None
         found[f"MI / teacher's, {label}"] = "" if ratio is None else ratio
     return found

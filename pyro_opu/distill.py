@@ -91,7 +91,8 @@ def distill(
     is nothing to refine where the warm start is already nearer to the posterior than the S judging
     draws themselves are (``pyro_opu.selection.sampling_distance``). At last :math:`\alpha_0`
     is recalibrated so that the mean mutual information over the transfer inputs is the teacher's,
-    unless that moves the student away from the draws. ``fast.report`` says what was kept.
+    as far as that does not move the student away from the draws. ``fast.report`` says what was
+    kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed, and where the student is taught decides what it knows: the teacher can label
@@ -143,9 +144,9 @@ def distill(
         recalibrate: Shift g at the end so that the mean mutual information is the teacher's. One
             Dirichlet cannot have the teacher's mutual information and its variance too, unless the
             teacher's draws are of Dirichlet shape; False keeps what the objective found, nearer to
-            the variance. A shift that raises the held-out energy distance by more than a tenth
-            (and by more than chance) is refused. ``fast.report["recalibration"]`` has the shift
-            asked for, whether it was refused and what it cost.
+            the variance. As much of the shift is taken as does not raise the energy distance over
+            the transfer inputs. ``fast.report["recalibration"]`` has the shift asked
+            for, the part taken, and the energy distance before and after.
         seed: Fixes everything random, in several threads at once too; torch's generator is left as
             it was. By default the seed is drawn from torch's generator.
         progress: Show a bar with the losses and the held-out fidelity.
@@ -264,11 +265,11 @@ def distill(
             guide, closed_form, objective, feed, held_out, x, random, resume, progress, enough
         )
         if recalibrate and isinstance(guide, PredictiveGuide):
-            found: dict[str, Any] = {}
+            found: dict[str, float] = {}
             if ranks.first:
                 with random.borrowed():
                     many = labelled(teacher, x, target, CALIBRATE_NUMBERS)
-                    found = calibrating_shift(guide, many, held_out)
+                    found = calibrating_shift(guide, many)
             report["recalibration"] = ranks.same(found)
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     return drop_in(

@@ -16,7 +16,7 @@ from pyro_opu.dirichlet import PredictiveDirichlet
 from pyro_opu.distances import kl_from_log, wasserstein1
 from pyro_opu.fidelity_report import Row
 from pyro_opu.marginals import Marginals
-from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.objectives.moments import gini_index, gini_parts
 from pyro_opu.simplex import Answer as Distribution
 from pyro_opu.uncertainty import epistemic_uncertainty, moment_concentration, variance
 
@@ -253,7 +253,7 @@ def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) 
         "uncertainty": student.mutual_information,
         "uncertainty_teacher": judges.mutual_information,
         "between": between,
-        "within": -(log_mean.exp() * log_mean.expm1()).sum(-1) - between,
+        "within": gini_index(log_mean) - between,
         "between_teacher": between_teacher,
         "within_teacher": within_teacher,
         "noise": shares[classes],

@@ -24,6 +24,7 @@ from pyro_opu import (
     WassersteinELBO,
     distill,
     plan,
+    selection,
 )
 from pyro_opu.distances import energy_distance
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
@@ -537,23 +538,39 @@ def answers_of(concentration: float) -> Labelled:
 
 
 def test_recalibration_finds_the_teachers_concentration() -> None:
-    found = calibrating_shift(AsSure(8.0), answers_of(4.0), answers_of(4.0))
+    found = calibrating_shift(AsSure(8.0), answers_of(4.0))
     # 100,000 draws leave the mean mutual information 1 % of itself, and log alpha_0 about as much.
     assert found["shift"] == found["asked"] == pytest.approx(math.log(0.5), abs=0.03)
-    assert not found["refused"] and found["after"] < 0.1 * found["before"]
+    assert found["part"] == 1 and found["after"] < 0.1 * found["before"]
 
 
-def test_recalibration_is_refused_where_held_out_inputs_are_clearly_worse_off() -> None:
-    found = calibrating_shift(AsSure(8.0), answers_of(4.0), answers_of(8.0))
-    assert found["refused"] and found["shift"] == 0
+@pytest.mark.parametrize(
+    "nearest, part", [(0.6, 1.0), (0.49, 0.98), (0.3, 0.6), (0.1, 0.2), (-1.0, 0.0)]
+)
+def test_recalibration_goes_as_far_as_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, nearest: float, part: float
+) -> None:
+    """A distance that is least at this part of the shift is at twice that what it was."""
+
+    def energies(student: PredictiveDirichlet, inputs: Labelled) -> Tensor:
+        moved = (student.log_concentration.double() - math.log(8)) / asked
+        return 0.02 + (moved - nearest).square()
+
+    inputs = answers_of(4.0)
+    asked = calibrating_shift(AsSure(8.0), inputs)["asked"]
+    monkeypatch.setattr(selection, "_energies", energies)
+    found = calibrating_shift(AsSure(8.0), inputs)
+    assert part - 1 / 32 <= found["part"] <= part and found["after"] <= found["before"]
+    assert found["shift"] == found["part"] * found["asked"]
     assert found["asked"] == pytest.approx(math.log(0.5), abs=0.03)
-    assert found["after"] > 5 * abs(found["before"])
+    assert found["before"] == pytest.approx(0.02 + nearest**2)
 
 
-def test_recalibration_of_a_perfect_student_is_not_refused_by_chance() -> None:
+def test_recalibration_of_a_perfect_student_does_nothing() -> None:
     """Its unbiased energy distance is about zero, and a tenth of that is smaller still."""
     for _ in range(5):
-        assert not calibrating_shift(AsSure(8.0), answers_of(8.0), answers_of(8.0))["refused"]
+        found = calibrating_shift(AsSure(8.0), answers_of(8.0))
+        assert abs(found["shift"]) < 0.03 and abs(found["after"]) < 1e-3
 
 
 def test_moments_are_matched_as_the_objective_says() -> None:
