@@ -39,6 +39,7 @@ NAMES = (
     "opu_table1",
     "opu_table2",
     "opu_table3",
+    "golden",
     "pictures",
 )
 
