@@ -14,11 +14,11 @@ from torch.distributions import Dirichlet
 import pyro_opu
 from benchmarks.bad_input import Case
 from models.logistic_regression import logistic_regression
-from pyro_opu import plots, simplex
-from pyro_opu.calibration import calibration, expected_calibration_error
-from pyro_opu.coverage import central_coverage
-from pyro_opu.distances import energy_distance, kl_divergence, kl_from_log, wasserstein1
-from pyro_opu.mixing import effective_sample_size, r_hat
+from pyro_opu import distributions, plots
+from pyro_opu.metrics.coverage import central_coverage
+from pyro_opu.metrics.distances import energy_distance, kl_divergence, kl_from_log, wasserstein1
+from pyro_opu.metrics.scores import calibration, expected_calibration_error
+from pyro_opu.reports.mixing import effective_sample_size, r_hat
 
 NAN, INF = float("nan"), float("inf")
 _RANDOM = torch.Generator().manual_seed(0)
@@ -57,8 +57,8 @@ def add(name: str, what: str, call: Callable[..., Any], /, *args: Any, **kwargs:
     CASES.append((name, what, partial(call, *args, **kwargs)))
 
 
-for _name in pyro_opu.uncertainty.__globals__["__all__"]:
-    _measure = pyro_opu.uncertainty.__globals__[_name]
+for _name in pyro_opu.metrics.uncertainty.__globals__["__all__"]:
+    _measure = pyro_opu.metrics.uncertainty.__globals__[_name]
     if _name in ("Uncertainty", "entropy", "mutual_information"):
         continue
     for _what, _source in {
@@ -287,13 +287,13 @@ for _what, _mean, _concentration in (
 for _what, _alpha in (("zero", torch.zeros(3)), ("a list", [1.0, 2.0]), ("NaN", broken(PROBS))):
     add("PredictiveDirichlet.from_alpha", _what, pyro_opu.PredictiveDirichlet.from_alpha, _alpha,
         validate_args=True)  # fmt: skip
-add("Atoms", "two axes", simplex.Atoms, PROBS.log())
-add("Atoms", "a list", simplex.Atoms, DRAWS.log().tolist())
-add("DirichletMixture", "other inputs", simplex.DirichletMixture, torch.zeros(6, 2),
+add("Atoms", "two axes", distributions.Atoms, PROBS.log())
+add("Atoms", "a list", distributions.Atoms, DRAWS.log().tolist())
+add("DirichletMixture", "other inputs", distributions.DirichletMixture, torch.zeros(6, 2),
     torch.zeros(5, 2, 3), torch.zeros(6, 2))  # fmt: skip
-add("DirichletMixture", "lists", simplex.DirichletMixture, [[0.0]], [[[0.0, 0.0]]], [[0.0]])
-add("LogisticNormal", "no factor", simplex.LogisticNormal, MEAN, MEAN, MEAN)
-add("GeneralizedDirichlet", "other shapes", simplex.GeneralizedDirichlet, MEAN, MEAN[:, :1])
+add("DirichletMixture", "lists", distributions.DirichletMixture, [[0.0]], [[[0.0, 0.0]]], [[0.0]])
+add("LogisticNormal", "no factor", distributions.LogisticNormal, MEAN, MEAN, MEAN)
+add("GeneralizedDirichlet", "other shapes", distributions.GeneralizedDirichlet, MEAN, MEAN[:, :1])
 
 for _what, _distribution, _settings in (
     ("nothing to draw", None, {}),

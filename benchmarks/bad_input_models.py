@@ -45,8 +45,8 @@ from models.quadrature import gauss_hermite, inverse_link, normal_points
 from models.sgpmc import sgpmc, svgp
 from models.variational import fit_svi, mean_field
 from pyro_opu import datasets, objectives, rivals, samplers
-from pyro_opu.capture import capture
 from pyro_opu.export import export
+from pyro_opu.export.capture import capture
 from pyro_opu.guides.generalized_dirichlet import GeneralizedDirichletGuide
 from pyro_opu.guides.logistic_normal import LogisticNormalGuide
 from pyro_opu.guides.mixture import MixtureGuide

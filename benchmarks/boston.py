@@ -42,9 +42,9 @@ from benchmarks.results import kept, parser, say, spread, write
 from models.likelihoods import regression
 from models.neural_network import bayesian_network, perceptron
 from pyro_opu import datasets
-from pyro_opu.networks import default_trunk_config
+from pyro_opu.guides.networks import default_trunk_config
 from pyro_opu.regression import GaussianGuide
-from pyro_opu.rivals.online_dark_knowledge import online_dark_knowledge
+from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.samplers import SGLD
 from pyro_opu.transfer import Jitter
 

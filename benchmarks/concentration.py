@@ -22,8 +22,8 @@ import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.results import parser, say, spread, write
 from models.neural_network import dropout_network, fit_network
-from pyro_opu.certainty import NAMES, class_of
 from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.reports.certainty import NAMES, class_of
 
 COMMAND = "python -m benchmarks.concentration"
 SIZES = (64, 128, 128, 10)

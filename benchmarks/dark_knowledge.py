@@ -31,8 +31,8 @@ from benchmarks.results import FOLDER, finished, kept, parser, say, spread, writ
 from models.neural_network import bayesian_network, perceptron
 from pyro_opu import datasets
 from pyro_opu.guides import PointGuide
-from pyro_opu.networks import default_trunk_config
-from pyro_opu.rivals.online_dark_knowledge import online_dark_knowledge
+from pyro_opu.guides.networks import default_trunk_config
+from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.samplers import SGLD
 from pyro_opu.transfer import Box, HeldOut
 

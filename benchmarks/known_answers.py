@@ -13,9 +13,9 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.results import parser, say, write
 from pyro_opu import MetaCritic, WassersteinELBO
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.distances import energy_distance, wasserstein1
-from pyro_opu.uncertainty import moment_concentration
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.metrics.distances import energy_distance, wasserstein1
+from pyro_opu.metrics.uncertainty import moment_concentration
 
 WEIGHTS = torch.tensor([[1.0, -1.0, 0.3], [0.2, 0.7, -0.9]])
 

@@ -57,7 +57,7 @@ from benchmarks.results import FOLDER, kept, parser, say, spread, write
 from models.laplace_network import NetworkLaplace, network_laplace
 from models.neural_network import convolutional_network, fit_network
 from pyro_opu import datasets
-from pyro_opu.distances import kl_divergence
+from pyro_opu.metrics.distances import kl_divergence
 
 Tables = dict[str, list[dict[str, Any]]]
 

@@ -14,9 +14,9 @@ from torch.distributions import Dirichlet
 
 from models.laplace_network import DiagonalRoot, NetworkLaplace
 from pyro_opu import OnePassPredictive, laplace_bridge, probit_predictive
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.simplex import Atoms, SimplexDistribution
-from pyro_opu.uncertainty import concentration, mutual_information
+from pyro_opu.distributions import Atoms, SimplexDistribution
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.metrics.uncertainty import concentration, mutual_information
 
 Answer = Dirichlet | SimplexDistribution | Tensor  # a tensor holds draws (S, N, C)
 Gaussian = tuple[Tensor, Tensor]  # of the logits: mean (N, C), covariance (N, C, C) or (N, C)

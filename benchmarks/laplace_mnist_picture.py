@@ -37,7 +37,7 @@ from benchmarks.laplace_mnist_answers import (
     seconds,
 )
 from pyro_opu import inverse_laplace_bridge
-from pyro_opu.distances import kl_divergence
+from pyro_opu.metrics.distances import kl_divergence
 
 SAMPLES = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 ROWS, TIMED, BINS, AT_ONCE = 100, 1000, 20, 10

@@ -56,7 +56,7 @@ from models.factored import factored
 from models.gaussian_process import SparseGaussianProcess, gaussian_process, inducing_points
 from models.process_guide import process_guide
 from models.sgpmc import sgpmc, svgp
-from pyro_opu import files
+from pyro_opu.utils import files
 
 PAPER = {
     "pima": {

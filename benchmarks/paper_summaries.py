@@ -6,7 +6,7 @@ import statistics
 from typing import NamedTuple
 
 from benchmarks.results import spread
-from pyro_opu.detection_report import EPISTEMIC
+from pyro_opu.reports.detection_report import EPISTEMIC
 
 ERRORS = "misclassification"
 #: Fixed in advance, for errors and for what is outside: of teachers, of students.

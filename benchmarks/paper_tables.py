@@ -32,12 +32,12 @@ from benchmarks.results import kept, parser, say, write
 from benchmarks.speed_models import student_name
 from benchmarks.timing import timed
 from pyro_opu import datasets
-from pyro_opu.answers import is_student
-from pyro_opu.calibration import calibration
-from pyro_opu.detection import score
-from pyro_opu.detection_report import Score
-from pyro_opu.readings import Reader, Reading
-from pyro_opu.restoring import seeded
+from pyro_opu.metrics.scores import calibration
+from pyro_opu.reports.answers import is_student
+from pyro_opu.reports.detection import score
+from pyro_opu.reports.detection_report import Score
+from pyro_opu.reports.readings import Reader, Reading
+from pyro_opu.rng import seeded
 
 #: Seconds of repeats, at least three, for students and for posteriors.
 BUDGETS = (2.0, 6.0)

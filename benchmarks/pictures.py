@@ -39,7 +39,7 @@ from benchmarks.known_answers import line_judge, line_teacher
 from benchmarks.mnist_dropout import images, trained
 from benchmarks.results import parser
 from pyro_opu import datasets, plots
-from pyro_opu.distances import energy_distance
+from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.plots.colours import BLUE, GREEN, ORANGE
 from pyro_opu.transfer import default_transfer
 

@@ -29,16 +29,15 @@ def under(room: str, *names: str) -> tuple[str, ...]:
     return tuple(f"{room}/{name}" for name in names)
 
 
-TEACHERS = under("pyro_opu", "teachers", "_measures.py")
+TEACHERS = under("pyro_opu", "teachers")
 #: What a student answers with.
-STUDENTS = under("pyro_opu", "guides", "simplex", "dirichlet.py", "networks.py", "predictive.py")
-TRAINING = under(
-    "pyro_opu", "distill.py", "plan.py", "loop.py", "training.py", "selection.py", "family.py",
-    "inputs.py", "objectives", "transfer",
-)  # fmt: skip
+STUDENTS = under("pyro_opu", "guides", "distributions", "predictive")
+TRAINING = under("pyro_opu", "distillation.py", "training", "objectives", "transfer")
 DISTILLED = (*TEACHERS, *STUDENTS, *TRAINING)
-FIDELITY = under("pyro_opu", "fidelity.py", "judging.py", "certainty.py", "distances.py")
-DETECTION = under("pyro_opu", "detection.py", "readings.py", "uncertainty.py")
+FIDELITY = under("pyro_opu/reports", "fidelity.py", "judging.py", "certainty.py") + (
+    "pyro_opu/metrics/distances.py",
+)
+DETECTION = ("pyro_opu/reports/detection.py", "pyro_opu/reports/readings.py", "pyro_opu/metrics")
 POSTERIORS = ("models", "pyro_opu/samplers", "benchmarks/posteriors.py", "benchmarks/digits.py")
 PAPERS = (*DISTILLED, *DETECTION, "models", "benchmarks/paper_tables.py")
 REGRESSION = ("pyro_opu/regression", "pyro_opu/samplers", *TRAINING)
@@ -47,7 +46,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),
     "bad_input": ("pyro_opu", "models", "benchmarks/bad_input_*.py"),
     "before_after": ("benchmarks/teachers.py", *DISTILLED, *FIDELITY),
-    "boston": (*REGRESSION, "pyro_opu/rivals/online_dark_knowledge.py"),
+    "boston": (*REGRESSION, "pyro_opu/rivals/online.py"),
     "compact": ("pyro_opu/rivals/compact.py", "pyro_opu/rivals/subsets.py", *TEACHERS),
     "concentration": DISTILLED,
     "dark_knowledge": ("pyro_opu/rivals", "pyro_opu/samplers", *DISTILLED),
@@ -57,11 +56,15 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),
     "known_answers": (*DISTILLED, *FIDELITY),
-    "laplace_bridge": ("pyro_opu/bridge.py", "pyro_opu/top_k.py", "models/laplace.py"),
-    "laplace_mnist": ("pyro_opu/bridge.py", "models", *DISTILLED, *DETECTION),
+    "laplace_bridge": (
+        "pyro_opu/distributions/bridge.py",
+        "pyro_opu/metrics/top_k.py",
+        "models/laplace.py",
+    ),
+    "laplace_mnist": ("pyro_opu/distributions/bridge.py", "models", *DISTILLED, *DETECTION),
     "logistic_regression": ("models/logistic_regression.py", "pyro_opu/samplers"),
     "main_job": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
-    "memory": (*DISTILLED, *FIDELITY, "pyro_opu/chunks.py"),
+    "memory": (*DISTILLED, *FIDELITY, "pyro_opu/utils/chunks.py"),
     "mnist_dropout": ("models/neural_network.py",),
     "mnist_sgld": ("pyro_opu/samplers", "models/neural_network.py"),
     "newcomer": ("pyro_opu", "models"),
@@ -72,12 +75,17 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "refinements": DISTILLED,
     "reliability": ("pyro_opu", "benchmarks/reliability_*.py"),
     "richer_guides": (*DISTILLED, *FIDELITY),
-    "scale": (*DISTILLED, "pyro_opu/parallel.py", "benchmarks/scale_worker.py"),
+    "scale": (*DISTILLED, "pyro_opu/distributed.py", "benchmarks/scale_worker.py"),
     "sgld": ("pyro_opu/samplers",),
-    "speed": (*DISTILLED, "pyro_opu/capture.py", "benchmarks/speed_*.py", "benchmarks/timing.py"),
+    "speed": (
+        *DISTILLED,
+        "pyro_opu/export/capture.py",
+        "benchmarks/speed_*.py",
+        "benchmarks/timing.py",
+    ),
     "students": (*DISTILLED, *FIDELITY, *DETECTION, *POSTERIORS, "pyro_opu/rivals"),
     "teachers": (*DISTILLED, *FIDELITY, *POSTERIORS),
-    "toy_regression": (*REGRESSION, "pyro_opu/rivals/online_dark_knowledge.py"),
+    "toy_regression": (*REGRESSION, "pyro_opu/rivals/online.py"),
 }
 
 

@@ -23,9 +23,9 @@ from benchmarks.known_answers import line_judge, line_teacher
 from benchmarks.posteriors import Data, make
 from benchmarks.results import parser, say, spread, write
 from pyro_opu import EnergyDistance, MomentMatching, Objective, WassersteinELBO
-from pyro_opu.certainty import NAMES, class_of
-from pyro_opu.distances import energy_distance, kl_divergence
-from pyro_opu.uncertainty import epistemic_uncertainty
+from pyro_opu.metrics.distances import energy_distance, kl_divergence
+from pyro_opu.metrics.uncertainty import epistemic_uncertainty
+from pyro_opu.reports.certainty import NAMES, class_of
 
 COMMAND = "python -m benchmarks.refinements"
 REFINEMENTS: dict[str, Callable[[], Objective]] = {

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 
 import pyro_opu
-from pyro_opu import OnePassPredictive, PredictiveGuide, files
+from pyro_opu import OnePassPredictive, PredictiveGuide
 from pyro_opu.export.formats import run_onnx
 from pyro_opu.export.program import StudentProgram, far_inputs
 from pyro_opu.guides import GUIDES
-from pyro_opu.networks import Perceptron
+from pyro_opu.guides.networks import Perceptron
+from pyro_opu.utils import files
 
 Row = dict[str, Any]
 

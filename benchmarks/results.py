@@ -16,7 +16,7 @@ import torch
 
 import pyro_opu
 from benchmarks import provenance
-from pyro_opu import files
+from pyro_opu.utils import files
 
 FOLDER = Path(__file__).parent / "results"
 

@@ -27,13 +27,13 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.known_answers import on_the_line
 from benchmarks.results import parser, say, spread, write
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.distances import energy_distance, kl_divergence, wasserstein1
-from pyro_opu.marginals import mean_absolute_difference
+from pyro_opu.distributions import Answer
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.metrics.distances import energy_distance, kl_divergence, wasserstein1
+from pyro_opu.metrics.marginals import mean_absolute_difference
+from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
-from pyro_opu.simplex import Answer
-from pyro_opu.uncertainty import moment_concentration
 
 GUIDES = ("dirichlet", "mixture", "logistic_normal", "generalized_dirichlet")
 #: S of the plug-in energy distance and of W1.

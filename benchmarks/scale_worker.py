@@ -20,7 +20,7 @@ import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.digits_fidelity import SIZES
 from models.neural_network import dropout_network
-from pyro_opu.parallel import joined
+from pyro_opu.distributed import joined
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from benchmarks.speed_models import SUBJECTS, Kit
 from benchmarks.speed_ways import Call, Row
 from benchmarks.timing import spans
-from pyro_opu.capture import GraphPass, tensor_pass
+from pyro_opu.export.capture import GraphPass, tensor_pass
 
 MANY = 100_000
 

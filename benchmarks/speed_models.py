@@ -23,7 +23,7 @@ import pyro_opu
 from models.logistic_regression import logistic_regression
 from models.neural_network import bayesian_network, convolutional_network, perceptron
 from pyro_opu import OnePassPredictive, PredictiveGuide
-from pyro_opu.capture import Captured
+from pyro_opu.export.capture import Captured
 from pyro_opu.guides import named_guide
 
 #: Widths before the classes.
@@ -156,7 +156,7 @@ class Kit:
                 for end, guide in made.items()
             }
             for asked in (None, ("probs",))
-            for sites in [pyro_opu.layout.read_layouts(teacher, example, asked)]
+            for sites in [pyro_opu.outcomes.layout.read_layouts(teacher, example, asked)]
         )
         self.names = {end: student_name(end, fast.guide) for end, fast in self.students.items()}
         self.fast = self.students[""]

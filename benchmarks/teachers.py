@@ -20,7 +20,7 @@ from pyro.infer import Predictive
 import pyro_opu
 from benchmarks.posteriors import POSTERIORS, Posterior, make
 from benchmarks.results import kept, parser, say, write
-from pyro_opu.tables import json_ready
+from pyro_opu.utils.tables import json_ready
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ from models.logistic_regression import logistic_regression
 from models.neural_network import dropout_network, fit_network
 from pyro_opu import OnePassPredictive, PolyaGammaGibbs, distill, uncertainty
 from pyro_opu.checks import positive_int
-from pyro_opu.restoring import seeded
-from pyro_opu.simplex import Answer
+from pyro_opu.distributions import Answer
+from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source
 
 __all__ = ["OnePassClassifier", "dropout_teacher", "logistic_teacher"]

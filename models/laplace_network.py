@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from models.laplace import Laplace
 from models.last_layer import split_last_layer
 from models.neural_network import class_count
-from pyro_opu.calibration import check_labels
 from pyro_opu.checks import check_inputs, positive_float, positive_int
-from pyro_opu.restoring import kept_random
+from pyro_opu.metrics.scores import check_labels
+from pyro_opu.rng import kept_random
 
 Subset = Literal["last_layer", "all"]
 Structure = Literal["diagonal", "kron", "full"]

@@ -15,7 +15,6 @@ from torch.nn.functional import cross_entropy
 from models.isotropic_normal import IsotropicNormal
 from models.likelihoods import Likelihood, classification
 from models.skeleton import Skeleton
-from pyro_opu.calibration import check_labels
 from pyro_opu.checks import (
     check_callable,
     check_inputs,
@@ -26,7 +25,8 @@ from pyro_opu.checks import (
 from pyro_opu.checks import (
     sizes as check_sizes,
 )
-from pyro_opu.restoring import evaluating
+from pyro_opu.metrics.scores import check_labels
+from pyro_opu.rng import evaluating
 
 #: ``(name, shape) -> distribution`` of one parameter of the network, its event of that shape.
 Prior = Callable[[str, torch.Size], TorchDistributionMixin]

@@ -11,7 +11,7 @@ from models.gaussian_process import WHOLE_DRAWS, SparseGaussianProcess, check_ca
 from pyro_opu import PredictiveGuide
 from pyro_opu.checks import check_inputs, positive_int
 from pyro_opu.checks import sizes as check_sizes
-from pyro_opu.networks import Perceptron
+from pyro_opu.guides.networks import Perceptron
 
 __all__ = ["LatentLaw", "process_guide"]
 

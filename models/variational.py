@@ -17,7 +17,7 @@ from pyro.optim import ClippedAdam
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable, check_inputs, positive_float, positive_int
-from pyro_opu.restoring import seeded
+from pyro_opu.rng import seeded
 from pyro_opu.samplers import tempered
 
 

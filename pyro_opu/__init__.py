@@ -8,27 +8,12 @@ forward pass gives; the :class:`OnePassPredictive` it returns takes the place of
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from pyro_opu.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
-from pyro_opu.detection import detection, misclassification, out_of_domain
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.distill import distill
-from pyro_opu.fidelity import FidelityReport, fidelity
+from pyro_opu.distillation import distill
+from pyro_opu.distributions.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.mixing import MixingReport, MixingWarning, mixing
-from pyro_opu.objectives import (
-    CrossEntropy,
-    DirichletLikelihood,
-    EnergyDistance,
-    MetaCritic,
-    MomentMatching,
-    Objective,
-    WassersteinELBO,
-)
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.teachers import Teacher, as_teacher
-from pyro_opu.top_k import TopK, top_k
-from pyro_opu.training import DistillationError
-from pyro_opu.uncertainty import (
+from pyro_opu.metrics.top_k import TopK, top_k
+from pyro_opu.metrics.uncertainty import (
     aleatoric_uncertainty,
     concentration,
     differential_entropy,
@@ -41,11 +26,26 @@ from pyro_opu.uncertainty import (
     uncertainty,
     variance,
 )
+from pyro_opu.objectives import (
+    CrossEntropy,
+    DirichletLikelihood,
+    EnergyDistance,
+    MetaCritic,
+    MomentMatching,
+    Objective,
+    WassersteinELBO,
+)
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.reports.detection import detection, misclassification, out_of_domain
+from pyro_opu.reports.fidelity import FidelityReport, fidelity
+from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
+from pyro_opu.teachers import Teacher, as_teacher
+from pyro_opu.training.fit import DistillationError
 
 if TYPE_CHECKING:
-    from pyro_opu.arviz_data import to_inference_data
-    from pyro_opu.diagnostics import Diagnosis, diagnose
+    from pyro_opu.interop.arviz import to_inference_data
     from pyro_opu.regression import OnePassRegression, regression_fidelity
+    from pyro_opu.reports.convergence import Diagnosis, diagnose
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 
 __version__ = "0.1.0"
@@ -102,14 +102,16 @@ __all__ = [
 _LATER = {
     "SGLD": "samplers",
     "PolyaGammaGibbs": "samplers",
-    "Diagnosis": "diagnostics",
-    "diagnose": "diagnostics",
+    "Diagnosis": "reports.convergence",
+    "diagnose": "reports.convergence",
     "OnePassRegression": "regression",
     "regression_fidelity": "regression",
-    "to_inference_data": "arviz_data",
+    "to_inference_data": "interop.arviz",
 }
 #: Parts of the package, likewise.
-_PARTS = frozenset({*_LATER.values(), "datasets", "interop", "plots", "rivals"})
+_PARTS = frozenset(
+    {"datasets", "distances", "interop", "plots", "regression", "rivals", "samplers"}
+)
 
 
 def __getattr__(name: str) -> Any:

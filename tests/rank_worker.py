@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
+from pyro_opu.distributed import ALONE, Ranks, joined
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import cross_entropy
-from pyro_opu.parallel import ALONE, Ranks, joined
-from pyro_opu.training import Settings, Source, init_phase, init_state, step
+from pyro_opu.training.fit import Settings, Source, init_phase, init_state, step
 from pyro_opu.transfer import HeldOut, Jitter
 
 QUICK: dict[str, Any] = {
@@ -108,7 +108,7 @@ def other_row(ranks: Ranks) -> list[str]:
 
 def decided_apart(ranks: Ranks) -> list[str]:
     """Phases of a run that one rank alone, by its own draws, would not refine."""
-    with mock.patch("pyro_opu.distill.sampling_distance", lambda _: (-1.0, 1.0)[ranks.rank]):
+    with mock.patch("pyro_opu.distillation.sampling_distance", lambda _: (-1.0, 1.0)[ranks.rank]):
         fast = distill(teacher, X, **{**QUICK, "loss": "energy"})
     return sorted({record["phase"] for record in fast.report["history"]})
 

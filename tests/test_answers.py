@@ -7,9 +7,9 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.answers import is_student, student_answer
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.restoring import seeded
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.reports.answers import is_student, student_answer
+from pyro_opu.rng import seeded
 
 
 class Guide(nn.Module):

@@ -17,10 +17,10 @@ from models.logistic_regression import logistic_regression
 from models.neural_network import dropout_network, fit_network, perceptron
 from models.variational import mean_field
 from pyro_opu import EnergyDistance, WassersteinELBO, datasets, plots, samplers
-from pyro_opu.calibration import calibration, expected_calibration_error
-from pyro_opu.coverage import central_coverage
-from pyro_opu.distances import kl_divergence, kl_from_log
-from pyro_opu.mixing import effective_sample_size, r_hat
+from pyro_opu.metrics.coverage import central_coverage
+from pyro_opu.metrics.distances import kl_divergence, kl_from_log
+from pyro_opu.metrics.scores import calibration, expected_calibration_error
+from pyro_opu.reports.mixing import effective_sample_size, r_hat
 from pyro_opu.rivals import compact_approx, load_compact
 
 PROBS = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4], [0.2, 0.2, 0.6]])

@@ -10,8 +10,8 @@ import torch
 from numpy.polynomial.hermite_e import hermegauss
 from torch import Tensor
 
-from pyro_opu.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
-from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 
 
 def random_gaussian(*shape: int) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.metrics import accuracy_score, log_loss
 
-from pyro_opu.calibration import calibration, expected_calibration_error
+from pyro_opu.metrics.scores import calibration, expected_calibration_error
 
 
 @pytest.fixture(autouse=True)

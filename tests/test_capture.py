@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.capture import StaticPass, capture
-from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.export.capture import StaticPass, capture
 from pyro_opu.guides import LogisticNormalGuide, MixtureGuide, PredictiveGuide, UndividedGuide
+from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression, PredictiveNormal
-from pyro_opu.regression.guide import GaussianGuide, NormalMixtureGuide
 
 D, C, B = 6, 3, 4
 

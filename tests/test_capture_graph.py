@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import gpu_tests
-from pyro_opu import capture as module
-from pyro_opu.capture import GraphPass, capture
-from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.export import capture as module
+from pyro_opu.export.capture import GraphPass, capture
 from pyro_opu.guides import PredictiveGuide
+from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression
-from pyro_opu.regression.guide import GaussianGuide
 
 D, C, B = 6, 3, 4
 

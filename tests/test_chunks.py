@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyro_opu.chunks import chunks
+from pyro_opu.utils.chunks import chunks
 
 
 def test_chunks_cover_all_inputs_and_bound_the_block() -> None:

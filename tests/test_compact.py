@@ -15,9 +15,9 @@ from torch import nn
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
+from pyro_opu.distributions import Atoms
 from pyro_opu.rivals import compact, subsets
 from pyro_opu.rivals.compact import CompactGuide, compact_approx, load_compact
-from pyro_opu.simplex import Atoms
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.held import HeldTeacher, held_from, hold
 

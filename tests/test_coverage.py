@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from pyro_opu.coverage import central_coverage
-from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.metrics.coverage import central_coverage
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import Tensor
 
-from pyro_opu.detection import detection, misclassification, out_of_domain
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.readings import MEASURES
-from pyro_opu.uncertainty import uncertainty
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.metrics.uncertainty import uncertainty
+from pyro_opu.reports.detection import detection, misclassification, out_of_domain
+from pyro_opu.reports.readings import MEASURES
 
 
 def student(x: Tensor) -> PredictiveDirichlet:

@@ -24,8 +24,8 @@ from pyro.infer.predictive import WeighedPredictive
 from torch import Tensor
 
 from models.logistic_regression import logistic_regression
-from pyro_opu.arviz_data import to_inference_data
-from pyro_opu.diagnostics import Diagnosis, SiteDiagnosis, diagnose
+from pyro_opu.interop.arviz import to_inference_data
+from pyro_opu.reports.convergence import Diagnosis, SiteDiagnosis, diagnose
 
 N = 30
 binary = logistic_regression(2)
@@ -259,7 +259,7 @@ def test_models_that_vmap_cannot_run_are_looped() -> None:
 
 def test_blocks_of_draws_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = to_inference_data(two_chains())
-    monkeypatch.setattr("pyro_opu.arviz_data.CHUNK_SIZE", 7 * 2 * N)
+    monkeypatch.setattr("pyro_opu.interop.arviz.CHUNK_SIZE", 7 * 2 * N)
     parts = to_inference_data(two_chains())
     np.testing.assert_allclose(parts.log_likelihood["obs"], whole.log_likelihood["obs"], atol=1e-6)
     assert parts.posterior_predictive["obs"].shape == whole.posterior_predictive["obs"].shape

@@ -13,7 +13,11 @@ import torch
 from scipy import special, stats
 from torch import Tensor
 
-from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive, log_dirichlet_rsample
+from pyro_opu.distributions.dirichlet import (
+    PredictiveDirichlet,
+    as_predictive,
+    log_dirichlet_rsample,
+)
 
 MEAN = torch.tensor([0.2, 0.5, 0.3])
 

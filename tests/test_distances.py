@@ -10,8 +10,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-import pyro_opu.chunks
-from pyro_opu.distances import energy_distance, kl_divergence, kl_from_log, wasserstein1
+import pyro_opu.utils.chunks
+from pyro_opu.metrics.distances import energy_distance, kl_divergence, kl_from_log, wasserstein1
 
 CONCENTRATIONS = [[1.0, 1.0], [0.2, 3.0], [2.0, 0.5, 7.0], [0.05, 0.05, 1.0, 4.0]]
 
@@ -63,7 +63,7 @@ def test_chunks_do_not_change_the_answer(chunk_size: int) -> None:
 def test_many_inputs_cross_the_default_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     p, q = draws([1.0, 2.0, 3.0], 6, 50), draws([3.0, 2.0, 1.0], 6, 50)
     whole = energy_distance(p, q)
-    monkeypatch.setattr(pyro_opu.chunks, "_ELEMENTS_AT_ONCE", 200)
+    monkeypatch.setattr(pyro_opu.utils.chunks, "_ELEMENTS_AT_ONCE", 200)
     torch.testing.assert_close(energy_distance(p, q), whole)
 
 

@@ -23,16 +23,23 @@ from pyro_opu import (
     PredictiveGuide,
     WassersteinELBO,
     distill,
-    plan,
-    selection,
 )
-from pyro_opu.distances import energy_distance
+from pyro_opu.distributions import Atoms
+from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
 from pyro_opu.objectives.base import cross_entropy
-from pyro_opu.selection import Labelled, calibrating_shift, sampling_distance
-from pyro_opu.simplex import Atoms
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
-from pyro_opu.training import DRAW_BLOCKS, Settings, Source, init_phase, init_state, schedule, step
+from pyro_opu.training import plan, validation
+from pyro_opu.training.fit import (
+    DRAW_BLOCKS,
+    Settings,
+    Source,
+    init_phase,
+    init_state,
+    schedule,
+    step,
+)
+from pyro_opu.training.validation import Labelled, calibrating_shift, sampling_distance
 from pyro_opu.transfer import HeldOut, TransferPolicy
 
 C = 3
@@ -558,7 +565,7 @@ def test_recalibration_goes_as_far_as_costs_nothing(
 
     inputs = answers_of(4.0)
     asked = calibrating_shift(AsSure(8.0), inputs)["asked"]
-    monkeypatch.setattr(selection, "_energies", energies)
+    monkeypatch.setattr(validation, "_energies", energies)
     found = calibrating_shift(AsSure(8.0), inputs)
     assert part - 1 / 32 <= found["part"] <= part and found["after"] <= found["before"]
     assert found["shift"] == found["part"] * found["asked"]

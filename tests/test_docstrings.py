@@ -30,7 +30,7 @@ ROOMS = [
     "rivals",
     "samplers",
     "transfer",
-    "simplex",
+    "distributions",
     "regression",
     "plots",
     "datasets",

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from pyro_opu import OnePassPredictive
-from pyro_opu.distances import energy_distance, kl_divergence
 from pyro_opu.guides import UndividedGuide
-from pyro_opu.rivals.endd import endd, proxy_dirichlet
+from pyro_opu.metrics.distances import energy_distance, kl_divergence
+from pyro_opu.rivals.ensemble_distillation import endd, proxy_dirichlet
 from pyro_opu.transfer import HeldOut
 
 both_methods = pytest.mark.parametrize("method", [endd, proxy_dirichlet])

@@ -17,8 +17,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import pyro_opu
-from pyro_opu import files
-from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.export import export, formats
 from pyro_opu.export.plain_ops import (
     digamma,
@@ -30,10 +29,11 @@ from pyro_opu.export.plain_ops import (
 )
 from pyro_opu.export.program import UNITS, StudentProgram, far_inputs, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
+from pyro_opu.guides.normal import REGRESSION_GUIDES
+from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression
-from pyro_opu.regression.guide import REGRESSION_GUIDES
-from pyro_opu.uncertainty import uncertainty
+from pyro_opu.utils import files
 
 D, C = 6, 4
 REPLACED = {"digamma", "lgamma", "expm1", "log1p", "log_softmax", "_log_softmax", "logsumexp"}

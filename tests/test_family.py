@@ -8,9 +8,9 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import PredictiveDirichlet, PredictiveGuide
-from pyro_opu.family import FEWEST_DRAWS, MOST_MISFIT, family_of, misfit
 from pyro_opu.guides import MixtureGuide
-from pyro_opu.selection import Labelled
+from pyro_opu.training.family import FEWEST_DRAWS, MOST_MISFIT, family_of, misfit
+from pyro_opu.training.validation import Labelled
 
 CORNERS = 0.85 * torch.eye(3) + 0.05
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from pyro_opu.certainty import CertaintyRow, Verdict, verdict_of
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.distances import energy_distance, kl_divergence
-from pyro_opu.fidelity import fidelity
-from pyro_opu.judging import from_draws, posterior
-from pyro_opu.marginals import Marginals
-from pyro_opu.simplex import Atoms
-from pyro_opu.uncertainty import epistemic_uncertainty, variance
+from pyro_opu.distributions import Atoms
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.metrics.distances import energy_distance, kl_divergence
+from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.metrics.uncertainty import epistemic_uncertainty, variance
+from pyro_opu.reports.certainty import CertaintyRow, Verdict, verdict_of
+from pyro_opu.reports.fidelity import fidelity
+from pyro_opu.reports.judging import from_draws, posterior
 
 NUM_CLASSES = 3
 

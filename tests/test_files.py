@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from pyro_opu import files
+from pyro_opu.utils import files
 
 
 def tensors() -> dict[str, torch.Tensor]:

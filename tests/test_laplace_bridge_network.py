@@ -22,7 +22,7 @@ from models.last_layer import last_layer_laplace, on_features, split_last_layer
 from models.logistic_regression import logistic_regression
 from models.neural_network import dropout_network, fit_network, perceptron
 from pyro_opu import OnePassPredictive, as_teacher, fidelity, out_of_domain
-from pyro_opu.bridge import inverse_laplace_bridge, laplace_bridge
+from pyro_opu.distributions.bridge import inverse_laplace_bridge, laplace_bridge
 from pyro_opu.rivals.laplace_bridge import (
     DrawnBridgeGuide,
     LaplaceBridgeGuide,

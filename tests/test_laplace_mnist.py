@@ -19,7 +19,7 @@ from benchmarks.laplace_mnist_picture import (
     summary,
 )
 from pyro_opu import inverse_laplace_bridge, laplace_bridge
-from pyro_opu.restoring import seeded
+from pyro_opu.rng import seeded
 
 
 def law(alpha: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,7 +22,7 @@ from models.logistic_regression import logistic_regression
 from models.neural_network import dropout_network, fit_network, perceptron
 from models.variational import fit_svi
 from pyro_opu import as_teacher, laplace_bridge, probit_predictive
-from pyro_opu.distances import energy_distance
+from pyro_opu.metrics.distances import energy_distance
 
 DOUBLE = torch.float64
 

@@ -14,9 +14,9 @@ from pyro.infer.autoguide import AutoNormal
 from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 
-from pyro_opu.distill import distill
+from pyro_opu.distillation import distill
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.layout import SiteLayout, read_layouts
+from pyro_opu.outcomes.layout import SiteLayout, read_layouts
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.teachers import as_teacher
 

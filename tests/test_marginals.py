@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pyro_opu.distances import energy_distance
-from pyro_opu.marginals import Marginals
+from pyro_opu.metrics.distances import energy_distance
+from pyro_opu.metrics.marginals import Marginals
 
 N, C = 7, 3
 

@@ -21,7 +21,7 @@ from pyro.ops.stats import split_gelman_rubin
 from torch import Tensor, nn
 
 from pyro_opu import distill
-from pyro_opu.mixing import (
+from pyro_opu.reports.mixing import (
     LEAST_DRAWS,
     MixingReport,
     MixingWarning,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.networks import (
+from pyro_opu.guides.networks import (
     Convolutions,
     Perceptron,
     Standardize,
@@ -14,7 +14,7 @@ from pyro_opu.networks import (
     centres,
     default_trunk_config,
 )
-from pyro_opu.regression.guide import GaussianGuide
+from pyro_opu.guides.normal import GaussianGuide
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from pyro_opu import (
     PredictiveGuide,
     WassersteinELBO,
 )
-from pyro_opu.distances import energy_distance
-from pyro_opu.marginals import mean_absolute_difference
+from pyro_opu.metrics.distances import energy_distance
+from pyro_opu.metrics.marginals import mean_absolute_difference
 from pyro_opu.objectives import as_objective
 from pyro_opu.objectives.base import cross_entropy
 from pyro_opu.objectives.energy import energy_distance_loss

@@ -11,6 +11,7 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, PredictiveDirichlet
+from pyro_opu.distributions import Atoms, as_answer
 from pyro_opu.guides import (
     GUIDES,
     PointGuide,
@@ -21,7 +22,6 @@ from pyro_opu.guides import (
 )
 from pyro_opu.objectives import EnergyDistance, MomentMatching
 from pyro_opu.objectives.energy import energy_distance_loss
-from pyro_opu.simplex import Atoms, as_answer
 
 C = 3
 ONE_HEAD: list[type[TrunkGuide]] = [UndividedGuide, PointGuide]

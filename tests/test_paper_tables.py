@@ -30,7 +30,7 @@ from benchmarks.paper_tables import (
 )
 from benchmarks.tabular_protocol import outside
 from pyro_opu.datasets import Dataset, standardize
-from pyro_opu.distances import kl_divergence
+from pyro_opu.metrics.distances import kl_divergence
 
 ROWS, COLUMNS = 40, 5
 

@@ -17,11 +17,11 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
 
-from pyro_opu.parallel import ALONE, ENVIRONMENT, Ranks, joined
-from pyro_opu.rendezvous import attempt_store
-from pyro_opu.restoring import branch
-from pyro_opu.training import Settings, Source
+from pyro_opu.distributed import ALONE, ENVIRONMENT, Ranks, joined
+from pyro_opu.rng import branch
+from pyro_opu.training.fit import Settings, Source
 from pyro_opu.transfer import HeldOut
+from pyro_opu.utils.rendezvous import attempt_store
 
 HERE = Path(__file__).parent
 Found = tuple[dict[str, Any], dict[str, Any]]

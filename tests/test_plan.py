@@ -9,9 +9,10 @@ import torch
 from taught import X, teacher
 from torch import nn
 
-from pyro_opu import PredictiveGuide, distill, loop
-from pyro_opu.plan import chosen_rate
+from pyro_opu import PredictiveGuide, distill
 from pyro_opu.regression import distill_regression
+from pyro_opu.training import loop
+from pyro_opu.training.plan import chosen_rate
 
 DISTILLERS = {
     "classifier": (distill, teacher),
@@ -46,7 +47,7 @@ def test_the_default_is_taken(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
     loop_phase = loop.init_phase
     monkeypatch.setattr(loop, "init_phase", watched)
-    monkeypatch.setattr("pyro_opu.plan.RATE", 1e-5)
+    monkeypatch.setattr("pyro_opu.training.plan.RATE", 1e-5)
     run, source = DISTILLERS[kind]
     run(source, X[:12], loss="moments", num_steps=6, seed=0, progress=False)
     assert seen == [1e-5]

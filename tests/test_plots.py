@@ -22,10 +22,10 @@ from torch.distributions import Dirichlet
 
 import pyro_opu
 from pyro_opu import PredictiveDirichlet, plots
-from pyro_opu.calibration import expected_calibration_error
+from pyro_opu.distributions import Atoms, DirichletMixture, GeneralizedDirichlet, LogisticNormal
+from pyro_opu.metrics.scores import expected_calibration_error
 from pyro_opu.plots.colours import SERIES
 from pyro_opu.plots.triangle import CORNERS, SHARES
-from pyro_opu.simplex import Atoms, DirichletMixture, GeneralizedDirichlet, LogisticNormal
 
 
 @pytest.fixture

@@ -17,14 +17,15 @@ from pyro.infer import Predictive
 from scipy import stats
 from torch import Tensor, nn
 
-from pyro_opu import files, uncertainty
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.distill import distill
+from pyro_opu import uncertainty
+from pyro_opu.distillation import distill
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import GUIDES
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.layout import SiteLayout
+from pyro_opu.outcomes.layout import SiteLayout
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.student_file import KIND
+from pyro_opu.predictive.student_file import KIND
+from pyro_opu.utils import files
 
 OBS = SiteLayout("obs", "label", "int64", (-1,))
 PROBS = SiteLayout("probs", "probs", "float32", (-1, 3))

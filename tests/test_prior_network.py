@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
 from pyro_opu import OnePassPredictive
-from pyro_opu.rivals.prior_network import dirichlet_divergence, label_target, prior_network
+from pyro_opu.rivals.prior_networks import dirichlet_divergence, label_target, prior_network
 
 CENTRES = torch.tensor([[2.0, 0.0], [-1.0, 1.7], [-1.0, -1.7]])
 both_forms = pytest.mark.parametrize("form", ["reverse", "forward"])

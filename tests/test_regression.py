@@ -21,6 +21,8 @@ import pyro_opu
 from models.likelihoods import regression
 from models.neural_network import bayesian_network, perceptron
 from pyro_opu import MixingWarning, OnePassPredictive, PredictiveGuide, fidelity
+from pyro_opu.distributions.normal import Components
+from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
 from pyro_opu.regression import (
     GaussianGuide,
     NormalCRPS,
@@ -35,8 +37,6 @@ from pyro_opu.regression import (
     regression_drop_in,
     regression_fidelity,
 )
-from pyro_opu.regression.mixture import PredictiveNormalMixture
-from pyro_opu.regression.normal import Components
 
 D = 3
 NOISE = 0.5

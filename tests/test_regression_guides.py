@@ -10,7 +10,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.guides.normal import LOG_VARIANCES, regression_guide_from_config
+from pyro_opu.metrics.crps import (
+    crps_of_mean,
+    crps_of_y,
+    energy_of_draws,
+    energy_of_mean,
+    energy_of_normals,
+    energy_of_y,
+    expected_absolute,
+)
 from pyro_opu.objectives import MomentMatching
+from pyro_opu.objectives.normal import as_regression_objective
 from pyro_opu.regression import (
     REGRESSION_GUIDES,
     Components,
@@ -24,18 +35,7 @@ from pyro_opu.regression import (
     expected_nll,
     named_regression_guide,
 )
-from pyro_opu.regression.crps import (
-    crps_of_mean,
-    crps_of_y,
-    energy_of_draws,
-    energy_of_mean,
-    energy_of_normals,
-    energy_of_y,
-    expected_absolute,
-)
-from pyro_opu.regression.guide import LOG_VARIANCES, regression_guide_from_config
-from pyro_opu.regression.judging import kl_of_normals, teacher_moments
-from pyro_opu.regression.objective import as_regression_objective
+from pyro_opu.training.real_validation import kl_of_normals, teacher_moments
 
 N, K, S = 5, 3, 7
 

@@ -13,13 +13,13 @@ from torch import nn
 import pyro_opu
 from pyro_opu import datasets, transfer
 from pyro_opu.objectives import as_objective
-from pyro_opu.printing import averages, name_of
 from pyro_opu.regression import Components, PredictiveNormalMixture, as_regression_teacher
 from pyro_opu.rivals import compact_approx
 from pyro_opu.samplers import PolynomialDecay
 from pyro_opu.samplers.tempering import Tempered
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.held import hold
+from pyro_opu.utils.printing import averages, name_of
 
 X = torch.linspace(-1.0, 1.0, 10).reshape(5, 2)
 

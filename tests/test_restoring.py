@@ -14,9 +14,9 @@ from taught import X, teacher
 from torch import Tensor, nn
 
 from pyro_opu import OnePassPredictive, PredictiveDirichlet, distill
+from pyro_opu.distributions import Atoms, DirichletMixture, GeneralizedDirichlet, LogisticNormal
 from pyro_opu.regression import PredictiveNormal
-from pyro_opu.restoring import FairLock, RandomStream, drawing, kept_random, seeded
-from pyro_opu.simplex import Atoms, DirichletMixture, GeneralizedDirichlet, LogisticNormal
+from pyro_opu.rng import FairLock, RandomStream, drawing, kept_random, seeded
 
 QUICK: dict[str, Any] = {
     "loss": "energy",

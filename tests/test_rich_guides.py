@@ -22,7 +22,7 @@ from pyro_opu import (
     out_of_domain,
     uncertainty,
 )
-from pyro_opu.distances import energy_distance
+from pyro_opu.distributions import DirichletMixture, SimplexDistribution
 from pyro_opu.guides import (
     GUIDES,
     GeneralizedDirichletGuide,
@@ -31,9 +31,9 @@ from pyro_opu.guides import (
     TrunkGuide,
     guide_from_config,
 )
+from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import DirichletLikelihood, as_objective
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
-from pyro_opu.simplex import DirichletMixture, SimplexDistribution
 
 C = 3
 RICH: dict[str, type[TrunkGuide]] = {

@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
 from pyro_opu import DirichletLikelihood, Objective, PredictiveDirichlet
-from pyro_opu.distances import energy_distance, wasserstein1
+from pyro_opu.distributions import Atoms
+from pyro_opu.metrics.distances import energy_distance, wasserstein1
 from pyro_opu.objectives import (
     EnsembleDistribution,
     MaximumMeanDiscrepancy,
@@ -23,7 +24,6 @@ from pyro_opu.objectives import (
 from pyro_opu.objectives.mmd import RESOLUTION, maximum_mean_discrepancy, median_distance
 from pyro_opu.objectives.proxy import proxy_parts
 from pyro_opu.objectives.sinkhorn import sinkhorn_divergence
-from pyro_opu.simplex import Atoms
 
 C = 3
 MEAN = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu import PredictiveDirichlet, inverse_laplace_bridge, uncertainty
-from pyro_opu.objectives.energy import energy_distance_loss
-from pyro_opu.simplex import (
+from pyro_opu.distributions import (
     Atoms,
     DirichletMixture,
     GeneralizedDirichlet,
@@ -20,6 +19,7 @@ from pyro_opu.simplex import (
     SimplexDistribution,
     stratified_draws,
 )
+from pyro_opu.objectives.energy import energy_distance_loss
 
 MEASURES = (
     "total",
@@ -523,7 +523,7 @@ def test_logistic_normal_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     normal = build(*FAMILIES[1], 5, 3)
     again = LogisticNormal(normal.logits, normal.log_scale, normal.factor)
     whole, mean = uncertainty(normal), normal.log_mean
-    monkeypatch.setattr("pyro_opu.chunks._ELEMENTS_AT_ONCE", 2 * 256 * 3)
+    monkeypatch.setattr("pyro_opu.utils.chunks._ELEMENTS_AT_ONCE", 2 * 256 * 3)
     parts = uncertainty(again)
     for name in MEASURES:
         torch.testing.assert_close(parts[name], whole[name])

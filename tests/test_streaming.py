@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from pyro_opu import OnePassPredictive, PredictiveDirichlet, distill
-from pyro_opu.parallel import Ranks
+from pyro_opu.distributed import Ranks
 from pyro_opu.transfer import HeldOut
 from pyro_opu.transfer import stream as streams
 from pyro_opu.transfer.stream import Passes, Stream, is_loader, row_keys

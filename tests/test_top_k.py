@@ -11,8 +11,8 @@ import torch
 from scipy import integrate, stats
 from torch import Tensor
 
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.top_k import top_k
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.metrics.top_k import top_k
 
 
 def dirichlet(alpha: list[list[float]] | Tensor) -> PredictiveDirichlet:

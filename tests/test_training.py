@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from pyro_opu import MomentMatching, OnePassPredictive, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
-from pyro_opu.precision import checked_precision, in_precision
-from pyro_opu.training import Settings, Source, init_phase, init_state, step
+from pyro_opu.training.autocast import checked_precision, in_precision
+from pyro_opu.training.fit import Settings, Source, init_phase, init_state, step
 
 
 def feed(*batches: Tensor, accumulate: int) -> Source:

@@ -175,7 +175,7 @@ def test_runner_chooses_by_parts_of_names() -> None:
 @pytest.mark.parametrize(
     ("line", "fails"),
     [
-        ("from pyro_opu.warned import warn_user; warn_user('ours')", True),
+        ("from pyro_opu.utils.warnings import warn_user; warn_user('ours')", True),
         ("import warnings; warnings.warn('not ours')", False),
     ],
 )

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from pyro_opu._measures import _digamma_gap
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.uncertainty import (
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.measures import _digamma_gap
+from pyro_opu.metrics.uncertainty import (
     Uncertainty,
     aleatoric_uncertainty,
     concentration,

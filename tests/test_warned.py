@@ -13,8 +13,8 @@ from pyro.infer import MCMC, Predictive
 from pyro.infer.autoguide import AutoNormal
 
 from pyro_opu import PolyaGammaGibbs, as_teacher, distill
-from pyro_opu.mixing import MixingWarning
-from pyro_opu.warned import warn_user
+from pyro_opu.reports.mixing import MixingWarning
+from pyro_opu.utils.warnings import warn_user
 
 HERE = Path(__file__)
 X = torch.linspace(-1.0, 1.0, 40).reshape(20, 2)

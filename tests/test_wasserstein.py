@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from pyro_opu import MetaCritic, PredictiveDirichlet, WassersteinELBO
-from pyro_opu.distances import wasserstein1
-from pyro_opu.marginals import Marginals
+from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.metrics.distances import wasserstein1
+from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.objectives.critic import SLOPE, dual_norm
 from pyro_opu.objectives.energy import energy_distance_loss
-from pyro_opu.simplex import SimplexDistribution
 
 C = 4
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from pyro_opu.checks.inputs import check_inputs
 from pyro_opu.datasets.record import Dataset
-from pyro_opu.inputs import check_inputs
 
 __all__ = ["l2_columns", "standardize"]
 

@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from pyro_opu import files
+from pyro_opu.utils import files
 
 __all__ = ["File", "PathLike", "cache_folder", "content"]
 

@@ -10,15 +10,15 @@ import pyro
 import torch
 from torch import Tensor, nn
 
-from pyro_opu._measures import DirichletMeasures
+from pyro_opu.distributions import Answer, LogisticNormal, SimplexDistribution, as_answer
+from pyro_opu.distributions.logistic_normal import _moments
+from pyro_opu.distributions.measures import DirichletMeasures
+from pyro_opu.distributions.simplex_measures import SimplexMeasures
 from pyro_opu.export.plain_ops import PLAIN_OPS
+from pyro_opu.guides.networks import centres
 from pyro_opu.guides.trunk import TrunkGuide
-from pyro_opu.networks import centres
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression
-from pyro_opu.simplex import Answer, LogisticNormal, SimplexDistribution, as_answer
-from pyro_opu.simplex.logistic_normal import _moments
-from pyro_opu.simplex.measures import SimplexMeasures
 
 __all__ = ["REAL_UNITS", "UNITS", "StudentProgram", "differing", "far_inputs", "trace"]
 

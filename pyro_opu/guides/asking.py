@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.dirichlet import as_predictive
-from pyro_opu.networks import centres
+from pyro_opu.distributions.dirichlet import as_predictive
+from pyro_opu.guides.networks import centres
 
 
 def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from pyro_opu.checks import in_range, positive_float
-from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.guides.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
 from pyro_opu.guides.trunk import check_head
-from pyro_opu.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
 
 #: Range of g = log alpha_0; beyond it a Dirichlet is a set of corners, or a point, in float32.
 LOG_CONCENTRATION_RANGE = (-8.0, 16.0)

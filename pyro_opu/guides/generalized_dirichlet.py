@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from pyro_opu.distributions import GeneralizedDirichlet
 from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
 from pyro_opu.guides.trunk import TrunkGuide
-from pyro_opu.simplex import GeneralizedDirichlet
 
 __all__ = ["GeneralizedDirichletGuide"]
 
@@ -21,7 +21,7 @@ class GeneralizedDirichletGuide(TrunkGuide):
 
     with :math:`h_j` a sigmoid and :math:`g_j` bent into the range of the divided guide. It starts
     at a mean that is nearly uniform. The family depends on the order of the classes
-    (:class:`~pyro_opu.simplex.GeneralizedDirichlet`); for two classes it is a Dirichlet.
+    (:class:`~pyro_opu.distributions.GeneralizedDirichlet`); for two classes it is a Dirichlet.
 
     Args:
         trunk: Any module ``x (N, ...) -> features (N, F)``.

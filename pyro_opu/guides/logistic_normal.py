@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
+from pyro_opu.distributions import LogisticNormal
 from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.trunk import TrunkGuide
-from pyro_opu.simplex import LogisticNormal
 
 __all__ = ["LogisticNormalGuide"]
 
@@ -24,8 +24,8 @@ class LogisticNormalGuide(TrunkGuide):
     r"""Gaussian logits, :math:`z = \mu(x) + \sigma(x) \odot \epsilon + F(x)\, \eta`, and a softmax.
 
     The low-rank part makes classes rise and fall together, as logits do that share a posterior;
-    see :class:`~pyro_opu.simplex.LogisticNormal` for what is exact. :math:`\log\sigma` is bent
-    into [-8, 4] and the entries of F into [-50, 50].
+    see :class:`~pyro_opu.distributions.LogisticNormal` for what is exact. :math:`\log\sigma`
+    is bent into [-8, 4] and the entries of F into [-50, 50].
 
     Args:
         trunk: Any module ``x (N, ...) -> features (N, F)``.

@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
+from pyro_opu.distributions import DirichletMixture
 from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
 from pyro_opu.guides.trunk import TrunkGuide
-from pyro_opu.simplex import DirichletMixture
 
 __all__ = ["MixtureGuide"]
 

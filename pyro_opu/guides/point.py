@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from pyro_opu.distributions import Atoms
 from pyro_opu.guides.trunk import TrunkGuide
-from pyro_opu.simplex import Atoms
 
 __all__ = ["PointGuide"]
 
@@ -13,8 +13,8 @@ __all__ = ["PointGuide"]
 class PointGuide(TrunkGuide):
     r"""Class probabilities alone, :math:`S(y = k \mid x, w) = \mathrm{softmax}_k z(x)`.
 
-    It answers with one point of the simplex (:class:`~pyro_opu.simplex.Atoms`): what it knows of
-    uncertainty is the entropy of the mean.
+    It answers with one point of the simplex (:class:`~pyro_opu.distributions.Atoms`): what it knows
+    of uncertainty is the entropy of the mean.
 
     Args:
         trunk: Any module ``x (N, ...) -> features (N, F)``.

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
-from pyro_opu.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
-from pyro_opu.simplex import Answer
+from pyro_opu.distributions import Answer
+from pyro_opu.guides.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
 
 
 def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:

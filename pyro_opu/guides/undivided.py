@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from pyro_opu.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
 from pyro_opu.guides.trunk import TrunkGuide
 

@@ -8,10 +8,10 @@ import torch
 from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
-from pyro_opu.answers import is_student, ready_teacher, student_answer
-from pyro_opu.diagnostics import chains_of
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks.inputs import check_inputs
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays
+from pyro_opu.reports.answers import is_student, ready_teacher, student_answer
+from pyro_opu.reports.convergence import chains_of
 from pyro_opu.teachers import Teacher
 from pyro_opu.teachers.base import DEFAULT_DRAWS
 

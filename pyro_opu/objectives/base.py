@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.simplex import Answer
+from pyro_opu.distributions import Answer
 
 
 class Objective(nn.Module):

@@ -12,7 +12,7 @@ from torch.nn.functional import leaky_relu
 
 from pyro_opu.checks import check_inputs, one_of, positive_int
 from pyro_opu.checks import sizes as check_sizes
-from pyro_opu.networks import Perceptron
+from pyro_opu.guides.networks import Perceptron
 
 SLOPE = 0.2  # of the leaky ReLU
 Weights = list[tuple[Tensor, Tensor]]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from pyro_opu.distributions import Answer
 from pyro_opu.objectives.base import Objective, cross_entropy
-from pyro_opu.simplex import Answer
 
 
 class CrossEntropy(Objective):

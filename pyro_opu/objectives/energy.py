@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import in_range, positive_int
-from pyro_opu.marginals import mean_absolute_difference
+from pyro_opu.distributions import Answer, stratified_draws
+from pyro_opu.metrics.marginals import mean_absolute_difference
 from pyro_opu.objectives.base import Objective, cross_entropy
-from pyro_opu.simplex import Answer, stratified_draws
 
 
 def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -20,7 +20,7 @@ def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | Non
 
     The l1 norm separates, so each class is a one-dimensional problem solved by sorting; it sees
     the marginal of every class and not their dependence. The value is that of
-    :func:`pyro_opu.distances.energy_distance`, which has no gradient.
+    :func:`pyro_opu.metrics.distances.energy_distance`, which has no gradient.
 
     Args:
         student: Draws ``(S, N, C)``.

@@ -6,7 +6,7 @@ from pyro.distributions import Dirichlet
 from torch import Tensor
 
 from pyro_opu.checks import in_range
-from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.objectives.likelihood import DirichletLikelihood
 
 #: Share of the training at the first temperature, and share at which it has come down to 1.

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import in_range
-from pyro_opu.dirichlet import as_predictive
+from pyro_opu.distributions import Answer, SimplexDistribution
+from pyro_opu.distributions.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective
-from pyro_opu.simplex import Answer, SimplexDistribution
 
 
 class DirichletLikelihood(Objective):

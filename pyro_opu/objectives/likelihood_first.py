@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from pyro_opu.distributions import Answer
 from pyro_opu.objectives.energy import EnergyDistance
 from pyro_opu.objectives.likelihood import DirichletLikelihood
-from pyro_opu.simplex import Answer
 
 __all__ = ["LikelihoodFirst"]
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import one_of, positive_int
+from pyro_opu.distributions import Answer, stratified_draws
 from pyro_opu.objectives.base import Objective
-from pyro_opu.simplex import Answer, stratified_draws
 
 Kernel = Literal["laplace", "gaussian"]
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from pyro_opu.checks import one_of
+from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.objectives.base import Objective, cross_entropy
-from pyro_opu.simplex import Answer, as_answer
 
 #: Least Gini index that "share" weights divide by.
 LEAST_GINI = 0.01

@@ -7,7 +7,7 @@ from pyro.distributions import Dirichlet
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from pyro_opu.dirichlet import as_predictive
+from pyro_opu.distributions.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import in_range, positive_float, positive_int
+from pyro_opu.distributions import Answer, stratified_draws
 from pyro_opu.objectives.base import Objective
-from pyro_opu.simplex import Answer, stratified_draws
 
 #: Largest l1 distance of two points of the simplex, the blur that the iterations start from.
 DIAMETER = 2.0

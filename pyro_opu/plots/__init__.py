@@ -19,12 +19,12 @@ those of Okabe and Ito, for colour-blind readers.
 
 from __future__ import annotations
 
-from pyro_opu.plots.decision_map import decision_map
-from pyro_opu.plots.fidelity_scatter import fidelity_scatter
 from pyro_opu.plots.histograms import concentration_histograms
-from pyro_opu.plots.reliability import reliability
-from pyro_opu.plots.risk_coverage import risk_coverage
-from pyro_opu.plots.training_curves import training_curves
+from pyro_opu.plots.learning_curves import training_curves
+from pyro_opu.plots.maps import decision_map
+from pyro_opu.plots.reliability_diagram import reliability
+from pyro_opu.plots.risk_curves import risk_coverage
+from pyro_opu.plots.scatter import fidelity_scatter
 from pyro_opu.plots.triangle import simplex, three_classes
 
 __all__ = [

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import positive_int
+from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.metrics.uncertainty import Uncertainty, uncertainty
 from pyro_opu.plots.canvas import axes_for, check_names
 from pyro_opu.plots.colours import SERIES, STYLES
 from pyro_opu.plots.scales import FLOOR, finite, scale_of
-from pyro_opu.readings import Array
-from pyro_opu.simplex import SimplexDistribution
-from pyro_opu.uncertainty import Uncertainty, uncertainty
+from pyro_opu.reports.readings import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def concentration_histograms(
         answers: What was answered at every set of inputs, by the set's name: of a student
             ``fast.distribution(x)`` (any distribution on the simplex) or ``fast.uncertainty(x)``,
             of a teacher its draws ``(S, N, C)``. Put the inputs of the domain first.
-        measure: A name of :data:`pyro_opu.readings.MEASURES`.
+        measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
         bins: Number of bins.
         ax: Where to draw; by default a new figure.
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pyro_opu.answers import is_student
 from pyro_opu.checks import check_inputs, one_of
-from pyro_opu.readings import Array, Reader, Reading
+from pyro_opu.reports.answers import is_student
+from pyro_opu.reports.readings import Array, Reader, Reading
 
 __all__ = ["FLOOR", "SCALES", "Scale", "finite", "natural", "read", "scale_of"]
 
@@ -23,7 +23,7 @@ class Scale:
     log: bool
 
 
-#: By the names of :data:`pyro_opu.readings.MEASURES`.
+#: By the names of :data:`pyro_opu.reports.readings.MEASURES`.
 SCALES = {
     "entropy": Scale("entropy of the mean (nats)", False),
     "max_probability": Scale("largest class probability", False),

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_probs
-from pyro_opu.dirichlet import PredictiveDirichlet, as_predictive
+from pyro_opu.distributions import Answer, as_answer, is_answer
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, GREY, STUDENT, TEACHER
-from pyro_opu.restoring import seeded
-from pyro_opu.simplex import Answer, as_answer, is_answer
+from pyro_opu.rng import seeded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from pyro_opu.regression.distill import distill_regression
-from pyro_opu.regression.fidelity import RegressionFidelity, regression_fidelity
-from pyro_opu.regression.guide import (
+from pyro_opu.distributions.normal import Components, PredictiveNormal
+from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
+from pyro_opu.guides.normal import (
     REGRESSION_GUIDES,
     GaussianGuide,
     NormalMixtureGuide,
     RealGuide,
     named_regression_guide,
 )
-from pyro_opu.regression.mixture import PredictiveNormalMixture
-from pyro_opu.regression.normal import Components, PredictiveNormal
-from pyro_opu.regression.objective import (
+from pyro_opu.objectives.normal import (
     NormalCRPS,
     NormalMoments,
     RegressionObjective,
     expected_nll,
 )
+from pyro_opu.regression.distill import distill_regression
 from pyro_opu.regression.predictive import (
     OnePassRegression,
     RegressionUncertainty,
     regression_drop_in,
 )
-from pyro_opu.regression.sources import (
+from pyro_opu.reports.real_fidelity import RegressionFidelity, regression_fidelity
+from pyro_opu.teachers.real import RealTeacher, RegressionTeacher
+from pyro_opu.teachers.real_sources import (
     FunctionRegressionTeacher,
     as_regression_teacher,
     is_regressor,
 )
-from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher
 
 __all__ = [
     "REGRESSION_GUIDES",

@@ -10,15 +10,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.arguments import checked_arguments
-from pyro_opu.checkpoint import Checkpoint
 from pyro_opu.checks import check_device
+from pyro_opu.distributed import together
+from pyro_opu.distributions.normal import PredictiveNormal
+from pyro_opu.distributions.normal_mixture import is_real_answer
 from pyro_opu.guides.asking import student_at
-from pyro_opu.loop import train
-from pyro_opu.mixing import LEAST_DRAWS, MixingReport, draws_mixing, warned
+from pyro_opu.guides.normal import named_regression_guide
 from pyro_opu.objectives import Objective
-from pyro_opu.parallel import together
-from pyro_opu.plan import (
+from pyro_opu.objectives.normal import (
+    NormalCRPS,
+    NormalMoments,
+    RegressionObjective,
+    as_regression_objective,
+)
+from pyro_opu.outcomes.real_layout import read_real_layouts
+from pyro_opu.regression.predictive import OnePassRegression, regression_drop_in
+from pyro_opu.reports.mixing import LEAST_DRAWS, MixingReport, draws_mixing, warned
+from pyro_opu.rng import RandomStream
+from pyro_opu.teachers.real import RealTeacher, RegressionTeacher
+from pyro_opu.teachers.real_sources import as_regression_teacher
+from pyro_opu.training.arguments import checked_arguments
+from pyro_opu.training.autocast import checked_precision
+from pyro_opu.training.checkpoint import Checkpoint
+from pyro_opu.training.fit import Settings, Source, made_ready
+from pyro_opu.training.loop import train
+from pyro_opu.training.plan import (
     LABEL_BLOCKS,
     LABEL_DRAWS,
     chosen_rate,
@@ -29,23 +45,7 @@ from pyro_opu.plan import (
     transfer_inputs,
     warm_steps,
 )
-from pyro_opu.precision import checked_precision
-from pyro_opu.regression.guide import named_regression_guide
-from pyro_opu.regression.judging import RealLabelled, teacher_moments
-from pyro_opu.regression.layout import read_real_layouts
-from pyro_opu.regression.mixture import is_real_answer
-from pyro_opu.regression.normal import PredictiveNormal
-from pyro_opu.regression.objective import (
-    NormalCRPS,
-    NormalMoments,
-    RegressionObjective,
-    as_regression_objective,
-)
-from pyro_opu.regression.predictive import OnePassRegression, regression_drop_in
-from pyro_opu.regression.sources import as_regression_teacher
-from pyro_opu.regression.teacher import RealTeacher, RegressionTeacher
-from pyro_opu.restoring import RandomStream
-from pyro_opu.training import Settings, Source, made_ready
+from pyro_opu.training.real_validation import RealLabelled, teacher_moments
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
 from pyro_opu.transfer.stream import Stream

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_device
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.drop_in import input_name
-from pyro_opu.layout import SiteLayout
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.normal import PredictiveNormal
+from pyro_opu.distributions.normal_mixture import RealAnswer
+from pyro_opu.guides.normal import regression_guide_from_config
+from pyro_opu.outcomes.layout import SiteLayout
+from pyro_opu.outcomes.real_layout import filled, read_real_layouts
 from pyro_opu.predictive import InputPicker, OnePassPredictive
-from pyro_opu.printing import averages
-from pyro_opu.regression.guide import regression_guide_from_config
-from pyro_opu.regression.layout import filled, read_real_layouts
-from pyro_opu.regression.mixture import RealAnswer
-from pyro_opu.regression.normal import PredictiveNormal
-from pyro_opu.regression.teacher import RealTeacher
-from pyro_opu.student_file import constructor_arguments, read_student, restore_guide
+from pyro_opu.predictive.drop_in import input_name
+from pyro_opu.predictive.student_file import constructor_arguments, read_student, restore_guide
+from pyro_opu.teachers.real import RealTeacher
+from pyro_opu.utils.printing import averages
 
 __all__ = ["OnePassRegression", "RegressionUncertainty", "regression_drop_in"]
 

@@ -7,12 +7,12 @@ two of them is to change one word.
 
 from __future__ import annotations
 
+from pyro_opu.rivals.bayesian_dark_knowledge import dark_knowledge
 from pyro_opu.rivals.compact import CompactGuide, compact_approx, load_compact
-from pyro_opu.rivals.dark_knowledge import dark_knowledge
-from pyro_opu.rivals.endd import endd, proxy_dirichlet
+from pyro_opu.rivals.ensemble_distillation import endd, proxy_dirichlet
 from pyro_opu.rivals.laplace_bridge import LaplaceBridgeGuide, laplace_bridge_predictive
-from pyro_opu.rivals.online_dark_knowledge import online_dark_knowledge
-from pyro_opu.rivals.prior_network import prior_network
+from pyro_opu.rivals.online import online_dark_knowledge
+from pyro_opu.rivals.prior_networks import prior_network
 
 __all__ = [
     "CompactGuide",

@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from pyro_opu import files
 from pyro_opu.checks import check_inputs, one_of, positive_int
-from pyro_opu.drop_in import drop_in
+from pyro_opu.distributions import Atoms
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.restoring import kept_random, seeded
+from pyro_opu.predictive.drop_in import drop_in
+from pyro_opu.predictive.student_file import KIND
 from pyro_opu.rivals.subsets import METHODS, SubsetTable
-from pyro_opu.simplex import Atoms
-from pyro_opu.student_file import KIND
+from pyro_opu.rng import kept_random, seeded
 from pyro_opu.teachers import BaseTeacher, Source, as_teacher
 from pyro_opu.teachers.held import HeldTeacher, held_from, hold
+from pyro_opu.utils import files
 
 __all__ = ["CompactGuide", "compact_approx", "load_compact"]
 

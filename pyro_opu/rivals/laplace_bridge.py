@@ -9,12 +9,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.bridge import laplace_bridge
 from pyro_opu.checks import check_bool, check_inputs
-from pyro_opu.dirichlet import PredictiveDirichlet
-from pyro_opu.drop_in import drop_in
+from pyro_opu.distributions.bridge import laplace_bridge
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.restoring import kept_random
+from pyro_opu.predictive.drop_in import drop_in
+from pyro_opu.rng import kept_random
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, Source, as_teacher
 
 __all__ = ["DrawnBridgeGuide", "GaussianLogits", "LaplaceBridgeGuide", "laplace_bridge_predictive"]

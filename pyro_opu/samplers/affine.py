@@ -13,7 +13,7 @@ from torch import Tensor
 from torch import distributions as dist
 
 from pyro_opu.checks import check_tensor
-from pyro_opu.warned import warn_user
+from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["AffineLogits", "Block", "Latents", "Model", "read_affine_logits"]
 

@@ -12,7 +12,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
-from pyro_opu.restoring import kept_random
+from pyro_opu.rng import kept_random
 from pyro_opu.samplers.minibatches import Minibatches
 
 __all__ = ["PossibleValues", "check_model", "check_start", "check_values"]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.inputs import check_inputs
+from pyro_opu.checks.inputs import check_inputs
 
 __all__ = ["Minibatches"]
 

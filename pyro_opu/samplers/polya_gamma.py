@@ -12,9 +12,9 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_opu.checks import check_callable
-from pyro_opu.printing import name_of
-from pyro_opu.restoring import kept_random
+from pyro_opu.rng import kept_random
 from pyro_opu.samplers.affine import AffineLogits, Model, read_affine_logits
+from pyro_opu.utils.printing import name_of
 
 Array = NDArray[np.float64]
 #: PG(h, c) is drawn by Devroye's method for whole h up to this, as its time grows with h, and for

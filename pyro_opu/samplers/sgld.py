@@ -17,14 +17,14 @@ from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
 from pyro_opu.checks import check_callable, in_range, positive_float, positive_int
-from pyro_opu.printing import name_of
-from pyro_opu.restoring import kept_random
+from pyro_opu.rng import kept_random
 from pyro_opu.samplers.chain import Chain, check_record
 from pyro_opu.samplers.latents import check_model, check_start, check_values
 from pyro_opu.samplers.minibatches import Minibatches
 from pyro_opu.samplers.potential import Potential, is_real
 from pyro_opu.samplers.schedules import as_schedule, checked_step_size
 from pyro_opu.samplers.tempering import tempered
+from pyro_opu.utils.printing import name_of
 
 __all__ = ["SGLD"]
 

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
-from pyro_opu.restoring import kept_random
+from pyro_opu.rng import kept_random
 from pyro_opu.teachers.cost import operations_of
 from pyro_opu.teachers.shared_product import MOST_COLUMNS
 

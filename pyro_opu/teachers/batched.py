@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pyro_opu.restoring import kept_random
+from pyro_opu.rng import kept_random
 from pyro_opu.teachers.shared_product import shared_product
-from pyro_opu.warned import warn_user
+from pyro_opu.utils.warnings import warn_user
 
 Draws = dict[str, Tensor]
 

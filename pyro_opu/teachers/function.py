@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
-from pyro_opu.printing import name_of
 from pyro_opu.teachers.base import BaseTeacher, Teacher, choose
+from pyro_opu.utils.printing import name_of
 
 
 class FunctionTeacher(BaseTeacher):

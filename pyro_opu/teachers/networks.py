@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from pyro_opu.restoring import evaluating, kept_random
+from pyro_opu.rng import evaluating, kept_random
 from pyro_opu.teachers.base import (
     BaseTeacher,
     choose,

@@ -15,8 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
-from pyro_opu.printing import name_of
-from pyro_opu.restoring import kept_random
+from pyro_opu.rng import kept_random
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calling import Call, Model, bound, first_argument
@@ -28,6 +27,7 @@ from pyro_opu.teachers.sites import (
     site_kind,
     unwrap,
 )
+from pyro_opu.utils.printing import name_of
 
 
 class PredictiveTeacher(BaseTeacher):

@@ -8,7 +8,7 @@ from functools import wraps
 import torch
 from torch import Tensor
 
-from pyro_opu.restoring import kept_random
+from pyro_opu.rng import kept_random
 
 __all__ = ["at_made_up_inputs", "check_indices", "index_columns"]
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.inputs import check_inputs
-from pyro_opu.parallel import ALONE, Ranks
-from pyro_opu.restoring import RandomStream
+from pyro_opu.checks.inputs import check_inputs
+from pyro_opu.distributed import ALONE, Ranks
+from pyro_opu.rng import RandomStream
 from pyro_opu.transfer.policy import TransferPolicy
 
 __all__ = ["Passes", "Stream", "is_loader"]

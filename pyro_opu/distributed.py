@@ -1,0 +1,230 @@
+"""The processes that train one student together, each on its own share of the inputs."""
+
+from __future__ import annotations
+
+import math
+import os
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from pyro_opu.utils.rendezvous import attempt_store
+
+__all__ = ["ALONE", "Ranks", "differences", "joined", "together"]
+
+#: What ``torchrun`` tells every process; with all of these a process group can be made.
+ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+T = TypeVar("T")
+#: Difference of two sketches of inputs that rounding on another machine may make.
+ROUNDING = 1e-3
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What the processes of one training say to each other; a process alone says nothing.
+
+    Every step sends one message: the gradients and the parts of the loss, averaged over all ranks.
+    It is not ``DistributedDataParallel``, which would want three things that are not so here. Every
+    parameter has a gradient in every step, or the tensors that ``forward`` returns tell which have:
+    h and g are stepped in turn, and a student returns a distribution. A module is asked through
+    ``forward``: a critic is asked for its weights. Nothing takes ``torch.autograd.grad``: the
+    penalty on the critic's slope does.
+
+    Attributes:
+        rank: Number of this process.
+        size: How many there are.
+        channel: The process group they speak through; empty for the default one.
+    """
+
+    rank: int = 0
+    size: int = 1
+    channel: list[Any] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def group(self) -> Any:
+        """The process group, ``None`` for the default one."""
+        return self.channel[0] if self.channel else None
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0, which judges, writes and shows progress for all."""
+        return self.rank == 0
+
+    def share(self, count: int) -> int:
+        """How many of ``count`` inputs are this rank's; shares differ by one at most."""
+        return count // self.size + (self.rank < count % self.size)
+
+    def same(self, value: T) -> T:
+        """The value of rank 0, on every rank; what the others pass is not looked at."""
+        if self.size == 1:
+            return value
+        box = [value if self.first else None]
+        dist.broadcast_object_list(box, src=0, group=self.group)
+        return cast(T, box[0])
+
+    def all(self, value: T) -> list[T]:
+        """The values of all ranks, in order, on every rank."""
+        if self.size == 1:
+            return [value]
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value, group=self.group)
+        return found
+
+    def check_alike(self, what: Mapping[str, Any]) -> None:
+        """Raise on every rank where something differs between them.
+
+        Raises:
+            ValueError: which names differ.
+        """
+        first, *others = self.all(what)
+        wrong = sorted({key for other in others for key in differences(first, other)})
+        if wrong:
+            raise ValueError(
+                f"the ranks must all distill the same; {wrong} differ between them. Call distill "
+                "with the same arguments on every rank: the same transfer inputs, and posterior "
+                "samples from one file or broadcast from one rank."
+            )
+
+    @torch.no_grad()
+    def align(self, *modules: nn.Module) -> None:
+        """Give the modules the weights and buffers that they have on rank 0."""
+        if self.size == 1:
+            return
+        for tensor in (value for module in modules for value in module.state_dict().values()):
+            sent = tensor.contiguous()
+            dist.broadcast(sent, 0, group=self.group)
+            if sent is not tensor:
+                tensor.copy_(sent)
+
+    def average(
+        self, parameters: Sequence[nn.Parameter], values: Sequence[float], weight: float
+    ) -> list[float]:
+        """Replace gradients by their mean over the ranks, in one message with some numbers.
+
+        Args:
+            parameters: What has gradients, or has none on some ranks, which counts as zero; one
+                without a gradient on any rank is left without.
+            values: Numbers to be averaged too.
+            weight: This rank's share of the inputs; the shares sum to one.
+
+        Returns:
+            The mean of the values, the same on every rank.
+        """
+        if self.size == 1:
+            return list(values)
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        present = [float(p.grad is not None) for p in parameters]
+        kind = torch.promote_types(gradients[0].dtype, torch.float32)
+        numbers = torch.tensor([*present, *values], dtype=kind, device=gradients[0].device)
+        message = torch.cat([*(g.reshape(-1) for g in gradients), numbers]) * weight
+        dist.all_reduce(message, group=self.group)
+        *means, numbers = message.split([*(g.numel() for g in gradients), len(numbers)])
+        found = numbers.tolist()
+        for parameter, mean, taken in zip(parameters, means, found, strict=False):
+            parameter.grad = mean.view_as(parameter).to(parameter.dtype) if taken else None
+        return found[len(present) :]
+
+    def device(self, asked: torch.device) -> torch.device:
+        """The device of this rank: "cuda" without a number is the GPU numbered ``LOCAL_RANK``.
+
+        Raises:
+            ValueError: the process group cannot send what lies on that device.
+        """
+        if self.size == 1:
+            return asked
+        if asked.type == "cuda" and asked.index is None:
+            asked = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+        carried = dist.get_backend_config()
+        if f"{asked.type}:" not in carried:
+            raise ValueError(
+                f"`device` is {asked}, but torch.distributed was initialised for {carried} alone. "
+                'Call init_process_group("cpu:gloo,cuda:nccl"), or leave it to distill.'
+            )
+        return asked
+
+
+#: One process, as most are.
+ALONE = Ranks()
+
+
+def joined() -> Ranks:
+    """The ranks that this process belongs to.
+
+    Those of the default process group of ``torch.distributed``. Where there is none but the
+    environment is that of ``torchrun``, the group is made, with gloo between CPUs and NCCL between
+    GPUs. It stays for later calls; ``torch.distributed.destroy_process_group()`` ends it.
+
+    Returns:
+        Rank and size; ``ALONE`` outside of ``torchrun``.
+    """
+    if not dist.is_available():
+        return ALONE
+    if not dist.is_initialized():
+        if not all(os.environ.get(name) for name in ENVIRONMENT):
+            return ALONE
+        if int(os.environ["WORLD_SIZE"]) == 1:
+            return ALONE
+        on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
+        store, rank, size = next(iter(dist.rendezvous("env://")))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpus else "gloo",
+            store=attempt_store(store, rank, size),
+            rank=rank,
+            world_size=size,
+        )
+    return Ranks(dist.get_rank(), dist.get_world_size())
+
+
+@contextmanager
+def together() -> Iterator[Ranks]:
+    """The ranks that this process belongs to, for one job in which none waits for one that is gone.
+
+    The job has a process group of its own. A rank that leaves with an error closes it, which ends
+    the messages that the others wait for; the groups of other jobs are not touched.
+
+    Yields:
+        As :func:`joined`.
+
+    Raises:
+        RuntimeError: another rank has left with an error, or has died.
+    """
+    ranks = joined()
+    if ranks.size == 1:
+        yield ranks
+        return
+    ranks.channel.append(dist.new_group())
+    try:
+        yield ranks
+        dist.barrier(group=ranks.group)  # whoever fails after the last message fails for all
+    except (RuntimeError, ConnectionError) as error:
+        if not isinstance(error, dist.DistBackendError) and "gloo/transport" not in str(error):
+            raise
+        traceback.clear_frames(error.__traceback__)  # they hold on to the group
+        raise RuntimeError(
+            f"rank {ranks.rank} of {ranks.size} has stopped, since another rank has left with an "
+            "error or has died. Its own message says why; mend that, and start all ranks again."
+        ) from error
+    finally:
+        dist.destroy_process_group(ranks.channel.pop())
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Names under which two runs differ; sketches are compared up to rounding."""
+    return sorted(k for k in one.keys() | other.keys() if not _alike(one.get(k), other.get(k)))
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        if one.keys() == other.keys() == {"sketch"}:
+            pairs = zip(one["sketch"], other["sketch"], strict=True)
+            return all(math.isclose(a, b, rel_tol=0, abs_tol=ROUNDING) for a, b in pairs)
+        return not differences(one, other)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)

@@ -1,0 +1,76 @@
+"""A few points of the simplex, equally likely: a small ensemble, or a mean alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_opu.checks import check_tensor
+from pyro_opu.distributions.base import SimplexDistribution
+from pyro_opu.distributions.simplex_measures import SimplexMeasures
+from pyro_opu.rng import drawing
+
+__all__ = ["Atoms"]
+
+
+class Atoms(SimplexDistribution):
+    r"""Equally likely points of the simplex at every input.
+
+    .. math:: q(\pi \mid x) = \frac1K \sum_k \delta(\pi - \pi_k(x))
+
+    The answer of a small ensemble, whose measures are those of the K points themselves (K, not
+    K - 1, under the variance). With K = 1 it is a mean without any spread: its mutual information
+    is 0 and its concentration infinite. There is no density, so no ``log_prob``.
+
+    Args:
+        log_points: Normalised log-probabilities, ``(K, N, C)``, finite.
+
+    Raises:
+        ValueError: another shape.
+
+    Example:
+        >>> import torch
+        >>> atoms = Atoms(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]]).log())
+        >>> atoms.mean
+        tensor([[0.7000, 0.3000]])
+        >>> atoms.measures().variance
+        tensor([0.0800], dtype=torch.float64)
+    """
+
+    def __init__(self, log_points: Tensor) -> None:
+        if check_tensor("log_points", log_points, "(K, N, C)").dim() != 3 or not len(log_points):
+            raise ValueError(
+                "`log_points` must be log-probabilities (K, N, C) with K >= 1; got "
+                f"{tuple(log_points.shape)}. For one point per input pass log_probs[None]."
+            )
+        super().__init__(*log_points.shape[1:])
+        self.log_points = log_points
+
+    @property
+    def log_mean(self) -> Tensor:
+        """Of the points' average, ``(N, C)``."""
+        return self.log_points.logsumexp(0) - math.log(len(self.log_points))
+
+    def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Points chosen at random for every input by itself, ``(*sample_shape, N, C)``."""
+        shape, (count, rows, classes) = torch.Size(sample_shape), self.log_points.shape
+        device, size = self.log_points.device, (shape.numel(), rows, 1)
+        with drawing(device) as generator:
+            chosen = torch.randint(count, size, generator=generator, device=device)
+        draws = self.log_points.gather(0, chosen.expand(-1, -1, classes))
+        return draws.reshape(*shape, rows, classes)
+
+    def measures(self) -> SimplexMeasures:
+        """Exact for these points."""
+        logs = self.log_points.double()
+        points = logs.exp()
+        return SimplexMeasures(
+            self.log_points.dtype,
+            logs.logsumexp(0),
+            -(points * logs).sum(-1).mean(0),
+            points.var(0, correction=0).sum(-1),
+            logs.mean(0),
+        )

@@ -1,0 +1,170 @@
+"""Gaussian logits: classes that rise and fall together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.distributions import LowRankMultivariateNormal
+from torch.distributions.utils import lazy_property
+from torch.quasirandom import SobolEngine
+
+from pyro_opu.checks import check_tensor
+from pyro_opu.distributions.base import SimplexDistribution
+from pyro_opu.distributions.simplex_measures import SimplexMeasures
+from pyro_opu.rng import drawing
+from pyro_opu.utils.chunks import chunks
+
+__all__ = ["LogisticNormal"]
+
+#: Points of the fixed set by which moments are estimated.
+NUM_POINTS = 256
+
+
+class LogisticNormal(SimplexDistribution):
+    r"""The softmax of Gaussian logits with a diagonal plus low-rank covariance.
+
+    .. math::
+        \pi = \mathrm{softmax}(z), \qquad
+        z = \mu(x) + \sigma(x) \odot \epsilon + F(x)\, \eta, \quad
+        \epsilon \sim N(0, I_C),\; \eta \sim N(0, I_R)
+
+    Softmax does not see a shift of all logits, so one direction of the covariance is free.
+
+    ``log_prob`` is exact. The moments have no closed form: :attr:`log_mean` and :meth:`measures`
+    average over 256 fixed quasi-random points, the same for every input (scrambled Sobol points
+    through the normal quantile function), and are differentiable. They are off by about 1 to 3 per
+    cent in the variance and 1 to 2 in the mutual information, and the mean by 0.002 (logits of
+    deviation 1, C = 4) to 0.02 (deviation 3, C = 10) in l1.
+
+    Args:
+        mean: :math:`\mu`, ``(N, C)``, finite.
+        log_scale: :math:`\log\sigma`, ``(N, C)``, finite.
+        factor: F, ``(N, C, R)``, finite; R may be 0, and C + R at most 21,201 (for the points).
+            Half precision is computed, and answered, in float32.
+
+    Raises:
+        ValueError: shapes that do not belong together.
+
+    Example:
+        >>> import torch
+        >>> logits = torch.tensor([[1.0, 0.0, -1.0]])
+        >>> normal = LogisticNormal(logits, torch.full((1, 3), -1.0), torch.zeros(1, 3, 0))
+        >>> normal.sample((4,)).shape
+        torch.Size([4, 1, 3])
+        >>> bool((normal.mean - logits.softmax(-1)).abs().max() < 0.02)
+        True
+
+    References:
+        Aitchison and Shen (1980), Logistic-normal distributions: some properties and uses.
+    """
+
+    def __init__(self, mean: Tensor, log_scale: Tensor, factor: Tensor) -> None:
+        for name, value in (("mean", mean), ("log_scale", log_scale), ("factor", factor)):
+            check_tensor(name, value)
+        if (
+            mean.dim() != 2
+            or factor.dim() != 3
+            or {log_scale.shape, factor.shape[:2]} != {mean.shape}
+        ):
+            raise ValueError(
+                "`mean` and `log_scale` must have shape (N, C) and `factor` (N, C, R); got "
+                f"{tuple(mean.shape)}, {tuple(log_scale.shape)} and {tuple(factor.shape)}. "
+                "For independent logits pass a factor of rank R = 0."
+            )
+        super().__init__(*mean.shape)
+        dtype = torch.promote_types(mean.dtype, torch.float32)
+        self.logits, self.log_scale, self.factor = (
+            each.to(dtype) for each in (mean, log_scale, factor)
+        )
+
+    @lazy_property
+    def log_mean(self) -> Tensor:  # type: ignore[override]
+        """Estimated from the fixed points, ``(N, C)``."""
+        points = self._points(self.logits.dtype)
+        return torch.cat([logs.logsumexp(0) for logs in points]) - math.log(NUM_POINTS)
+
+    def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Logarithms of draws, ``(*sample_shape, N, C)``, with pathwise gradients."""
+        rows, classes, rank = self.factor.shape
+        noise = self.logits.new_empty(*sample_shape, rows, classes + rank)
+        with drawing(noise.device) as generator:
+            noise.normal_(generator=generator)
+        own, shared = noise.split([classes, rank], -1)
+        shared = torch.einsum("...nr,ncr->...nc", shared, self.factor)
+        return (self.logits + self.log_scale.exp() * own + shared).log_softmax(-1)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        r"""Log density at points ``(..., N, C)``, in nats; exact, computed in float64.
+
+        .. math:: \log N\big(y \mid A\mu, A \Sigma A^\top\big) - \sum_k \log\pi_k, \qquad
+                  y_k = \log\pi_k - \log\pi_C = (Az)_k, \quad k < C
+
+        A probability of zero is raised to the smallest normal number of float64.
+        """
+        logs = value.double().clamp_min(torch.finfo(torch.float64).tiny).log()
+        density = self._ratios().log_prob(logs[..., :-1] - logs[..., -1:]) - logs.sum(-1)
+        return density.to(torch.promote_types(value.dtype, self.logits.dtype))
+
+    def measures(self) -> SimplexMeasures:
+        """Estimated from the fixed points; the differential entropy needs them for one term only.
+
+        It is the entropy of the Gaussian log-ratios, exact, plus the expected logarithms.
+        """
+        parts = [_moments(logs) for logs in self._points(torch.float64)]
+        log_mean, aleatoric, variance, expected_log = map(torch.cat, zip(*parts, strict=True))
+        return SimplexMeasures(
+            self.logits.dtype,
+            log_mean,
+            aleatoric,
+            variance,
+            expected_log,
+            lambda: self._ratios().entropy() + expected_log.sum(-1),
+        )
+
+    def _points(self, dtype: torch.dtype) -> Iterator[Tensor]:
+        """Log-probabilities ``(P, n, C)`` at the fixed points, some inputs at a time."""
+        rows, classes, rank = self.factor.shape
+        noise = _normal_points(classes + rank).to(self.logits.device, dtype)
+        own, shared = noise[:, None].split([classes, rank], -1)
+        for some in chunks(rows, len(noise), classes):
+            mean, scale, factor = (
+                each[some].to(dtype) for each in (self.logits, self.log_scale, self.factor)
+            )
+            spread = scale.exp() * own + torch.einsum("pr,ncr->pnc", shared[:, 0], factor)
+            yield (mean + spread).log_softmax(-1)
+
+    def _ratios(self) -> LowRankMultivariateNormal:
+        """The law of the logits above that of the last class, float64."""
+        mean, scale, factor = (
+            each.double() for each in (self.logits, self.log_scale.exp(), self.factor)
+        )
+        last = scale[:, -1:, None].expand_as(scale[:, :-1, None])
+        return LowRankMultivariateNormal(
+            mean[:, :-1] - mean[:, -1:],
+            torch.cat([factor[:, :-1] - factor[:, -1:], last], -1),
+            scale[:, :-1].square(),
+            validate_args=False,
+        )
+
+
+def _moments(logs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the measures need, from equally likely points ``(P, n, C)``."""
+    points = logs.exp()
+    return (
+        logs.logsumexp(0) - math.log(len(logs)),
+        -(points * logs).sum(-1).mean(0),
+        points.var(0, correction=0).sum(-1),
+        logs.mean(0),
+    )
+
+
+@lru_cache(maxsize=16)
+def _normal_points(dimensions: int) -> Tensor:
+    """Quasi-random standard normal points ``(P, dimensions)``, float64; torch's generator rests."""
+    sobol = SobolEngine(dimensions, scramble=True, seed=0)
+    uniform = sobol.draw(NUM_POINTS, dtype=torch.float64) + 2.0**-31  # of a grid with 0, without 1
+    return torch.special.ndtri(uniform)

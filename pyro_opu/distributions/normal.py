@@ -1,0 +1,125 @@
+"""What a regression student answers with: normals whose variance knows where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from pyro_opu.rng import drawing
+
+__all__ = ["Components", "PredictiveNormal"]
+
+
+@dataclass(frozen=True, repr=False)
+class Components:
+    r"""The K weighted normals of an answer, each with two variances.
+
+    .. math:: f \sim \sum_k w_k N(\mu_k, e_k), \qquad y \mid f, k \sim N(f, a_k)
+
+    Attributes:
+        log_weights: :math:`\log w_k`, normalised, ``(N, K)``.
+        mean: :math:`\mu_k`, ``(N, K)``, in units of y.
+        log_aleatoric: :math:`\log a_k`, of the noise, ``(N, K)``, in units of log y squared.
+        log_epistemic: :math:`\log e_k`, of the mean f between draws, ``(N, K)``.
+    """
+
+    log_weights: Tensor
+    mean: Tensor
+    log_aleatoric: Tensor
+    log_epistemic: Tensor
+
+    def __repr__(self) -> str:
+        *batch, normals = self.mean.shape
+        return f"Components(shape {tuple(batch)}, K: {normals})"
+
+    def draw(self, count: int) -> tuple[Tensor, Tensor]:
+        """Draws of the mean f and of y around it, ``(S, N)`` each, independent between inputs."""
+        values = (self.mean, self.log_aleatoric, self.log_epistemic)
+        if self.mean.shape[-1] == 1:
+            mean, aleatoric, epistemic = (value.T.expand(count, -1) for value in values)
+        else:
+            with drawing(self.mean.device) as generator:
+                weights = self.log_weights.exp()
+                k = torch.multinomial(weights, count, True, generator=generator)  # (N, S)
+            mean, aleatoric, epistemic = (value.gather(-1, k).T for value in values)
+        with drawing(mean.device) as generator:
+            of_f, of_y = (torch.empty_like(mean).normal_(generator=generator) for _ in range(2))
+        f = mean + (epistemic / 2).exp() * of_f
+        return f, f + (aleatoric / 2).exp() * of_y
+
+
+class PredictiveNormal(dist.Normal):
+    r"""A normal of y whose variance is the sum of an aleatoric and an epistemic one.
+
+    .. math:: N(y \mid \mu, a + e)
+
+    Where the teacher says :math:`y \mid \theta \sim N(f_\theta, \sigma_\theta^2)`,
+    :math:`\mu = \mathbb{E} f_\theta`, the aleatoric variance is
+    :math:`a = \mathbb{E}\,\sigma_\theta^2`, what remains if :math:`\theta` were known, and the
+    epistemic one is :math:`e = \operatorname{Var} f_\theta`. Their sum is the variance of y (law of
+    total variance, exact for any teacher); that y is normal is exact where f is and the noise is
+    known.
+
+    Args:
+        mean: :math:`\mu`, any batch shape, mostly ``(N,)``, in units of y.
+        log_aleatoric: :math:`\log a`, of the same shape; a is in units of y squared.
+        log_epistemic: :math:`\log e`, of the same shape; e is in units of y squared.
+        validate_args: As in torch's distributions.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.regression import PredictiveNormal
+        >>> y = PredictiveNormal(torch.zeros(2), torch.zeros(2), torch.tensor([0.0, 3.0]).log())
+        >>> y.variance, y.aleatoric, y.epistemic
+        (tensor([1., 4.]), tensor([1., 1.]), tensor([0., 3.]))
+
+    References:
+        Depeweg et al. (2018), Decomposition of uncertainty in Bayesian deep learning.
+    """
+
+    def __init__(
+        self,
+        mean: Tensor,
+        log_aleatoric: Tensor,
+        log_epistemic: Tensor,
+        validate_args: bool | None = None,
+    ) -> None:
+        self.log_aleatoric, self.log_epistemic = log_aleatoric, log_epistemic
+        self.log_variance = torch.logaddexp(log_aleatoric, log_epistemic)
+        super().__init__(mean, (self.log_variance / 2).exp(), validate_args=validate_args)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Variance of the noise, ``(N,)``, in units of y squared."""
+        return self.log_aleatoric.exp()
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Variance of the mean between draws, ``(N,)``, in units of y squared."""
+        return self.log_epistemic.exp()
+
+    def components(self) -> Components:
+        """This normal as a mixture of one, ``(N, 1)``."""
+        mean = self.loc[..., None]
+        return Components(
+            torch.zeros_like(mean),
+            mean,
+            self.log_aleatoric[..., None],
+            self.log_epistemic[..., None],
+        )
+
+    def normal(self) -> PredictiveNormal:
+        """Itself."""
+        return self
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> PredictiveNormal:
+        """The same normal over a larger batch."""
+        shape = torch.Size(batch_shape)
+        mean, log_aleatoric, log_epistemic = (
+            part.expand(shape) for part in (self.loc, self.log_aleatoric, self.log_epistemic)
+        )
+        return PredictiveNormal(mean, log_aleatoric, log_epistemic, validate_args=False)

@@ -1,0 +1,355 @@
+"""The one-pass path with Python's share taken out: a CUDA graph, or compiled code."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributions import SimplexDistribution, as_answer
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.guides.asking import in_dtype_of
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.regression import OnePassRegression, PredictiveNormal
+from pyro_opu.rng import kept_random
+
+__all__ = ["Captured", "GraphPass", "StaticPass", "capture"]
+
+Tensors = tuple[Tensor, ...]
+_MATRIX_PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class Captured:
+    """A student frozen for fast answers; made by :func:`capture`.
+
+    ``captured(x)`` is ``fast.dirichlet(x)`` without gradients (``fast.normal(x)`` of a regression
+    student). It checks the shape of x, not that it is finite: NaN in is NaN out. Inputs may lie on
+    the host though the student is on a GPU; they are streamed, and the answer is where they are.
+
+    Attributes:
+        kind: "cuda graph", "compiled" or "eager".
+        rows: How many rows a replay of the graph takes; ``None``: any number.
+        reason: Why it is not compiled, of kind "eager".
+    """
+
+    def __init__(
+        self,
+        run: Callable[[Tensor], Tensors],
+        answer: Callable[..., Any],
+        like: Tensor,
+        kind: Literal["cuda graph", "compiled", "eager"],
+        reason: str = "",
+    ) -> None:
+        self._run, self._answer = run, answer
+        self._shape, self._dtype, self._device = like.shape[1:], like.dtype, like.device
+        self.kind, self.reason = kind, reason
+        self.rows = len(like) if kind == "cuda graph" else None
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Any:
+        """The student's answer at ``x`` ``(N, *input_shape)``, N >= 1.
+
+        Raises:
+            ValueError: another shape, or a device that is neither the student's nor the host.
+        """
+        if x.shape[1:] != self._shape or not len(x):
+            raise ValueError(
+                f"`x` must have shape (N, {', '.join(map(str, self._shape))}), N >= 1, as the "
+                f"example; got {tuple(x.shape)}. Reshape it."
+            )
+        if x.device != self._device and x.device.type != "cpu":
+            raise ValueError(
+                f"`x` must be on {self._device}, where the student is, or on the CPU; got "
+                f"{x.device}. Move it with .to(device)."
+            )
+        return self._answer(*self._run(x.to(self._dtype)))
+
+    def __repr__(self) -> str:
+        rows = "any number of rows" if self.rows is None else f"{self.rows} rows at a time"
+        return f"Captured({self.kind}, {rows}{self.reason and ': '}{self.reason})"
+
+
+class StaticPass:
+    """A pass on a buffer of fixed size, for any number of rows; owns all that a replay needs.
+
+    Fewer rows than the buffer has are put in front of what it held before; more are cut. From the
+    host they go through two pinned stages in turn, one filled while the other is on its way, so
+    that x may be larger than the device. Answers are copied out before the next rows come.
+
+    A subclass overrides :meth:`replay`. What it replays holds addresses, not tensors: the pass
+    keeps ``forward``, and with it the parameters that it reads, for as long as it can be replayed.
+
+    Args:
+        forward: The pass, from inputs ``(B, *input_shape)`` to tensors ``(B, ...)``.
+        buffer: What a replay reads, ``(B, *input_shape)``.
+        stages: Pinned memory like ``buffer``, and an event that says when it has been read.
+
+    Example:
+        >>> StaticPass(lambda x: (x.sum(-1),), torch.zeros(2, 3))(torch.ones(5, 3))
+        (tensor([3., 3., 3., 3., 3.]),)
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[Tensor], Tensors],
+        buffer: Tensor,
+        stages: Sequence[tuple[Tensor, Any]] = (),
+    ) -> None:
+        self.forward, self.buffer, self.stages = forward, buffer, stages
+
+    def replay(self) -> Tensors:
+        """Run the pass on the buffer; the next replay may overwrite what it returns."""
+        return self.forward(self.buffer)
+
+    def __call__(self, x: Tensor) -> Tensors:
+        """The answers at ``x`` ``(N, *input_shape)``, ``(N, ...)`` each, where x is."""
+        parts = []
+        with torch.cuda.device_of(self.buffer):  # whose streams the events are for
+            for number, rows in enumerate(x.split(len(self.buffer))):
+                self._fill(rows, number)
+                parts.append([value[: len(rows)].clone() for value in self.replay()])
+        if len(parts) == 1:
+            return tuple(value.to(x.device) for value in parts[0])
+        return tuple(torch.cat(values).to(x.device) for values in zip(*parts, strict=True))
+
+    def _fill(self, rows: Tensor, number: int) -> None:
+        into = self.buffer[: len(rows)]
+        if rows.is_cuda or not self.stages:
+            into.copy_(rows)
+            return
+        stage, has_been_read = self.stages[number % len(self.stages)]
+        has_been_read.synchronize()
+        stage[: len(rows)].copy_(rows)
+        into.copy_(stage[: len(rows)], non_blocking=True)
+        has_been_read.record()
+
+
+class GraphPass(StaticPass):
+    """A pass recorded as a CUDA graph, on the device of ``like``.
+
+    Torch's random generators are afterwards as they were, also where recording fails.
+
+    Args:
+        forward: The pass, as of :class:`StaticPass`.
+        like: Inputs ``(B, *input_shape)`` on the GPU; B is the number of rows per replay.
+
+    Raises:
+        ValueError: ``forward`` cannot be captured.
+    """
+
+    def __init__(self, forward: Callable[[Tensor], Tensors], like: Tensor) -> None:
+        with torch.cuda.device(like.device), torch.no_grad():
+            stages = [
+                (torch.empty_like(like, device="cpu").pin_memory(), torch.cuda.Event())
+                for _ in range(2)
+            ]
+            super().__init__(forward, like.clone(), stages)
+            with kept_random():
+                self._graph, self._written = _record(forward, self.buffer)
+
+    def replay(self) -> Tensors:
+        """Launch the graph; the next replay overwrites what it returns."""
+        self._graph.replay()
+        return self._written
+
+
+def _record(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any, Tensors]:
+    """The graph of one pass on the current device, and the tensors that it writes."""
+    aside, before = torch.cuda.Stream(), torch.cuda.current_stream()
+    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
+    aside.wait_stream(before)
+    with torch.cuda.stream(aside):  # torch leaves the stream of a failed capture the current one
+        for _ in range(3):  # libraries set themselves up before, not in the graph
+            forward(buffer)
+        try:
+            with torch.cuda.graph(graph, pool=pool, stream=aside):
+                written = forward(buffer)
+        except RuntimeError as error:
+            _end_failed_capture(graph, pool, buffer)
+            reason = str(error.__context__ or error).partition("\n")[0]
+            raise ValueError(
+                "`fast` must have a guide that can be captured in a CUDA graph: it may not wait "
+                f"for the host or depend on values of x ({reason}). Call fast.dirichlet instead."
+            ) from error
+    before.wait_stream(aside)
+    return graph, written
+
+
+def _end_failed_capture(graph: Any, pool: Any, buffer: Tensor) -> None:
+    """Do what torch leaves undone, on the current stream, when the end of a capture raises.
+
+    The allocator counts the capture as under way, and the random generator is in capture mode
+    ("Offset increment outside graph capture"), which it leaves when some capture succeeds.
+    """
+    graph.reset()
+    device = torch.cuda.current_device()
+    with suppress(RuntimeError, AttributeError):  # where torch has ended it, or has other names
+        torch.cuda.memory._cuda_endAllocateToPool(device, pool)
+        torch.cuda.memory._cuda_releasePool(device, pool)
+    torch.cuda.synchronize()
+    trivial = torch.cuda.CUDAGraph()
+    trivial.capture_begin()
+    buffer.zero_()  # recorded, never run
+    trivial.capture_end()
+
+
+class _HalfTrunk(nn.Module):
+    """A trunk whose matrix products are in half precision; its features are as before."""
+
+    def __init__(self, trunk: nn.Module, precision: torch.dtype) -> None:
+        super().__init__()
+        self.trunk, self.precision = trunk, precision
+        self.dtype = next(trunk.parameters(), torch.empty(0)).dtype
+        for module in trunk.modules():  # cast once, rather than in every pass
+            if isinstance(module, _MATRIX_PRODUCTS):
+                module.to(precision)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, self.precision):
+            features = self.trunk(x)
+        return features.to(self.dtype)
+
+
+@kept_random()
+def capture(
+    fast: OnePassPredictive, example: Tensor, *, precision: torch.dtype | None = None
+) -> Captured:
+    r"""The fastest way to a student's Dirichlet that the machine has.
+
+    On a GPU one pass is recorded as a CUDA graph on static buffers of as many rows as ``example``,
+    and replayed: one launch, whatever the network. Fewer rows are padded and more are cut, so that
+    a captured pass for N = 1 and one for a thousand rows are two. On the CPU the pass is compiled
+    by ``torch.compile``, for any number of rows, if that works here (it needs a C++ compiler, and
+    takes some seconds), and otherwise runs as it is: ``kind`` says which, ``reason`` why not.
+
+    In full precision the answers are the student's to rounding, 1e-5 in the logarithms of mean and
+    concentration. With ``precision`` the matrix products of the trunk are in half precision, and
+    the heads and all of the Dirichlet in that of the student: the digits that bfloat16 has, two to
+    three, or float16, three to four.
+
+    A snapshot: what happens to ``fast`` later does not reach it. Not for several threads at once.
+    Torch's random generators are afterwards as they were.
+
+    Args:
+        fast: The student, on its device.
+        example: Inputs ``(B, *input_shape)`` on that device, finite; on a GPU B is the number of
+            rows per replay. What the pass is asked is rounded to its dtype first: float64 for
+            inputs that float32 has no digits for, such as time stamps.
+        precision: ``torch.bfloat16`` or ``torch.float16`` for the trunk; by default the student's.
+
+    Returns:
+        ``x -> PredictiveDirichlet``, the matched one of a guide that answers otherwise; of a
+        regression student ``x -> PredictiveNormal``.
+
+    Raises:
+        TypeError: ``example`` is no floating tensor.
+        ValueError: its shape or device is not the student's; another precision, or a guide without
+            a ``trunk`` for it; a guide that cannot be captured in a CUDA graph, as the logistic
+            normal, whose points come from the host.
+
+    Example:
+        >>> from pyro_opu import OnePassPredictive, PredictiveGuide
+        >>> x = torch.randn(9, 4)
+        >>> fast = OnePassPredictive(PredictiveGuide.for_inputs(x, 3, hidden=(8,)), (4,), 3)
+        >>> captured = capture(fast, x)
+        >>> captured
+        Captured(compiled, any number of rows)
+        >>> captured(x[:1]).mean.shape
+        torch.Size([1, 3])
+    """
+    if not isinstance(fast, OnePassPredictive):
+        raise TypeError(
+            f"`fast` must be a student, as distill returns it; got {type(fast).__name__}. A guide "
+            "goes through OnePassPredictive.from_guide."
+        )
+    with torch.no_grad():
+        fast.distribution(example)  # refuses what the student refuses
+    student = _snapshot(fast, precision)
+    forward, answer = tensor_pass(student)
+    like = in_dtype_of(fast.guide, example.detach())
+    with torch.no_grad():
+        forward(like)  # what fails here is no fault of a compiler
+    if like.is_cuda:
+        return Captured(GraphPass(forward, like), answer, like, "cuda graph")
+    try:
+        return Captured(_compiled(forward, like), answer, like, "compiled")
+    except Exception as error:  # whatever the compiler stumbles over, the pass itself runs
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        return Captured(forward, answer, like, "eager", reason)
+
+
+def _snapshot(fast: OnePassPredictive, precision: torch.dtype | None) -> OnePassPredictive:
+    """A copy of the student, its trunks in half precision if so asked."""
+    student = copy.copy(fast)
+    student._modules = {"guide": copy.deepcopy(fast.guide).requires_grad_(False).eval()}
+    if precision is None:
+        return student
+    if precision not in (torch.bfloat16, torch.float16):
+        raise ValueError(
+            f"`precision` must be torch.bfloat16 or torch.float16; got {precision}. By default "
+            "all is in the student's own."
+        )
+    if not isinstance(getattr(student.guide, "trunk", None), nn.Module):
+        raise ValueError(
+            f"`precision` needs a guide with a module `trunk` to run in it; "
+            f"{type(student.guide).__name__} has none. Leave it out."
+        )
+    for name in ("trunk", "concentration_trunk"):
+        trunk = getattr(student.guide, name, None)
+        if trunk is not None:
+            setattr(student.guide, name, _HalfTrunk(trunk, precision))
+    return student
+
+
+def tensor_pass(
+    student: OnePassPredictive,
+) -> tuple[Callable[[Tensor], Tensors], Callable[..., Any]]:
+    """The pass from tensor to tensors, without checks, and what makes an answer of these."""
+    if isinstance(student, OnePassRegression):
+
+        def real(x: Tensor) -> Tensors:
+            normal = student.guide(x).normal()
+            return normal.loc, normal.log_aleatoric, normal.log_epistemic
+
+        return real, partial(PredictiveNormal, validate_args=False)
+
+    def classes(x: Tensor) -> Tensors:
+        answer = as_answer(student.guide(x))
+        matched = isinstance(answer, SimplexDistribution)
+        dirichlet = answer.matched_dirichlet() if matched else answer
+        return dirichlet.log_mean, dirichlet.log_concentration
+
+    return classes, partial(PredictiveDirichlet, validate_args=False)
+
+
+def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[Tensor], Tensors]:
+    """The pass compiled for one row and for several; raises what the compiler raises."""
+    options: dict[str, Any] = {"fullgraph": True, "dynamic": True}
+    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
+        options["isolate_recompiles"] = True  # students share code, and torch limits how often
+    with _kept_validation(), torch.no_grad():
+        compiled = torch.compile(forward, **options)
+
+        def run(x: Tensor) -> Tensors:
+            return compiled(x.data.contiguous())  # a view of another tensor is another case to it
+
+        run(like[:1])
+        run(torch.cat([like, like]))
+    return run
+
+
+@contextmanager
+def _kept_validation() -> Iterator[None]:
+    """The compiler switches off the validation of all distributions; here it stays as it was."""
+    distribution = torch.distributions.Distribution
+    before = distribution._validate_args
+    try:
+        yield
+    finally:
+        distribution.set_default_validate_args(before)

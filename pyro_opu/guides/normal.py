@@ -1,0 +1,252 @@
+r"""Regression students: :math:`x \mapsto` mean, aleatoric and epistemic variance of y."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributions.normal import Components, PredictiveNormal
+from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture, RealAnswer
+from pyro_opu.guides.dirichlet import soft_clamp
+from pyro_opu.guides.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
+
+__all__ = [
+    "REGRESSION_GUIDES",
+    "GaussianGuide",
+    "NormalMixtureGuide",
+    "RealGuide",
+    "named_regression_guide",
+    "regression_guide_from_config",
+]
+
+#: Range of the logarithm of a variance in standardised units.
+LOG_VARIANCES = (-20.0, 20.0)
+
+
+class RealGuide(nn.Module):
+    """A trunk, a linear head, and what its outputs mean for y; a family says the last.
+
+    The network works in standardised units, :math:`(y - shift) / scale`; its answers are in units
+    of y.
+
+    Args:
+        trunk: Any module ``x (N, ...) -> features (N, F)``.
+        num_features: F.
+        num_outputs: Of the head.
+    """
+
+    #: Name in a saved file, and for ``distill(guide=...)``.
+    kind: ClassVar[str]
+    config: dict[str, Any] | None = None
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, trunk: nn.Module, num_features: int, num_outputs: int) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.head = nn.Linear(num_features, num_outputs)
+        self.register_buffer("shift", torch.tensor(0.0))
+        self.register_buffer("scale", torch.tensor(1.0))
+
+    def options(self) -> dict[str, Any]:
+        """What else the constructor takes, by name; as JSON."""
+        return {}
+
+    def components_of(self, outputs: Tensor) -> Components:
+        """The normals that the head's outputs ``(N, num_outputs)`` stand for, standardised."""
+        raise NotImplementedError
+
+    def answer(self, components: Components) -> RealAnswer:
+        """The distribution of y at N inputs."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> RealAnswer:
+        """The distribution of y at ``x``, batch shape ``(N,)``, in units of y."""
+        inside = self.components_of(self.head(self.trunk(x)))
+        units = 2 * self.scale.log()
+        return self.answer(
+            Components(
+                inside.log_weights,
+                self.shift + self.scale * inside.mean,
+                units + soft_clamp(inside.log_aleatoric, *LOG_VARIANCES),
+                units + soft_clamp(inside.log_epistemic, *LOG_VARIANCES),
+            )
+        )
+
+    @torch.no_grad()
+    def fit_units(self, y: Tensor) -> None:
+        """Standardise by the mean and the deviation of these values of y, of any shape.
+
+        Raises:
+            ValueError: values that are not finite.
+        """
+        y = y.detach().double()
+        if not torch.isfinite(y).all():
+            raise ValueError("`y` must be finite; got NaN or infinity. Leave those values out.")
+        spread = y.std(correction=0)
+        self.shift.copy_(y.mean())
+        self.scale.copy_(spread if spread > 0 else torch.ones_like(spread))
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> RealGuide:
+        """Build the guide that ``guide.config`` describes, with fresh weights."""
+        trunk, features = build_trunk(config["trunk"])
+        guide = cls(trunk, features, **config.get("options", {}))
+        guide.config = {**config, "kind": cls.kind, "options": guide.options()}
+        return guide
+
+    @classmethod
+    def for_inputs(
+        cls,
+        x: Tensor,
+        y: Tensor | None = None,
+        *,
+        hidden: tuple[int, ...] | None = None,
+        **options: Any,
+    ) -> RealGuide:
+        """A guide sized to the inputs.
+
+        Args:
+            x: Inputs ``(N, *input_shape)``; their mean and scale standardise what the guide sees.
+            y: Values of the target, of any shape, such as those it was observed at or the teacher's
+                draws; their mean and deviation are the units inside. By default 0 and 1.
+            hidden: Widths of the hidden layers; by default chosen by the input's size.
+            **options: What else the constructor takes.
+
+        Returns:
+            The guide, with fresh weights drawn from torch's default generator.
+        """
+        guide = cls.from_config({"trunk": default_trunk_config(x, hidden), "options": options})
+        if isinstance(guide.trunk, (Perceptron, Convolutions)):
+            guide.trunk.fit_scale(x)
+        if y is not None:
+            guide.fit_units(y)
+        return guide.to(x.device)
+
+
+class GaussianGuide(RealGuide):
+    r"""An amortized normal of y in one forward pass.
+
+    .. math:: q(y \mid x) = N(\mu(x),\; e^{\alpha_a(x)} + e^{\alpha_e(x)})
+
+    Bayesian Dark Knowledge has one variance; here it is divided into the aleatoric and the
+    epistemic one, which tell noise from ignorance.
+
+    Args:
+        trunk: Any module ``x (N, ...) -> features (N, F)``.
+        num_features: F.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.regression import GaussianGuide
+        >>> guide = GaussianGuide.for_inputs(torch.randn(20, 3), torch.randn(20))
+        >>> guide(torch.zeros(5, 3)).variance.shape
+        torch.Size([5])
+
+    References:
+        Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, section 2.2.
+    """
+
+    kind = "gaussian"
+
+    def __init__(self, trunk: nn.Module, num_features: int) -> None:
+        super().__init__(trunk, num_features, 3)
+
+    def components_of(self, outputs: Tensor) -> Components:
+        """One normal: its mean and the logarithms of its two variances."""
+        mean, log_aleatoric, log_epistemic = outputs.split(1, -1)
+        return Components(torch.zeros_like(mean), mean, log_aleatoric, log_epistemic)
+
+    def answer(self, components: Components) -> PredictiveNormal:
+        """The normal at every input."""
+        return PredictiveNormal(
+            components.mean.squeeze(-1),
+            components.log_aleatoric.squeeze(-1),
+            components.log_epistemic.squeeze(-1),
+            validate_args=False,
+        )
+
+    def extra_repr(self) -> str:
+        return "y ~ N(mean(x), aleatoric(x) + epistemic(x))"
+
+
+class NormalMixtureGuide(RealGuide):
+    r"""An amortized mixture of K normals of y in one forward pass, for teachers of any shape.
+
+    .. math:: q(y \mid x) = \sum_k w_k(x) N(\mu_k(x),\; e^{\alpha_{ak}(x)} + e^{\alpha_{ek}(x)})
+
+    Args:
+        trunk: Any module ``x (N, ...) -> features (N, F)``.
+        num_features: F.
+        num_components: K.
+
+    Raises:
+        ValueError: fewer than one component.
+
+    References:
+        Bishop (1994), Mixture density networks. Its components have one variance, these have two.
+    """
+
+    kind = "mixture"
+
+    def __init__(self, trunk: nn.Module, num_features: int, num_components: int = 4) -> None:
+        if num_components < 1:
+            raise ValueError(f"`num_components` must be at least 1; got {num_components}.")
+        super().__init__(trunk, num_features, 4 * num_components)
+        self.num_components = num_components
+        with torch.no_grad():  # components that begin apart do not all learn the same
+            self.head.bias[num_components : 2 * num_components] = torch.linspace(
+                -1, 1, num_components
+            )
+
+    def options(self) -> dict[str, Any]:
+        """``num_components``."""
+        return {"num_components": self.num_components}
+
+    def components_of(self, outputs: Tensor) -> Components:
+        """K normals: logits of the weights, means, logarithms of the two variances."""
+        logits, *rest = outputs.split(self.num_components, -1)
+        return Components(logits.log_softmax(-1), *rest)
+
+    def answer(self, components: Components) -> PredictiveNormalMixture:
+        """The mixture at every input."""
+        return PredictiveNormalMixture(components, validate_args=False)
+
+    def extra_repr(self) -> str:
+        return f"y ~ mixture of {self.num_components} normals"
+
+
+#: Name -> family, as in ``distill(guide=name)`` and in saved files.
+REGRESSION_GUIDES: dict[str, type[GaussianGuide] | type[NormalMixtureGuide]] = {
+    "gaussian": GaussianGuide,
+    "mixture": NormalMixtureGuide,
+}
+
+
+def named_regression_guide(name: str, x: Tensor, y: Tensor) -> RealGuide:
+    """A guide of this family sized to the inputs and to values of y.
+
+    Args:
+        name: One of :data:`~pyro_opu.guides.normal.REGRESSION_GUIDES`.
+        x: Inputs ``(N, *input_shape)``.
+        y: Values of the target, of any shape; their mean and deviation are the units inside.
+
+    Returns:
+        The guide, with fresh weights drawn from torch's default generator.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if name not in REGRESSION_GUIDES:
+        raise ValueError(
+            f"`guide` must be one of {sorted(REGRESSION_GUIDES)} or a module x -> PredictiveNormal "
+            f"for a teacher of real y; got {name!r}."
+        )
+    return REGRESSION_GUIDES[name].for_inputs(x, y)
+
+
+def regression_guide_from_config(config: dict[str, Any]) -> RealGuide:
+    """The guide that ``guide.config`` describes, with fresh weights."""
+    return REGRESSION_GUIDES[config["kind"]].from_config(config)

@@ -1,0 +1,1 @@
+"""Measures of uncertainty, distances, scores and coverage."""

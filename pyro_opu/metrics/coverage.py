@@ -1,0 +1,124 @@
+"""Do a teacher's draws fall where a Dirichlet says they should?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_opu.checks import check_probs, in_range
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, check_dirichlet
+
+__all__ = ["central_coverage", "central_coverage_of_draws"]
+
+
+def central_coverage(
+    dirichlet: PredictiveDirichlet, draws: Tensor, weights: Tensor, levels: Sequence[float]
+) -> Tensor:
+    r"""The share of draws inside the central intervals of a Dirichlet's Beta marginals.
+
+    .. math::
+        c_\ell(x) = \sum_k w_k(x)\, \frac{1}{S} \sum_s
+            1\!\left[F_k^{-1}(\tfrac{1-\ell}{2}) \le \pi_{sk}(x) \le F_k^{-1}(\tfrac{1+\ell}{2})
+            \right],
+        \qquad F_k \text{ of } \mathrm{Beta}(\alpha_k, \alpha_0 - \alpha_k)
+
+    Its expected value is :math:`\ell` when the draws come from the Dirichlet, for any weights
+    that do not depend on these draws. Above :math:`\ell` the Dirichlet is too wide, below it too
+    narrow or off centre. Classes are weighted because most classes of most inputs have a
+    probability near zero, whose fit says little of the answer.
+
+    Rounding is allowed for, as confident answers are often decided below it. A probability above
+    one half is compared through its complement, added up from the other classes, so that a draw of
+    :math:`1 - 10^{-12}` is not mistaken for one of 1. A draw (or complement) that the dtype cannot
+    tell from zero lies, as far as one can know, anywhere below the smallest normal number
+    :math:`t`, and counts as inside with the probability that :math:`F_k` gives to it there.
+
+    Args:
+        dirichlet: The Dirichlet of every input, batch shape ``(N,)``.
+        draws: Draws on the simplex, shape ``(S, N, C)``.
+        weights: Weight of every class, non-negative with rows that sum to 1, shape ``(N, C)``.
+        levels: The nominal probabilities :math:`\ell` of the central intervals, in (0, 1).
+
+    Returns:
+        The coverage, shape ``(len(levels), N)``.
+
+    Raises:
+        TypeError: ``dirichlet`` is not a Dirichlet, or draws or weights are not floating tensors.
+        ValueError: shapes that do not fit, rows that are not probabilities, or a level outside
+            (0, 1).
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> dirichlet = PredictiveDirichlet.from_alpha(torch.tensor([[2.0, 3.0, 5.0]]))
+        >>> equal = torch.full((1, 3), 1 / 3)
+        >>> covered = central_coverage(dirichlet, dirichlet.sample((9999,)), equal, [0.5, 0.9])
+        >>> covered.round(decimals=1)
+        tensor([[0.5000],
+                [0.9000]])
+    """
+    dirichlet = check_dirichlet("dirichlet", dirichlet)
+    _check(draws, weights, levels, dirichlet.batch_shape + dirichlet.event_shape)
+    # Below 1e-300 SciPy has no quantiles; they are zero long before.
+    alpha = dirichlet.log_alpha.detach().double().exp().clamp_min(1e-300).cpu()
+    # Sums over the other classes by a product: alpha_0 - alpha_k would lose a small remainder.
+    others = 1 - torch.eye(alpha.shape[-1], dtype=torch.float64)
+    beta, rest = alpha @ others, draws @ others.to(draws)
+    upper_half = draws > 0.5
+    out = []
+    for level in levels:
+        near_zero = _inside(alpha, beta, draws, level)
+        near_one = _inside(beta, alpha, rest, level)
+        inside = torch.where(upper_half, near_one, near_zero)
+        out.append((inside.mean(0) * weights).sum(-1))
+    return torch.stack(out)
+
+
+def central_coverage_of_draws(
+    answer: Tensor, draws: Tensor, weights: Tensor, levels: Sequence[float]
+) -> Tensor:
+    """The same where the answer is known by draws: intervals between its empirical quantiles.
+
+    Args:
+        answer: Draws of the answer, ``(T, N, C)``.
+        draws: As in :func:`central_coverage`, and so the rest.
+
+    Returns:
+        The coverage, shape ``(len(levels), N)``.
+    """
+    _check(draws, weights, levels, answer.shape[1:])
+    out = []
+    for level in levels:
+        ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=answer.dtype)
+        low, high = torch.quantile(answer, ends.to(answer.device), dim=0)
+        inside = (draws >= low) & (draws <= high)
+        out.append((inside.to(weights).mean(0) * weights).sum(-1))
+    return torch.stack(out)
+
+
+def _check(draws: Tensor, weights: Tensor, levels: Sequence[float], shape: torch.Size) -> None:
+    for name, rows in (("draws", draws), ("weights", weights)):
+        if check_probs(name, rows).shape[-2:] != shape or rows.ndim != 3 - (name == "weights"):
+            raise ValueError(
+                f"`{name}` must have {'draws of ' if name == 'draws' else ''}shape "
+                f"{tuple(shape)}, the inputs and classes of the answer, on its last axes; got "
+                f"{tuple(rows.shape)}. Ask both at the same inputs."
+            )
+    for level in levels:
+        in_range("levels", level, 0, 1, "()")
+
+
+def _inside(a: Tensor, b: Tensor, values: Tensor, level: float) -> Tensor:
+    """1 where a value lies in the central interval of Beta(a, b), 0 where not; between at zero."""
+    from scipy.special import betainc, betaincinv
+
+    tail = (1 - level) / 2
+    low, high = (
+        torch.from_numpy(betaincinv(a.numpy(), b.numpy(), p)).to(values) for p in (tail, 1 - tail)
+    )
+    smallest = 16 * torch.finfo(values.dtype).tiny
+    below = torch.from_numpy(betainc(a.numpy(), b.numpy(), smallest))  # F(t)
+    share = (below.clamp_max(1 - tail) - tail).clamp_min(0) / below.clamp_min(1e-300)
+    inside = (values >= low) & (values <= high)
+    return torch.where(values < smallest, share.to(values), inside.to(values))

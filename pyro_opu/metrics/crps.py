@@ -1,0 +1,136 @@
+r"""Energy distance and CRPS between mixtures of normals, in closed form.
+
+Both sides are mixtures of normals at every input: the student of K components, the teacher of S
+draws. For a normal with mean m and variance v,
+
+.. math:: A(m, v) = \mathbb{E}|N(m, v)| = m\,\mathrm{erf}\frac{m}{\sqrt{2v}}
+    + \sqrt{\frac{2v}{\pi}}\, e^{-m^2 / 2v}
+
+and all expectations of absolute differences are weighted sums of A: no draws of y are needed.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from pyro_opu.distributions.normal import Components
+
+__all__ = [
+    "crps_of_mean",
+    "crps_of_y",
+    "energy_of_draws",
+    "energy_of_mean",
+    "energy_of_normals",
+    "energy_of_y",
+    "expected_absolute",
+    "pairs_with_others",
+]
+
+#: The mean's deviation counts as at least this share of y's, where it is the unit.
+FLOOR = 0.1
+#: Pairs that each draw makes with others, where the teacher is compared with itself.
+PAIRS = 8
+
+
+def expected_absolute(mean: Tensor, variance: Tensor) -> Tensor:
+    r""":math:`\mathbb{E}|N(m, v)|`, of any broadcastable shapes; a variance of 0 gives \|m\|.
+
+    References:
+        Grimit, Gneiting, Berrocal and Johnson (2006), The continuous ranked probability score for
+        circular variables (its formula for mixtures of normals).
+    """
+    scale = variance.clamp_min(torch.finfo(mean.dtype).tiny).sqrt()
+    z = mean / scale
+    return (
+        mean * torch.erf(z / math.sqrt(2))
+        + scale * math.sqrt(2 / math.pi) * (-z.square() / 2).exp()
+    )
+
+
+def crps_of_y(student: Components, draws: Tensor) -> Tensor:
+    r"""Expected CRPS of the student's y under the teacher's, ``(N,)``, in units of y.
+
+    .. math:: \mathbb{E}|Y_q - Y_p| - \tfrac12 \mathbb{E}|Y_q - Y_q'|
+
+    Args:
+        student: K normals at N inputs.
+        draws: The teacher's means and logarithms of scales, ``(S, N, 2)``.
+    """
+    variance = torch.logaddexp(student.log_aleatoric, student.log_epistemic).exp()
+    return _crps(student, variance, draws[..., 0], (2 * draws[..., 1]).exp())
+
+
+def crps_of_mean(student: Components, draws: Tensor) -> Tensor:
+    """The same of the mean f, which the teacher's draws hold without noise, ``(N,)``."""
+    f = draws[..., 0]
+    return _crps(student, student.log_epistemic.exp(), f, torch.zeros_like(f))
+
+
+def energy_of_y(student: Components, draws: Tensor) -> Tensor:
+    r"""Energy distance of the student's y to the teacher's, ``(N,)``, in units of y.
+
+    .. math:: 2\,\mathbb{E}|Y_q - Y_p| - \mathbb{E}|Y_q - Y_q'| - \mathbb{E}|Y_p - Y_p'|
+
+    Exact in the student. Of the teacher no draw makes a pair with itself, so there is no bias at
+    any S, and the value can be slightly negative; in the last term each draw is paired with 8
+    others (all, if there are fewer), at even distances in the order of the draws.
+
+    Args:
+        student: K normals at N inputs.
+        draws: ``(S, N, 2)``, S of at least 2.
+    """
+    return 2 * crps_of_y(student, draws) - _pairs(draws, draws)
+
+
+def energy_of_mean(student: Components, draws: Tensor) -> Tensor:
+    """Energy distance of the mean f alone, ``(N,)``, estimated as that of y."""
+    return 2 * crps_of_mean(student, draws) - _pairs(draws, draws, noise=False)
+
+
+def energy_of_draws(a: Tensor, b: Tensor, *, noise: bool = True) -> Tensor:
+    """Energy distance between two sets of draws ``(S, N, 2)``, of y or (no noise) of f, ``(N,)``.
+
+    Unbiased; each draw is paired with 8 others in all three terms.
+    """
+    return 2 * _pairs(a, b, noise) - _pairs(a, a, noise) - _pairs(b, b, noise)
+
+
+def pairs_with_others(draws: Tensor, *, noise: bool = True) -> Tensor:
+    r"""By how much more two draws ``(S, N, 2)`` differ than one from itself, ``(N,)``.
+
+    Of M equally likely draws a random one is the same in 1 / M of all cases: the mean difference in
+    a posterior that holds no more than these is less by 1 / M times this.
+    """
+    itself = expected_absolute(torch.zeros_like(draws[..., 0]), 2 * (2 * draws[..., 1]).exp())
+    return _pairs(draws, draws, noise) - noise * itself.mean(0)
+
+
+def energy_of_normals(gap: Tensor, variance: Tensor, other: Tensor) -> Tensor:
+    """Energy distance of two normals whose means differ by ``gap``, with these variances, exact."""
+    own, others = (expected_absolute(torch.zeros_like(gap), 2 * v) for v in (variance, other))
+    return 2 * expected_absolute(gap, variance + other) - own - others
+
+
+def _crps(student: Components, variance: Tensor, f: Tensor, noise: Tensor) -> Tensor:
+    weights, mean = student.log_weights.exp(), student.mean
+    cross = expected_absolute(f[..., None] - mean, noise[..., None] + variance).mean(0)
+    gaps = mean[..., :, None] - mean[..., None, :]
+    own = expected_absolute(gaps, variance[..., :, None] + variance[..., None, :])
+    pairs = weights[..., :, None] * weights[..., None, :]
+    return (weights * cross).sum(-1) - (pairs * own).sum((-2, -1)) / 2
+
+
+def _pairs(a: Tensor, b: Tensor, noise: bool = True) -> Tensor:
+    r""":math:`\mathbb{E}|Y_a - Y_b|` over pairs of different draws ``(S, N, 2)``, ``(N,)``."""
+    count = len(a)
+    few = min(PAIRS, count - 1)
+    total = a.new_zeros(a.shape[1])
+    for i in range(few):
+        other = b.roll((i + 1) * count // (few + 1), 0)
+        gap = a[..., 0] - other[..., 0]
+        variance = (2 * a[..., 1]).exp() + (2 * other[..., 1]).exp()
+        total = total + expected_absolute(gap, noise * variance).mean(0)
+    return total / few

@@ -1,0 +1,414 @@
+r"""Uncertainty of a distribution on the simplex: closed forms, and the same from draws.
+
+Every measure takes a Dirichlet, batch shape ``(*B)``, another distribution on the simplex
+(:mod:`pyro_opu.distributions`), or teacher draws ``(S, N, C)`` whose rows are points of the
+simplex, and returns one number per input, in nats where it is an entropy or a divergence. All is
+evaluated in float64 and rounded once, at the end, to the dtype of the source (float32 for half precision).
+
+On a Dirichlet the values are exact and differentiable. On draws they are estimates, averaged over
+``S``; each docstring says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.distributions.dirichlet import check_dirichlet
+from pyro_opu.distributions.measures import DirichletMeasures, DrawMeasures
+from pyro_opu.distributions.simplex_measures import SimplexMeasures
+from pyro_opu.utils.printing import averages
+
+__all__ = [
+    "Uncertainty",
+    "aleatoric_uncertainty",
+    "concentration",
+    "differential_entropy",
+    "entropy",
+    "epistemic_uncertainty",
+    "expected_pairwise_kl",
+    "max_probability",
+    "moment_concentration",
+    "mutual_information",
+    "total_uncertainty",
+    "uncertainty",
+    "variance",
+]
+
+Source = torch.distributions.Dirichlet | SimplexDistribution | Tensor
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Uncertainty:
+    """Every measure of one source, each of shape ``(N,)`` (the batch shape of a Dirichlet).
+
+    Fields are also found by name, ``u["total"]``, and ``dict(u)`` works.
+
+    Attributes:
+        total: entropy of the mean, in nats; see :func:`~pyro_opu.total_uncertainty`.
+            ``entropy`` is the same.
+        aleatoric: expected entropy, in nats; see :func:`~pyro_opu.aleatoric_uncertainty`.
+        epistemic: ``total - aleatoric``, in nats; see :func:`~pyro_opu.epistemic_uncertainty`.
+            ``mutual_information`` is the same.
+        expected_pairwise_kl: in nats; see :func:`~pyro_opu.expected_pairwise_kl`.
+        variance: summed over classes; see :func:`~pyro_opu.variance`.
+        max_probability: see :func:`~pyro_opu.max_probability`.
+        differential_entropy: in nats; see :func:`~pyro_opu.differential_entropy`.
+        concentration: see :func:`~pyro_opu.concentration`.
+    """
+
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+    expected_pairwise_kl: Tensor
+    variance: Tensor
+    max_probability: Tensor
+    differential_entropy: Tensor
+    concentration: Tensor
+
+    @property
+    def entropy(self) -> Tensor:
+        """The usual name of ``total``."""
+        return self.total
+
+    @property
+    def mutual_information(self) -> Tensor:
+        """The usual name of ``epistemic``."""
+        return self.epistemic
+
+    def __repr__(self) -> str:
+        return f"Uncertainty(shape {tuple(self.total.shape)}, means: {averages(self.to_dict())})"
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return tuple(field.name for field in fields(self))
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in (*self.keys(), "entropy", "mutual_information"):
+            raise KeyError(f"`name` is no measure {name!r}; there are {', '.join(self.keys())}")
+        value: Tensor = getattr(self, name)
+        return value
+
+    def to_dict(self) -> dict[str, Tensor]:
+        """The fields as a plain dictionary."""
+        return {name: self[name] for name in self.keys()}
+
+
+def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasures:
+    if isinstance(source, torch.distributions.Dirichlet):
+        return DirichletMeasures(source)
+    if isinstance(source, SimplexDistribution):
+        return source.measures()
+    if isinstance(source, Tensor):
+        return DrawMeasures(source)
+    raise TypeError(
+        "`source` must be a Dirichlet or a tensor of draws (S, N, C); got "
+        f"{type(source).__name__}. For a student pass student.dirichlet(x), for a teacher "
+        "teacher.probs(x)."
+    )
+
+
+def _without_nan(source: Source) -> Source:
+    """The source, looked at; apart from the measures, which are traced without branches."""
+    dirichlet = isinstance(source, torch.distributions.Dirichlet)
+    return check_dirichlet("source", source) if dirichlet else source
+
+
+def _measure(source: Source, name: str) -> Tensor:
+    measures = _measures(_without_nan(source))
+    value: Tensor = getattr(measures, name)
+    return value.to(measures.dtype)
+
+
+def uncertainty(source: Source) -> Uncertainty:
+    """Every measure at once.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        An :class:`~pyro_opu.metrics.uncertainty.Uncertainty` of ``(N,)`` tensors;
+        ``total = aleatoric + epistemic`` to rounding.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is neither a Dirichlet nor a tensor.
+
+    Example:
+        >>> u = uncertainty(torch.distributions.Dirichlet(torch.tensor([[90.0, 10.0], [0.9, 0.1]])))
+        >>> u.total  # the same mean, the same total
+        tensor([0.3251, 0.3251])
+        >>> u.epistemic  # but little of it, or most of it, would go with more data
+        tensor([0.0049, 0.1805])
+    """
+    measures = _measures(_without_nan(source))
+    values = {f.name: getattr(measures, f.name).to(measures.dtype) for f in fields(Uncertainty)}
+    return Uncertainty(**values)
+
+
+def total_uncertainty(source: Source) -> Tensor:
+    r"""Entropy of the mean, :math:`H[\mathrm{E}\pi] = -\sum_k m_k\log m_k`.
+
+    On draws: of their average.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
+        TypeError: if ``source`` is none of these.
+
+    Example:
+        >>> total_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+        tensor([0.6931])
+
+    References:
+        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018): the entropy,
+        the first term of its decomposition.
+    """
+    return _measure(source, "total")
+
+
+entropy = total_uncertainty
+
+
+def aleatoric_uncertainty(source: Source) -> Tensor:
+    r"""Expected entropy, :math:`\mathrm{E}\,H[\pi]`: what remains once the parameters are known.
+
+    .. math:: \mathrm{E}\,H[\pi] = \psi(\alpha_0 + 1) - \sum_k m_k\,\psi(\alpha_k + 1)
+
+    On draws: the average of their entropies, with 0 log 0 = 0.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
+        TypeError: if ``source`` is none of these.
+
+    Example:
+        >>> aleatoric_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
+        tensor([0.])
+
+    References:
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
+    """
+    return _measure(source, "aleatoric")
+
+
+def epistemic_uncertainty(source: Source) -> Tensor:
+    r"""Mutual information of label and parameters, :math:`H[\mathrm{E}\pi] - \mathrm{E}\,H[\pi]`.
+
+    .. math:: I = \sum_k m_k\,\delta(\alpha_k) - \delta(\alpha_0), \qquad
+              \delta(a) = \psi(a + 1) - \log a = \tfrac{1}{2a} - \tfrac{1}{12a^2} + \dots
+
+    With :math:`\delta` in place of the two entropies nothing cancels: :math:`I` tends to
+    :math:`(C-1)/(2\alpha_0)` at large concentration, to :math:`H[m]` at small. Never below zero.
+
+    On draws: the plug-in difference, S >= 2, low by about :math:`I/S` in expectation.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
+
+    Example:
+        >>> epistemic_uncertainty(torch.distributions.Dirichlet(torch.tensor([5e7, 5e7])))
+        tensor(5.0000e-09)
+
+    References:
+        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018): the
+        entropy less its mean over the draws.
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
+    """
+    return _measure(source, "epistemic")
+
+
+mutual_information = epistemic_uncertainty
+
+
+def expected_pairwise_kl(source: Source) -> Tensor:
+    r"""Expected divergence between two independent draws, :math:`\mathrm{E}\,KL(\pi\,\|\,\pi')`.
+
+    .. math:: \mathrm{E}\,KL(\pi\,\|\,\pi')
+              = \sum_k m_k\bigl[\psi(\alpha_k + 1) - \psi(\alpha_k)\bigr]
+              - \bigl[\psi(\alpha_0 + 1) - \psi(\alpha_0)\bigr] = (C - 1)/\alpha_0
+
+    since :math:`\psi(a + 1) - \psi(a) = 1/a`.
+
+    On draws: the average over pairs of different draws (unbiased), S >= 2, from the means of
+    :math:`\pi`, :math:`\log\pi` and :math:`\pi\log\pi`; no S x S table is made. It would be
+    infinite when a class has probability zero in one draw and not in another; logarithms are
+    therefore taken of probabilities raised to the smallest normal number of the draws' dtype, so
+    that in float32 no pair counts for more than 87.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
+
+    Example:
+        >>> expected_pairwise_kl(torch.distributions.Dirichlet(torch.tensor([2.0, 3.0, 5.0])))
+        tensor(0.2000)
+    """
+    return _measure(source, "expected_pairwise_kl")
+
+
+def variance(source: Source) -> Tensor:
+    r"""Variance summed over classes.
+
+    .. math:: \sum_k\mathrm{Var}\,\pi_k = \Bigl(1-\sum_k m_k^2\Bigr)/(\alpha_0+1)
+
+    On draws: the unbiased sample variance, S >= 2.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, without unit.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
+
+    Example:
+        >>> variance(torch.distributions.Dirichlet(torch.tensor([1.0, 1.0])))
+        tensor(0.1667)
+
+    References:
+        Kotz, Balakrishnan, Johnson: Continuous multivariate distributions (2000), chapter 49.
+    """
+    return _measure(source, "variance")
+
+
+def max_probability(source: Source) -> Tensor:
+    r"""Largest component of the mean, :math:`\max_k m_k`. A confidence: large where certain.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``.
+
+    Returns:
+        One number per input, ``(N,)``, without unit.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
+        TypeError: if ``source`` is none of these.
+
+    Example:
+        >>> max_probability(torch.distributions.Dirichlet(torch.tensor([1.0, 3.0])))
+        tensor(0.7500)
+    """
+    return _measure(source, "max_probability")
+
+
+def differential_entropy(source: Source) -> Tensor:
+    r"""Differential entropy of the density on the simplex: negative, without bound, where certain.
+
+    .. math:: h = \log B(\alpha) + (\alpha_0-C)\,\psi(\alpha_0) - \sum_k(\alpha_k-1)\,\psi(\alpha_k)
+
+    On draws: of the moment-matched Dirichlet (see
+    :func:`~pyro_opu.metrics.uncertainty.moment_concentration`); minus infinity when the draws are
+    all equal, all corners, or without one of the classes.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, in nats.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
+
+    Example:
+        >>> differential_entropy(torch.distributions.Dirichlet(torch.ones(3)))  # log of 1/2
+        tensor(-0.6931)
+
+    References:
+        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
+    """
+    return _measure(source, "differential_entropy")
+
+
+def concentration(source: Source) -> Tensor:
+    r"""Concentration :math:`\alpha_0 = \sum_k\alpha_k`, large where certain.
+
+    On draws: :func:`~pyro_opu.metrics.uncertainty.moment_concentration`.
+
+    Args:
+        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+            ``(S, N, C)``, S >= 2.
+
+    Returns:
+        One number per input, ``(N,)``, without unit.
+
+    Raises:
+        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: if ``source`` is none of these.
+
+    Example:
+        >>> concentration(torch.distributions.Dirichlet(torch.tensor([1.0, 3.0])))
+        tensor(4.)
+    """
+    return _measure(source, "concentration")
+
+
+def moment_concentration(draws: Tensor) -> Tensor:
+    r"""Concentration of the Dirichlet with the draws' mean and summed variance.
+
+    .. math:: \alpha_0 = B / A, \qquad
+              A = \mathrm{mean}_s\,\pi_s\cdot\pi_s
+                  - \mathrm{mean}_{s\ne s'}\,\pi_s\cdot\pi_{s'}, \qquad
+              B = 1 - \mathrm{mean}_s\,\pi_s\cdot\pi_s
+
+    ``A`` is the Gini uncertainty between draws (computed as the summed sample variance, which it
+    equals), ``B`` the one within; both are unbiased for :math:`(1-\sum m^2)/(\alpha_0+1)` and
+    :math:`\alpha_0` times that. Their ratio is consistent as S grows.
+
+    Args:
+        draws: points of the simplex, ``(S, N, C)``, S >= 2.
+
+    Returns:
+        :math:`\alpha_0`, ``(N,)``; 0 when all draws are corners, infinite when they are all equal.
+
+    Raises:
+        TypeError: ``draws`` is no tensor.
+        ValueError: as :func:`~pyro_opu.uncertainty`.
+
+    Example:
+        >>> moment_concentration(torch.tensor([[[0.6, 0.4]], [[0.4, 0.6]]]))
+        tensor([12.0000])
+    """
+    if not isinstance(draws, Tensor):
+        raise TypeError(
+            f"`draws` must be a tensor (S, N, C); got {type(draws).__name__}. "
+            "For the concentration of a Dirichlet use concentration(dirichlet)."
+        )
+    return concentration(draws)

@@ -1,0 +1,1 @@
+"""What a model observes, and the sites that a student gives back."""

@@ -1,0 +1,103 @@
+"""Reliability diagram: is a class predicted with 80 % right in 80 of 100 cases?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from pyro_opu.checks import check_probs, positive_int
+from pyro_opu.metrics.scores import check_labels, expected_calibration_error
+from pyro_opu.plots.canvas import axes_for, check_names
+from pyro_opu.plots.colours import GREY, SERIES, STYLES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["reliability"]
+
+
+def reliability(
+    probs: Tensor | Mapping[str, Tensor],
+    y: Tensor,
+    *,
+    bins: int = 15,
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw accuracy against confidence, bin by bin, for one model or several.
+
+    The confidence of an input is its largest probability. Bins are equally wide,
+    :math:`((b-1)/B, b/B]`, and every one that holds inputs has a point at the means of its inputs,
+    of an area that grows with their share. The diagonal is a calibrated model. The legend has
+    :func:`~pyro_opu.metrics.scores.expected_calibration_error` over the same bins.
+
+    Args:
+        probs: Class probabilities, ``(N, C)``, such as ``fast.distribution(x).mean``, or several
+            by name.
+        y: Labels, integers in ``[0, C)``, ``(N,)``.
+        bins: B.
+        ax: Where to draw; by default a new figure.
+
+    Returns:
+        The axes.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+        TypeError: ``y`` is no integer tensor, or ``probs`` no tensor.
+        ValueError: ``probs`` is not ``(N, C)`` with rows that sum to 1, the labels do not fit, or
+            ``bins`` is no positive integer.
+
+    Example:
+        >>> import torch
+        >>> from matplotlib.figure import Figure
+        >>> probs = torch.tensor([[0.75, 0.25]] * 4)
+        >>> ax = reliability({"one": probs}, torch.tensor([0, 0, 0, 1]), ax=Figure().subplots())
+        >>> ax.get_legend().get_texts()[1].get_text()
+        'one (ECE 0.000)'
+
+    References:
+        Guo et al. (2017), On calibration of modern neural networks, Fig. 1 and eq. 3.
+    """
+    positive_int("bins", bins)
+    named = check_names(probs if isinstance(probs, Mapping) else {"model": probs}, "probs")
+    alone = not isinstance(probs, Mapping)
+    points = {
+        name: _points("probs" if alone else f"probs[{name!r}]", each, y, bins)
+        for name, each in named.items()
+    }
+    ax = axes_for(ax, (4.4, 4.2))
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--", label="calibrated")
+    for index, (name, (confidence, accuracy, share)) in enumerate(points.items()):
+        error = expected_calibration_error(named[name].detach(), y, bins)
+        colour, style = SERIES[index], STYLES[index % len(STYLES)]
+        ax.plot(
+            confidence,
+            accuracy,
+            style,
+            color=colour,
+            linewidth=1.3,
+            label=f"{name} (ECE {error:.3f})",
+        )
+        ax.scatter(confidence, accuracy, s=12 + 150 * share, color=colour, alpha=0.6, linewidths=0)
+    ax.set(
+        xlim=(0, 1), ylim=(0, 1), aspect="equal",
+        xlabel="confidence (largest class probability)", ylabel="accuracy (share right)",
+    )  # fmt: skip
+    ax.legend(frameon=False, fontsize=9)
+    return ax
+
+
+def _points(name: str, probs: Tensor, y: Tensor, bins: int) -> Tensor:
+    """Of every bin with inputs: mean confidence, accuracy, share of all inputs; ``(3, bins)``."""
+    values = check_probs(name, probs, "(N, C)")
+    values = values.detach().double()
+    y = check_labels(y, values)
+    confidence, predicted = values.max(-1)
+    right = (predicted == y).double()
+    which = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)  # as in the ECE
+    count = torch.bincount(which, minlength=bins)
+    sums = [torch.bincount(which, each, bins)[count > 0] for each in (confidence, right)]
+    held = count[count > 0].double()
+    return torch.stack([sums[0] / held, sums[1] / held, held / len(y)]).cpu()

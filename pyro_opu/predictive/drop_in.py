@@ -1,0 +1,60 @@
+"""From a trained guide to the object that replaces ``Predictive``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from pyro_opu.outcomes.layout import SiteLayout, read_layouts
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.teachers import BaseTeacher, PredictiveTeacher
+from pyro_opu.teachers.calling import parameters_of
+
+
+def drop_in(
+    guide: nn.Module,
+    teacher: BaseTeacher,
+    x: Tensor,
+    sites: Sequence[SiteLayout] | None = None,
+    *,
+    return_sites: Collection[str] | None = None,
+    num_samples: int | None = None,
+    inputs: Callable[..., Tensor] | None = None,
+    report: dict[str, Any] | None = None,
+) -> OnePassPredictive:
+    """The drop-in for a teacher's source that answers by this guide, frozen from now on.
+
+    Args:
+        guide: ``x -> Dirichlet``, or another distribution on the simplex.
+        teacher: The teacher, which has seen an input.
+        x: Inputs ``(N, *input_shape)``; a few rows are looked at.
+        sites: Layouts of the sites that come back, where they have been read already.
+        return_sites: Else their names; by default those of the ``Predictive``.
+        num_samples: S of the answers; by default the ``Predictive``'s.
+        inputs: Picks the input from a call's arguments.
+        report: Plain record of how the guide was made.
+
+    Raises:
+        ValueError: a site that one pass cannot give.
+    """
+    if sites is None:
+        sites = read_layouts(teacher, x, return_sites)
+    return OnePassPredictive(
+        guide.requires_grad_(False).eval(),
+        x.shape[1:],
+        teacher.num_classes,
+        sites,
+        teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
+        input_name=input_name(teacher),
+        inputs=inputs,
+        report=report,
+    )
+
+
+def input_name(teacher: BaseTeacher) -> str | None:
+    """Name of the model's first parameter, so that the input may be passed by keyword too."""
+    if not isinstance(teacher, PredictiveTeacher):
+        return None
+    return next(iter(parameters_of(teacher.predictive.model)), None)

@@ -1,0 +1,122 @@
+"""A student's file: what its description must say, and the guide built from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.outcomes.layout import KINDS, SiteLayout
+from pyro_opu.utils import files
+
+#: What a file of :meth:`~pyro_opu.OnePassPredictive.save` says it holds.
+KIND = "one-pass predictive"
+#: Entries of a student's description, and what they may be.
+_ENTRIES: dict[str, tuple[type, ...]] = {
+    "answer": (str,),
+    "input_shape": (list,),
+    "num_classes": (int,),
+    "num_samples": (int,),
+    "input_name": (str, type(None)),
+    "sites": (list,),
+    "guide": (dict, type(None)),
+    "report": (dict,),
+}
+
+
+def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and description of a student's file; every entry is there and of its type.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a damaged or foreign file.
+    """
+    tensors, plain = files.read(path, KIND)
+    with files.description_of(path):
+        config: dict[str, Any] = {"answer": "classes", "num_classes": 1, **plain}
+        for name, known in _ENTRIES.items():
+            if type(config[name]) not in known:
+                raise TypeError(f"{name} is {config[name]!r:.50}")
+        for size in (config["num_samples"], config["num_classes"], *config["input_shape"]):
+            if type(size) is not int or not 0 < size < 2**40:
+                raise ValueError(f"{size!r:.50} is no size")
+        guide = config["guide"]
+        if guide is not None and (
+            guide["trunk"]["input_shape"] != config["input_shape"]
+            or guide.get("num_classes", 1) != config["num_classes"]
+        ):
+            raise ValueError("the guide is for other inputs or classes")
+        if not config["sites"]:
+            raise ValueError("there are no sites")
+        kinds = KINDS[config["answer"]]
+        config["sites"] = tuple(
+            SiteLayout.from_config(site, kinds, config["num_classes"]) for site in config["sites"]
+        )
+    for name in [name for name in tensors if name.endswith("standardize.shift")]:
+        tensors.setdefault(f"{name}_low", torch.zeros_like(tensors[name]))  # 0.1.0 had none
+    return tensors, config
+
+
+def restore_guide(
+    path: str | os.PathLike[str],
+    tensors: dict[str, Tensor],
+    config: dict[str, Any],
+    guide: nn.Module | None,
+    build: Callable[[dict[str, Any]], nn.Module],
+) -> nn.Module:
+    """The guide of a file, frozen: the one given, or built from its description.
+
+    It is built without memory of its own; what the file holds becomes its parameters.
+
+    Raises:
+        TypeError: a ``guide`` that is not a module.
+        ValueError: none given where one is needed, or one that does not match; a description that
+            no guide has.
+    """
+    if guide is None:
+        if config["guide"] is None:
+            raise ValueError(
+                "`guide` must be given: the file holds the weights of a guide of your own, "
+                "whose architecture it does not describe. Build it and pass guide=...; what "
+                "compact_approx made is read by pyro_opu.rivals.load_compact(path, source)."
+            )
+        with files.description_of(path), torch.device("meta"):
+            guide = build(config["guide"])
+            _check_match(guide, tensors, config["num_classes"])
+    elif not isinstance(guide, nn.Module):
+        raise TypeError(
+            f"`guide` must be a module with the architecture that was saved; got "
+            f"{type(guide).__name__}. Build it, or leave it out for a guide of this package."
+        )
+    _check_match(guide, tensors, config["num_classes"])
+    guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
+    return guide.requires_grad_(False).eval()
+
+
+def constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the constructor that a file holds whatever the answers."""
+    return {name: config[name] for name in ("sites", "num_samples", "input_name", "report")}
+
+
+def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int) -> None:
+    """Refuse a guide of another shape, before anything is loaded into it."""
+    own, found = (
+        {name: (tuple(value.shape), value.is_floating_point()) for name, value in state.items()}
+        for state in (guide.state_dict(), tensors)
+    )
+    if own == found:
+        return
+    head = own.get("mean_head.weight")  # of a PredictiveGuide
+    if head is not None and head[0][0] != num_classes:
+        raise ValueError(
+            f"`guide` must have {num_classes} classes, as the file; it has {head[0][0]}. "
+            f"Build it with num_classes={num_classes}."
+        )
+    wrong = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
+    raise ValueError(
+        f"`guide` must have the parameters of the file; these differ: {wrong[:5]}. Build it with "
+        "the architecture that was saved."
+    )

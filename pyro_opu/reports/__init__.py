@@ -1,0 +1,1 @@
+"""Comparisons of a student with its teacher, printed as tables."""

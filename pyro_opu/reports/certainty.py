@@ -1,0 +1,240 @@
+"""Fidelity by how certain the teacher is, and what it comes to in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+__all__ = ["CertaintyRow", "Verdict", "by_certainty", "certainty_rows", "class_of", "verdict_of"]
+
+_Array = NDArray[np.float64]
+
+#: Upper ends of the classes of certainty: the largest mean probability of the teacher.
+ENDS = (0.7, 0.9, 0.99, 0.999)
+NAMES = ("below .7", ".7-.9", ".9-.99", ".99-.999", "above .999")
+#: A faithful student has at most this multiple of the attainable KL ...
+MOST_KL = 2.0
+#: ... and a mutual information within this share of the teacher's.
+MOST_ERROR = 0.1
+#: Standard errors by which a mean must lie beyond its limit: up to twelve are tested at once, and
+#: what sure posteriors draw has a long tail.
+ERRORS = 3.0
+#: Inputs below which a class of certainty is not judged by itself.
+FEWEST = 10
+#: Nats that are nothing: as many labels as it takes to see them, ten million, nobody has, and
+#: float32 answers are rounded by as much.
+NOTHING = 1e-7
+
+
+@dataclass(frozen=True)
+class CertaintyRow:
+    """Fidelity where the teacher is about so certain; NaN where it is not defined.
+
+    Attributes:
+        certainty: The class, by the largest mean probability of the teacher's draws, in words.
+        num_inputs: Inputs in it.
+        kl: Mean KL, nats.
+        kl_attainable: What a perfect student has there.
+        kl_ratio: The one over the other.
+        energy_distance: Mean energy distance.
+        mutual_information: The student's mean, nats.
+        mutual_information_teacher: The teacher's.
+        mutual_information_ratio: The one over the other.
+        concentration_median: Median over inputs of the student's concentration over that of the
+            teacher's draws, both by moments.
+        concentration_mean: The same ratio of the concentrations of all inputs together: the mean
+            Gini uncertainty within draws over that between them. It does not suffer from few draws
+            at an input.
+        faithful: Whether the student is faithful there (`pyro_opu.fidelity` has the rule); ``None``
+            where there are fewer than 10 inputs.
+    """
+
+    certainty: str
+    num_inputs: int
+    kl: float
+    kl_attainable: float
+    kl_ratio: float
+    energy_distance: float
+    mutual_information: float
+    mutual_information_teacher: float
+    mutual_information_ratio: float
+    concentration_median: float
+    concentration_mean: float
+    faithful: bool | None
+
+
+class Verdict(NamedTuple):
+    """Whether a student is faithful, and the sentence that says so.
+
+    ``faithful`` is False where a limit is clearly exceeded. It is True where a number lies beyond
+    its limit by less than three standard errors too; the sentence then says that it was not shown.
+    """
+
+    faithful: bool
+    sentence: str
+
+
+def class_of(mean: Tensor) -> Tensor:
+    """Number of the class of certainty of mean probabilities ``(N, C)``, ``(N,)``."""
+    ends = torch.tensor(ENDS, dtype=torch.float64, device=mean.device)
+    return torch.bucketize(mean.double().amax(-1), ends, right=True)
+
+
+def ratio(value: float, reference: float, least: float = 0.0) -> float:
+    """The quotient; NaN where the reference is no more than ``least``, as of draws that agree."""
+    return float(value / reference) if reference > least else math.nan
+
+
+def by_certainty(
+    turns: list[dict[tuple[str, str], _Array]],
+) -> dict[str, _Array]:
+    """Numbers by input for the rows and the verdict, averaged over turns that agree on classes.
+
+    Args:
+        turns: What `pyro_opu.reports.judging` measures, by column and quantity, ``(N,)`` each; of a
+            posterior whose sets of draws judge in turn twice.
+    """
+    first = turns[0]
+    if any((turn["certainty", "class"] != first["certainty", "class"]).any() for turn in turns):
+        turns = turns[:1]
+    names = [key for key in first if key[0] == "certainty"]
+    names += [("student", "kl"), ("student", "energy_distance")]
+    values = {key[1]: np.mean([turn[key] for turn in turns], 0) for key in names}
+    whole = np.mean([turn["attainable", "kl"] for turn in turns], 0)
+    return values | {"kl_attainable_of_all": whole}
+
+
+def certainty_rows(values: Mapping[str, _Array]) -> tuple[CertaintyRow, ...]:
+    """One row per class, the empty ones too.
+
+    Args:
+        values: One number per input, ``(N,)``: "class", "kl", "kl_attainable", "energy_distance",
+            "uncertainty", "uncertainty_teacher" (mutual information), "between", "between_teacher",
+            "within", "within_teacher" (the two parts of the Gini uncertainty), and "noise", shares
+            that add up to the variance of the class's sum of teacher's mutual informations.
+    """
+    return tuple(
+        _row(name, {key: part[values["class"] == number] for key, part in values.items()})
+        for number, name in enumerate(NAMES)
+    )
+
+
+def _row(name: str, values: Mapping[str, _Array]) -> CertaintyRow:
+    count = len(values["kl"])
+    mean = {key: float(part.mean()) if count else math.nan for key, part in values.items()}
+    mine, theirs = (ratio(mean["within" + end], mean["between" + end]) for end in ("", "_teacher"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = (values["within"] / values["between"]) / (
+            values["within_teacher"] / values["between_teacher"]
+        )
+    known = ratios[np.isfinite(ratios)]
+    return CertaintyRow(
+        name,
+        count,
+        mean["kl"],
+        mean["kl_attainable"],
+        ratio(mean["kl"], mean["kl_attainable"]),
+        mean["energy_distance"],
+        mean["uncertainty"],
+        mean["uncertainty_teacher"],
+        ratio(mean["uncertainty"], mean["uncertainty_teacher"], NOTHING),
+        float(np.median(known)) if len(known) else math.nan,
+        ratio(mine, theirs),
+        is_faithful(values) if count >= FEWEST else None,
+    )
+
+
+def is_faithful(values: Mapping[str, _Array], noise: str = "noise") -> bool:
+    """Whether neither the KL nor the uncertainty lies clearly beyond its limit.
+
+    The draws of a sure posterior are rare where they matter, and may all be missing. What is
+    attainable and the sampling error are then seen too small, and those that are to be expected if
+    the student is right count instead. (A student that is not sure enough cannot hide behind them:
+    its uncertainty gives it away.)
+
+    Args:
+        values: "kl", "kl_attainable", "uncertainty", "uncertainty_teacher", ``(N,)`` each; the
+            uncertainty is the mutual information, or the epistemic variance of a regression.
+            Maybe "kl_expected" and "noise_expected".
+        noise: The name of what adds up to the variance of the sum of the teacher's uncertainties.
+    """
+    count = len(values["kl"])
+    attainable, variance = values["kl_attainable"], values[noise].sum()
+    if "kl_expected" in values:
+        attainable = max(attainable, values["kl_expected"], key=np.mean)
+        variance = max(variance, values["noise_expected"].sum())
+    excess = values["kl"] - MOST_KL * attainable
+    error = excess.std(ddof=1) / math.sqrt(count) if count > 1 else 0.0
+    mine, theirs = (values[f"uncertainty{end}"].mean() for end in ("", "_teacher"))
+    spread = math.sqrt(max(0.0, variance)) / count
+    return bool(
+        excess.mean() <= ERRORS * error + NOTHING
+        and abs(mine - theirs) <= MOST_ERROR * theirs + ERRORS * spread + NOTHING
+    )
+
+
+def verdict_of(
+    values: Mapping[str, _Array],
+    rows: tuple[CertaintyRow, ...] = (),
+    uncertainty: str = "mutual information",
+) -> Verdict:
+    """The verdict on all inputs, and on every class of certainty with enough of them.
+
+    Args:
+        values: As :func:`is_faithful` takes them, with "noise_of_all" and maybe
+            "kl_attainable_of_all".
+        rows: The classes.
+        uncertainty: What the uncertainty is called.
+    """
+    count = len(values["kl"])
+    if "kl_attainable_of_all" in values:
+        values = {**values, "kl_attainable": values["kl_attainable_of_all"]}
+    whole = is_faithful(values, "noise_of_all")
+    missed = [row for row in rows if row.faithful is False]
+    mean = {name: float(part.mean()) for name, part in values.items()}
+    kl = ratio(mean["kl"], mean["kl_attainable"])
+    information = ratio(mean["uncertainty"], mean["uncertainty_teacher"], NOTHING)
+    numbers = _numbers(kl, information, uncertainty)
+    word = "Faithful" if whole else "Not faithful"
+    if whole and _beyond(mean):
+        word = "Not shown to be unfaithful"
+        numbers += (
+            f"; the limits are {MOST_KL:.3g} times and {100 * MOST_ERROR:.0f} %, with too few "
+            "inputs or draws to tell"
+        )
+    if not missed:
+        few = f" {count} inputs say little." if count < FEWEST else ""
+        return Verdict(whole, f"{word}: {numbers}.{few}")
+    where = "; ".join(
+        f"{row.certainty}: {_numbers(row.kl_ratio, row.mutual_information_ratio, uncertainty)}"
+        for row in missed
+    )
+    place = f"by the teacher's largest mean probability, {where}"
+    if whole:
+        sentence = f"{word} on average ({numbers}), but not faithful everywhere: {place}."
+        return Verdict(False, sentence)
+    return Verdict(False, f"Not faithful: {numbers}; {place}.")
+
+
+def _beyond(mean: Mapping[str, float]) -> bool:
+    """Whether a mean lies beyond its limit at all, be it by chance."""
+    error = abs(mean["uncertainty"] - mean["uncertainty_teacher"])
+    return (
+        mean["kl"] > MOST_KL * mean["kl_attainable"] + NOTHING
+        or error > MOST_ERROR * mean["uncertainty_teacher"] + NOTHING
+    )
+
+
+def _numbers(kl: float, information: float, uncertainty: str) -> str:
+    first = "no KL is attainable" if math.isnan(kl) else f"KL {kl:.3g} times attainable"
+    if math.isnan(information):
+        return f"{first}, no {uncertainty} to compare"
+    side = "above" if information >= 1 else "below"
+    return f"{first}, {uncertainty} {100 * abs(information - 1):.0f} % {side} the teacher's"

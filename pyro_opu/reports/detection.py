@@ -1,0 +1,260 @@
+"""Does the uncertainty point at errors and at inputs from elsewhere?
+
+Every measure of uncertainty becomes a detector: the larger, the more suspect. Its scores are the
+area under the ROC curve and the average precision, with errors, or out-of-domain inputs, as the
+positive class.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_opu.metrics.scores import calibration, check_labels
+from pyro_opu.reports.answers import is_student
+from pyro_opu.reports.detection_report import DetectionReport, DetectionTable, Score
+from pyro_opu.reports.readings import Array, Reader, Reading, check_same_classes
+from pyro_opu.rng import seeded
+
+__all__ = ["detection", "misclassification", "out_of_domain"]
+
+
+def detection(
+    student: Any,
+    teacher: Any,
+    x: Tensor,
+    y: Tensor,
+    outside: Mapping[str, Tensor] | None = None,
+    *,
+    num_draws: int = 500,
+    chunk_size: int | None = None,
+    seed: int | None = None,
+) -> DetectionReport:
+    """Compare student and teacher as classifiers and as detectors.
+
+    One table for misclassification, where each of the two is asked to find *its own* errors, and
+    one for every set of outside inputs. Those also have two rows that need no classifier at all,
+    the Euclidean norm and the mean of the input, in whichever direction does better: a sceptic's
+    baseline, which many published pairs of data sets do not survive.
+
+    Args:
+        student: What `distill` returns, any object with ``dirichlet(x)``, or ``x -> Dirichlet``.
+        teacher: What `as_teacher` takes.
+        x: Inputs from the domain, shape ``(N, ...)``.
+        y: Their labels, integers in ``[0, C)``, shape ``(N,)``.
+        outside: Inputs from elsewhere by name, each ``(M, ...)``.
+        num_draws: Teacher draws; all that a posterior holds, if these are fewer.
+        chunk_size: Inputs handled at once, to bound memory; by default about four million numbers.
+        seed: Makes the report reproducible, and leaves torch's generators as they were.
+
+    Returns:
+        The report; ``print`` it, or ``report["misclassification"].student["entropy"].auroc``.
+
+    Raises:
+        TypeError: When ``x`` is no floating tensor, or ``y`` no integer one.
+        ValueError: When inputs hold NaN, labels do not fit, outside inputs have another shape, or
+            student and teacher other classes.
+
+    Example:
+        >>> student = lambda x: torch.distributions.Dirichlet(1 + x.abs())
+        >>> teacher = lambda x, num_draws: student(x).sample((num_draws,))
+        >>> x = torch.tensor([[9.0, 0.0], [0.0, 8.0], [2.0, 1.0]])
+        >>> y = torch.tensor([0, 1, 1])
+        >>> report = detection(student, teacher, x, y, {"near 0": x / 99}, seed=0)
+        >>> report["misclassification"].student["entropy"]
+        Score(auroc=1.0, aupr=1.0)
+        >>> report.best("student", "near 0", epistemic=True)
+        ('mutual_information', Score(auroc=1.0, aupr=1.0))
+    """
+    if outside is not None and not isinstance(outside, Mapping):
+        raise TypeError(
+            "`outside` must be a dict name -> inputs; got "
+            f'{type(outside).__name__}. Give them a name: {{"kmnist": x_out}}.'
+        )
+    outside = dict(outside or {})
+    if "misclassification" in outside:
+        raise ValueError("`outside` must not use the name 'misclassification', which is taken.")
+    _check({"x": x, **{f"outside[{name!r}]": other for name, other in outside.items()}})
+    with seeded(seed):
+        sources = {
+            "student": Reader(student, x, True, num_draws, chunk_size),
+            "teacher": Reader(teacher, x, False, num_draws, chunk_size),
+        }
+        inside = {who: reader(x) for who, reader in sources.items()}
+        check_same_classes(inside["student"], inside["teacher"])
+        tables = {"misclassification": _error_table(inside, y)}
+        for name, other in outside.items():
+            elsewhere = {who: reader(other) for who, reader in sources.items()}
+            tables[name] = _outside_table(name, inside, elsewhere, x, other)
+    scores = {who: calibration(reading.log_mean, y) for who, reading in inside.items()}
+    return DetectionReport(
+        tables, scores["student"], scores["teacher"], num_draws=sources["teacher"].num_draws
+    )
+
+
+def misclassification(
+    source: Any,
+    x: Tensor,
+    y: Tensor,
+    *,
+    num_draws: int = 500,
+    chunk_size: int | None = None,
+    seed: int | None = None,
+) -> dict[str, Score]:
+    """How well each measure finds the source's own errors.
+
+    Args:
+        source: A student or a teacher, as in `detection`.
+        x: Inputs, shape ``(N, ...)``.
+        y: Their labels, integers in ``[0, C)``, shape ``(N,)``.
+        num_draws: Draws, where the source is a teacher.
+        chunk_size: As in `detection`.
+        seed: As in `detection`.
+
+    Returns:
+        AUROC and AUPR by measure, errors being positive; NaN when there are only errors, or none.
+
+    Raises:
+        TypeError: As `detection`.
+        ValueError: As `detection`.
+
+    Example:
+        >>> student = lambda x: torch.distributions.Dirichlet(1 + x.abs())
+        >>> x = torch.tensor([[9.0, 0.0], [0.0, 8.0], [2.0, 1.0]])
+        >>> misclassification(student, x, torch.tensor([0, 1, 1]))["entropy"]
+        Score(auroc=1.0, aupr=1.0)
+    """
+    _check({"x": x})
+    with seeded(seed):
+        reading = Reader(source, x, is_student(source, x), num_draws, chunk_size)(x)
+    return _scores(reading.measures, _errors(reading, y))
+
+
+def out_of_domain(
+    source: Any,
+    x_in: Tensor,
+    x_out: Tensor,
+    *,
+    num_draws: int = 500,
+    chunk_size: int | None = None,
+    seed: int | None = None,
+) -> dict[str, Score]:
+    """How well each measure tells inputs from elsewhere from inputs of the domain.
+
+    Args:
+        source: A student or a teacher, as in `detection`.
+        x_in: Inputs of the domain, shape ``(N, ...)``.
+        x_out: Inputs from elsewhere, shape ``(M, ...)``.
+        num_draws: Draws, where the source is a teacher.
+        chunk_size: As in `detection`.
+        seed: As in `detection`.
+
+    Returns:
+        AUROC and AUPR by measure, ``x_out`` being positive.
+
+    Raises:
+        TypeError: As `detection`.
+        ValueError: As `detection`.
+
+    Example:
+        >>> student = lambda x: torch.distributions.Dirichlet(1 + x.abs())
+        >>> out_of_domain(student, torch.eye(2), torch.eye(2) / 9)["mutual_information"]
+        Score(auroc=1.0, aupr=1.0)
+    """
+    _check({"x_in": x_in, "x_out": x_out})
+    with seeded(seed):
+        reader = Reader(source, x_in, is_student(source, x_in), num_draws, chunk_size)
+        measures = _joined(reader(x_in), reader(x_out))
+    return _scores(measures, _outside_positive(x_in, x_out))
+
+
+def _errors(reading: Reading, y: Tensor) -> NDArray[np.bool_]:
+    labels = check_labels(y, reading.log_mean)
+    wrong: NDArray[np.bool_] = (reading.log_mean.argmax(-1) != labels).cpu().numpy()
+    return wrong
+
+
+def _error_table(inside: dict[str, Reading], y: Tensor) -> DetectionTable:
+    wrong = {who: _errors(reading, y) for who, reading in inside.items()}
+    scores = {who: _scores(reading.measures, wrong[who]) for who, reading in inside.items()}
+    return DetectionTable(
+        name="misclassification",
+        student=scores["student"],
+        teacher=scores["teacher"],
+        trivial={},
+        num_inputs=len(y),
+        num_positive={who: int(errors.sum()) for who, errors in wrong.items()},
+    )
+
+
+def _outside_table(
+    name: str,
+    inside: dict[str, Reading],
+    elsewhere: dict[str, Reading],
+    x_in: Tensor,
+    x_out: Tensor,
+) -> DetectionTable:
+    positive = _outside_positive(x_in, x_out)
+    scores = {
+        who: _scores(_joined(reading, elsewhere[who]), positive) for who, reading in inside.items()
+    }
+    flat = torch.cat([x_in.flatten(1), x_out.flatten(1)]).double().cpu()
+    baselines = {"input_norm": flat.norm(dim=-1).numpy(), "input_mean": flat.mean(-1).numpy()}
+    return DetectionTable(
+        name=name,
+        student=scores["student"],
+        teacher=scores["teacher"],
+        trivial={
+            name: max(score(values, positive), score(-values, positive))
+            for name, values in baselines.items()
+        },
+        num_inputs=len(positive),
+        num_positive={who: len(x_out) for who in inside},
+    )
+
+
+def _joined(inside: Reading, elsewhere: Reading) -> dict[str, Array]:
+    return {
+        name: np.concatenate([values, elsewhere.measures[name]])
+        for name, values in inside.measures.items()
+    }
+
+
+def _outside_positive(x_in: Tensor, x_out: Tensor) -> NDArray[np.bool_]:
+    return np.arange(len(x_in) + len(x_out)) >= len(x_in)
+
+
+def _scores(measures: dict[str, Array], positive: NDArray[np.bool_]) -> dict[str, Score]:
+    return {name: score(values, positive) for name, values in measures.items()}
+
+
+def score(values: Array, positive: NDArray[np.bool_]) -> Score:
+    """AUROC and AUPR of one detector; NaN where there is nothing to tell apart."""
+    if positive.all() or not positive.any():
+        return Score(math.nan, math.nan)
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    return Score(
+        float(roc_auc_score(positive, values)), float(average_precision_score(positive, values))
+    )
+
+
+def _check(inputs: Mapping[str, Tensor]) -> None:
+    from pyro_opu.checks.inputs import check_inputs
+
+    (first, domain), *others = inputs.items()
+    check_inputs(domain, first)
+    for name, x in others:
+        check_inputs(x, name)
+        if x.shape[1:] != domain.shape[1:]:
+            raise ValueError(
+                f"`{name}` must have inputs of the shape that `{first}` has, (M, "
+                f"{', '.join(map(str, domain.shape[1:]))}); got {tuple(x.shape)}. Bring both into "
+                "the form that the classifier takes."
+            )

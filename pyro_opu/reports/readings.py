@@ -1,0 +1,140 @@
+"""What a student or a teacher says of many inputs: its mean, and how uncertain it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_opu.checks import positive_int
+from pyro_opu.distributions import Answer
+from pyro_opu.metrics.uncertainty import uncertainty
+from pyro_opu.reports.answers import ready_teacher, student_answer
+from pyro_opu.utils.chunks import chunks
+
+__all__ = ["MEASURES", "Array", "Reader", "Reading", "check_same_classes"]
+
+Array = NDArray[np.float64]
+#: All measures, by the names they have in the tables.
+MEASURES = (
+    "entropy",
+    "max_probability",
+    "mutual_information",
+    "variance",
+    "concentration",
+    "expected_pairwise_kl",
+    "differential_entropy",
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one source says of one set of inputs."""
+
+    log_mean: Tensor  # (N, C)
+    measures: dict[str, Array]  # (N,) each, the larger the more uncertain
+
+
+class Reader:
+    """Reads a student or a teacher at any inputs, with bounded memory."""
+
+    def __init__(
+        self,
+        source: Any,
+        x: Tensor,
+        student: bool,
+        num_draws: int,
+        chunk_size: int | None,
+    ) -> None:
+        self.source, self.student, self.chunk_size = source, student, chunk_size
+        self.num_draws = 1
+        self.num_classes = 1
+        if not student:
+            positive_int("num_draws", num_draws, 2, "One draw has no spread.")
+            self.source = ready_teacher(source, x)
+            held = self.source.max_draws
+            self.num_draws = num_draws if held is None else min(num_draws, held)
+            self.num_classes = self.source.num_classes
+
+    def __call__(self, x: Tensor) -> Reading:
+        """The readings at ``x``; a teacher that draws afresh does so for every chunk of inputs."""
+        return _joined([self._read(x[part]) for part in self._parts(len(x))])
+
+    @torch.no_grad()
+    def together(self, x: Tensor) -> Reading:
+        """The readings at ``x`` by one set of draws for all inputs.
+
+        A function, and an object of the user's, is asked about all of them in one call.
+        """
+        if self.student:
+            return self(x)
+        return _joined(
+            [
+                self._measured(block[:, part])
+                for block in self.source.stream(x, self.num_draws)
+                for part in self._parts(block.shape[1])
+            ]
+        )
+
+    def _parts(self, rows: int) -> Iterator[slice]:
+        return chunks(rows, self.num_draws, self.num_classes, self.chunk_size)
+
+    @torch.no_grad()
+    def _read(self, x: Tensor) -> Reading:
+        return self._measured(
+            student_answer(self.source, x)
+            if self.student
+            else self.source.log_probs(x, self.num_draws)
+        )
+
+    def _measured(self, answer: Answer | Tensor) -> Reading:
+        """The reading of a student's answer, or of a teacher's log-probabilities (S, n, C)."""
+        if isinstance(answer, Tensor):
+            log_mean = answer.logsumexp(0) - math.log(len(answer))
+            found = uncertainty(answer.exp())
+        else:
+            log_mean, found = answer.log_mean, uncertainty(answer)
+        values = {
+            **{name: found[name] for name in MEASURES},
+            # 1 - max, added up from the other classes: in float32 the difference is often zero.
+            "max_probability": _all_but_the_largest(log_mean),
+            "concentration": -found.concentration.log(),
+        }
+        return Reading(log_mean, {name: _array(name, value) for name, value in values.items()})
+
+
+def _joined(parts: list[Reading]) -> Reading:
+    measures = {name: np.concatenate([part.measures[name] for part in parts]) for name in MEASURES}
+    return Reading(torch.cat([part.log_mean for part in parts]), measures)
+
+
+def check_same_classes(student: Reading, teacher: Reading) -> None:
+    """Raise unless both readings are over the same number of classes."""
+    mine, theirs = student.log_mean.shape[-1], teacher.log_mean.shape[-1]
+    if mine != theirs:
+        raise ValueError(
+            f"`student` must have the {theirs} classes of `teacher`; got {mine}. Pass the student "
+            "that was distilled from it."
+        )
+
+
+def _all_but_the_largest(log_mean: Tensor) -> Tensor:
+    largest = torch.nn.functional.one_hot(log_mean.argmax(-1), log_mean.shape[-1]).bool()
+    return log_mean.masked_fill(largest, -torch.inf).logsumexp(-1).exp()
+
+
+def _array(name: str, values: Tensor) -> Array:
+    """As float64; infinite values (draws that all agree) become the largest there are."""
+    if values.isnan().any():
+        raise ValueError(
+            f"the measure {name!r} is NaN at {int(values.isnan().sum())} inputs; the source's "
+            "probabilities are not finite there."
+        )
+    array: Array = values.double().nan_to_num().cpu().numpy()
+    return array

@@ -1,0 +1,288 @@
+"""Dirichlet prior networks: taught sharp answers on the data and flat ones outside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Dirichlet, kl_divergence
+from torch.nn.functional import one_hot
+from tqdm.auto import tqdm
+
+from pyro_opu.checks import check_inputs, in_range, one_of, positive_float, positive_int
+from pyro_opu.guides import UndividedGuide
+from pyro_opu.guides.asking import student_at
+from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.predictive.drop_in import drop_in
+from pyro_opu.rng import seeded
+from pyro_opu.teachers import BaseTeacher, Source, as_teacher
+from pyro_opu.training.fit import DistillationError, schedule
+
+__all__ = ["prior_network"]
+
+Form = Literal["reverse", "forward"]
+
+#: Probability that the forward form's target takes off the label, for the other classes to share.
+LABEL_SMOOTHING = 0.01
+#: Of the inputs of either kind this share, at most so many, is kept for the report.
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
+
+
+def prior_network(
+    source: Source,
+    x: Tensor,
+    *,
+    outside: Tensor,
+    y: Tensor | None = None,
+    form: Form = "reverse",
+    concentration: float = 100.0,
+    outside_weight: float = 1.0,
+    hidden: tuple[int, ...] | None = None,
+    num_steps: int = 3000,
+    batch_size: int = 256,
+    learning_rate: float = 1e-3,
+    site: str | None = None,
+    inputs: Callable[..., Tensor] | None = None,
+    return_sites: Sequence[str] | None = None,
+    num_samples: int | None = None,
+    seed: int | None = None,
+    progress: bool = True,
+) -> OnePassPredictive:
+    r"""A Dirichlet prior network with the teacher's labels.
+
+    .. math::
+        \min_\phi\; \mathbb{E}_{x, y}\, D\big(\beta(y), \alpha(x; \phi)\big)
+        + \gamma\, \mathbb{E}_{x'}\, D\big(1, \alpha(x'; \phi)\big), \qquad
+        D(\beta, \alpha) = \begin{cases}
+        \mathrm{KL}(\mathrm{Dir}(\alpha) \,\|\, \mathrm{Dir}(\beta)) & \text{reverse} \\
+        \mathrm{KL}(\mathrm{Dir}(\beta) \,\|\, \mathrm{Dir}(\alpha)) & \text{forward}
+        \end{cases}
+
+    with x inside, x' outside, :math:`\alpha = e^{z(x)}` from one head, and with the concentration
+    c the targets :math:`\beta_k = 1 + c\,[k = y]` (reverse) or
+    :math:`\beta = c\,\tilde\mu(y)`, the label smoothed by 0.01 (forward).
+
+    **It does not learn the teacher's spread**, but one made by hand: how sure to be is the
+    ``concentration`` inside and 1 for every class outside, and of the teacher only the
+    predictive probabilities count, as labels. In the reverse form labels average in the target,
+    so that for a predictive :math:`\bar\pi(x)` the best answer is exactly
+    :math:`1 + c\,\bar\pi(x)`, equally sure whether classes overlap at x or not. In the forward
+    form the targets average as densities: where classes overlap the best answer is spread towards
+    the corners, less sure than the flat one outside (two even classes and c = 100 have
+    :math:`\alpha_0 = 0.4` instead of 2).
+
+    Args:
+        source: Whatever :func:`~pyro_opu.as_teacher` takes; it gives labels where ``y`` is not
+            given, and the sites of the answers.
+        x: Inputs ``(N, *input_shape)`` inside the domain, at least 2.
+        outside: Inputs ``(M, *input_shape)`` outside it, at least 2.
+        y: Labels ``(N,)``, integers in [0, C). By default drawn afresh at every step from the
+            teacher's predictive, which is asked for once.
+        form: "reverse" (the 2019 paper) or "forward" (the 2018 paper).
+        concentration: c, that the targets put on the data.
+        outside_weight: :math:`\gamma`; 0 trains without ``outside``.
+        hidden: Widths of the student's hidden layers; by default chosen by the input's size.
+        num_steps: Steps in all.
+        batch_size: Inputs per step, of either kind.
+        learning_rate: Adam's at the top of a rise and a cosine fall.
+        site: The observed categorical site, when the model has several.
+        inputs: Picks the input from a call's arguments.
+        return_sites: Sites that come back; by default those of the ``Predictive``.
+        num_samples: S of the answers; by default the ``Predictive``'s.
+        seed: Fixes everything random; torch's generator is left as it was.
+        progress: Show a bar.
+
+    Returns:
+        The drop-in for ``source``, with the last weights. ``fast.report`` has, over inputs that
+        were kept from the training, the mean divergence ("inside", "outside") and the median of
+        :math:`\alpha_0` ("concentration_inside", "concentration_outside").
+
+    Raises:
+        TypeError: inputs or labels of a wrong type.
+        ValueError: bad values of any argument.
+        DistillationError: the loss stopped being finite.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.rivals.prior_networks import prior_network
+        >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
+        >>> fast = prior_network(
+        ...     teacher, torch.randn(50, 2), outside=9 * torch.randn(50, 2), num_steps=5, seed=0,
+        ...     progress=False)
+        >>> fast.uncertainty(torch.zeros(4, 2)).concentration.shape
+        torch.Size([4])
+
+    References:
+        Malinin and Gales (2018), Predictive uncertainty estimation via prior networks, section
+        3; Malinin and Gales (2019), Reverse KL-divergence training of prior networks. Differences:
+        labels come from a teacher; the smoothing is a fixed mass that the other classes share,
+        where the first paper gives each of them a fixed one; no auxiliary cross-entropy and no
+        adversarial inputs.
+    """
+    check_inputs(x)
+    check_inputs(outside, "outside")
+    _check(x, outside, form, concentration, outside_weight, num_steps, batch_size, learning_rate)
+    with seeded(seed):
+        teacher = as_teacher(source, site, inputs=inputs)
+        probs = _predictive(teacher, x) if y is None else _as_probs(y, teacher, x)
+        guide = UndividedGuide.for_inputs(
+            torch.cat([x, outside.to(x)]), teacher.num_classes, hidden=hidden
+        )
+        (kept_x, kept_probs), (x_in, probs) = _split(x, probs)
+        (kept_out,), (x_out,) = _split(outside.to(x))
+        loss = _Loss(form, concentration, outside_weight)
+        optimizer = torch.optim.Adam(guide.parameters(), lr=learning_rate)
+        with tqdm(total=num_steps, disable=not progress, desc="prior network") as bar:
+            for step in range(num_steps):
+                for group in optimizer.param_groups:
+                    group["lr"] = learning_rate * schedule(step, num_steps)
+                rows = torch.randint(len(x_in), (batch_size,)).to(x.device)
+                others = torch.randint(len(x_out), (batch_size,)).to(x.device)
+                parts = loss(guide, x_in[rows], probs[rows], x_out[others])
+                _descend(optimizer, parts, step)
+                bar.update(1)
+                if step % 100 == 0:
+                    bar.set_postfix({name: f"{float(v.detach()):.4g}" for name, v in parts.items()})
+        report = _report(guide.eval(), loss, kept_x, kept_probs, kept_out)
+        return drop_in(
+            guide,
+            teacher,
+            x,
+            return_sites=return_sites,
+            num_samples=num_samples,
+            inputs=inputs,
+            report={"seed": seed, "loss": f"prior network, {form}", **report},
+        )
+
+
+class _Loss:
+    """The two divergences, with labels drawn afresh at every call."""
+
+    def __init__(self, form: Form, concentration: float, outside_weight: float) -> None:
+        self.form, self.concentration = form, concentration
+        self.outside_weight = outside_weight
+
+    def __call__(
+        self, guide: nn.Module, x: Tensor, probs: Tensor, outside: Tensor
+    ) -> dict[str, Tensor]:
+        labels = torch.multinomial(probs, 1).squeeze(-1)
+        beta = label_target(labels, probs.shape[-1], self.form, self.concentration)
+        inside = self._divergence(guide, x, beta).mean()
+        flat = self._divergence(guide, outside, beta.new_ones(len(outside), beta.shape[-1])).mean()
+        return {"inside": inside, "outside": self.outside_weight * flat}
+
+    def _divergence(self, guide: nn.Module, x: Tensor, beta: Tensor) -> Tensor:
+        return dirichlet_divergence(student_at(guide, x).log_alpha, beta, self.form)
+
+
+def label_target(labels: Tensor, num_classes: int, form: Form, concentration: float) -> Tensor:
+    """The Dirichlet parameter ``(N, C)`` in float64 that stands for labels ``(N,)``."""
+    hard = one_hot(labels, num_classes).double()
+    if form == "reverse":
+        return 1 + concentration * hard
+    others = LABEL_SMOOTHING / (num_classes - 1)
+    return concentration * (hard * (1 - LABEL_SMOOTHING - others) + others)
+
+
+def dirichlet_divergence(log_alpha: Tensor, beta: Tensor, form: Form) -> Tensor:
+    r"""KL(Dir(alpha) || Dir(beta)) for "reverse", KL(Dir(beta) || Dir(alpha)) for "forward".
+
+    Args:
+        log_alpha: The student's, ``(N, C)``.
+        beta: The target's parameter, ``(N, C)``.
+        form: Which way around.
+
+    Returns:
+        ``(N,)`` in nats and float64; exact.
+    """
+    student = Dirichlet(log_alpha.double().exp(), validate_args=False)
+    target = Dirichlet(beta.double(), validate_args=False)
+    return kl_divergence(*((student, target) if form == "reverse" else (target, student)))
+
+
+def _predictive(teacher: BaseTeacher, x: Tensor) -> Tensor:
+    """The teacher's mean probabilities ``(N, C)``, in bounded memory."""
+    return torch.cat([logs.exp().mean(0) for logs in teacher.stream(x)]).to(x.device).float()
+
+
+def _as_probs(y: Tensor, teacher: BaseTeacher, x: Tensor) -> Tensor:
+    """Labels as certain probabilities ``(N, C)``."""
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
+        found = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise TypeError(f"`y` must be a tensor of integer labels (N,); got {found}.")
+    if y.shape != x.shape[:1]:
+        raise ValueError(
+            f"`y` must hold one label for every input of `x`, shape ({len(x)},); got "
+            f"{tuple(y.shape)}."
+        )
+    teacher.probs(x[:1])  # now it knows its number of classes
+    if y.min() < 0 or y.max() >= teacher.num_classes:
+        raise ValueError(
+            f"`y` must hold labels in [0, {teacher.num_classes}), the teacher's classes; got "
+            f"{int(y.min())} to {int(y.max())}."
+        )
+    return one_hot(y.long().to(x.device), teacher.num_classes).float()
+
+
+def _split(*rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    """The same random rows of all, kept for the report, and the others."""
+    order = torch.randperm(len(rows[0])).to(rows[0].device)
+    count = min(HELD_OUT_MOST, max(1, round(HELD_OUT_SHARE * len(order))))
+    return [each[order[:count]] for each in rows], [each[order[count:]] for each in rows]
+
+
+def _descend(optimizer: torch.optim.Optimizer, parts: dict[str, Tensor], step: int) -> None:
+    total = torch.stack(list(parts.values())).sum()
+    if not math.isfinite(float(total.detach())):
+        values = {name: float(value.detach()) for name, value in parts.items()}
+        raise DistillationError(
+            f"the loss is not finite at step {step}: parts {values}. Lower `learning_rate`."
+        )
+    optimizer.zero_grad(set_to_none=True)
+    total.backward()
+    stepped = [p for group in optimizer.param_groups for p in group["params"]]
+    nn.utils.clip_grad_norm_(stepped, 5.0)
+    optimizer.step()
+
+
+@torch.no_grad()
+def _report(
+    guide: nn.Module, loss: _Loss, x: Tensor, probs: Tensor, outside: Tensor
+) -> dict[str, Any]:
+    parts = {name: float(value) for name, value in loss(guide, x, probs, outside).items()}
+    for name, rows in (("inside", x), ("outside", outside)):
+        concentration = student_at(guide, rows).log_concentration.median().exp()
+        parts[f"concentration_{name}"] = float(concentration)
+    return parts
+
+
+def _check(
+    x: Tensor,
+    outside: Tensor,
+    form: str,
+    concentration: float,
+    outside_weight: float,
+    num_steps: int,
+    batch_size: int,
+    learning_rate: float,
+) -> None:
+    if outside.shape[1:] != x.shape[1:]:
+        raise ValueError(
+            f"`outside` must hold inputs of the shape of those in `x`, {tuple(x.shape[1:])}; got "
+            f"{tuple(outside.shape[1:])}."
+        )
+    for name, rows in (("x", x), ("outside", outside)):
+        if len(rows) < 2:
+            raise ValueError(
+                f"`{name}` must hold at least 2 inputs, one to teach and one to report by; got "
+                f"{len(rows)}."
+            )
+    one_of("form", form, ("reverse", "forward"))
+    positive_float("concentration", concentration)
+    in_range("outside_weight", outside_weight, 0)
+    for name, count in (("num_steps", num_steps), ("batch_size", batch_size)):
+        positive_int(name, count)
+    positive_float("learning_rate", learning_rate)

@@ -1,0 +1,181 @@
+"""What may be taught from in regression: a ``Predictive``, or a function of means and scales."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from pyro.infer import Predictive
+from torch import Tensor, nn
+
+from pyro_opu.rng import kept_random
+from pyro_opu.teachers.base import choose
+from pyro_opu.teachers.calling import call_of, first_argument
+from pyro_opu.teachers.function import _draws_parameter, check_same_count
+from pyro_opu.teachers.real import RealTeacher, RegressionTeacher, is_normal
+from pyro_opu.teachers.sites import site_kind
+from pyro_opu.utils.printing import name_of
+
+__all__ = ["FunctionRegressionTeacher", "as_regression_teacher", "is_regressor"]
+
+
+def as_regression_teacher(
+    source: Any, site: str | None = None, *, inputs: Callable[..., Tensor] | None = None
+) -> RealTeacher:
+    r"""Make a teacher, draws of :math:`N(f_s(x), \sigma_s(x)^2)`, from a regressor's posterior.
+
+    Args:
+        source: A :class:`pyro.infer.Predictive` whose observed site is normal, with one output per
+            input; or a function ``x -> (loc, scale)`` or ``(x, num_draws) -> (loc, scale)``, draws
+            ``(S, N)`` of y's mean and of the noise's deviation; or such a teacher.
+        site: The observed normal site, when the model has several.
+        inputs: Picks the input from the arguments of a ``Predictive``'s call.
+
+    Returns:
+        An object with ``.draws(x, num_draws=None) -> (S, N, 2)``.
+
+    Raises:
+        TypeError: ``source`` is none of these.
+        ValueError: ``site`` given for a source without sites.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.regression import as_regression_teacher
+        >>> w = torch.tensor([1.0, 2.0, 3.0])
+        >>> teacher = as_regression_teacher(lambda x: (w[:, None] * x[:, 0], torch.ones(3, 1)))
+        >>> teacher.draws(torch.ones(5, 1)).shape
+        torch.Size([3, 5, 2])
+    """
+    if isinstance(source, Predictive):
+        call = None if inputs is None else call_of(inputs, source.model)
+        return RegressionTeacher(source, site, call or first_argument)
+    if site is not None:
+        raise ValueError(
+            "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
+            f"a {type(source).__name__}. Leave `site` out."
+        )
+    if isinstance(source, RealTeacher):
+        return source
+    if callable(source) and not isinstance(source, nn.Module):
+        return FunctionRegressionTeacher(source)
+    raise TypeError(
+        "`source` must be a pyro.infer.Predictive with a normal observed site, or a function "
+        f"x -> (loc, scale) of draws; got {type(source).__name__}. Wrap it in a function of x."
+    )
+
+
+def is_regressor(
+    source: Any, x: Tensor, site: str | None, inputs: Callable[..., Tensor] | None
+) -> bool:
+    """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
+
+    A model is run at two rows of ``x``, a function is called at two. What cannot be run, and a
+    model with a categorical site that is not told apart by ``site``, is no regressor.
+
+    Args:
+        source: What :func:`~pyro_opu.distill` was given.
+        x: Inputs ``(N, ...)``.
+        site: The observed site, or ``None``.
+        inputs: Picks the input from the arguments of a ``Predictive``'s call, or ``None``.
+
+    Returns:
+        Whether it goes to :func:`as_regression_teacher` rather than to ``as_teacher``.
+    """
+    if isinstance(source, RealTeacher):
+        return True
+    try:
+        if isinstance(source, Predictive):
+            call = None if inputs is None else call_of(inputs, source.model)
+            free = RegressionTeacher(source, site, call or first_argument).free_sites(x)
+            if site in free:
+                return is_normal(free[site])
+            kinds = [site_kind(fn) for fn in free.values()]
+            return not any(kinds) and any(is_normal(fn) for fn in free.values())
+        if not callable(source) or isinstance(source, (nn.Module, type)):
+            return False
+        keyword = _draws_parameter(source)
+        with torch.no_grad(), kept_random():
+            return returns_two(source(x[:2], **({} if keyword is None else {keyword: 2})))
+    except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
+        return False
+
+
+class FunctionRegressionTeacher(RealTeacher):
+    r"""A function ``x -> (loc, scale)`` of draws ``(S, N)``, or ``(x, num_draws) -> ...``.
+
+    The function is called once with all rows, so that its draws are joint over them. Without a
+    parameter for the number of draws its own S is the size of the posterior.
+
+    Args:
+        function: Returns the means :math:`f_s(x)` and the noise's standard deviations
+            :math:`\sigma_s(x)`, ``(S, N)`` each, or for the second anything that broadcasts to it.
+
+    Raises:
+        TypeError: at the first call, when it does not return two floating tensors.
+        ValueError: at the first call, other shapes, or another number of draws than asked for.
+    """
+
+    def __init__(self, function: Callable[..., tuple[Tensor, Tensor]]) -> None:
+        self.function = function
+        self._keyword = _draws_parameter(function)
+
+    def _source_text(self) -> str:
+        return name_of(self.function)
+
+    def _draws_text(self) -> str:
+        uncounted = self._keyword is None and self.max_draws is None
+        return "draws not counted yet" if uncounted else super()._draws_text()
+
+    def operations(self, x: Tensor) -> int | None:
+        """``None``: what happens inside is not known."""
+        return None
+
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
+        """All draws at all inputs, in one block ``(S, N, 2)``."""
+        count = self._checked(num_draws)
+        options = {} if self._keyword is None else {self._keyword: count}
+        draws = self._check_output(_stacked(self.function(x, **options), len(x)), len(x))
+        if self._keyword is None:
+            self.max_draws = check_same_count(len(draws), self.max_draws)
+            count = self._checked(num_draws)
+            draws = draws[choose(len(draws), count).to(draws.device)]
+        elif len(draws) != count:
+            raise ValueError(
+                f"`source` must return as many draws as asked for, {count}; got {len(draws)}. "
+                "Return means and scales of shape (num_draws, N)."
+            )
+        yield draws
+
+
+def _stacked(values: Any, rows: int) -> Tensor:
+    """What a function returned as draws ``(S, N, 2)``."""
+    if not returns_two(values):
+        raise TypeError(
+            "`source` must return two floating tensors (loc, scale), draws of y's mean and of "
+            f"the noise's standard deviation; got {type(values).__name__}. For noise that is known "
+            "return torch.full_like(loc, scale)."
+        )
+    loc, scale = values
+    if loc.ndim != 2 or loc.shape[1] != rows:
+        raise ValueError(
+            f"`source` must return means of shape (S, N) with N = {rows}; got "
+            f"{tuple(loc.shape)}. Draws come first, then inputs."
+        )
+    try:
+        scale = scale.to(loc.dtype).expand_as(loc)
+    except RuntimeError as error:
+        raise ValueError(
+            f"`source` must return scales of the means' shape {tuple(loc.shape)}; got "
+            f"{tuple(scale.shape)}."
+        ) from error
+    return torch.stack([loc, scale.log()], -1).detach()
+
+
+def returns_two(values: Any) -> bool:
+    """Whether a function's result is a pair of floating tensors."""
+    return (
+        isinstance(values, tuple)
+        and len(values) == 2
+        and all(isinstance(value, Tensor) and value.is_floating_point() for value in values)
+    )

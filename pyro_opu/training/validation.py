@@ -1,0 +1,159 @@
+"""How good a student is where the teacher has answered: what is kept, and how it is calibrated."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributions import Answer
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.guides.asking import student_at
+from pyro_opu.metrics.distances import kl_of_rows
+from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration
+from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.rng import seeded
+
+#: To this part of the shift it is found how much of it costs nothing.
+CALIBRATION_STEP = 1 / 32
+#: Student's draws per input that the energy distance is judged by.
+JUDGING_DRAWS = 256
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Inputs with the teacher's answers there, to judge or to calibrate the student by.
+
+    Attributes:
+        x: ``(N, ...)``, on the student's device.
+        draws: Teacher's draws ``(S, N, C)``.
+        held: Draws M that the posterior holds, these among them: what the student is taught by.
+            ``None`` where every call draws afresh.
+    """
+
+    x: Tensor
+    draws: Tensor
+    held: int | None = None
+
+    @cached_property
+    def marginals(self) -> Marginals:
+        """The draws in order, which every judgement asks for."""
+        return Marginals(self.draws)
+
+    def judge(self, guide: nn.Module) -> dict[str, float]:
+        """Held-out fidelity of a guide; see :func:`judge`."""
+        return judge(guide, self)
+
+
+def log_concentration_of(inputs: Labelled) -> float:
+    """The one g that moments of all the teacher's draws together ask for: where to begin."""
+    between, within = (part.double().sum() for part in gini_parts(inputs.draws))
+    return float((within / between.clamp_min(1e-12)).clamp(1e-3, 1e6).log())
+
+
+def sampling_distance(held_out: Labelled) -> float:
+    r"""Energy distance, as :func:`judge` measures it, of S draws from their own posterior.
+
+    .. math:: \mathbb{E}_x\,\mathbb{E}\|\pi - \pi'\|_1 \,(1 / S - 2 / M), \qquad M = \infty
+        \text{ where every call draws afresh}
+
+    A student that is nearer to the posterior answers better than S of its draws would.
+
+    Where the posterior holds M draws, S of them at random have a distance of 1 / S - 1 / M times
+    the spread from all of them, nothing if they are all. The draws that judge are then among those
+    that teach, so that :func:`judge`, which takes them for new ones, finds a distance that is too
+    small by 1 / M times the spread: -1 / M of a student that has learnt all draws, 0 of one that
+    has learnt half of them.
+    """
+    share = 1 / len(held_out.draws) - (0 if held_out.held is None else 2 / held_out.held)
+    return float(held_out.marginals.spread.mean()) * share
+
+
+@torch.no_grad()
+def judge(guide: nn.Module, held_out: Labelled) -> dict[str, float]:
+    """Held-out fidelity of a guide.
+
+    Returns:
+        "energy_distance" and "kl" (of the means, nats); "log_concentration", the mean of g, and
+        "concentration_rank", its rank correlation with the teacher's over the held-out inputs: a
+        collapse of g shows in these two.
+    """
+    student = student_at(guide, held_out.x)
+    return {
+        "energy_distance": float(_energies(student, held_out).mean()),
+        "kl": float(kl_of_rows(held_out.draws.mean(0), student.mean).mean()),
+        "log_concentration": float(student.log_concentration.mean()),
+        "concentration_rank": _rank_correlation(
+            student.log_concentration, moment_concentration(held_out.draws)
+        ),
+    }
+
+
+@torch.no_grad()
+def calibrating_shift(guide: nn.Module, inputs: Labelled) -> dict[str, float]:
+    r"""What to add to g so that the mean mutual information is the teacher's, as far as it is free.
+
+    A Dirichlet with the teacher's second moments can have more mutual information than the
+    teacher, whose draws seldom are of Dirichlet shape. The mean over inputs falls with the shift,
+    so bisection finds the one to ask for. Of this as much is taken as does not raise the mean
+    energy distance to the teacher's draws, by bisection again.
+
+    Args:
+        guide: The student.
+        inputs: Where it is compared by both: all transfer inputs, with as many draws as there are.
+            The few that are held out cannot tell a rise by a half from chance.
+
+    Returns:
+        "shift", what to add; "asked", what mutual information alone asks for; "part", the one over
+        the other; the energy distance "before" and "after".
+    """
+    student = student_at(guide, inputs.x)
+    teacher = float(epistemic_uncertainty(inputs.draws).mean())
+    low, high = -2.0, 2.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        mine = epistemic_uncertainty(_shifted(student, middle)).mean()
+        low, high = (middle, high) if mine > teacher else (low, middle)
+    asked = (low + high) / 2
+
+    def energy(part: float) -> float:
+        return float(_energies(_shifted(student, part * asked), inputs).mean())
+
+    before, part, too_much = energy(0.0), 0.0, 2.0  # so that all of it is tried first
+    while too_much - part > CALIBRATION_STEP and part < 1:
+        middle = (part + too_much) / 2
+        part, too_much = (middle, too_much) if energy(middle) <= before else (part, middle)
+    return {
+        "shift": part * asked,
+        "asked": asked,
+        "part": part,
+        "before": before,
+        "after": energy(part),
+    }
+
+
+def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
+    return PredictiveDirichlet(
+        student.log_mean, student.log_concentration + shift, validate_args=False
+    )
+
+
+def _energies(student: Answer, inputs: Labelled) -> Tensor:
+    """Energy distance to the teacher's draws, per input ``(N,)``.
+
+    The student's draws use a fixed seed, so that two students are compared on the same noise.
+    """
+    with seeded(0):
+        draws = student.sample((JUDGING_DRAWS,))
+    return inputs.marginals.energy_distance(Marginals(draws))
+
+
+def _rank_correlation(a: Tensor, b: Tensor) -> float:
+    """Spearman's; 0 where one of the two is constant."""
+    ranks = torch.stack([a.argsort().argsort(), b.argsort().argsort()]).double()
+    value = float(torch.corrcoef(ranks)[0, 1])
+    return value if math.isfinite(value) else 0.0

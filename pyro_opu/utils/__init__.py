@@ -1,0 +1,1 @@
+"""Files, tables, warnings and chunks, which know nothing of Bayesian models."""
