@@ -15,6 +15,7 @@ import pyro_opu
 from benchmarks.bad_input import Case
 from models.logistic_regression import logistic_regression
 from pyro_opu import distributions, plots
+from pyro_opu.metrics import uncertainty as measures
 from pyro_opu.metrics.coverage import central_coverage
 from pyro_opu.metrics.distances import energy_distance, kl_divergence, kl_from_log, wasserstein1
 from pyro_opu.metrics.scores import calibration, expected_calibration_error
@@ -57,8 +58,8 @@ def add(name: str, what: str, call: Callable[..., Any], /, *args: Any, **kwargs:
     CASES.append((name, what, partial(call, *args, **kwargs)))
 
 
-for _name in pyro_opu.metrics.uncertainty.__globals__["__all__"]:
-    _measure = pyro_opu.metrics.uncertainty.__globals__[_name]
+for _name in measures.__all__:
+    _measure = getattr(measures, _name)
     if _name in ("Uncertainty", "entropy", "mutual_information"):
         continue
     for _what, _source in {

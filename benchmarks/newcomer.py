@@ -24,8 +24,8 @@ from tutorials.run import run
 
 ROOT = Path(__file__).parents[1]
 TESTS = {
-    "ArviZ": ("tests/test_arviz.py",),
-    "docs site": ("tests/test_docs_site.py",),
+    "ArviZ": ("tests/interop/test_arviz.py",),
+    "docs site": ("benchmarks/tests/test_docs_site.py",),
     "docstrings": ("tests/test_docstrings.py", "tests/test_public_api.py"),
     "examples in docstrings": ("--doctest-modules", "pyro_opu", "models"),
 }

@@ -52,7 +52,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"Tensor|Array|Axes|Captured|MCMC"),  # the same, by the names they are imported as
     ("py:.*", r"models\..*|The model|Latent functions O"),  # the inner parts of `models`
     ("py:.*", r".*\.(Rows|Self)"),  # type variables
-    ("py:.*", r"pyro_opu\.(selection\.Labelled|transfer\.stream\.Stream)"),
+    ("py:.*", r"pyro_opu\.(training\.validation\.Labelled|transfer\.stream\.Stream)"),
 ]
 
 

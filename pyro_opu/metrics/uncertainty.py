@@ -3,7 +3,8 @@ r"""Uncertainty of a distribution on the simplex: closed forms, and the same fro
 Every measure takes a Dirichlet, batch shape ``(*B)``, another distribution on the simplex
 (:mod:`pyro_opu.distributions`), or teacher draws ``(S, N, C)`` whose rows are points of the
 simplex, and returns one number per input, in nats where it is an entropy or a divergence. All is
-evaluated in float64 and rounded once, at the end, to the dtype of the source (float32 for half precision).
+evaluated in float64 and rounded once, at the end, to the dtype of the source (float32 for half
+precision).
 
 On a Dirichlet the values are exact and differentiable. On draws they are estimates, averaged over
 ``S``; each docstring says which.

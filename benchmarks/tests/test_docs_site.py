@@ -18,7 +18,7 @@ import torch
 import pyro_opu
 from tests.test_docstrings import ROOMS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.glob("*.md") if path.name != "README.md")
 EXAMPLES = [

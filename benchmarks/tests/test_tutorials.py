@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "tutorials"
+FOLDER = Path(__file__).parents[2] / "tutorials"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
 QUICK = 'QUICK = bool(os.environ.get("PYRO_OPU_QUICK"))'
 PLACES = re.compile(r"/(root|tmp|home|work|usr|opt|Users)\b|site-packages|ipykernel_\d")

@@ -104,7 +104,7 @@ def test_effective_sample_size_is_pyros_on_normal_scores(monkeypatch: pytest.Mon
     assert found.shape == (2, 3)
     # The scores here were rounded to float32.
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=0)
-    module = sys.modules["pyro_opu.mixing"]  # the package's attribute is the function
+    module = sys.modules["pyro_opu.reports.mixing"]
     monkeypatch.setattr(module, "AT_ONCE", 1)  # column by column
     torch.testing.assert_close(effective_sample_size(draws), found)
 
@@ -295,7 +295,7 @@ def test_distill_is_silent_and_unchanged_where_the_teacher_has_mixed(
     assert fast.report["mixing"]["mixed"] is True
     assert fast.report["mixing"]["num_draws"] == draws
     skipped = MixingReport(None, "")
-    module = sys.modules["pyro_opu.distill"]  # the package's attribute is the function
+    module = sys.modules["pyro_opu.distillation"]
     monkeypatch.setattr(module, "checked_mixing", lambda *_: skipped)
     without = distill(source, x, **QUICK)
     assert without.report["history"] == fast.report["history"]
