@@ -3,6 +3,12 @@
 ``distill`` learns, once and from any posterior, a Dirichlet over class probabilities that one
 forward pass gives; the :class:`OnePassPredictive` it returns takes the place of
 ``pyro.infer.Predictive``.
+
+Letters mean the same in every docstring: S posterior draws, N inputs, C classes, D features, in
+this order of axes: draws of class probabilities are ``(S, N, C)``, inputs ``(N, D)``. M is the
+number of draws that a finite posterior holds; alpha are the parameters of a Dirichlet, alpha_0,
+their sum, its concentration. Entropies, divergences and log-likelihoods are in nats (natural
+logarithms).
 """
 
 from importlib import import_module
