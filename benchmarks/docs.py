@@ -87,7 +87,7 @@ def filled(text: str, folder: Path = FOLDER, stale: Staleness = staleness) -> st
         lines = wanted(what, folder)
         old = source(what["file"]) if lines else None
         if old:
-            lines += ["", f"Made at {old}, before the last change of what it measures."]
+            lines += ["", f"Made before the last change of what it measures, at {old}."]
         return f"{block[1]}\n" + "\n".join(lines) + f"\n\n{block[3]}"
 
     def number(block: re.Match[str]) -> str:

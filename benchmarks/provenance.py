@@ -21,6 +21,8 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "results"
+GOLDEN = FOLDER / "golden_students.json"
+LIBRARY = ("pyro_opu", "models")
 #: Quoting results changes these, and they change no result.
 QUOTING = ("benchmarks/results", "docs", "README.md", "CHANGELOG.md")
 
@@ -92,7 +94,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
 def measured(name: str) -> tuple[str, ...]:
     """What the results file of this name measures; the whole package where nobody has said."""
     own = f"benchmarks/{name}.py"
-    listed = MEASURES.get(name, ("pyro_opu", "models"))
+    listed = MEASURES.get(name, LIBRARY)
     return (*dict.fromkeys(listed), *[own] * (ROOT / own).exists())
 
 
@@ -202,11 +204,37 @@ def record(name: str, older: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def staleness(name: str, folder: Path = FOLDER) -> str | None:
-    """The commit and day of a results file that is older than what it measures; else None."""
+    """Where and when a results file was made that is older than what it measures; else None.
+
+    It says so where nothing but the place of the code can have changed, as far as the golden
+    students (``benchmarks/golden.py``) show it.
+    """
     whole = json.loads((folder / f"{name}.json").read_text())
     found = made(whole, name)
     if "measured" in found:
         fresh = found["measured"] == digests(name, tree())
     else:
         fresh = git("diff", "--quiet", found["commit"], "--", *measured(name)) is not None
-    return None if fresh else f"commit `{found['commit']}` ({found['date'][:10]})"
+    if fresh:
+        return None
+    since = ", since which golden students are bit-equal" * same_students(found["commit"])
+    return f"commit `{found['commit']}` ({found['date'][:10]}){since}"
+
+
+@cache
+def same_students(commit: str) -> bool:
+    """Whether the golden students recorded for the code of a commit are those recorded now.
+
+    They are recorded in that commit, or in the next that records any, if the library is the same.
+    Cases and numbers that both have are compared: a report whose words alone differ is the same.
+    """
+    path = GOLDEN.relative_to(ROOT).as_posix()
+    if git("cat-file", "-e", f"{commit}:{path}") is None:
+        later = git("rev-list", "--reverse", f"{commit}..HEAD", "--", path)
+        if not later or git("diff", "--quiet", commit, later[:40], "--", *LIBRARY) is None:
+            return False
+        commit = later[:40]
+    old = json.loads(git("show", f"{commit}:{path}") or "{}").get("items", {})
+    new = json.loads(GOLDEN.read_text())["items"]
+    both = [key for key in old if key in new and f"{key}_values" not in old]
+    return bool(both) and all(old[key][0] == new[key][0] for key in both)

@@ -146,7 +146,7 @@ class TestOldResults:
     def test_under_a_table(self, folder):
         text = '<!-- table {"file": "some", "table": "Main"} -->\n<!-- /table -->\n'
         new = docs.filled(text, folder, self.stale)
-        line = "Made at commit `abc1234` (2026-11-20), before the last change of what it measures."
+        line = "Made before the last change of what it measures, at commit `abc1234` (2026-11-20)."
         assert new.count(line) == 1 and new.index(line) > new.rindex("| b |")
         # Wrong where the result is fresh, and no more there once it is made again.
         assert line not in docs.filled(new, folder, fresh)
@@ -208,6 +208,27 @@ class TestProvenance:
         assert f"{first} and later" in provenance.staleness("some", tmp_path)
         assert written({"part": "a", "ms": 2.5}, {"part": "b", "ms": 3.5})["measured"] != {}
         assert provenance.staleness("some", tmp_path) is None
+
+    def test_golden_students_tell_a_move_from_a_change(self, monkeypatch, tmp_path):
+        """Recorded one commit after the results, of the same library, and again today."""
+        items = {"a/weights": ["1", "0.5"], "a/report": ["2", "0.5"], "a/report_values": ["3", "1"]}
+        recorded = tmp_path / "golden.json"
+        recorded.write_text(json.dumps({"items": items | {"a/report": ["words", "0.5"]}}))
+        said = {
+            ("rev-list", "--reverse", "old..HEAD", "--", "golden.json"): "f" * 40 + "\n" + "e" * 40,
+            ("diff", "--quiet", "old", "f" * 40, "--", "pyro_opu", "models"): "",
+            ("show", f"{'f' * 40}:golden.json"): json.dumps({"items": items}),
+        }
+        for name, value in {"GOLDEN": recorded, "ROOT": tmp_path}.items():
+            monkeypatch.setattr(provenance, name, value)
+        monkeypatch.setattr(provenance, "git", lambda *arguments: said.get(arguments))
+        same = provenance.same_students.__wrapped__
+        assert same("old") and not same("unknown")
+        recorded.write_text(json.dumps({"items": items | {"a/weights": ["other", "0.5"]}}))
+        assert not same("old")
+        recorded.write_text(json.dumps({"items": items}))
+        del said["diff", "--quiet", "old", "f" * 40, "--", "pyro_opu", "models"]
+        assert not same("old")
 
     def test_indentation_counts(self):
         inside, outside = (b"if a:\n    b()\n" + end for end in (b"    c()", b"c()"))
