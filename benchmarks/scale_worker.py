@@ -20,7 +20,7 @@ import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.digits_fidelity import SIZES
 from models.neural_network import dropout_network
-from pyro_opu.distributed import joined
+from pyro_opu.distributed import join
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
 
@@ -81,7 +81,7 @@ def network(path: str) -> nn.Module:
 def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
-    ranks, folder = joined(), Path(job.folder)
+    ranks, folder = join(), Path(job.folder)
     policy = Watched(job, ranks.rank)
     start = time.perf_counter()
     fast = pyro_opu.distill(

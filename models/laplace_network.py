@@ -18,7 +18,7 @@ from models.last_layer import split_last_layer
 from models.neural_network import class_count
 from pyro_opu.checks import check_inputs, positive_float, positive_int
 from pyro_opu.metrics.scores import check_labels
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 
 Subset = Literal["last_layer", "all"]
 Structure = Literal["diagonal", "kron", "full"]
@@ -313,7 +313,7 @@ def network_laplace(
         hessian_structure=_STRUCTURES[structure],
         prior_precision=float(fixed),
     )
-    with kept_random(), warnings.catch_warnings():
+    with preserve_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         library.fit(batches(x, y))
         if prior_precision == "marginal likelihood":

@@ -197,7 +197,7 @@ def distill(
 
     with together() as ranks:
         resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
-        seed = ranks.same(chosen_seed(seed, resume))
+        seed = ranks.broadcast(chosen_seed(seed, resume))
         x, stream = opened(x, seed, ranks)
         if is_regressor(source, x, site, inputs):
             return distill_regression(
@@ -232,12 +232,12 @@ def distill(
             if transfer is None:
                 check_indices(teacher.stream, x)
             sites = read_layouts(teacher, x, return_sites)
-            per_step = ranks.same(draws_per_step(teacher, x, num_draws, batch_size))
+            per_step = ranks.broadcast(draws_per_step(teacher, x, num_draws, batch_size))
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
             chosen, rest = split(x)
             held_out = labelled(teacher, chosen, target, JUDGE_NUMBERS)
             mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            share = ranks.same(misfit(held_out))
+            share = ranks.broadcast(misfit(held_out))
             if guide is None or isinstance(guide, str):
                 guide = named_guide(guide or family_of(share), x, num_classes)
                 if isinstance(guide, PredictiveGuide):
@@ -270,7 +270,7 @@ def distill(
                 with random.borrowed():
                     many = labelled(teacher, x, target, CALIBRATE_NUMBERS)
                     found = calibrating_shift(guide, many)
-            report["recalibration"] = ranks.same(found)
+            report["recalibration"] = ranks.broadcast(found)
             guide.recalibrate(1.0, report["recalibration"]["shift"])
     return drop_in(
         guide,

@@ -16,7 +16,7 @@ from torch import nn
 
 from pyro_opu.utils.rendezvous import attempt_store
 
-__all__ = ["ALONE", "Ranks", "differences", "joined", "together"]
+__all__ = ["ALONE", "Ranks", "differences", "join", "together"]
 
 #: What ``torchrun`` tells every process; with all of these a process group can be made.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -60,7 +60,7 @@ class Ranks:
         """How many of ``count`` inputs are this rank's; shares differ by one at most."""
         return count // self.size + (self.rank < count % self.size)
 
-    def same(self, value: T) -> T:
+    def broadcast(self, value: T) -> T:
         """The value of rank 0, on every rank; what the others pass is not looked at."""
         if self.size == 1:
             return value
@@ -68,7 +68,7 @@ class Ranks:
         dist.broadcast_object_list(box, src=0, group=self.group)
         return cast(T, box[0])
 
-    def all(self, value: T) -> list[T]:
+    def all_gather(self, value: T) -> list[T]:
         """The values of all ranks, in order, on every rank."""
         if self.size == 1:
             return [value]
@@ -82,7 +82,7 @@ class Ranks:
         Raises:
             ValueError: which names differ.
         """
-        first, *others = self.all(what)
+        first, *others = self.all_gather(what)
         wrong = sorted({key for other in others for key in differences(first, other)})
         if wrong:
             raise ValueError(
@@ -92,7 +92,7 @@ class Ranks:
             )
 
     @torch.no_grad()
-    def align(self, *modules: nn.Module) -> None:
+    def broadcast_state(self, *modules: nn.Module) -> None:
         """Give the modules the weights and buffers that they have on rank 0."""
         if self.size == 1:
             return
@@ -102,7 +102,7 @@ class Ranks:
             if sent is not tensor:
                 tensor.copy_(sent)
 
-    def average(
+    def all_reduce_gradients(
         self, parameters: Sequence[nn.Parameter], values: Sequence[float], weight: float
     ) -> list[float]:
         """Replace gradients by their mean over the ranks, in one message with some numbers.
@@ -153,8 +153,8 @@ class Ranks:
 ALONE = Ranks()
 
 
-def joined() -> Ranks:
-    """The ranks that this process belongs to.
+def join() -> Ranks:
+    """Join the process group, and make it under ``torchrun`` where there is none.
 
     Those of the default process group of ``torch.distributed``. Where there is none but the
     environment is that of ``torchrun``, the group is made, with gloo between CPUs and NCCL between
@@ -189,12 +189,12 @@ def together() -> Iterator[Ranks]:
     the messages that the others wait for; the groups of other jobs are not touched.
 
     Yields:
-        As :func:`joined`.
+        As :func:`join`.
 
     Raises:
         RuntimeError: another rank has left with an error, or has died.
     """
-    ranks = joined()
+    ranks = join()
     if ranks.size == 1:
         yield ranks
         return

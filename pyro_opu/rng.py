@@ -115,8 +115,8 @@ def _set(states: States) -> None:
 
 
 @contextmanager
-def kept_random() -> Iterator[None]:
-    """Torch's random generators are afterwards as they were; a CUDA not yet started stays so."""
+def preserve_rng() -> Iterator[None]:
+    """Restore torch's random state on exit; does not initialise CUDA."""
     mine = _defaults
     mine.lock.acquire()
     try:
@@ -146,7 +146,7 @@ def seeded(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
-    with kept_random():
+    with preserve_rng():
         torch.default_generator.manual_seed(seed)
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.manual_seed_all(seed)
@@ -181,7 +181,7 @@ class RandomStream:
     @contextmanager
     def borrowed(self) -> Iterator[None]:
         """Go on with these numbers inside; torch's generators are afterwards as they were."""
-        with kept_random():
+        with preserve_rng():
             _set(self.states)
             try:
                 yield
@@ -189,13 +189,8 @@ class RandomStream:
                 self.states = _states()
 
 
-def branch(seed: int, number: int) -> int:
-    """A seed that goes with another one, for random numbers that have nothing to do with its own.
-
-    Args:
-        seed: Any integer.
-        number: 0 for a loader, 1 + r for the batches of rank r.
-    """
+def fold_in(seed: int, number: int) -> int:
+    """Derive an independent seed; number 0 is a loader's, 1 + r that of the batches of rank r."""
     return int(np.random.SeedSequence((seed % 2**64, number)).generate_state(1, np.uint64)[0] >> 1)
 
 

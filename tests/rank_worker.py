@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
-from pyro_opu.distributed import ALONE, Ranks, joined
+from pyro_opu.distributed import ALONE, Ranks, join
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import cross_entropy
 from pyro_opu.training.fit import Settings, Source, init_phase, init_state, step
@@ -49,7 +49,9 @@ def averages(ranks: Ranks) -> dict[str, Any]:
     both.grad = torch.tensor([1.0, 2.0]) + 4 * ranks.rank
     if ranks.rank == 1:
         one.grad = torch.tensor([8.0, 0.0])
-    values = ranks.average([both, one, none], [float(ranks.rank), 1.0], (0.25, 0.75)[ranks.rank])
+    values = ranks.all_reduce_gradients(
+        [both, one, none], [float(ranks.rank), 1.0], (0.25, 0.75)[ranks.rank]
+    )
     assert one.grad is not None
     return {
         "gradients": [both.grad.tolist(), one.grad.tolist(), none.grad],
@@ -145,8 +147,8 @@ def whole(folder: Path, ranks: Ranks) -> None:
         "seed": distill(teacher, X, **{**QUICK, "seed": None, "num_steps": 1}).report["seed"],
         "average": averages(ranks),
         "share": [ranks.share(17), ranks.share(2), ranks.share(1)],
-        "same": ranks.same(ranks.rank),
-        "all": ranks.all(ranks.rank),
+        "same": ranks.broadcast(ranks.rank),
+        "all": ranks.all_gather(ranks.rank),
         "step": gradient_of_a_step(ranks, cut, size=17),
         "step alone": gradient_of_a_step(ALONE, X[:17], size=17),
         "step of two": gradient_of_a_step(ranks, cut, cut + 1, size=17),
@@ -196,7 +198,7 @@ def main() -> None:
     if mode == "whole":  # before there is a process group
         said = refused(num_steps=(20, 0)[int(os.environ["RANK"])])
         (folder / f"refused-{os.environ['RANK']}.txt").write_text(said)
-    {"whole": whole, "mortal": mortal}[mode](folder, joined())
+    {"whole": whole, "mortal": mortal}[mode](folder, join())
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
 
-from pyro_opu.distributed import ALONE, ENVIRONMENT, Ranks, joined
-from pyro_opu.rng import branch
+from pyro_opu.distributed import ALONE, ENVIRONMENT, Ranks, join
+from pyro_opu.rng import fold_in
 from pyro_opu.training.fit import Settings, Source
 from pyro_opu.transfer import HeldOut
 from pyro_opu.utils.rendezvous import attempt_store
@@ -163,21 +163,21 @@ def test_shares_add_up_and_differ_by_one_at_most(size: int, count: int) -> None:
 def test_a_process_alone_says_nothing() -> None:
     layer = nn.Linear(2, 1)
     layer.weight.grad = gradient = torch.ones(1, 2)
-    assert ALONE.average(list(layer.parameters()), [1.5], 1.0) == [1.5]
+    assert ALONE.all_reduce_gradients(list(layer.parameters()), [1.5], 1.0) == [1.5]
     assert layer.weight.grad is gradient and layer.bias.grad is None
-    ALONE.align(layer)
+    ALONE.broadcast_state(layer)
     ALONE.check_alike({"seed": 0})
-    assert ALONE.first and ALONE.same(3) == 3 and ALONE.all(3) == [3]
+    assert ALONE.first and ALONE.broadcast(3) == 3 and ALONE.all_gather(3) == [3]
     assert ALONE.device(torch.device("cuda")) == torch.device("cuda")
 
 
 def test_without_torchrun_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
-    assert joined() == ALONE
+    assert join() == ALONE
     for name in ENVIRONMENT:
         monkeypatch.setenv(name, "1")  # torchrun with one process: WORLD_SIZE is 1
-    assert joined() == ALONE and not torch.distributed.is_initialized()
+    assert join() == ALONE and not torch.distributed.is_initialized()
 
 
 def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,9 +201,9 @@ def test_more_ranks_than_inputs_are_refused() -> None:
 
 
 def test_branches_of_a_seed_are_others() -> None:
-    seeds = {branch(seed, number) for seed in (-1, 0, 1, 2**63) for number in range(5)}
+    seeds = {fold_in(seed, number) for seed in (-1, 0, 1, 2**63) for number in range(5)}
     assert len(seeds) == 20 and all(0 <= seed < 2**63 for seed in seeds)
-    assert branch(1, 2) == branch(1, 2)
+    assert fold_in(1, 2) == fold_in(1, 2)
 
 
 # Finding each other --------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from pyro_opu import OnePassPredictive, PredictiveDirichlet, distill
 from pyro_opu.distributions import Atoms, DirichletMixture, GeneralizedDirichlet, LogisticNormal
 from pyro_opu.regression import PredictiveNormal
-from pyro_opu.rng import FairLock, RandomStream, drawing, kept_random, seeded
+from pyro_opu.rng import FairLock, RandomStream, drawing, preserve_rng, seeded
 
 QUICK: dict[str, Any] = {
     "loss": "energy",
@@ -74,7 +74,7 @@ def test_alone_a_thread_draws_from_torchs_own_generator() -> None:
     with drawing() as generator:
         assert generator is None
         found = torch.rand(2)
-    with kept_random(), seeded(5), drawing() as generator:
+    with preserve_rng(), seeded(5), drawing() as generator:
         assert generator is None  # borrowed by this thread itself
     torch.manual_seed(3)
     assert torch.equal(found, torch.rand(2))

@@ -17,7 +17,7 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides.asking import in_dtype_of
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression, PredictiveNormal
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 
 __all__ = ["Captured", "GraphPass", "StaticPass", "capture"]
 
@@ -150,7 +150,7 @@ class GraphPass(StaticPass):
                 for _ in range(2)
             ]
             super().__init__(forward, like.clone(), stages)
-            with kept_random():
+            with preserve_rng():
                 self._graph, self._written = _record(forward, self.buffer)
 
     def replay(self) -> Tensors:
@@ -216,7 +216,7 @@ class _HalfTrunk(nn.Module):
         return features.to(self.dtype)
 
 
-@kept_random()
+@preserve_rng()
 def capture(
     fast: OnePassPredictive, example: Tensor, *, precision: torch.dtype | None = None
 ) -> Captured:

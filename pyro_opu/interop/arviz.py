@@ -30,7 +30,7 @@ from pyro_opu.interop import (
     site_dims,
 )
 from pyro_opu.reports.convergence import chains_of, divergences_of
-from pyro_opu.rng import kept_random, seeded
+from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.teachers.base import CHUNK_SIZE
 from pyro_opu.teachers.batched import Batched, Draws
@@ -240,7 +240,7 @@ def _guide_draws(run: Predictive, args: tuple[Any, ...], kwargs: dict[str, Any])
         nodes = poutine.trace(guide).get_trace(*args, **kwargs).nodes
         return {name: nodes[name]["value"] for name in shared}
 
-    with kept_random():
+    with preserve_rng():
         model_nodes = poutine.trace(run.model).get_trace(*args, **kwargs).nodes
         guide_nodes = poutine.trace(guide).get_trace(*args, **kwargs).nodes
     latent = [n for n, node in guide_nodes.items() if node["type"] == "sample"]
@@ -254,7 +254,7 @@ def _sites(read: _Read) -> dict[str, Any]:
     assert read.model is not None
     first = {name: value[0, 0] for name, value in read.samples.items()}
     try:
-        with kept_random(), poutine.condition(data=first), PossibleValues():
+        with preserve_rng(), poutine.condition(data=first), PossibleValues():
             trace = poutine.trace(read.model).get_trace(*read.args, **read.kwargs)
     except (RuntimeError, IndexError) as error:
         raise ValueError(

@@ -12,7 +12,7 @@ from pyro.infer import Predictive
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import BaseTeacher, PredictiveTeacher
 from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.calling import bound
@@ -241,7 +241,7 @@ def _answers(teacher: Any, x: Tensor, names: list[str]) -> list[dict[str, Tensor
     one = {name: value[:1] for name, value in full.posterior_samples.items()}
     few = Predictive(full.model, one or None, full.guide, num_samples=1, return_sites=names)
     run = bound(few, teacher.call)
-    with kept_random():
+    with preserve_rng():
         return [run(some_rows(x, rows)) for rows in (2, 3)]
 
 

@@ -148,7 +148,7 @@ def distill_regression(
     """
     with together() as ranks:
         resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
-        seed = ranks.same(chosen_seed(seed, resume))
+        seed = ranks.broadcast(chosen_seed(seed, resume))
         x, stream = opened(x, seed, ranks)
         target = ranks.device(x.device if device is None else check_device(device))
         random = RandomStream(seed, target)
@@ -169,7 +169,7 @@ def distill_regression(
             held_out = replace(held_out, by_moments=isinstance(objective, NormalMoments))
             warm = warm_steps(num_steps, objective, closed_form, warm_start)
             per_step = draws_per_step(teacher, x, num_draws, batch_size)
-            warm_draws, draws = ranks.same(per_step)
+            warm_draws, draws = ranks.broadcast(per_step)
             if num_draws is None and isinstance(closed_form, NormalCRPS):
                 warm_draws = min(warm_draws, CRPS_DRAWS)
             settings = Settings(

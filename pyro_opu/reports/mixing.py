@@ -12,7 +12,7 @@ from pyro.ops.stats import gelman_rubin
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, check_tensor
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import BaseTeacher, EnsembleTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.utils.tables import cell, json_ready, table
@@ -215,7 +215,7 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
     exempt = _exempt(teacher)
     if exempt is not None:
         return exempt
-    with kept_random():
+    with preserve_rng():
         first = teacher.log_probs(x[:1])
         return draws_mixing(teacher.probs(x[: _rows(*first.shape[::2])]))
 

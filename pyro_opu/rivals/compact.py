@@ -15,7 +15,7 @@ from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.predictive.student_file import KIND
 from pyro_opu.rivals.subsets import METHODS, SubsetTable
-from pyro_opu.rng import kept_random, seeded
+from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.teachers import BaseTeacher, Source, as_teacher
 from pyro_opu.teachers.held import HeldTeacher, held_from, hold
 from pyro_opu.utils import files
@@ -231,7 +231,7 @@ def _check_fits(fast: OnePassPredictive, source: Source) -> None:
     home = weights[0].device if weights else next(fast.guide.buffers()).device
     x = torch.full((2, *fast.input_shape), 0.5, device=home)
     try:
-        with kept_random(), torch.no_grad():
+        with preserve_rng(), torch.no_grad():
             classes = fast.guide(x).event_shape[0]
     except RuntimeError as error:
         raise ValueError(

@@ -14,7 +14,7 @@ from pyro_opu.distributions.bridge import laplace_bridge
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, Source, as_teacher
 
 __all__ = ["DrawnBridgeGuide", "GaussianLogits", "LaplaceBridgeGuide", "laplace_bridge_predictive"]
@@ -177,7 +177,7 @@ def laplace_bridge_predictive(
     else:
         teacher = as_teacher(source, site, inputs=inputs)  # type: ignore[arg-type]
         guide = DrawnBridgeGuide(teacher, num_draws, normalize=normalize)
-    with kept_random(), torch.no_grad():
+    with preserve_rng(), torch.no_grad():
         teacher.probs(x[:1], 1)
         guide(x[:2])  # what it refuses is refused now
     return drop_in(

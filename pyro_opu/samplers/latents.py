@@ -12,7 +12,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.minibatches import Minibatches
 
 __all__ = ["PossibleValues", "check_model", "check_start", "check_values"]
@@ -69,7 +69,7 @@ def _sites(
 ) -> tuple[dict[str, Tensor], list[str]]:
     """Latent sites with a value each, and observed ones, at the first rows."""
     args, kwargs = batches.cut(torch.arange(rows))
-    with kept_random(), poutine.block():
+    with preserve_rng(), poutine.block():
         started = InitMessenger(init_strategy)(_NoDiscrete()(model))
         trace = poutine.trace(started).get_trace(*args, **kwargs)
     latents: dict[str, Tensor] = {}
@@ -96,7 +96,7 @@ def _check_labels(
     model: Callable[..., Any], batches: Minibatches, init_strategy: Callable[..., Any]
 ) -> None:
     """Raise unless every observed value is possible; steps do not look, for speed."""
-    with torch.no_grad(), kept_random(), poutine.block():
+    with torch.no_grad(), preserve_rng(), poutine.block():
         checked = InitMessenger(init_strategy)(PossibleValues()(model))
         for rows in torch.arange(batches.num_rows).split(max(1000, batches.batch_size)):
             args, kwargs = batches.cut(rows)

@@ -12,7 +12,7 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_opu.checks import check_callable
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.affine import AffineLogits, Model, read_affine_logits
 from pyro_opu.utils.printing import name_of
 
@@ -109,7 +109,7 @@ class PolyaGammaGibbs(MCMCKernel):
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Read design, offset and prior off the model; choose the start of the chain."""
-        with kept_random(), torch.no_grad():
+        with preserve_rng(), torch.no_grad():
             self._problem = problem = read_affine_logits(self.model, args, kwargs)
         if self._start is None:  # a draw from the prior
             mean, precision = problem.prior_mean, problem.prior_precision

@@ -17,7 +17,7 @@ from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
 from pyro_opu.checks import check_callable, in_range, positive_float, positive_int
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.chain import Chain, check_record
 from pyro_opu.samplers.latents import check_model, check_start, check_values
 from pyro_opu.samplers.minibatches import Minibatches
@@ -176,7 +176,7 @@ class SGLD(MCMCKernel):
         start, self._given = self._chosen_start(), None
         model = tempered(self.model, likelihood=batches.scale) if batches.scale > 1 else self.model
         few, few_kwargs = batches.cut(torch.arange(batches.batch_size))
-        with nullcontext() if start is None else kept_random():
+        with nullcontext() if start is None else preserve_rng():
             params, _, self.transforms, trace = initialize_model(
                 model,
                 model_args=few,

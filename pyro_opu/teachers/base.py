@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.cost import operations_of
 from pyro_opu.teachers.shared_product import MOST_COLUMNS
 
@@ -193,7 +193,7 @@ class BaseTeacher(Teacher):
             The number, or ``None`` where the teacher cannot know.
         """
         rows = some_rows(x, 8)
-        with kept_random():
+        with preserve_rng():
             few = self._pick(x, min(2, self.max_draws or 2))
             self._evaluate(few, rows)  # all first-time work
             count = operations_of(lambda: self._evaluate(few, rows))
@@ -252,7 +252,7 @@ class BaseTeacher(Teacher):
         """Numbers per input and draw in the widest tensor of an evaluation, learnt from a few."""
         if self._width is None or self._width[0] != x.shape[1:]:
             few, sizes = draws[:2], []
-            with kept_random():
+            with preserve_rng():
                 classes = self._evaluate(few, some_rows(x, 3)).shape[-1]  # and first-time work
                 for block in (some_rows(x, 2), some_rows(x, 3)):
                     with _Sizes() as seen:

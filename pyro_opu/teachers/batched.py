@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.shared_product import shared_product
 from pyro_opu.utils.warnings import warn_user
 
@@ -50,7 +50,7 @@ class Batched:
     def __call__(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
         """Results of ``fn`` stacked over the leading axis of every tensor in ``draws``."""
         if self.use_vmap is None:
-            with kept_random():
+            with preserve_rng():
                 self.use_vmap = self._agrees(fn, {name: value[:2] for name, value in draws.items()})
         if self.use_vmap and len(next(iter(draws.values()))) > 1:
             try:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
@@ -143,7 +143,7 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
     check_inputs(x)
     if isinstance(teacher, HeldTeacher):
         return teacher.chosen(choose(teacher.size, teacher._checked(num_draws)))
-    with kept_random():
+    with preserve_rng():
         teacher.log_probs(some_rows(x, 2), 1)  # refuses what is no teacher; counts its draws
     count = teacher._checked(num_draws)
     if isinstance(teacher, MixtureTeacher):
@@ -224,7 +224,7 @@ def _prepare(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
                 f"{sorted(teacher._latent_names)}. Pass the model that they were drawn for."
             )
         return
-    with kept_random():
+    with preserve_rng():
         teacher._pick(x, 1)
     if isinstance(teacher, EnsembleTeacher):
         _check_indices(draws, len(teacher.modules))
@@ -248,7 +248,7 @@ def _unlike(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> ValueError:
 def _check_repeats(held: HeldTeacher, x: Tensor) -> None:
     """Refuse draws that do not fix the answer."""
     few, rows = held.chosen(range(min(TRIED, held.size))), some_rows(x, TRIED)
-    with kept_random():
+    with preserve_rng():
         first, again = few.log_probs(rows), few.log_probs(rows)
     # Float rounding of a device that sums in no fixed order; what is drawn afresh differs by more.
     if not held.tensors or not torch.allclose(first, again, rtol=1e-4, atol=1e-4):

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from pyro_opu.rng import evaluating, kept_random
+from pyro_opu.rng import evaluating, preserve_rng
 from pyro_opu.teachers.base import (
     BaseTeacher,
     choose,
@@ -221,7 +221,7 @@ class EnsembleTeacher(BaseTeacher):
         if len(self.modules) < 2 or not _alike(self.modules):
             return False
         try:
-            with kept_random():
+            with preserve_rng():
                 stacked = self._stacked(self.modules, x)
         except Exception:  # noqa: BLE001 - cannot be copied or called functionally: the loop can
             return False

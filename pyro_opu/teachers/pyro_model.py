@@ -15,7 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calling import Call, Model, bound, first_argument
@@ -106,7 +106,7 @@ class PredictiveTeacher(BaseTeacher):
         site = self._choose_site(nodes, shapes[0])
         self._read(nodes[site]["fn"], 2, site)
         if self._from_prior:
-            with _quiet(), kept_random():
+            with _quiet(), preserve_rng():
                 shapes = [_latents(self._model, {}, few, without=site) for few in _few(x)]
         # Latents shared by all rows, and those whose shape grows with the number of rows.
         self._latent_names = tuple(
@@ -125,7 +125,7 @@ class PredictiveTeacher(BaseTeacher):
         """Latents that the posterior gives, at two and at three rows, and the sites at two."""
         known = {name: value[0] for name, value in self._samples.items()}
         shapes = [known, known]
-        with _quiet(), kept_random(), self._explained(x):
+        with _quiet(), preserve_rng(), self._explained(x):
             if self._guide is not None:
                 shapes = [_latents(self._guide, known, few) for few in _few(x)]
             return shapes, _trace(self._model, shapes[0], _few(x)[0])
@@ -155,7 +155,7 @@ class PredictiveTeacher(BaseTeacher):
         Returns:
             Nodes of the trace by name.
         """
-        with _quiet(), kept_random():
+        with _quiet(), preserve_rng():
             latents = {name: value[0] for name, value in self._samples.items()}
             if self._guide is not None:
                 latents = _latents(self._guide, latents, x)

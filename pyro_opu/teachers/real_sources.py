@@ -9,7 +9,7 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import choose
 from pyro_opu.teachers.calling import call_of, first_argument
 from pyro_opu.teachers.function import _draws_parameter, check_same_count
@@ -95,7 +95,7 @@ def is_regressor(
         if not callable(source) or isinstance(source, (nn.Module, type)):
             return False
         keyword = _draws_parameter(source)
-        with torch.no_grad(), kept_random():
+        with torch.no_grad(), preserve_rng():
             return returns_two(source(x[:2], **({} if keyword is None else {keyword: 2})))
     except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
         return False

@@ -35,7 +35,7 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], ranks: Ranks = ALONE) -> None:
         self.path, self.ranks = Path(path), ranks
-        self._saved: dict[str, Any] | None = ranks.same(self._read() if ranks.first else None)
+        self._saved: dict[str, Any] | None = ranks.broadcast(self._read() if ranks.first else None)
         self._identity: dict[str, Any] = {}
 
     def _read(self) -> dict[str, Any] | None:
@@ -74,7 +74,7 @@ class Checkpoint:
         if self._saved is None:
             return 0
         theirs = self._saved["identity"]
-        wrong = self.ranks.same(differences(run, theirs))
+        wrong = self.ranks.broadcast(differences(run, theirs))
         if wrong:
             plain = (bool, int, float, list)
             told = [
@@ -122,7 +122,7 @@ class Checkpoint:
             "random": random.states,
             "stream": policy.position() if isinstance(policy, Stream) else None,
         }
-        everyones = self.ranks.all(own)
+        everyones = self.ranks.all_gather(own)
         if not self.ranks.first:
             return
         tensors, plain = files.flatten(

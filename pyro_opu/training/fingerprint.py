@@ -53,7 +53,7 @@ def fingerprint(
         "objective": text(objective),
         **asdict(feed.settings),
         "ranks": feed.ranks.size,
-        "threads": feed.ranks.all(torch.get_num_threads()),
+        "threads": feed.ranks.all_gather(torch.get_num_threads()),
         "device": feed.device.type,
         "guide": {"modules": text(guide), "shapes": shapes},
         "x": digest(x),

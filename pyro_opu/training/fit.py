@@ -291,7 +291,7 @@ def _descend(
         loss.backward()
     stepped = [p for group in optimizer.param_groups for p in group["params"]]
     weight = source.share / source.settings.batch_size
-    total, *means = source.ranks.average(stepped, [total, *values.values()], weight)
+    total, *means = source.ranks.all_reduce_gradients(stepped, [total, *values.values()], weight)
     values = dict(zip(values, means, strict=True))
     if not math.isfinite(total):
         raise DistillationError(
@@ -329,8 +329,8 @@ def evaluate(
     Raises:
         DistillationError: the student's answers are not finite.
     """
-    ranks.align(state.guide, state.average)
-    found = ranks.same(held_out.judge(state.average) if ranks.first else {})
+    ranks.broadcast_state(state.guide, state.average)
+    found = ranks.broadcast(held_out.judge(state.average) if ranks.first else {})
     if not math.isfinite(found["energy_distance"]):
         raise DistillationError(
             f"the student is not finite in evaluation mode at step {state.step} of the {phase}: at "

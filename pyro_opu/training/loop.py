@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from pyro_opu.objectives import Objective
-from pyro_opu.rng import RandomStream, branch
+from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint
 from pyro_opu.training.fingerprint import fingerprint
@@ -59,8 +59,8 @@ def train(
         objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
     run = fingerprint(guide, random.seed, feed, objective, held_out, x)
     ranks.check_alike(run)
-    ranks.align(guide, objective)
-    enough = ranks.same(enough)
+    ranks.broadcast_state(guide, objective)
+    enough = ranks.broadcast(enough)
     state = init_state(guide)
     if isinstance(objective, type(closed_form)):
         closed_form = objective
@@ -77,7 +77,7 @@ def train(
         with random.borrowed():
             evaluate(state, "start", held_out, {}, ranks)
     if ranks.size > 1:  # alike so far; from here on each draws its own
-        random.begin(branch(random.seed, 1 + ranks.rank))
+        random.begin(fold_in(random.seed, 1 + ranks.rank))
     done = sum(entry[2] for entry in plan[:first])
     shown = progress and ranks.first
     with (
@@ -100,7 +100,7 @@ def train(
             state.step = state.waited = 0
     guide.eval()
     with random.borrowed():
-        last = ranks.same(held_out.judge(guide) if ranks.first else {})
+        last = ranks.broadcast(held_out.judge(guide) if ranks.first else {})
     return {**last, "kept": _kept(state.history, len(plan), enough), "history": state.history}
 
 

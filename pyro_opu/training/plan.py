@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pyro_opu.checks.inputs import check_inputs
 from pyro_opu.distributed import Ranks
 from pyro_opu.objectives import Objective
-from pyro_opu.rng import branch, drawing
+from pyro_opu.rng import drawing, fold_in
 from pyro_opu.teachers import BaseTeacher
 from pyro_opu.training.checkpoint import Checkpoint
 from pyro_opu.training.validation import Labelled
@@ -57,7 +57,7 @@ def opened(x: Any, seed: int, ranks: Ranks) -> tuple[Tensor, Stream | None]:
         ValueError: inputs that are empty, of a wrong shape or not finite.
     """
     if is_loader(x):
-        x = Stream(x, branch(seed, 0), ranks)
+        x = Stream(x, fold_in(seed, 0), ranks)
     if isinstance(x, Stream):
         return check_inputs(x.first), x
     return check_inputs(x), None

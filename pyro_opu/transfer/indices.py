@@ -8,7 +8,7 @@ from functools import wraps
 import torch
 from torch import Tensor
 
-from pyro_opu.rng import kept_random
+from pyro_opu.rng import preserve_rng
 
 __all__ = ["at_made_up_inputs", "check_indices", "index_columns"]
 
@@ -60,7 +60,7 @@ def index_columns(stream: Asked, x: Tensor) -> list[int]:
         place = torch.searchsorted(values, rows[:, column].contiguous())
         other[:, column] = values[(place + 1) % len(values)]
         blocks += [within, other]
-    with kept_random(), torch.no_grad():  # one call: the same draws in all blocks
+    with preserve_rng(), torch.no_grad():  # one call: the same draws in all blocks
         answers = torch.cat(list(stream(torch.cat(blocks), DRAWS)), 1)
     base, *changed = answers.double().split(len(rows), 1)
     size = base.abs().amax((0, 1)).clamp_min(torch.finfo(x.dtype).tiny)  # of each class

@@ -154,7 +154,7 @@ class Stream:
 
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
         self.passes = Passes(loader, seed, ranks)
-        self.first = ranks.same(self._first_window())
+        self.first = ranks.broadcast(self._first_window())
         self._policy: TransferPolicy | None = None
         self.fitted: TransferPolicy | None = None
         self._held_out = torch.empty(0, dtype=torch.long)
