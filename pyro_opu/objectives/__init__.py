@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyro_opu.objectives.adversarial import Adversarial
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.critic import MetaCritic
 from pyro_opu.objectives.cross_entropy import CrossEntropy
@@ -27,6 +28,7 @@ _BY_NAME: dict[str, type[Objective]] = {
 }
 
 __all__ = [
+    "Adversarial",
     "CrossEntropy",
     "DirichletLikelihood",
     "EnergyDistance",

@@ -11,22 +11,18 @@ from pyro_opu.distributions import Answer
 class Objective(nn.Module):
     """A loss between a student's Dirichlet and a teacher's draws, called the same way for all.
 
-    ``objective(student, draws, x)`` is the sum of :meth:`parts`, a mean over the N inputs. An
-    objective with a ``critic`` is adversarial: :func:`~pyro_opu.distill` steps the critic on
-    :meth:`~pyro_opu.WassersteinELBO.critic_loss` between student steps.
+    ``objective(student, draws, x)`` is the sum of :meth:`parts`, a mean over the N inputs. One with
+    a critic is an :class:`~pyro_opu.objectives.Adversarial`.
 
     Attributes:
         learning_rate: Student's learning rate that suits this loss after the warm start.
         alternate: Whether h and g are stepped in turn (Algorithm 1 of Cui et al.).
-        critic: The adversary, or ``None``.
+        betas: Adam's, for the student.
     """
 
     learning_rate: float = 1e-4
     alternate: bool = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.critic: nn.Module | None = None
+    betas: tuple[float, float] = (0.9, 0.99)
 
     def prepare(self, x: Tensor, num_classes: int) -> None:
         """Size whatever depends on the inputs ``(N, ...)``; called once before training."""

@@ -11,12 +11,13 @@ from torch import Tensor
 from pyro_opu.checks import check_bool, in_range, one_of, positive_float, positive_int
 from pyro_opu.distributions import Answer, stratified_draws
 from pyro_opu.metrics.marginals import Marginals
-from pyro_opu.objectives.base import Objective, cross_entropy
+from pyro_opu.objectives.adversarial import Adversarial
+from pyro_opu.objectives.base import cross_entropy
 from pyro_opu.objectives.critic import MetaCritic, dual_norm, witness
 from pyro_opu.objectives.energy import energy_distance_loss
 
 
-class WassersteinELBO(Objective):
+class WassersteinELBO(Adversarial):
     r"""An evidence bound with a transport divergence where an ELBO has its KL.
 
     .. math::

@@ -15,7 +15,7 @@ from pyro_opu.checks import positive_float, positive_int
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.asking import student_at
-from pyro_opu.objectives import Objective
+from pyro_opu.objectives import Adversarial, Objective
 
 #: Named parts of a loss, and the student they are of.
 Losses = tuple[dict[str, Tensor], Any]
@@ -110,6 +110,11 @@ class Phase:
     num_draws: int
     critic_optimizer: torch.optim.Optimizer | None = None
 
+    @property
+    def adversary(self) -> Adversarial | None:
+        """The objective, if it has a critic."""
+        return self.objective if isinstance(self.objective, Adversarial) else None
+
 
 @dataclass
 class State:
@@ -157,17 +162,12 @@ def init_phase(
     groups = [list(guide.parameters())]
     if objective.alternate and isinstance(guide, PredictiveGuide):
         groups = [list(group) for group in guide.parameter_groups()]
-    adversarial = objective.critic is not None
-    betas = (0.5, 0.99) if adversarial else (0.9, 0.99)
     optimizers: list[torch.optim.Optimizer] = [
-        torch.optim.Adam(group, lr=rate, betas=betas) for group in groups
+        torch.optim.Adam(group, lr=rate, betas=objective.betas) for group in groups
     ]
     critic_optimizer = None
-    if objective.critic is not None:
-        critic_rate = getattr(objective, "critic_learning_rate", 1e-3)
-        critic_optimizer = torch.optim.Adam(
-            objective.critic.parameters(), lr=critic_rate, betas=betas
-        )
+    if isinstance(objective, Adversarial):
+        critic_optimizer = objective.critic_optimizer()
     return Phase(name, objective, steps, optimizers, rate, num_draws, critic_optimizer)
 
 
@@ -228,10 +228,8 @@ def step(state: State, phase: Phase, source: Source) -> dict[str, float]:
             group["lr"] = phase.rate * schedule(state.step, phase.steps)
     phase.objective.anneal(state.step / max(1, phase.steps))
     parts: dict[str, float] = {}
-    if phase.critic_optimizer is not None:
-        objective: Any = phase.objective
-        rounds = objective.critic_warmup if state.step == 0 else objective.critic_steps
-        for _ in range(rounds):
+    if phase.adversary is not None:
+        for _ in range(phase.adversary.critic_rounds(state.step)):
             parts |= critic_step(state, phase, source)
     turn = state.step % len(phase.optimizers)
 
@@ -256,17 +254,16 @@ def _in_turn(student: Any, turn: int, turns: int) -> Any:
 
 def critic_step(state: State, phase: Phase, source: Source) -> dict[str, float]:
     """One step of the critic against the student as it is."""
-    objective: Any = phase.objective
+    adversary, optimizer = phase.adversary, phase.critic_optimizer
+    assert adversary is not None and optimizer is not None
 
     def losses() -> Losses:
         x, draws = source.batch(phase.num_draws)
         with torch.no_grad():
             student = student_at(state.guide, x)
-            samples = student.sample((objective.num_samples,))
-        return objective.critic_loss(samples, draws, x), student
+        return adversary.critic_parts(student, draws, x), student
 
-    assert phase.critic_optimizer is not None
-    return _descend(phase.critic_optimizer, losses, state, source, "critic ")
+    return _descend(optimizer, losses, state, source, "critic ")
 
 
 def _descend(
