@@ -32,6 +32,7 @@ from benchmarks.results import kept, parser, say, write
 from benchmarks.speed_models import student_name
 from benchmarks.timing import timed
 from pyro_opu import datasets
+from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.scores import calibration
 from pyro_opu.reports.answers import is_student
 from pyro_opu.reports.detection import score
@@ -206,8 +207,6 @@ def judged(read: dict[str, Reading], wrong: Tensor) -> dict[str, dict[str, float
 
 def nearness(read: dict[str, Reading], teacher: dict[str, Reading]) -> dict[str, dict[str, float]]:
     """Task -> how near a student is to its teacher at these inputs: KL, mutual information."""
-    from scipy.stats import spearmanr
-
     found = {}
     for task, mine in read.items():
         theirs = teacher[task]
@@ -218,7 +217,7 @@ def nearness(read: dict[str, Reading], teacher: dict[str, Reading]) -> dict[str,
         found[task] = {
             "KL of the mean": float(terms.sum(-1).mean()),
             "mutual information / teacher's": float(both[0].mean() / both[1].mean()),
-            "its rank correlation": float(spearmanr(*both).statistic),
+            "its rank correlation": spearman(*both),
         }
     return found
 

@@ -1,13 +1,13 @@
 r"""Uncertainty of a distribution on the simplex: closed forms, and the same from draws.
 
-Every measure takes a Dirichlet, batch shape ``(*B)``, another distribution on the simplex
-(:mod:`pyro_opu.distributions`), or teacher draws ``(S, N, C)`` whose rows are points of the
-simplex, and returns one number per input, in nats where it is an entropy or a divergence. All is
-evaluated in float64 and rounded once, at the end, to the dtype of the source (float32 for half
+A *source* is a Dirichlet of batch shape ``(N,)``, another distribution on the simplex
+(:mod:`pyro_opu.distributions`), or draws ``(S, N, C)`` of points of the simplex. Every measure
+takes a source and returns one number per input, ``(N,)``, in nats where it is an entropy or a
+divergence, evaluated in float64 and rounded once to the dtype of the source (float32 for half
 precision).
 
-On a Dirichlet the values are exact and differentiable. On draws they are estimates, averaged over
-``S``; each docstring says which.
+On a Dirichlet the values are exact and differentiable. On draws they are estimates over S, which
+each docstring states; measures of spread need two draws.
 """
 
 from __future__ import annotations
@@ -44,21 +44,20 @@ Source = torch.distributions.Dirichlet | SimplexDistribution | Tensor
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Uncertainty:
-    """Every measure of one source, each of shape ``(N,)`` (the batch shape of a Dirichlet).
+    """Every measure of one source, each ``(N,)``, by the functions of these names in `pyro_opu`.
 
-    Fields are also found by name, ``u["total"]``, and ``dict(u)`` works.
+    ``u["total"]`` and ``dict(u)`` work too; ``entropy`` is ``total``, ``mutual_information`` is
+    ``epistemic``.
 
     Attributes:
-        total: entropy of the mean, in nats; see :func:`~pyro_opu.total_uncertainty`.
-            ``entropy`` is the same.
-        aleatoric: expected entropy, in nats; see :func:`~pyro_opu.aleatoric_uncertainty`.
-        epistemic: ``total - aleatoric``, in nats; see :func:`~pyro_opu.epistemic_uncertainty`.
-            ``mutual_information`` is the same.
-        expected_pairwise_kl: in nats; see :func:`~pyro_opu.expected_pairwise_kl`.
-        variance: summed over classes; see :func:`~pyro_opu.variance`.
-        max_probability: see :func:`~pyro_opu.max_probability`.
-        differential_entropy: in nats; see :func:`~pyro_opu.differential_entropy`.
-        concentration: see :func:`~pyro_opu.concentration`.
+        total: Entropy of the mean, nats.
+        aleatoric: Expected entropy, nats.
+        epistemic: ``total - aleatoric``, nats.
+        expected_pairwise_kl: In nats.
+        variance: Summed over classes.
+        max_probability: Largest component of the mean.
+        differential_entropy: In nats.
+        concentration: Sum of the Dirichlet's parameters.
     """
 
     total: Tensor
@@ -100,7 +99,7 @@ class Uncertainty:
 
 def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasures:
     if isinstance(source, torch.distributions.Dirichlet):
-        return DirichletMeasures(source)
+        return DirichletMeasures(check_dirichlet("source", source))
     if isinstance(source, SimplexDistribution):
         return source.measures()
     if isinstance(source, Tensor):
@@ -112,14 +111,8 @@ def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasu
     )
 
 
-def _without_nan(source: Source) -> Source:
-    """The source, looked at; apart from the measures, which are traced without branches."""
-    dirichlet = isinstance(source, torch.distributions.Dirichlet)
-    return check_dirichlet("source", source) if dirichlet else source
-
-
 def _measure(source: Source, name: str) -> Tensor:
-    measures = _measures(_without_nan(source))
+    measures = _measures(source)
     value: Tensor = getattr(measures, name)
     return value.to(measures.dtype)
 
@@ -128,7 +121,7 @@ def uncertainty(source: Source) -> Uncertainty:
     """Every measure at once.
 
     Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
+        source: A Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
             ``(S, N, C)``, S >= 2.
 
     Returns:
@@ -136,8 +129,8 @@ def uncertainty(source: Source) -> Uncertainty:
         ``total = aleatoric + epistemic`` to rounding.
 
     Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
-        TypeError: if ``source`` is neither a Dirichlet nor a tensor.
+        ValueError: Draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
+        TypeError: ``source`` is neither a distribution on the simplex nor a tensor.
 
     Example:
         >>> u = uncertainty(torch.distributions.Dirichlet(torch.tensor([[90.0, 10.0], [0.9, 0.1]])))
@@ -146,34 +139,22 @@ def uncertainty(source: Source) -> Uncertainty:
         >>> u.epistemic  # but little of it, or most of it, would go with more data
         tensor([0.0049, 0.1805])
     """
-    measures = _measures(_without_nan(source))
+    measures = _measures(source)
     values = {f.name: getattr(measures, f.name).to(measures.dtype) for f in fields(Uncertainty)}
     return Uncertainty(**values)
 
 
 def total_uncertainty(source: Source) -> Tensor:
-    r"""Entropy of the mean, :math:`H[\mathrm{E}\pi] = -\sum_k m_k\log m_k`.
+    r"""Entropy of the mean, :math:`H[\mathrm{E}\pi] = -\sum_k m_k\log m_k`, nats, ``(N,)``.
 
-    On draws: of their average.
-
-    Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``.
-
-    Returns:
-        One number per input, ``(N,)``, in nats.
-
-    Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
-        TypeError: if ``source`` is none of these.
+    ``source`` and errors are those of :func:`~pyro_opu.uncertainty`; one draw is enough.
 
     Example:
         >>> total_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
         tensor([0.6931])
 
     References:
-        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018): the entropy,
-        the first term of its decomposition.
+        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018).
     """
     return _measure(source, "total")
 
@@ -182,22 +163,12 @@ entropy = total_uncertainty
 
 
 def aleatoric_uncertainty(source: Source) -> Tensor:
-    r"""Expected entropy, :math:`\mathrm{E}\,H[\pi]`: what remains once the parameters are known.
+    r"""Expected entropy, what remains once the parameters are known, nats, ``(N,)``.
 
     .. math:: \mathrm{E}\,H[\pi] = \psi(\alpha_0 + 1) - \sum_k m_k\,\psi(\alpha_k + 1)
 
-    On draws: the average of their entropies, with 0 log 0 = 0.
-
-    Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``.
-
-    Returns:
-        One number per input, ``(N,)``, in nats.
-
-    Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
-        TypeError: if ``source`` is none of these.
+    On draws: the average of their entropies, with 0 log 0 = 0; one draw is enough. ``source`` and
+    errors are those of :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> aleatoric_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
@@ -210,34 +181,24 @@ def aleatoric_uncertainty(source: Source) -> Tensor:
 
 
 def epistemic_uncertainty(source: Source) -> Tensor:
-    r"""Mutual information of label and parameters, :math:`H[\mathrm{E}\pi] - \mathrm{E}\,H[\pi]`.
+    r"""Mutual information of label and parameters, nats, ``(N,)``; never below zero.
 
-    .. math:: I = \sum_k m_k\,\delta(\alpha_k) - \delta(\alpha_0), \qquad
+    .. math:: I = H[\mathrm{E}\pi] - \mathrm{E}\,H[\pi]
+              = \sum_k m_k\,\delta(\alpha_k) - \delta(\alpha_0), \qquad
               \delta(a) = \psi(a + 1) - \log a = \tfrac{1}{2a} - \tfrac{1}{12a^2} + \dots
 
     With :math:`\delta` in place of the two entropies nothing cancels: :math:`I` tends to
-    :math:`(C-1)/(2\alpha_0)` at large concentration, to :math:`H[m]` at small. Never below zero.
+    :math:`(C-1)/(2\alpha_0)` at large concentration, to :math:`H[m]` at small.
 
-    On draws: the plug-in difference, S >= 2, low by about :math:`I/S` in expectation.
-
-    Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``, S >= 2.
-
-    Returns:
-        One number per input, ``(N,)``, in nats.
-
-    Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
-        TypeError: if ``source`` is none of these.
+    On draws: the plug-in difference, low by about :math:`I/S` in expectation. ``source`` and errors
+    are those of :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> epistemic_uncertainty(torch.distributions.Dirichlet(torch.tensor([5e7, 5e7])))
         tensor(5.0000e-09)
 
     References:
-        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018): the
-        entropy less its mean over the draws.
+        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018).
         Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
     """
     return _measure(source, "epistemic")
@@ -247,30 +208,16 @@ mutual_information = epistemic_uncertainty
 
 
 def expected_pairwise_kl(source: Source) -> Tensor:
-    r"""Expected divergence between two independent draws, :math:`\mathrm{E}\,KL(\pi\,\|\,\pi')`.
+    r"""Expected divergence between two independent draws, nats, ``(N,)``.
 
     .. math:: \mathrm{E}\,KL(\pi\,\|\,\pi')
               = \sum_k m_k\bigl[\psi(\alpha_k + 1) - \psi(\alpha_k)\bigr]
               - \bigl[\psi(\alpha_0 + 1) - \psi(\alpha_0)\bigr] = (C - 1)/\alpha_0
 
-    since :math:`\psi(a + 1) - \psi(a) = 1/a`.
-
-    On draws: the average over pairs of different draws (unbiased), S >= 2, from the means of
-    :math:`\pi`, :math:`\log\pi` and :math:`\pi\log\pi`; no S x S table is made. It would be
-    infinite when a class has probability zero in one draw and not in another; logarithms are
-    therefore taken of probabilities raised to the smallest normal number of the draws' dtype, so
-    that in float32 no pair counts for more than 87.
-
-    Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``, S >= 2.
-
-    Returns:
-        One number per input, ``(N,)``, in nats.
-
-    Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
-        TypeError: if ``source`` is none of these.
+    On draws: the average over pairs of different draws (unbiased), from the means of :math:`\pi`,
+    :math:`\log\pi` and :math:`\pi\log\pi`. Logarithms are taken of probabilities raised to the
+    smallest normal number of the draws' dtype, so that in float32 no pair counts for more than 87.
+    ``source`` and errors are those of :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> expected_pairwise_kl(torch.distributions.Dirichlet(torch.tensor([2.0, 3.0, 5.0])))
@@ -280,22 +227,12 @@ def expected_pairwise_kl(source: Source) -> Tensor:
 
 
 def variance(source: Source) -> Tensor:
-    r"""Variance summed over classes.
+    r"""Variance summed over classes, ``(N,)``.
 
     .. math:: \sum_k\mathrm{Var}\,\pi_k = \Bigl(1-\sum_k m_k^2\Bigr)/(\alpha_0+1)
 
-    On draws: the unbiased sample variance, S >= 2.
-
-    Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``, S >= 2.
-
-    Returns:
-        One number per input, ``(N,)``, without unit.
-
-    Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
-        TypeError: if ``source`` is none of these.
+    On draws: the unbiased sample variance. ``source`` and errors are those of
+    :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> variance(torch.distributions.Dirichlet(torch.tensor([1.0, 1.0])))
@@ -308,18 +245,9 @@ def variance(source: Source) -> Tensor:
 
 
 def max_probability(source: Source) -> Tensor:
-    r"""Largest component of the mean, :math:`\max_k m_k`. A confidence: large where certain.
+    r"""Largest component of the mean, :math:`\max_k m_k`, ``(N,)``: large where certain.
 
-    Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``.
-
-    Returns:
-        One number per input, ``(N,)``, without unit.
-
-    Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, or NaN.
-        TypeError: if ``source`` is none of these.
+    ``source`` and errors are those of :func:`~pyro_opu.uncertainty`; one draw is enough.
 
     Example:
         >>> max_probability(torch.distributions.Dirichlet(torch.tensor([1.0, 3.0])))
@@ -329,24 +257,14 @@ def max_probability(source: Source) -> Tensor:
 
 
 def differential_entropy(source: Source) -> Tensor:
-    r"""Differential entropy of the density on the simplex: negative, without bound, where certain.
+    r"""Entropy of the density on the simplex, nats, ``(N,)``: negative without bound where certain.
 
     .. math:: h = \log B(\alpha) + (\alpha_0-C)\,\psi(\alpha_0) - \sum_k(\alpha_k-1)\,\psi(\alpha_k)
 
-    On draws: of the moment-matched Dirichlet (see
-    :func:`~pyro_opu.metrics.uncertainty.moment_concentration`); minus infinity when the draws are
-    all equal, all corners, or without one of the classes.
-
-    Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``, S >= 2.
-
-    Returns:
-        One number per input, ``(N,)``, in nats.
-
-    Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
-        TypeError: if ``source`` is none of these.
+    On draws: that of the Dirichlet with the same moments
+    (:func:`~pyro_opu.metrics.uncertainty.moment_concentration`); minus infinity when the draws are
+    all equal, all corners, or without one of the classes. ``source`` and errors are those of
+    :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> differential_entropy(torch.distributions.Dirichlet(torch.ones(3)))  # log of 1/2
@@ -359,20 +277,10 @@ def differential_entropy(source: Source) -> Tensor:
 
 
 def concentration(source: Source) -> Tensor:
-    r"""Concentration :math:`\alpha_0 = \sum_k\alpha_k`, large where certain.
+    r"""Concentration :math:`\alpha_0 = \sum_k\alpha_k`, ``(N,)``, large where certain.
 
-    On draws: :func:`~pyro_opu.metrics.uncertainty.moment_concentration`.
-
-    Args:
-        source: a Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``, S >= 2.
-
-    Returns:
-        One number per input, ``(N,)``, without unit.
-
-    Raises:
-        ValueError: if draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
-        TypeError: if ``source`` is none of these.
+    On draws: :func:`~pyro_opu.metrics.uncertainty.moment_concentration`. ``source`` and errors are
+    those of :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> concentration(torch.distributions.Dirichlet(torch.tensor([1.0, 3.0])))
@@ -382,26 +290,19 @@ def concentration(source: Source) -> Tensor:
 
 
 def moment_concentration(draws: Tensor) -> Tensor:
-    r"""Concentration of the Dirichlet with the draws' mean and summed variance.
+    r"""Concentration of the Dirichlet with the mean and summed variance of draws, ``(N,)``.
 
     .. math:: \alpha_0 = B / A, \qquad
               A = \mathrm{mean}_s\,\pi_s\cdot\pi_s
                   - \mathrm{mean}_{s\ne s'}\,\pi_s\cdot\pi_{s'}, \qquad
               B = 1 - \mathrm{mean}_s\,\pi_s\cdot\pi_s
 
-    ``A`` is the Gini uncertainty between draws (computed as the summed sample variance, which it
-    equals), ``B`` the one within; both are unbiased for :math:`(1-\sum m^2)/(\alpha_0+1)` and
-    :math:`\alpha_0` times that. Their ratio is consistent as S grows.
+    ``A``, the summed sample variance, and ``B`` are unbiased for
+    :math:`(1-\sum m^2)/(\alpha_0+1)` and :math:`\alpha_0` times that; their ratio is consistent as
+    S grows. It is 0 when all draws are corners, infinite when they are all equal.
 
     Args:
-        draws: points of the simplex, ``(S, N, C)``, S >= 2.
-
-    Returns:
-        :math:`\alpha_0`, ``(N,)``; 0 when all draws are corners, infinite when they are all equal.
-
-    Raises:
-        TypeError: ``draws`` is no tensor.
-        ValueError: as :func:`~pyro_opu.uncertainty`.
+        draws: Points of the simplex, ``(S, N, C)``, S >= 2.
 
     Example:
         >>> moment_concentration(torch.tensor([[[0.6, 0.4]], [[0.4, 0.6]]]))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.distributions.normal_mixture import RealAnswer
-from pyro_opu.metrics.crps import FLOOR, crps_of_mean, crps_of_y
+from pyro_opu.metrics.normals import FLOOR, crps_of_mean, crps_of_y
 from pyro_opu.objectives import Objective
 
 __all__ = [

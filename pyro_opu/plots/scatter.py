@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from pyro_opu.metrics.ranks import spearman
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, STUDENT
 from pyro_opu.plots.scales import FLOOR, natural, read, scale_of
@@ -65,8 +66,6 @@ def fidelity_scatter(
         >>> ax.get_title()
         'rank correlation 1.000 (N = 4)'
     """
-    from scipy.stats import spearmanr
-
     scale = scale_of(measure)
     if isinstance(x, Tensor) and len(x) < 2:
         raise ValueError(f"`x` must hold at least 2 inputs, to be ranked; got {len(x)}.")
@@ -74,9 +73,7 @@ def fidelity_scatter(
         readings = [read(who, x, num_draws) for who in (teacher, student)]
     check_same_classes(readings[1], readings[0])
     theirs, mine = (natural(reading, measure) for reading in readings)
-    # Of constant values ranks say nothing: no warning, but a NaN that the title shows.
-    constant = min(theirs.max() - theirs.min(), mine.max() - mine.min()) == 0
-    rank = float("nan") if constant else float(spearmanr(theirs, mine).statistic)
+    rank = spearman(theirs, mine)
     if scale.log:
         theirs, mine = theirs.clip(FLOOR), mine.clip(FLOOR)
     ax = axes_for(ax, (4.4, 4.4))

@@ -16,6 +16,7 @@ from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.distributions.normal_mixture import is_real_answer
 from pyro_opu.guides.asking import student_at
 from pyro_opu.guides.normal import named_regression_guide
+from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.normal import (
     NormalCRPS,
@@ -45,7 +46,7 @@ from pyro_opu.training.plan import (
     transfer_inputs,
     warm_steps,
 )
-from pyro_opu.training.real_validation import RealLabelled, teacher_moments
+from pyro_opu.training.real_validation import RealLabelled
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
 from pyro_opu.transfer.stream import Stream

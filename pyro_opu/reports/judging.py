@@ -15,6 +15,7 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.metrics.distances import kl_from_log, wasserstein1
 from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration, variance
 from pyro_opu.objectives.moments import gini_index, gini_parts
 from pyro_opu.reports.certainty import NAMES, class_of, ratio
@@ -301,7 +302,9 @@ def rows_of(values: dict[tuple[str, str], NDArray[np.float64]]) -> dict[str, dic
         first, second = (values[half, row].mean() for half in _HALVES)
         floor = abs(second / first - 1) if first > _ROUNDING else math.nan
         rows[f"{row}_error"] = {**error, "floor": floor, "teacher": 0.0}
-        rank = {c: _spearman(values[c, row], truth) for c in _COLUMNS if c != "attainable"}
+        rank = {
+            c: spearman(values[c, row], truth, _ROUNDING) for c in _COLUMNS if c != "attainable"
+        }
         rows[f"{row}_spearman"] = {**rank, "attainable": 1.0, "teacher": 1.0}
     rows |= {name: means(name, level) for name, level in _COVERAGE.items()}
     return rows | {"agreement": means("agreement", 1.0)}
@@ -326,12 +329,3 @@ def average(turns: list[dict[str, dict[str, float]]]) -> dict[str, Row]:
     over = {name: ratio(value, attainable) for name, value in rows["kl"].items()}
     ordered = {"kl": rows.pop("kl"), "kl_ratio": over, **rows}
     return {row: Row(**cells) for row, cells in ordered.items()}
-
-
-def _spearman(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """Rank correlation; NaN where one side is constant to rounding: it is not defined there."""
-    if len(a) < 2 or min(np.ptp(a), np.ptp(b)) < _ROUNDING:
-        return math.nan
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(a, b).statistic)

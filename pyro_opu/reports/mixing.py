@@ -12,6 +12,7 @@ from pyro.ops.stats import gelman_rubin
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, check_tensor
+from pyro_opu.metrics.ranks import ranks
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import BaseTeacher, EnsembleTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
@@ -318,9 +319,5 @@ def _halves(draws: Tensor) -> Tensor:
 def _normal_scores(draws: Tensor) -> Tensor:
     """Blom's normal quantiles of the ranks among all draws of a column, ties at their mean."""
     values = draws.flatten(0, 1).T.contiguous()
-    ordered = values.sort(-1).values
-    first = torch.searchsorted(ordered, values)
-    last = torch.searchsorted(ordered, values, right=True)
-    ranks = (first + last + 1).double() / 2
-    scores = torch.special.ndtri((ranks - 0.375) / (values.shape[1] + 0.25))
+    scores = torch.special.ndtri((ranks(values) - 0.375) / (values.shape[1] + 0.25))
     return scores.T.reshape(draws.shape)

@@ -15,17 +15,18 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs, check_seed, positive_int
 from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.distributions.normal_mixture import RealAnswer, is_real_answer
-from pyro_opu.reports.certainty import ratio, verdict_of
-from pyro_opu.reports.fidelity_report import WIDTH, NamedNumbers, Row
-from pyro_opu.rng import evaluating, seeded
-from pyro_opu.teachers.real import RealTeacher
-from pyro_opu.teachers.real_sources import as_regression_teacher
-from pyro_opu.training.real_validation import (
+from pyro_opu.metrics.normals import (
     energies,
     energies_of_draws,
     kl_of_normals,
     teacher_moments,
 )
+from pyro_opu.metrics.ranks import spearman
+from pyro_opu.reports.certainty import ratio, verdict_of
+from pyro_opu.reports.fidelity_report import WIDTH, NamedNumbers, Row
+from pyro_opu.rng import evaluating, seeded
+from pyro_opu.teachers.real import RealTeacher
+from pyro_opu.teachers.real_sources import as_regression_teacher
 from pyro_opu.utils.chunks import chunks
 from pyro_opu.utils.tables import cell, json_ready, table
 
@@ -317,7 +318,7 @@ def _rows(values: dict[tuple[str, str], Tensor]) -> dict[str, Row]:
         truth = values["teacher", name]
         rows[name] = _row(values, name, _mean, _mean(truth))
         rows[f"{name}_error"] = _row(values, name, partial(_typical_error, truth), 0.0)
-        rows[f"{name}_spearman"] = _row(values, name, partial(_spearman, truth), 1.0)
+        rows[f"{name}_spearman"] = _row(values, name, partial(spearman, b=truth), 1.0)
     return rows
 
 
@@ -341,12 +342,3 @@ def _root_mean(squares: Tensor) -> float:
 
 def _typical_error(truth: Tensor, values: Tensor) -> float:
     return float((values / truth - 1).abs().median())
-
-
-def _spearman(a: Tensor, b: Tensor) -> float:
-    """Rank correlation; NaN where one side is constant to rounding: it is not defined there."""
-    if any(float(v.max() - v.min()) <= 1e-6 * float(v.abs().max()) for v in (a, b)):
-        return math.nan
-    from scipy.stats import spearmanr
-
-    return float(spearmanr(a.cpu().numpy(), b.cpu().numpy()).statistic)

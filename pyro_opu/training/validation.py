@@ -14,6 +14,7 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides.asking import student_at
 from pyro_opu.metrics.distances import kl_of_rows
 from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.rng import seeded
@@ -79,17 +80,16 @@ def judge(guide: nn.Module, held_out: Labelled) -> dict[str, float]:
 
     Returns:
         "energy_distance" and "kl" (of the means, nats); "log_concentration", the mean of g, and
-        "concentration_rank", its rank correlation with the teacher's over the held-out inputs: a
-        collapse of g shows in these two.
+        "concentration_rank", its rank correlation with the teacher's over the held-out inputs (0
+        where one of the two is constant): a collapse of g shows in these two.
     """
     student = student_at(guide, held_out.x)
+    rank = spearman(student.log_concentration, moment_concentration(held_out.draws))
     return {
         "energy_distance": float(_energies(student, held_out).mean()),
         "kl": float(kl_of_rows(held_out.draws.mean(0), student.mean).mean()),
         "log_concentration": float(student.log_concentration.mean()),
-        "concentration_rank": _rank_correlation(
-            student.log_concentration, moment_concentration(held_out.draws)
-        ),
+        "concentration_rank": 0.0 if math.isnan(rank) else rank,
     }
 
 
@@ -150,10 +150,3 @@ def _energies(student: Answer, inputs: Labelled) -> Tensor:
     with seeded(0):
         draws = student.sample((JUDGING_DRAWS,))
     return inputs.marginals.energy_distance(Marginals(draws))
-
-
-def _rank_correlation(a: Tensor, b: Tensor) -> float:
-    """Spearman's; 0 where one of the two is constant."""
-    ranks = torch.stack([a.argsort().argsort(), b.argsort().argsort()]).double()
-    value = float(torch.corrcoef(ranks)[0, 1])
-    return value if math.isfinite(value) else 0.0

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.guides.normal import LOG_VARIANCES, regression_guide_from_config
-from pyro_opu.metrics.crps import (
+from pyro_opu.metrics.normals import (
     crps_of_mean,
     crps_of_y,
     energy_of_draws,
@@ -19,6 +19,8 @@ from pyro_opu.metrics.crps import (
     energy_of_normals,
     energy_of_y,
     expected_absolute,
+    kl_of_normals,
+    teacher_moments,
 )
 from pyro_opu.objectives import MomentMatching
 from pyro_opu.objectives.normal import as_regression_objective
@@ -35,7 +37,6 @@ from pyro_opu.regression import (
     expected_nll,
     named_regression_guide,
 )
-from pyro_opu.training.real_validation import kl_of_normals, teacher_moments
 
 N, K, S = 5, 3, 7
 

@@ -1,7 +1,8 @@
-r"""Energy distance and CRPS between mixtures of normals, in closed form.
+r"""Distances between mixtures of normals in closed form: CRPS, energy distance, KL.
 
 Both sides are mixtures of normals at every input: the student of K components, the teacher of S
-draws. For a normal with mean m and variance v,
+draws ``(S, N, 2)``, the mean f of y and the logarithm of the noise's deviation. For a normal with
+mean m and variance v,
 
 .. math:: A(m, v) = \mathbb{E}|N(m, v)| = m\,\mathrm{erf}\frac{m}{\sqrt{2v}}
     + \sqrt{\frac{2v}{\pi}}\, e^{-m^2 / 2v}
@@ -16,17 +17,23 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.normal import Components
+from pyro_opu.distributions.normal import Components, PredictiveNormal
+from pyro_opu.distributions.normal_mixture import RealAnswer
 
 __all__ = [
     "crps_of_mean",
     "crps_of_y",
+    "energies",
+    "energies_of_draws",
+    "energies_of_moments",
     "energy_of_draws",
     "energy_of_mean",
     "energy_of_normals",
     "energy_of_y",
     "expected_absolute",
+    "kl_of_normals",
     "pairs_with_others",
+    "teacher_moments",
 ]
 
 #: The mean's deviation counts as at least this share of y's, where it is the unit.
@@ -54,17 +61,13 @@ def crps_of_y(student: Components, draws: Tensor) -> Tensor:
     r"""Expected CRPS of the student's y under the teacher's, ``(N,)``, in units of y.
 
     .. math:: \mathbb{E}|Y_q - Y_p| - \tfrac12 \mathbb{E}|Y_q - Y_q'|
-
-    Args:
-        student: K normals at N inputs.
-        draws: The teacher's means and logarithms of scales, ``(S, N, 2)``.
     """
     variance = torch.logaddexp(student.log_aleatoric, student.log_epistemic).exp()
     return _crps(student, variance, draws[..., 0], (2 * draws[..., 1]).exp())
 
 
 def crps_of_mean(student: Components, draws: Tensor) -> Tensor:
-    """The same of the mean f, which the teacher's draws hold without noise, ``(N,)``."""
+    """Expected CRPS of the mean f, which the teacher's draws hold without noise, ``(N,)``."""
     f = draws[..., 0]
     return _crps(student, student.log_epistemic.exp(), f, torch.zeros_like(f))
 
@@ -74,13 +77,9 @@ def energy_of_y(student: Components, draws: Tensor) -> Tensor:
 
     .. math:: 2\,\mathbb{E}|Y_q - Y_p| - \mathbb{E}|Y_q - Y_q'| - \mathbb{E}|Y_p - Y_p'|
 
-    Exact in the student. Of the teacher no draw makes a pair with itself, so there is no bias at
-    any S, and the value can be slightly negative; in the last term each draw is paired with 8
+    Exact in the student, and unbiased at any S >= 2: no draw of the teacher makes a pair with
+    itself, so the value can be slightly negative. In the last term each draw is paired with 8
     others (all, if there are fewer), at even distances in the order of the draws.
-
-    Args:
-        student: K normals at N inputs.
-        draws: ``(S, N, 2)``, S of at least 2.
     """
     return 2 * crps_of_y(student, draws) - _pairs(draws, draws)
 
@@ -99,10 +98,10 @@ def energy_of_draws(a: Tensor, b: Tensor, *, noise: bool = True) -> Tensor:
 
 
 def pairs_with_others(draws: Tensor, *, noise: bool = True) -> Tensor:
-    r"""By how much more two draws ``(S, N, 2)`` differ than one from itself, ``(N,)``.
+    r"""How much more two draws ``(S, N, 2)`` differ than a draw differs from itself, ``(N,)``.
 
-    Of M equally likely draws a random one is the same in 1 / M of all cases: the mean difference in
-    a posterior that holds no more than these is less by 1 / M times this.
+    In a posterior of M equally likely draws two random ones are the same with probability 1 / M,
+    which lowers their mean difference by 1 / M times this.
     """
     itself = expected_absolute(torch.zeros_like(draws[..., 0]), 2 * (2 * draws[..., 1]).exp())
     return _pairs(draws, draws, noise) - noise * itself.mean(0)
@@ -112,6 +111,66 @@ def energy_of_normals(gap: Tensor, variance: Tensor, other: Tensor) -> Tensor:
     """Energy distance of two normals whose means differ by ``gap``, with these variances, exact."""
     own, others = (expected_absolute(torch.zeros_like(gap), 2 * v) for v in (variance, other))
     return 2 * expected_absolute(gap, variance + other) - own - others
+
+
+def teacher_moments(draws: Tensor) -> PredictiveNormal:
+    r"""The normal with the moments of a teacher's draws ``(S, N, 2)``, S of at least 2.
+
+    Mean :math:`\bar f`, aleatoric variance :math:`\operatorname{mean}_s \sigma_s^2`, and epistemic
+    variance :math:`\operatorname{Var}_s f_s`, unbiased.
+    """
+    f, noise = draws[..., 0], (2 * draws[..., 1]).exp()
+    return PredictiveNormal(f.mean(0), noise.mean(0).log(), f.var(0).log(), validate_args=False)
+
+
+def kl_of_normals(p: PredictiveNormal, q: PredictiveNormal) -> Tensor:
+    r""":math:`\mathrm{KL}(p\,\|\,q)` of two normals of y, ``(N,)``, in nats."""
+    log_ratio = p.log_variance - q.log_variance
+    squares = (p.mean - q.mean).square() / q.variance
+    return (log_ratio.exp() - 1 - log_ratio + squares) / 2
+
+
+def energies(student: RealAnswer, draws: Tensor, size: float = math.inf) -> tuple[Tensor, Tensor]:
+    """Energy distances of y and of its mean f to the teacher's draws, ``(N,)`` each.
+
+    In units of the teacher's own deviation of y and of f, the latter at least a tenth of the
+    former.
+
+    Args:
+        student: Its answer at N inputs.
+        draws: The teacher's ``(S, N, 2)``.
+        size: Draws that the posterior holds, equally likely; infinite where it draws afresh.
+    """
+    wide, narrow = _units(draws)
+    parts = student.components()
+    y, mean = energy_of_y(parts, draws), energy_of_mean(parts, draws)
+    if math.isfinite(size):
+        y = y + pairs_with_others(draws) / size
+        mean = mean + pairs_with_others(draws, noise=False) / size
+    return y / wide, mean / narrow
+
+
+def energies_of_draws(other: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """`energies` of other draws of the teacher, ``(S, N, 2)``, in the place of a student."""
+    wide, narrow = _units(draws)
+    of_y, of_mean = (energy_of_draws(other, draws, noise=noise) for noise in (True, False))
+    return of_y / wide, of_mean / narrow
+
+
+def energies_of_moments(student: RealAnswer, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """`energies` between the normals with the student's and with the teacher's moments."""
+    wide, narrow = _units(draws)
+    mine, teacher = student.normal(), teacher_moments(draws)
+    gap = mine.mean - teacher.mean
+    of_y = energy_of_normals(gap, mine.variance, teacher.variance)
+    of_mean = energy_of_normals(gap, mine.epistemic, teacher.epistemic)
+    return of_y / wide, of_mean / narrow
+
+
+def _units(draws: Tensor) -> tuple[Tensor, Tensor]:
+    """The teacher's deviation of y, and that of f or a tenth of y's, whichever is more."""
+    moments = teacher_moments(draws)
+    return moments.scale, torch.maximum((moments.log_epistemic / 2).exp(), FLOOR * moments.scale)
 
 
 def _crps(student: Components, variance: Tensor, f: Tensor, noise: Tensor) -> Tensor:
