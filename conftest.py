@@ -1,13 +1,17 @@
-"""Fixtures and options for the tests and for the doctests of the package."""
+"""Options, one thread, a clean state and as many processes as cores, for tests and doctests."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 
+os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, and by what the tests start
+
 import pyro
 import pytest
 import torch
+
+torch.set_num_threads(1)
 
 #: Functions whose examples read a data set that a user may not have.
 NAMED_DATA = ("mnist", "fashion_mnist", "kmnist", "semeion", "pima", "spambase", "boston_housing")
@@ -15,6 +19,20 @@ NAMED_DATA = ("mnist", "fashion_mnist", "kmnist", "semeion", "pima", "spambase",
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="torch device for tests that use `device`")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run the whole suite in a process per core with pytest-xdist; a part of it as ``-n`` says."""
+    option = config.option
+    started_by_xdist = "PYTEST_XDIST_WORKER" in os.environ  # such a process must start no others
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not option.usepdb
+    if whole and config.pluginmanager.hasplugin("xdist") and not started_by_xdist:
+        if option.numprocesses is None:
+            cores = getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))
+            option.numprocesses = len(cores(0))
+        if option.dist == "no":  # each process begins with files of its own: fixtures made once
+            option.dist = "worksteal"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,33 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(no_gpu)
         if "data" in item.keywords and not os.environ.get("PYRO_OPU_DATA"):
             item.add_marker(no_data)
-
-
-@pytest.fixture(autouse=True)
-def clean_gpu(request: pytest.FixtureRequest) -> Iterator[None]:
-    """On a GPU, fail the test that leaves it unusable, and mend it for those that come after."""
-    wanted = "gpu" in request.keywords or "cuda" in request.config.getoption("--device")
-    if not (wanted and torch.cuda.is_available()):
-        yield
-        return
-    torch.cuda.synchronize()  # what raises here was lost to an earlier test for good
-    yield
-    torch.cuda.synchronize()
-    try:
-        torch.rand(1, device="cuda")
-    except RuntimeError as error:
-        with torch.cuda.stream(torch.cuda.Stream()):
-            cell, graph = torch.zeros(1, device="cuda"), torch.cuda.CUDAGraph()
-            graph.capture_begin()
-            cell.zero_()
-            graph.capture_end()
-        pytest.fail(f"the GPU's random generator left unusable: {error}")
-
-
-@pytest.fixture
-def device(request: pytest.FixtureRequest) -> torch.device:
-    """The device of ``--device``."""
-    return torch.device(request.config.getoption("--device"))
 
 
 def _global_state() -> dict[str, object]:
