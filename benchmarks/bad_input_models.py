@@ -47,9 +47,7 @@ from models.variational import fit_svi, mean_field
 from pyro_opu import datasets, objectives, rivals, samplers
 from pyro_opu.export import export
 from pyro_opu.export.capture import capture
-from pyro_opu.guides.generalized_dirichlet import GeneralizedDirichletGuide
-from pyro_opu.guides.logistic_normal import LogisticNormalGuide
-from pyro_opu.guides.mixture import MixtureGuide
+from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide
 
 NAN, INF = float("nan"), float("inf")
 _RANDOM = torch.Generator().manual_seed(0)
@@ -330,11 +328,6 @@ each("WassersteinELBO", objectives.WassersteinELBO, "critic", "network", 3)
 each("WassersteinELBO", objectives.WassersteinELBO, "residual", "no", None)
 each("EnergyDistance", objectives.EnergyDistance, "num_samples", 0, 1, 2.5, "64")
 each("EnergyDistance", objectives.EnergyDistance, "likelihood", -1.0, NAN)
-each("MaximumMeanDiscrepancy", objectives.MaximumMeanDiscrepancy, "kernel", "linear", 3)
-each("MaximumMeanDiscrepancy", objectives.MaximumMeanDiscrepancy, "num_samples", 0, 1, 2.5)
-each("Sinkhorn", objectives.Sinkhorn, "blur", 0.0, -1.0, NAN)
-each("Sinkhorn", objectives.Sinkhorn, "scaling", 0.0, 1.0, NAN)
-each("Sinkhorn", objectives.Sinkhorn, "num_samples", 0, 1, 2.5)
 each("MomentMatching", objectives.MomentMatching, "weights", "equal", None)
 each("DirichletLikelihood", objectives.DirichletLikelihood, "smoothing", -0.1, 1.0, NAN, "0")
 each("EnsembleDistribution", objectives.EnsembleDistribution, "temperature", 0.5, NAN, "10")
@@ -351,8 +344,8 @@ each("as_objective", objectives.as_objective, "loss", "kl", 3, objectives.Energy
 each("MixtureGuide.for_inputs", MixtureGuide.for_inputs, "x", X.tolist(), BROKEN, X[0],
      num_classes=3)  # fmt: skip
 each("LogisticNormalGuide", partial(LogisticNormalGuide, nn.Identity(), 3, 3), "rank", 1.5)
-add("GeneralizedDirichletGuide", "no trunk", GeneralizedDirichletGuide, None, 3, 3)
-for _guide in (MixtureGuide, GeneralizedDirichletGuide):
+add("LogisticNormalGuide", "no trunk", LogisticNormalGuide, None, 3, 3)
+for _guide in (MixtureGuide, LogisticNormalGuide):
     add(_guide.__name__, "no features", _guide, nn.Identity(), 0, 3)
     add(_guide.__name__, "one class", _guide, nn.Identity(), 3, 1)
 

@@ -28,11 +28,10 @@ from benchmarks.bad_input_distill import (
 )
 from pyro_opu import OnePassPredictive, PredictiveGuide, as_teacher
 from pyro_opu.guides import (
-    GeneralizedDirichletGuide,
     LogisticNormalGuide,
     MixtureGuide,
     PointGuide,
-    UndividedGuide,
+    SingleHeadGuide,
 )
 from pyro_opu.transfer import (
     Box,
@@ -203,11 +202,10 @@ CASES += [
 #: Guides.
 GUIDES = (
     PredictiveGuide,
-    UndividedGuide,
+    SingleHeadGuide,
     PointGuide,
     MixtureGuide,
     LogisticNormalGuide,
-    GeneralizedDirichletGuide,
 )
 CASES += [
     (f"{guide.__name__}.for_inputs", f"num_classes={value!r}", partial(guide.for_inputs, X, value))

@@ -246,12 +246,12 @@ def rival(run: Callable[[], OnePassPredictive]) -> Items:
 SHORT = {"num_steps": 40, "batch_size": 16, "seed": 0, "progress": False}
 LOSSES: dict[str, Any] = {
     "wasserstein": "wasserstein", "energy": "energy", "likelihood": "likelihood", "endd": "endd",
-    "proxy": "proxy", "mmd": "mmd", "sinkhorn": "sinkhorn", "moments": "moments",
+    "proxy": "proxy", "moments": "moments",
     "cross_entropy": "cross_entropy",
     "wasserstein_direct": partial(WassersteinELBO, residual=False),
     "moments_variance": partial(MomentMatching, "variance"),
 }  # fmt: skip
-GUIDES = ("dirichlet", "undivided", "point", "mixture", "logistic_normal", "generalized_dirichlet")
+GUIDES = ("dirichlet", "single_head", "point", "mixture", "logistic_normal")
 POLICIES: dict[str, Callable[[], transfer.TransferPolicy]] = {
     **{name: getattr(transfer, name) for name in
        ("HeldOut", "Jitter", "Mixup", "Stretch", "Box", "Gaussian", "Shuffle", "Permute")},

@@ -16,7 +16,7 @@ two-valued, blurred into blobs and the like. No student but DPN sees an image of
   are not the default settings; the student that has them stands beside it, as "OPU-..., default",
   and the first column of every table names the student's widths.
 - BDK-SGLD and BDK-Dir-SGLD: Bayesian Dark Knowledge of the same 500 draws, its data perturbed by
-  noise of 0.001 deviations as in the BDK paper, with a categorical student and with an undivided
+  noise of 0.001 deviations as in the BDK paper, with a categorical student and with a single-head
   Dirichlet, 784-400-400-10 both.
 - DPN: a prior network in the reverse form with the true labels, the student's size, and the first
   10,000 training images of Fashion-MNIST (for Fashion-MNIST: of MNIST) as the outside that it is
@@ -63,7 +63,7 @@ from benchmarks.paper_tables import (
 from models.neural_network import bayesian_network, perceptron
 from pyro_opu import PredictiveGuide, datasets, rivals
 from pyro_opu.datasets import Dataset
-from pyro_opu.guides import PointGuide, UndividedGuide
+from pyro_opu.guides import PointGuide, SingleHeadGuide
 from pyro_opu.transfer import Jitter, default_transfer
 
 PAPER = {
@@ -230,7 +230,7 @@ def opu(source: Any, split: Split, seed: int, size: dict[str, Any]) -> Any:
 
 def bdk(source: Any, split: Split, seed: int, size: dict[str, Any], form: Any) -> Any:
     torch.manual_seed(seed)
-    family = {"point": PointGuide, "dirichlet": UndividedGuide}[form]
+    family = {"point": PointGuide, "dirichlet": SingleHeadGuide}[form]
     return rivals.dark_knowledge(
         source,
         split.train.x,

@@ -35,7 +35,7 @@ from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
 
-GUIDES = ("dirichlet", "mixture", "logistic_normal", "generalized_dirichlet")
+GUIDES = ("dirichlet", "mixture", "logistic_normal")
 #: S of the plug-in energy distance and of W1.
 NUM_DRAWS = 500
 #: Inputs that W1 is solved at, where there are more than two classes.

@@ -13,7 +13,7 @@ from pyro_opu.checks import check_device
 from pyro_opu.distributed import together
 from pyro_opu.distributions import Atoms, SimplexDistribution, is_answer
 from pyro_opu.guides import PredictiveGuide, named_guide
-from pyro_opu.guides.asking import student_at
+from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import (
     CrossEntropy,
     EnergyDistance,
@@ -128,7 +128,7 @@ def distill(
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
-            "endd", "proxy", "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`: the default
+            "endd", "proxy", or an :class:`~pyro_opu.Objective`: the default
             is then the warm start, and this the refinement.
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.

@@ -47,9 +47,9 @@ def test_what_differs_is_missing_or_new_is_said() -> None:
 
 
 def test_a_prefix_names_cases_or_items_of_one() -> None:
-    names = ["mixture", "resumed/mixture", "loss/mmd", "mix"]
+    names = ["mixture", "resumed/mixture", "loss/proxy", "mix"]
     assert [name for name in names if wanted(name, ["mixture/weights", "loss"])] == [
         "mixture",
-        "loss/mmd",
+        "loss/proxy",
     ]
     assert all(wanted(name, []) for name in names)

@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_opu.checks.inputs import check_inputs
 from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
 from pyro_opu.export.program import REAL_UNITS, UNITS, StudentProgram, differing, trace
-from pyro_opu.guides.asking import in_dtype_of
+from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.utils import files
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
-from pyro_opu.guides.asking import in_dtype_of
+from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression, PredictiveNormal
 from pyro_opu.rng import preserve_rng

@@ -15,8 +15,8 @@ from pyro_opu.distributions.logistic_normal import _moments
 from pyro_opu.distributions.measures import DirichletMeasures
 from pyro_opu.distributions.simplex_measures import SimplexMeasures
 from pyro_opu.export.plain_ops import PLAIN_OPS
+from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.networks import centres
-from pyro_opu.guides.trunk import TrunkGuide
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression
 

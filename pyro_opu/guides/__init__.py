@@ -1,4 +1,4 @@
-"""Students: x -> a distribution of class probabilities, one forward pass each."""
+"""Guides: networks that give a distribution of class probabilities for x in one forward pass."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Any
 
 from torch import Tensor
 
+from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.guides.generalized_dirichlet import GeneralizedDirichletGuide
-from pyro_opu.guides.logistic_normal import LogisticNormalGuide
-from pyro_opu.guides.mixture import MixtureGuide
-from pyro_opu.guides.point import PointGuide
-from pyro_opu.guides.trunk import TrunkGuide
-from pyro_opu.guides.undivided import UndividedGuide
+from pyro_opu.guides.families import (
+    LogisticNormalGuide,
+    MixtureGuide,
+    PointGuide,
+    SingleHeadGuide,
+)
 
 __all__ = [
     "GUIDES",
-    "GeneralizedDirichletGuide",
     "LogisticNormalGuide",
     "MixtureGuide",
     "PointGuide",
     "PredictiveGuide",
+    "SingleHeadGuide",
     "TrunkGuide",
-    "UndividedGuide",
     "guide_from_config",
     "named_guide",
 ]
@@ -30,42 +30,35 @@ __all__ = [
 #: Name -> family, as in ``distill(guide=name)`` and in saved files.
 GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
     "dirichlet": PredictiveGuide,
-    "undivided": UndividedGuide,
+    "single_head": SingleHeadGuide,
     "point": PointGuide,
     "mixture": MixtureGuide,
     "logistic_normal": LogisticNormalGuide,
-    "generalized_dirichlet": GeneralizedDirichletGuide,
 }
+#: Former names, still accepted and found in older files.
+_FORMER = {"undivided": "single_head"}
 
 
 def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | TrunkGuide:
-    """A guide of this family sized to the inputs.
+    """Build a guide of a family, sized to the inputs, with fresh weights.
 
     Args:
         name: One of :data:`GUIDES`.
         x: Inputs ``(N, *input_shape)``.
         num_classes: C.
 
-    Returns:
-        The guide, with fresh weights drawn from torch's default generator.
-
     Raises:
         ValueError: an unknown name.
     """
-    if name not in GUIDES:
+    family = GUIDES.get(_FORMER.get(name, name))
+    if family is None:
         raise ValueError(
             f"`guide` must be one of {sorted(GUIDES)} or a module x -> Dirichlet; got {name!r}."
         )
-    return GUIDES[name].for_inputs(x, num_classes)
+    return family.for_inputs(x, num_classes)
 
 
 def guide_from_config(config: dict[str, Any]) -> PredictiveGuide | TrunkGuide:
-    """The guide that ``guide.config`` describes, with fresh weights.
-
-    Args:
-        config: As a guide made by ``for_inputs`` holds it; "kind" is one of :data:`GUIDES`.
-
-    Returns:
-        A guide of that shape.
-    """
-    return GUIDES[config.get("kind", "dirichlet")].from_config(config)
+    """Build the guide that a ``config`` (``guide.config``) describes, with fresh weights."""
+    kind = config.get("kind", "dirichlet")
+    return GUIDES[_FORMER.get(kind, kind)].from_config(config)

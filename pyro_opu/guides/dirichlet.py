@@ -1,4 +1,4 @@
-r"""The student: :math:`x \mapsto \mathrm{Dir}(\alpha(x))` with :math:`\alpha = h(x)\, e^{g(x)}`."""
+r"""Default guide: :math:`x \mapsto \mathrm{Dir}(\alpha(x))`, :math:`\alpha = h(x)\, e^{g(x)}`."""
 
 from __future__ import annotations
 
@@ -10,51 +10,42 @@ from torch.nn.functional import softplus
 
 from pyro_opu.checks import in_range, positive_float
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
-from pyro_opu.guides.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
-from pyro_opu.guides.trunk import check_head
+from pyro_opu.guides.base import check_head
+from pyro_opu.guides.networks import build_trunk, default_trunk_config, fit_scales
 
 #: Range of g = log alpha_0; beyond it a Dirichlet is a set of corners, or a point, in float32.
 LOG_CONCENTRATION_RANGE = (-8.0, 16.0)
 
 
 def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
-    r"""The identity between ``low`` and ``high``, bent at the ends so that gradients stay alive.
+    r"""Bend ``g``, of any shape, into [low, high] with a gradient that never vanishes inside.
 
     .. math:: low + \mathrm{softplus}(g - low) - \mathrm{softplus}(g - high)
 
-    It differs from g by less than :math:`e^{-d}` where g is d inside either end, and its slope is
-    :math:`\sigma(high - g) - \sigma(low - g)`, one half at the ends.
-
-    Args:
-        g: Any shape; infinite values are taken to the ends.
-        low: Value approached as g falls.
-        high: Value approached as g grows.
-
-    Returns:
-        Tensor of the shape of ``g``, in [low, high].
+    It differs from g by less than :math:`e^{-d}` at a distance d inside either end, and its slope
+    :math:`\sigma(high - g) - \sigma(low - g)` is one half at the ends. Infinities map to the ends.
     """
-    # So far outside the slope is below e^-50; beyond, the difference of two large numbers has no
-    # digits left (and for an input 1e10 away it would be zero).
+    # There the slope is below e^-50; beyond, the difference of two large numbers has no digits.
     g = g.clamp(low - 50.0, high + 50.0)
     return low + softplus(g - low) - softplus(g - high)
 
 
 class PredictiveGuide(nn.Module):
-    r"""An amortized Dirichlet over class probabilities in one forward pass.
+    r"""A Dirichlet over class probabilities as a function of x, in one forward pass.
 
     .. math::
         q(\pi \mid x; \phi) = \mathrm{Dir}(\pi \mid \alpha(x)), \quad
         \alpha(x) = h(x; \phi_1)\, e^{g(x; \phi_2)}, \quad \alpha_0(x) = e^{g(x)}
 
-    The *prediction model* h is the mean, a point of the simplex; the *concentration model* g
-    says how sure the posterior is. With one ``trunk`` both are heads on its features (one pass
-    costs what the plug-in network costs); with a ``concentration_trunk`` beside it they are the
-    paper's two separate networks. Given x the student's draws are independent between inputs: the
-    marginal of every input is the teacher's, the covariance between inputs is not.
+    The *prediction model* h is the mean; the *concentration model* g says how sure the posterior
+    is. With one ``trunk`` both are heads on its features, and a pass costs what the plug-in network
+    costs; with a ``concentration_trunk`` they are the paper's two separate networks. Draws are
+    independent between inputs: the marginal of every input is the teacher's, the covariance between
+    inputs is not.
 
     Args:
         trunk: Any module ``x (N, ...) -> features (N, F)``.
-        num_features: F, the width of the trunk's output.
+        num_features: F.
         num_classes: C >= 2.
         concentration_trunk: A second module ``x -> (N, F2)`` for g; ``None`` shares the first.
         num_concentration_features: F2; by default F.
@@ -90,12 +81,9 @@ class PredictiveGuide(nn.Module):
     ) -> None:
         super().__init__()
         check_head(trunk, num_features, num_classes)
+        others = num_features if num_concentration_features is None else num_concentration_features
         if concentration_trunk is not None:
-            check_head(
-                concentration_trunk,
-                num_features if num_concentration_features is None else num_concentration_features,
-                num_classes,
-            )
+            check_head(concentration_trunk, others, num_classes)
         self.trunk = trunk
         self.concentration_trunk = concentration_trunk
         self.mean_head = nn.Linear(num_features, num_classes)
@@ -108,12 +96,8 @@ class PredictiveGuide(nn.Module):
     def from_config(cls, config: dict[str, Any]) -> PredictiveGuide:
         """Build the guide that ``guide.config`` describes, with fresh weights.
 
-        Args:
-            config: ``{"trunk": ..., "num_classes": C, "shared": bool}``, as :meth:`for_inputs`
-                writes it; "concentration_trunk" where g has a network of another size.
-
-        Returns:
-            A guide of that shape.
+        The config is ``{"trunk": ..., "num_classes": C, "shared": bool}``, and
+        "concentration_trunk" where g has a network of another size.
         """
         trunk, features = build_trunk(config["trunk"])
         other, others = None, features
@@ -133,7 +117,7 @@ class PredictiveGuide(nn.Module):
         hidden: tuple[int, ...] | None = None,
         concentration_hidden: tuple[int, ...] | None = None,
     ) -> PredictiveGuide:
-        """A guide sized to the inputs: a multilayer perceptron, or convolutions for images.
+        """Build a guide sized to the inputs: a perceptron, or convolutions for images.
 
         Args:
             x: Inputs ``(N, *input_shape)``; their mean and scale standardise what the guide sees.
@@ -142,12 +126,8 @@ class PredictiveGuide(nn.Module):
             hidden: Widths of the hidden layers (for images: channels of two convolutions and the
                 width after them); by default chosen by the input's size.
             concentration_hidden: Widths of a network for g alone, which makes ``shared`` False. A
-                small one, such as ``(32, 32)`` beside ``(400, 400)``, costs little and can tell
-                inputs from elsewhere better than a head on features that were made to tell classes
-                apart.
-
-        Returns:
-            The guide, with fresh weights drawn from torch's default generator.
+                small one, such as ``(32, 32)`` beside ``(400, 400)``, costs little and can detect
+                out-of-distribution inputs better than a head on features that classify.
         """
         config = {"trunk": default_trunk_config(x, hidden), "num_classes": num_classes}
         if concentration_hidden is None:
@@ -155,9 +135,7 @@ class PredictiveGuide(nn.Module):
         else:
             other = default_trunk_config(x, concentration_hidden)
             guide = cls.from_config({**config, "shared": False, "concentration_trunk": other})
-        for part in (guide.trunk, guide.concentration_trunk):
-            if isinstance(part, (Perceptron, Convolutions)):
-                part.fit_scale(x)
+        fit_scales(guide, x)
         return guide.to(x.device)
 
     @property
@@ -197,22 +175,15 @@ class PredictiveGuide(nn.Module):
 
     @torch.no_grad()
     def start_at(self, log_concentration: float) -> None:
-        """Let g begin near this value for every x, rather than near zero.
-
-        Args:
-            log_concentration: In nats.
-
-        Raises:
-            ValueError: not a finite number.
-        """
+        """Let g begin near ``log_concentration`` for every x, rather than near zero."""
         self.concentration_head.bias.fill_(in_range("log_concentration", log_concentration))
 
     def recalibrate(self, scale: float, shift: float) -> None:
-        r"""Replace g by ``scale * g + shift`` (composed with any earlier one).
+        """Replace g by ``scale * g + shift`` before its soft clamp, after any earlier change.
 
         Args:
-            scale: Positive factor on g before its soft clamp.
-            shift: Added after it, in nats of log alpha_0.
+            scale: Positive factor.
+            shift: In nats of log alpha_0.
 
         Raises:
             ValueError: a scale that is not positive, or either not finite.

@@ -1,4 +1,4 @@
-"""Default networks of the student: what stands between an input and the heads of the guide."""
+"""Default networks of a guide, from an input to the features that its heads read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from pyro_opu.checks import check_inputs, sizes
 
 
 class Standardize(nn.Module):
-    """Shift and scale each feature by what the transfer inputs had.
+    """Shift and scale each feature by the mean and deviation of the transfer inputs.
 
-    A feature that hardly varies must not explode when an input from elsewhere has a value there:
-    a constant one is scaled by the typical (median) deviation of the others, and so is a faint one
-    among features that share their units, such as pixels. In a table of mixed units every feature
-    that varies has its own scale, however small.
+    A feature that hardly varies must not explode at an out-of-distribution value: a constant one is
+    scaled by the typical (median) deviation of the others, and so is a faint one among features
+    that share their units, such as pixels. In a table of mixed units every feature that varies has
+    its own scale, however small.
 
-    Inputs in float64 are centred in float64 and rounded after that: a time stamp in milliseconds,
-    1.7e12 with a spread of 1e4, has no digits of its spread in float32. The location is therefore
-    held in two parts of the weights' dtype, ``shift + shift_low``, which move with the weights to
-    any device and dtype; inputs in float32 need the first alone.
-
-    Args:
-        shape: Shape of one input, or of what is to be standardised (one value per channel).
+    Inputs in float64 are centred before they are rounded: a time stamp in milliseconds, 1.7e12 with
+    a spread of 1e4, has no digits of its spread in float32. The location is therefore held in two
+    parts of the weights' dtype, ``shift + shift_low``; inputs in float32 need only the first.
+    ``shape`` is that of one input, or one value per channel.
     """
 
     shift: Tensor
@@ -66,7 +63,7 @@ class Standardize(nn.Module):
         return (x.to(dtype) - self.shift).mul_(self.scale)  # no second large tensor
 
     def inverse(self, z: Tensor) -> Tensor:
-        """Inputs that stand ``z`` deviations from the location, in float64."""
+        """Inputs ``z`` deviations from the location, in float64."""
         return self.shift.double() + self.shift_low + z / self.scale.double()
 
 
@@ -75,49 +72,55 @@ def _share_units(ranges: Tensor) -> bool:
     return ranges.numel() >= 8 and bool((2 * ranges >= ranges.max()).float().mean() >= 0.5)
 
 
-#: What stands between layers. What a posterior says is smooth in x, an average over draws: on
+#: Activations by name. A posterior's answer is an average over draws and so smooth in x: on
 #: teachers of 500 draws SiLU leaves a quarter to a half of the KL that ReLU leaves.
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"silu": nn.SiLU, "relu": nn.ReLU}
 
 
-class Perceptron(nn.Module):
-    """Flatten, standardise, then nonlinear layers: ``(N, *shape) -> (N, hidden[-1])``.
+class DefaultTrunk(nn.Module):
+    """Reshape, standardise, then layers: ``(N, *input_shape) -> (N, F)``."""
 
-    Args:
-        input_shape: Shape of one input.
-        hidden: Widths of the hidden layers; with none the features are the standardised input.
-        activation: "silu" or "relu".
-    """
+    #: Axes over which inputs are standardised.
+    axes: tuple[int, ...] = (0,)
+    standardize: Standardize
+    layers: nn.Sequential
+
+    def shaped(self, x: Tensor) -> Tensor:
+        """The inputs as the layers read them; by default ``(N, D)``."""
+        return x.flatten(1)
+
+    def fit_scale(self, x: Tensor) -> None:
+        """Standardise by these inputs from now on."""
+        self.standardize.fit(self.shaped(x), self.axes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features ``(N, F)``."""
+        return self.layers(self.standardize(self.shaped(x)))
+
+
+class Perceptron(DefaultTrunk):
+    """Fully connected layers of widths ``hidden``; with none the standardised input itself."""
 
     def __init__(
         self, input_shape: tuple[int, ...], hidden: tuple[int, ...], activation: str = "silu"
     ) -> None:
         super().__init__()
         size = math.prod(input_shape)
-        self.input_shape = tuple(input_shape)
         self.standardize = Standardize((size,))
         layers: list[nn.Module] = []
         for before, after in pairwise((size, *hidden)):
             layers += [nn.Linear(before, after), _ACTIVATIONS[activation]()]
         self.layers = nn.Sequential(*layers)
 
-    def fit_scale(self, x: Tensor) -> None:
-        """Standardise by these inputs from now on."""
-        self.standardize.fit(x.flatten(1), (0,))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Features ``(N, F)``."""
-        return self.layers(self.standardize(x.flatten(1)))
+class Convolutions(DefaultTrunk):
+    """Two strided convolutions and a linear layer, for images ``(ch, H, W)`` or ``(H, W)``.
 
-
-class Convolutions(nn.Module):
-    """Two strided convolutions and a linear layer: images ``(N, [ch,] H, W) -> (N, hidden[-1])``.
-
-    Args:
-        input_shape: ``(ch, H, W)`` or ``(H, W)``.
-        hidden: Channels of the two convolutions and the width of the linear layer.
-        activation: "silu" or "relu".
+    ``hidden`` holds the channels of the two convolutions and the width of the linear layer. Each
+    channel is standardised.
     """
+
+    axes = (0, 2, 3)
 
     def __init__(
         self, input_shape: tuple[int, ...], hidden: tuple[int, ...], activation: str = "silu"
@@ -138,20 +141,23 @@ class Convolutions(nn.Module):
             bend(),
         )
 
-    def fit_scale(self, x: Tensor) -> None:
-        """Standardise each channel by these inputs from now on."""
-        self.standardize.fit(x.reshape(-1, *self.image_shape), (0, 2, 3))
+    def shaped(self, x: Tensor) -> Tensor:
+        """Images ``(N, ch, H, W)``."""
+        return x.reshape(-1, *self.image_shape)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Features ``(N, F)``."""
-        return self.layers(self.standardize(x.reshape(-1, *self.image_shape)))
+
+def fit_scales(guide: nn.Module, x: Tensor) -> None:
+    """Standardise by these inputs in every default network of the guide."""
+    for module in guide.modules():
+        if isinstance(module, DefaultTrunk):
+            module.fit_scale(x)
 
 
 def centres(guide: nn.Module) -> bool:
-    """Whether all that the guide does with its input begins with :class:`Standardize`."""
+    """Whether :class:`Standardize` is the first layer of every network of the guide."""
     parts = (getattr(guide, name, None) for name in ("trunk", "concentration_trunk"))
     trunks = [part for part in parts if part is not None]
-    return bool(trunks) and all(isinstance(each, (Perceptron, Convolutions)) for each in trunks)
+    return bool(trunks) and all(isinstance(each, DefaultTrunk) for each in trunks)
 
 
 _TRUNKS: dict[str, type[Perceptron] | type[Convolutions]] = {
@@ -161,7 +167,7 @@ _TRUNKS: dict[str, type[Perceptron] | type[Convolutions]] = {
 
 
 def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> dict[str, Any]:
-    """The plain description of a trunk for inputs like ``x`` ``(N, *input_shape)``.
+    """Describe a trunk for inputs ``x`` ``(N, *input_shape)`` as plain values.
 
     Images (three or four axes, the last two at least 8) get convolutions, all else a perceptron
     with three layers whose width grows with the input's size from 128 to 512.
@@ -188,7 +194,7 @@ def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> di
 
 
 def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:
-    """The trunk a plain description stands for, and the width of its features."""
+    """Build the trunk of a description; returns it with the width of its features."""
     shape, hidden = tuple(config["input_shape"]), tuple(config["hidden"])
     activation = config.get("activation", "relu")  # the only one, before it was written down
     return _TRUNKS[config["kind"]](shape, hidden, activation), (math.prod(shape), *hidden)[-1]

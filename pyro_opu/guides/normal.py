@@ -1,16 +1,17 @@
-r"""Regression students: :math:`x \mapsto` mean, aleatoric and epistemic variance of y."""
+r"""Guides of real y: :math:`x \mapsto` mean, aleatoric and epistemic variance."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import positive_int
 from pyro_opu.distributions.normal import Components, PredictiveNormal
 from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture, RealAnswer
+from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import soft_clamp
-from pyro_opu.guides.networks import Convolutions, Perceptron, build_trunk, default_trunk_config
 
 __all__ = [
     "REGRESSION_GUIDES",
@@ -25,8 +26,8 @@ __all__ = [
 LOG_VARIANCES = (-20.0, 20.0)
 
 
-class RealGuide(nn.Module):
-    """A trunk, a linear head, and what its outputs mean for y; a family says the last.
+class RealGuide(HeadGuide):
+    """A trunk and a linear head whose outputs stand for a distribution of y.
 
     The network works in standardised units, :math:`(y - shift) / scale`; its answers are in units
     of y.
@@ -34,12 +35,9 @@ class RealGuide(nn.Module):
     Args:
         trunk: Any module ``x (N, ...) -> features (N, F)``.
         num_features: F.
-        num_outputs: Of the head.
+        num_outputs: Number of outputs of the head.
     """
 
-    #: Name in a saved file, and for ``distill(guide=...)``.
-    kind: ClassVar[str]
-    config: dict[str, Any] | None = None
     shift: Tensor
     scale: Tensor
 
@@ -49,10 +47,6 @@ class RealGuide(nn.Module):
         self.head = nn.Linear(num_features, num_outputs)
         self.register_buffer("shift", torch.tensor(0.0))
         self.register_buffer("scale", torch.tensor(1.0))
-
-    def options(self) -> dict[str, Any]:
-        """What else the constructor takes, by name; as JSON."""
-        return {}
 
     def components_of(self, outputs: Tensor) -> Components:
         """The normals that the head's outputs ``(N, num_outputs)`` stand for, standardised."""
@@ -77,11 +71,7 @@ class RealGuide(nn.Module):
 
     @torch.no_grad()
     def fit_units(self, y: Tensor) -> None:
-        """Standardise by the mean and the deviation of these values of y, of any shape.
-
-        Raises:
-            ValueError: values that are not finite.
-        """
+        """Standardise by the mean and deviation of ``y``, finite and of any shape."""
         y = y.detach().double()
         if not torch.isfinite(y).all():
             raise ValueError("`y` must be finite; got NaN or infinity. Leave those values out.")
@@ -90,49 +80,38 @@ class RealGuide(nn.Module):
         self.scale.copy_(spread if spread > 0 else torch.ones_like(spread))
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> RealGuide:
-        """Build the guide that ``guide.config`` describes, with fresh weights."""
-        trunk, features = build_trunk(config["trunk"])
-        guide = cls(trunk, features, **config.get("options", {}))
-        guide.config = {**config, "kind": cls.kind, "options": guide.options()}
-        return guide
-
-    @classmethod
     def for_inputs(
-        cls,
+        cls: type[RealSelf],
         x: Tensor,
         y: Tensor | None = None,
         *,
         hidden: tuple[int, ...] | None = None,
         **options: Any,
-    ) -> RealGuide:
-        """A guide sized to the inputs.
+    ) -> RealSelf:
+        """Build a guide sized to the inputs.
 
         Args:
             x: Inputs ``(N, *input_shape)``; their mean and scale standardise what the guide sees.
             y: Values of the target, of any shape, such as those it was observed at or the teacher's
                 draws; their mean and deviation are the units inside. By default 0 and 1.
             hidden: Widths of the hidden layers; by default chosen by the input's size.
-            **options: What else the constructor takes.
-
-        Returns:
-            The guide, with fresh weights drawn from torch's default generator.
+            **options: Further arguments of the constructor.
         """
-        guide = cls.from_config({"trunk": default_trunk_config(x, hidden), "options": options})
-        if isinstance(guide.trunk, (Perceptron, Convolutions)):
-            guide.trunk.fit_scale(x)
+        guide = cls._sized(x, hidden, {"options": options})
         if y is not None:
             guide.fit_units(y)
-        return guide.to(x.device)
+        return guide
+
+
+RealSelf = TypeVar("RealSelf", bound=RealGuide)
 
 
 class GaussianGuide(RealGuide):
-    r"""An amortized normal of y in one forward pass.
+    r"""A normal of y as a function of x, in one forward pass.
 
     .. math:: q(y \mid x) = N(\mu(x),\; e^{\alpha_a(x)} + e^{\alpha_e(x)})
 
-    Bayesian Dark Knowledge has one variance; here it is divided into the aleatoric and the
-    epistemic one, which tell noise from ignorance.
+    Bayesian Dark Knowledge has one variance; here it is split into the aleatoric and the epistemic.
 
     Args:
         trunk: Any module ``x (N, ...) -> features (N, F)``.
@@ -155,7 +134,7 @@ class GaussianGuide(RealGuide):
         super().__init__(trunk, num_features, 3)
 
     def components_of(self, outputs: Tensor) -> Components:
-        """One normal: its mean and the logarithms of its two variances."""
+        """One normal: its mean and two log variances."""
         mean, log_aleatoric, log_epistemic = outputs.split(1, -1)
         return Components(torch.zeros_like(mean), mean, log_aleatoric, log_epistemic)
 
@@ -173,17 +152,14 @@ class GaussianGuide(RealGuide):
 
 
 class NormalMixtureGuide(RealGuide):
-    r"""An amortized mixture of K normals of y in one forward pass, for teachers of any shape.
+    r"""A mixture of K normals of y as a function of x, for teachers of any shape.
 
     .. math:: q(y \mid x) = \sum_k w_k(x) N(\mu_k(x),\; e^{\alpha_{ak}(x)} + e^{\alpha_{ek}(x)})
 
     Args:
         trunk: Any module ``x (N, ...) -> features (N, F)``.
         num_features: F.
-        num_components: K.
-
-    Raises:
-        ValueError: fewer than one component.
+        num_components: K >= 1.
 
     References:
         Bishop (1994), Mixture density networks. Its components have one variance, these have two.
@@ -192,21 +168,19 @@ class NormalMixtureGuide(RealGuide):
     kind = "mixture"
 
     def __init__(self, trunk: nn.Module, num_features: int, num_components: int = 4) -> None:
-        if num_components < 1:
-            raise ValueError(f"`num_components` must be at least 1; got {num_components}.")
+        positive_int("num_components", num_components, advice="1 is a single normal.")
         super().__init__(trunk, num_features, 4 * num_components)
         self.num_components = num_components
-        with torch.no_grad():  # components that begin apart do not all learn the same
-            self.head.bias[num_components : 2 * num_components] = torch.linspace(
-                -1, 1, num_components
-            )
+        apart = torch.linspace(-1, 1, num_components)  # or all components would learn the same
+        with torch.no_grad():
+            self.head.bias[num_components : 2 * num_components] = apart
 
     def options(self) -> dict[str, Any]:
         """``num_components``."""
         return {"num_components": self.num_components}
 
     def components_of(self, outputs: Tensor) -> Components:
-        """K normals: logits of the weights, means, logarithms of the two variances."""
+        """K normals: logits of the weights, means, and two log variances."""
         logits, *rest = outputs.split(self.num_components, -1)
         return Components(logits.log_softmax(-1), *rest)
 
@@ -226,19 +200,7 @@ REGRESSION_GUIDES: dict[str, type[GaussianGuide] | type[NormalMixtureGuide]] = {
 
 
 def named_regression_guide(name: str, x: Tensor, y: Tensor) -> RealGuide:
-    """A guide of this family sized to the inputs and to values of y.
-
-    Args:
-        name: One of :data:`~pyro_opu.guides.normal.REGRESSION_GUIDES`.
-        x: Inputs ``(N, *input_shape)``.
-        y: Values of the target, of any shape; their mean and deviation are the units inside.
-
-    Returns:
-        The guide, with fresh weights drawn from torch's default generator.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """Build a guide of a family in :data:`REGRESSION_GUIDES`; see :meth:`RealGuide.for_inputs`."""
     if name not in REGRESSION_GUIDES:
         raise ValueError(
             f"`guide` must be one of {sorted(REGRESSION_GUIDES)} or a module x -> PredictiveNormal "
@@ -248,5 +210,5 @@ def named_regression_guide(name: str, x: Tensor, y: Tensor) -> RealGuide:
 
 
 def regression_guide_from_config(config: dict[str, Any]) -> RealGuide:
-    """The guide that ``guide.config`` describes, with fresh weights."""
+    """Build the guide that a ``config`` describes, with fresh weights."""
     return REGRESSION_GUIDES[config["kind"]].from_config(config)

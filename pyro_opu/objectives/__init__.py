@@ -9,10 +9,8 @@ from pyro_opu.objectives.cross_entropy import CrossEntropy
 from pyro_opu.objectives.energy import EnergyDistance
 from pyro_opu.objectives.ensemble_distribution import EnsembleDistribution
 from pyro_opu.objectives.likelihood import DirichletLikelihood
-from pyro_opu.objectives.mmd import MaximumMeanDiscrepancy
 from pyro_opu.objectives.moments import MomentMatching
 from pyro_opu.objectives.proxy import ProxyDirichlet
-from pyro_opu.objectives.sinkhorn import Sinkhorn
 from pyro_opu.objectives.wasserstein import WassersteinELBO
 
 _BY_NAME: dict[str, type[Objective]] = {
@@ -23,8 +21,6 @@ _BY_NAME: dict[str, type[Objective]] = {
     "cross_entropy": CrossEntropy,
     "endd": EnsembleDistribution,
     "proxy": ProxyDirichlet,
-    "mmd": MaximumMeanDiscrepancy,
-    "sinkhorn": Sinkhorn,
 }
 
 __all__ = [
@@ -33,12 +29,10 @@ __all__ = [
     "DirichletLikelihood",
     "EnergyDistance",
     "EnsembleDistribution",
-    "MaximumMeanDiscrepancy",
     "MetaCritic",
     "MomentMatching",
     "Objective",
     "ProxyDirichlet",
-    "Sinkhorn",
     "WassersteinELBO",
     "as_objective",
 ]
@@ -49,7 +43,7 @@ def as_objective(loss: str | Objective) -> Objective:
 
     Args:
         loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy",
-            "mmd", "sinkhorn", or an :class:`~pyro_opu.Objective`.
+            or an :class:`~pyro_opu.Objective`.
 
     Returns:
         A new objective with its default settings, or the one given.

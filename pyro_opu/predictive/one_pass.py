@@ -14,7 +14,7 @@ from pyro_opu.checks import check_callable, check_device, check_inputs, positive
 from pyro_opu.distributions import Answer, SimplexDistribution, as_answer
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import guide_from_config
-from pyro_opu.guides.asking import in_dtype_of
+from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.metrics.uncertainty import Uncertainty, uncertainty
 from pyro_opu.outcomes.layout import SiteLayout
 from pyro_opu.predictive.student_file import (

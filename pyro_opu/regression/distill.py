@@ -14,7 +14,7 @@ from pyro_opu.checks import check_device
 from pyro_opu.distributed import together
 from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.distributions.normal_mixture import is_real_answer
-from pyro_opu.guides.asking import student_at
+from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import named_regression_guide
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.objectives import Objective

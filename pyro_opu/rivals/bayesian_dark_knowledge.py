@@ -23,7 +23,7 @@ from pyro_opu.checks import (
 from pyro_opu.distributions import is_answer
 from pyro_opu.distributions.normal_mixture import is_real_answer
 from pyro_opu.guides import named_guide
-from pyro_opu.guides.asking import student_at
+from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import named_regression_guide
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
 from pyro_opu.predictive import OnePassPredictive
@@ -47,7 +47,7 @@ Rate = float | Callable[[int], float]
 #: Form -> family of the student, and its loss.
 FORMS: dict[str, tuple[str, type[Objective]]] = {
     "point": ("point", CrossEntropy),
-    "dirichlet": ("undivided", DirichletLikelihood),
+    "dirichlet": ("single_head", DirichletLikelihood),
     "normal": ("gaussian", NormalMoments),
 }
 #: Weight of a step in the running mean of the loss that is shown and reported.
@@ -83,7 +83,7 @@ def dark_knowledge(
         \hat L = - \sum_k p(y = k \mid x', \theta_t) \log S(y = k \mid x', w)
 
     with :math:`\theta_t` a draw at random and D' made afresh by the transfer policy. With
-    ``form="dirichlet"`` (BDK-Dir of Cui et al.) the student is an undivided Dirichlet and
+    ``form="dirichlet"`` (BDK-Dir of Cui et al.) the student is a single-head Dirichlet and
     :math:`\hat L` the negative log-likelihood of that one draw,
     :class:`~pyro_opu.DirichletLikelihood`. With ``form="normal"`` the teacher is a
     regressor, the student a normal, and :math:`\hat L` that of
@@ -102,7 +102,7 @@ def dark_knowledge(
         x: Transfer inputs ``(N, *input_shape)``, from which D' is made.
         form: "point", class probabilities alone; "dirichlet"; or "normal" for a regressor.
         guide: The student, a family by name (sized to the input) or a module; by default "point",
-            "undivided" or "gaussian", by the form. A module is trained in place.
+            "single_head" or "gaussian", by the form. A module is trained in place.
         transfer: The student data generator D'; by default as for :func:`~pyro_opu.distill`.
             ``Jitter(scale=s, min_scale=s)`` perturbs the rows of ``x`` by s standard deviations;
             ``Box(expand=0.0)`` with two opposite corners for ``x`` is uniform in that box.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pyro_opu.checks.inputs import check_inputs
 from pyro_opu.distillation import distill
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
-from pyro_opu.guides import UndividedGuide
+from pyro_opu.guides import SingleHeadGuide
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.ensemble_distribution import EnsembleDistribution
 from pyro_opu.objectives.proxy import ProxyDirichlet
@@ -172,7 +172,7 @@ def proxy_dirichlet(
     """
     return _distilled(
         ProxyDirichlet(),
-        "undivided",
+        "single_head",
         source,
         x,
         num_steps=num_steps,
@@ -189,8 +189,8 @@ def proxy_dirichlet(
     )
 
 
-class _Unbent(UndividedGuide):
-    """An undivided guide that is held in its range only when it is not being trained.
+class _Unbent(SingleHeadGuide):
+    """A single-head guide that is held in its range only when it is not being trained.
 
     The parameter of a heated student is the T-th power of what fits heated draws, and these lie
     close together: at T = 10 and ten classes log alpha_0 is about 50. Were it bent into the range

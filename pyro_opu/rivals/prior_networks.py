@@ -13,8 +13,8 @@ from torch.nn.functional import one_hot
 from tqdm.auto import tqdm
 
 from pyro_opu.checks import check_inputs, in_range, one_of, positive_float, positive_int
-from pyro_opu.guides import UndividedGuide
-from pyro_opu.guides.asking import student_at
+from pyro_opu.guides import SingleHeadGuide
+from pyro_opu.guides.base import student_at
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.rng import seeded
@@ -128,7 +128,7 @@ def prior_network(
     with seeded(seed):
         teacher = as_teacher(source, site, inputs=inputs)
         probs = _predictive(teacher, x) if y is None else _as_probs(y, teacher, x)
-        guide = UndividedGuide.for_inputs(
+        guide = SingleHeadGuide.for_inputs(
             torch.cat([x, outside.to(x)]), teacher.num_classes, hidden=hidden
         )
         (kept_x, kept_probs), (x_in, probs) = _split(x, probs)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pyro_opu.checks import positive_float, positive_int
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides import PredictiveGuide
-from pyro_opu.guides.asking import student_at
+from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Adversarial, Objective
 
 #: Named parts of a loss, and the student they are of.

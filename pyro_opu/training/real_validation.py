@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.guides.asking import student_at
+from pyro_opu.guides.base import student_at
 from pyro_opu.metrics.normals import energies, energies_of_moments, kl_of_normals, teacher_moments
 
 __all__ = ["RealLabelled"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_opu.distributions import Answer
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
-from pyro_opu.guides.asking import student_at
+from pyro_opu.guides.base import student_at
 from pyro_opu.metrics.distances import kl_of_rows
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.ranks import spearman

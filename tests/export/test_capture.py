@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.export.capture import StaticPass, capture
-from pyro_opu.guides import LogisticNormalGuide, MixtureGuide, PredictiveGuide, UndividedGuide
+from pyro_opu.guides import LogisticNormalGuide, MixtureGuide, PredictiveGuide, SingleHeadGuide
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression, PredictiveNormal
@@ -120,7 +120,7 @@ class TestOnTheCPU:
         assert isinstance(found, PredictiveDirichlet) and not found.log_mean.requires_grad
         assert_same(found, fast.dirichlet(x), 0.0)
 
-    @pytest.mark.parametrize("family", [UndividedGuide, MixtureGuide, LogisticNormalGuide])
+    @pytest.mark.parametrize("family", [SingleHeadGuide, MixtureGuide, LogisticNormalGuide])
     def test_other_families(self, family: type) -> None:
         x = torch.randn(5, D)
         fast = OnePassPredictive(family.for_inputs(x, C, hidden=(8,)), (D,), C)

@@ -324,7 +324,7 @@ def test_extremes(tmp_path: Path, suffix: str) -> None:
 
 
 class TestFamilies:
-    @pytest.mark.parametrize("kind", ["undivided", "mixture", "logistic_normal", "real mixture"])
+    @pytest.mark.parametrize("kind", ["single_head", "mixture", "logistic_normal", "real mixture"])
     def test_traced(self, kind: str) -> None:
         """The graph that both files hold, of two outputs."""
         fast, x = student(kind), torch.randn(7, D)

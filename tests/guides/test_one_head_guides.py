@@ -15,8 +15,8 @@ from pyro_opu.distributions import Atoms, as_answer
 from pyro_opu.guides import (
     GUIDES,
     PointGuide,
+    SingleHeadGuide,
     TrunkGuide,
-    UndividedGuide,
     guide_from_config,
     named_guide,
 )
@@ -24,7 +24,7 @@ from pyro_opu.objectives import EnergyDistance, MomentMatching
 from pyro_opu.objectives.energy import energy_distance_loss
 
 C = 3
-ONE_HEAD: list[type[TrunkGuide]] = [UndividedGuide, PointGuide]
+ONE_HEAD: list[type[TrunkGuide]] = [SingleHeadGuide, PointGuide]
 
 
 def logistic(x: Tensor) -> Tensor:
@@ -48,19 +48,19 @@ def test_shapes_gradients_and_config(family: type[TrunkGuide]) -> None:
     assert torch.equal(as_answer(again(x)).log_mean, answer.log_mean)
 
 
-def test_undivided_alpha_is_the_exponential_of_the_head() -> None:
+def test_single_head_alpha_is_the_exponential_of_the_head() -> None:
     x = torch.randn(7, 5)
-    guide = UndividedGuide.for_inputs(x, C, hidden=(8,))
+    guide = SingleHeadGuide.for_inputs(x, C, hidden=(8,))
     z = guide.head(guide.trunk(x))
     # The bend at the ends of the range is below 1e-3 near zero: e^-8.
     torch.testing.assert_close(guide(x).log_alpha, z, atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["undivided", "point"])
+@pytest.mark.parametrize("name", ["single_head", "undivided", "point"])
 def test_distill_by_name_saves_and_loads(name: str, tmp_path: Path) -> None:
     x = torch.randn(60, 2)
     fast = pyro_opu.distill(logistic, x, guide=name, num_steps=30, seed=0, progress=False)
-    assert type(fast.guide) is GUIDES[name]
+    assert type(fast.guide) is GUIDES[name.replace("undivided", "single_head")]
     fast.save(tmp_path / "fast.safetensors")
     again = OnePassPredictive.load(tmp_path / "fast.safetensors")
     assert torch.equal(again.distribution(x).log_mean, fast.distribution(x).log_mean)

@@ -195,7 +195,7 @@ class TestGuides:
         x = torch.randn(6, 2)
         with pytest.raises(ValueError, match="`guide` must be one of .*'gaussian', 'mixture'"):
             named_regression_guide("dirichlet", x, x)
-        with pytest.raises(ValueError, match="`num_components` must be at least 1; got 0"):
+        with pytest.raises(ValueError, match="`num_components` must be a positive integer; got 0"):
             NormalMixtureGuide(nn.Identity(), 2, 0)
         with pytest.raises(ValueError, match="`y` must be finite"):
             GaussianGuide.for_inputs(x, torch.tensor([1.0, math.nan]))

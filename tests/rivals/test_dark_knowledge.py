@@ -15,7 +15,7 @@ from torch import nn
 
 import pyro_opu
 from pyro_opu import as_teacher
-from pyro_opu.guides import PointGuide, UndividedGuide
+from pyro_opu.guides import PointGuide, SingleHeadGuide
 from pyro_opu.objectives import CrossEntropy
 from pyro_opu.regression import (
     GaussianGuide,
@@ -159,7 +159,7 @@ class TestKnownAnswers:
 
         fast = dark_knowledge(
             teacher, torch.randn(50, 2), form="dirichlet", num_steps=1000, learning_rate=2e-2,
-            guide=UndividedGuide.for_inputs(torch.randn(50, 2), 3, hidden=(8,)), **QUIET,
+            guide=SingleHeadGuide.for_inputs(torch.randn(50, 2), 3, hidden=(8,)), **QUIET,
         )  # fmt: skip
         found = fast.dirichlet(torch.randn(20, 2)).concentration
         # training noise of the last steps, about 5 % of each

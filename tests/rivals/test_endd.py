@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu import OnePassPredictive
-from pyro_opu.guides import UndividedGuide
+from pyro_opu.guides import SingleHeadGuide
 from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.rivals.ensemble_distillation import endd, proxy_dirichlet
 from pyro_opu.transfer import HeldOut
@@ -79,7 +79,7 @@ def test_learns_a_teacher_that_is_none(method: Callable[..., OnePassPredictive])
 @both_methods
 def test_is_the_papers_way(method: Callable[..., OnePassPredictive]) -> None:
     fast = fitted(method, num_steps=20)
-    assert isinstance(fast.guide, UndividedGuide)
+    assert isinstance(fast.guide, SingleHeadGuide)
     names = {endd: "EnsembleDistribution", proxy_dirichlet: "ProxyDirichlet"}
     assert fast.report["loss"] == names[method]
     assert "recalibration" not in fast.report
@@ -92,7 +92,7 @@ def test_heat_may_leave_the_range_of_a_cold_student() -> None:
     guide = fast.guide
     with torch.no_grad():
         guide.head.bias.add_(50.0)  # as at T = 10
-    cold = UndividedGuide.from_config(guide.config)
+    cold = SingleHeadGuide.from_config(guide.config)
     cold.load_state_dict(guide.state_dict())
     torch.testing.assert_close(guide(x).log_concentration, cold(x).log_concentration)
     assert guide(x).log_concentration.max() < 16.1

@@ -1,0 +1,141 @@
+"""Guides of one trunk and one linear head, and how any guide is called."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.checks import positive_int
+from pyro_opu.distributions import Answer
+from pyro_opu.distributions.dirichlet import as_predictive
+from pyro_opu.guides.networks import build_trunk, centres, default_trunk_config, fit_scales
+
+Self = TypeVar("Self", bound="HeadGuide")
+
+
+def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
+    """Cast inputs to the dtype of the guide's weights.
+
+    Inputs in float64 stay so for a guide in float32 that centres them before it rounds them.
+    """
+    weight = next(guide.parameters(), x)
+    if x.dtype == weight.dtype or (
+        x.dtype == torch.float64 and weight.dtype == torch.float32 and centres(guide)
+    ):
+        return x
+    return x.to(weight.dtype)
+
+
+def student_at(guide: nn.Module, x: Tensor) -> Any:
+    """Call the guide at ``x``; any Dirichlet comes back as a ``PredictiveDirichlet``."""
+    answer = guide(in_dtype_of(guide, x))
+    return as_predictive(answer) if isinstance(answer, torch.distributions.Dirichlet) else answer
+
+
+def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:
+    """Check a trunk, the width F of its output, and the number of classes of a head on it.
+
+    Raises:
+        TypeError: ``trunk`` is not a module.
+        ValueError: ``num_features`` below 1, or ``num_classes`` below 2.
+    """
+    if not isinstance(trunk, nn.Module):
+        raise TypeError(
+            "`trunk` must be an nn.Module x -> features (N, F); got "
+            f"{type(trunk).__name__}. For a linear head on x itself pass nn.Flatten()."
+        )
+    positive_int("num_features", num_features)
+    positive_int("num_classes", num_classes, 2, "Two classes are [1 - p, p].")
+
+
+class HeadGuide(nn.Module):
+    """A trunk and a linear head; each family says what the head's outputs mean."""
+
+    #: Name in a saved file, and for ``distill(guide=...)``.
+    kind: ClassVar[str]
+    #: Entries of a config, besides the trunk, that the constructor takes.
+    sizes: ClassVar[tuple[str, ...]] = ()
+    config: dict[str, Any] | None = None
+    trunk: nn.Module
+    head: nn.Linear
+
+    def options(self) -> dict[str, Any]:
+        """Further arguments of the constructor, by name, as JSON."""
+        return {}
+
+    @classmethod
+    def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
+        """Build the guide that ``guide.config`` describes, with fresh weights."""
+        trunk, features = build_trunk(config["trunk"])
+        sizes = {name: config[name] for name in cls.sizes}
+        guide = cls(trunk, features, **sizes, **config.get("options", {}))
+        guide.config = {**config, "kind": cls.kind, "options": guide.options()}
+        return guide
+
+    @classmethod
+    def _sized(
+        cls: type[Self], x: Tensor, hidden: tuple[int, ...] | None, config: dict[str, Any]
+    ) -> Self:
+        """Build a guide whose trunk suits and standardises ``x``, on the device of ``x``."""
+        guide = cls.from_config({"trunk": default_trunk_config(x, hidden), **config})
+        fit_scales(guide, x)
+        return guide.to(x.device)
+
+
+class TrunkGuide(HeadGuide):
+    """A trunk and a linear head whose outputs stand for a distribution on the simplex.
+
+    Args:
+        trunk: Any module ``x (N, ...) -> features (N, F)``.
+        num_features: F.
+        num_classes: C >= 2.
+
+    Raises:
+        TypeError: ``trunk`` is not a module.
+        ValueError: fewer than two classes, or no features.
+    """
+
+    sizes = ("num_classes",)
+
+    def __init__(self, trunk: nn.Module, num_features: int, num_classes: int) -> None:
+        super().__init__()
+        check_head(trunk, num_features, num_classes)
+        self.trunk = trunk
+        self.num_classes = num_classes
+        self.head = nn.Linear(num_features, self.num_outputs(num_classes))
+
+    def num_outputs(self, num_classes: int) -> int:
+        """Number of outputs of the head; by default C."""
+        return num_classes
+
+    def answer(self, outputs: Tensor) -> Answer:
+        """The distribution that the head's outputs ``(N, num_outputs)`` stand for."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Answer:
+        """The distribution at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
+        return self.answer(self.head(self.trunk(x)))
+
+    @classmethod
+    def for_inputs(
+        cls: type[TrunkSelf],
+        x: Tensor,
+        num_classes: int,
+        *,
+        hidden: tuple[int, ...] | None = None,
+        **options: Any,
+    ) -> TrunkSelf:
+        """Build a guide sized to the inputs.
+
+        Args:
+            x: Inputs ``(N, *input_shape)``; their mean and scale standardise what the guide sees.
+            num_classes: C.
+            hidden: Widths of the hidden layers; by default chosen by the input's size.
+            **options: Further arguments of the constructor.
+        """
+        return cls._sized(x, hidden, {"num_classes": num_classes, "options": options})
+
+
+TrunkSelf = TypeVar("TrunkSelf", bound=TrunkGuide)
