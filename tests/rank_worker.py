@@ -21,7 +21,8 @@ from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.distributed import ALONE, Ranks, join
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import cross_entropy
-from pyro_opu.training.fit import Settings, Source, init_phase, init_state, step
+from pyro_opu.training.loop import distillation_phase
+from pyro_opu.training.settings import Batches, Settings
 from pyro_opu.transfer import HeldOut, Jitter
 
 QUICK: dict[str, Any] = {
@@ -64,10 +65,13 @@ def gradient_of_a_step(ranks: Ranks, *batches: Tensor, size: int) -> list[list[f
     torch.manual_seed(0)
     guide = PredictiveGuide.for_inputs(X, 3, hidden=(4,))
     settings = Settings(10, 0, size, 12, 12, 1e-3, 5, accumulate=len(batches))
-    feed = Source(
+    feed = Batches(
         lambda x, n: teacher(x), Scripted(*batches), settings, torch.device("cpu"), 12, ranks
     )
-    step(init_state(guide), init_phase("warm start", MomentMatching(), guide, 10, 1e-3, 12), feed)
+    phase = distillation_phase(
+        "warm start", MomentMatching(), guide, feed, steps=10, rate=1e-3, num_draws=12
+    )
+    phase.step(0)
     return [p.grad.flatten().tolist() for p in guide.parameters()]
 
 

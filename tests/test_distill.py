@@ -30,15 +30,9 @@ from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
 from pyro_opu.objectives.base import cross_entropy
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
 from pyro_opu.training import plan, validation
-from pyro_opu.training.fit import (
-    DRAW_BLOCKS,
-    Settings,
-    Source,
-    init_phase,
-    init_state,
-    schedule,
-    step,
-)
+from pyro_opu.training.fit import cosine
+from pyro_opu.training.loop import distillation_phase
+from pyro_opu.training.settings import DRAW_BLOCKS, Batches, Settings
 from pyro_opu.training.validation import Labelled, calibrating_shift, sampling_distance
 from pyro_opu.transfer import HeldOut, TransferPolicy
 
@@ -659,7 +653,8 @@ def test_blocks_of_a_batch_have_draws_of_their_own(warm: int) -> None:
         return torch.stack([number[:, None].expand(-1, len(x)), x[:, 0].expand(num_draws, -1)], -1)
 
     settings = Settings(10, 10, 10, warm, 3, 1e-3, 5)
-    x, draws = Source(numbered, HeldOut().fit(inputs()), settings, torch.device("cpu")).batch(3)
+    policy = HeldOut().fit(inputs())
+    x, draws = Batches(numbered, policy, settings, torch.device("cpu")).batch(3)
     assert draws.shape == (3, 10, 2)
     assert torch.equal(draws[..., 1], x[:, 0].expand(3, -1))
     blocks = [set(block[..., 0].flatten().tolist()) for block in draws.split([3, 3, 3, 1], 1)]
@@ -676,20 +671,20 @@ def test_h_and_g_are_stepped_in_turn() -> None:
     objective = quick_wasserstein()
     objective.prepare(x, C)
     settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
-    feed = Source(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
-    state = init_state(guide)
-    phase = init_phase("objective", objective, guide, 10, 1e-2, 4)
+    feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
+    phase = distillation_phase(
+        "objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4
+    )
     mean, concentration = guide.parameter_groups()
     for turn in range(4):
         before = [[p.detach().clone() for p in group] for group in (mean, concentration)]
-        parts = step(state, phase, feed)
+        parts = phase.step(turn)
         moved = [
             any(not torch.equal(p, old) for p, old in zip(group, olds, strict=True))
             for group, olds in zip((mean, concentration), before, strict=True)
         ]
         assert moved == [turn % 2 == 0, turn % 2 == 1]
         assert {"wasserstein", "log_likelihood", "critic gain", "critic penalty"} == parts.keys()
-    assert state.step == 4
 
 
 @pytest.mark.parametrize("turn", [0, 1])
@@ -699,10 +694,11 @@ def test_a_shared_trunk_learns_from_the_head_in_turn(turn: int) -> None:
     objective = quick_wasserstein()
     objective.prepare(x, C)
     settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
-    feed = Source(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
-    state = init_state(guide)
-    state.step = turn
-    step(state, init_phase("objective", objective, guide, 10, 1e-2, 4), feed)
+    feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
+    phase = distillation_phase(
+        "objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4
+    )
+    phase.step(turn)
     stepped, held = guide.mean_head, guide.concentration_head
     if turn == 1:
         stepped, held = held, stepped
@@ -711,11 +707,11 @@ def test_a_shared_trunk_learns_from_the_head_in_turn(turn: int) -> None:
 
 
 def test_schedule_rises_and_falls() -> None:
-    factors = [schedule(step, 1000) for step in range(1000)]
+    factors = [cosine(1.0, 1000)(step) for step in range(1000)]
     assert factors[0] == 1 / 50 and max(factors) == factors[50] == 1.0
     assert factors[50:] == sorted(factors[50:], reverse=True)
     assert 0.01 <= factors[-1] < 0.011
-    assert all(0 < schedule(step, steps) <= 1 for steps in (1, 2, 9) for step in range(steps))
+    assert all(0 < cosine(1.0, steps)(step) <= 1 for steps in (1, 2, 9) for step in range(steps))
 
 
 # Failures ------------------------------------------------------------------------------------

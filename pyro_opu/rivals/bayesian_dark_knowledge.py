@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from pyro_opu.checks import (
     check_bool,
@@ -36,7 +35,7 @@ from pyro_opu.regression import (
 )
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import BaseTeacher, Source, as_teacher
-from pyro_opu.training.fit import DistillationError, schedule
+from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
 __all__ = ["dark_knowledge"]
@@ -50,8 +49,6 @@ FORMS: dict[str, tuple[str, type[Objective]]] = {
     "dirichlet": ("single_head", DirichletLikelihood),
     "normal": ("gaussian", NormalMoments),
 }
-#: Weight of a step in the running mean of the loss that is shown and reported.
-LOSS_WEIGHT = 0.01
 #: Inputs that give a regression student its units of y.
 UNIT_INPUTS = 500
 
@@ -170,52 +167,34 @@ def dark_knowledge(
 def learn(
     guide: nn.Module,
     form: str,
-    labels: Iterable[tuple[Tensor, Tensor]],
+    labels: Iterator[tuple[Tensor, Tensor]],
     num_steps: int,
     learning_rate: Rate,
     prior_precision: float,
     optimizer: Callable[..., torch.optim.Optimizer],
     progress: bool,
 ) -> float:
-    """The student's half of Algorithm 1.
+    """The student's half of Algorithm 1; returns a running mean of the loss.
 
     Args:
         guide: The student, stepped in place.
         form: One of :data:`FORMS`, which says what is made small.
         labels: Batches of inputs and what the teacher's one draw says there, one per step.
-        num_steps: How many come, for the schedule and the bar.
+        num_steps: How many there are.
         learning_rate: As for :func:`dark_knowledge`, and so are the others.
-
-    Returns:
-        A running mean of the loss.
     """
-    loss = FORMS[form][1]()
+    objective, selection = FORMS[form][1](), KeepLast()
+
+    def losses() -> tuple[dict[str, Tensor], Any]:
+        x, draw = next(labels)
+        student = student_at(guide, x)
+        return objective.parts(student, draw, x), student
+
+    rate = learning_rate if callable(learning_rate) else cosine(learning_rate, num_steps)
     steps = optimizer(guide.parameters(), lr=1.0, weight_decay=prior_precision)
-    shown = math.nan
-    with tqdm(total=num_steps, disable=not progress, desc="dark knowledge") as bar:
-        for step, (x, target) in enumerate(labels):
-            rate = (
-                learning_rate(step)
-                if callable(learning_rate)
-                else learning_rate * schedule(step, num_steps)
-            )
-            for group in steps.param_groups:
-                group["lr"] = rate
-            value = loss(student_at(guide, x), target, x)
-            number = float(value.detach())
-            if not math.isfinite(number):
-                raise DistillationError(
-                    f"the loss is not finite at step {step}, learning rate {rate:.3g}. Lower "
-                    "`learning_rate`, or look at the teacher on the generated transfer inputs."
-                )
-            steps.zero_grad(set_to_none=True)
-            value.backward()
-            steps.step()
-            shown = number if step == 0 else shown + LOSS_WEIGHT * (number - shown)
-            bar.update(1)
-            if step % 100 == 0:
-                bar.set_postfix(loss=f"{shown:.4g}")
-    return shown
+    descent = Descent(losses, steps, rate, clip=math.inf)
+    fit([Phase("dark knowledge", num_steps, [descent])], selection, progress=progress)
+    return selection.loss
 
 
 def student_of(

@@ -148,6 +148,7 @@ def online_dark_knowledge(
         loss = learn(
             student, form, labels, num_draws, learning_rate, prior_precision, optimizer, progress
         )
+        next(draws, None)  # the sampler cleans up after its last draw
     return replacement(
         student,
         teacher,

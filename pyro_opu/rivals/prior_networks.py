@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 from torch.nn.functional import one_hot
-from tqdm.auto import tqdm
 
 from pyro_opu.checks import check_inputs, in_range, one_of, positive_float, positive_int
 from pyro_opu.guides import SingleHeadGuide
@@ -19,7 +17,7 @@ from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import BaseTeacher, Source, as_teacher
-from pyro_opu.training.fit import DistillationError, schedule
+from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
 
 __all__ = ["prior_network"]
 
@@ -134,18 +132,15 @@ def prior_network(
         (kept_x, kept_probs), (x_in, probs) = _split(x, probs)
         (kept_out,), (x_out,) = _split(outside.to(x))
         loss = _Loss(form, concentration, outside_weight)
+
+        def losses() -> tuple[dict[str, Tensor], None]:
+            rows = torch.randint(len(x_in), (batch_size,)).to(x.device)
+            others = torch.randint(len(x_out), (batch_size,)).to(x.device)
+            return loss(guide, x_in[rows], probs[rows], x_out[others]), None
+
         optimizer = torch.optim.Adam(guide.parameters(), lr=learning_rate)
-        with tqdm(total=num_steps, disable=not progress, desc="prior network") as bar:
-            for step in range(num_steps):
-                for group in optimizer.param_groups:
-                    group["lr"] = learning_rate * schedule(step, num_steps)
-                rows = torch.randint(len(x_in), (batch_size,)).to(x.device)
-                others = torch.randint(len(x_out), (batch_size,)).to(x.device)
-                parts = loss(guide, x_in[rows], probs[rows], x_out[others])
-                _descend(optimizer, parts, step)
-                bar.update(1)
-                if step % 100 == 0:
-                    bar.set_postfix({name: f"{float(v.detach()):.4g}" for name, v in parts.items()})
+        descent = Descent(losses, optimizer, cosine(learning_rate, num_steps))
+        fit([Phase("prior network", num_steps, [descent])], KeepLast(), progress=progress)
         report = _report(guide.eval(), loss, kept_x, kept_probs, kept_out)
         return drop_in(
             guide,
@@ -232,20 +227,6 @@ def _split(*rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     order = torch.randperm(len(rows[0])).to(rows[0].device)
     count = min(HELD_OUT_MOST, max(1, round(HELD_OUT_SHARE * len(order))))
     return [each[order[:count]] for each in rows], [each[order[count:]] for each in rows]
-
-
-def _descend(optimizer: torch.optim.Optimizer, parts: dict[str, Tensor], step: int) -> None:
-    total = torch.stack(list(parts.values())).sum()
-    if not math.isfinite(float(total.detach())):
-        values = {name: float(value.detach()) for name, value in parts.items()}
-        raise DistillationError(
-            f"the loss is not finite at step {step}: parts {values}. Lower `learning_rate`."
-        )
-    optimizer.zero_grad(set_to_none=True)
-    total.backward()
-    stepped = [p for group in optimizer.param_groups for p in group["params"]]
-    nn.utils.clip_grad_norm_(stepped, 5.0)
-    optimizer.step()
 
 
 @torch.no_grad()

@@ -1,21 +1,35 @@
-"""A killed run started again ends with the weights of an unbroken one."""
+"""Checkpoints: a killed run started again ends with the weights of an unbroken one."""
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks, differences
+from pyro_opu.objectives import Objective
 from pyro_opu.rng import RandomStream
-from pyro_opu.training.fit import Phase, Source, State
+from pyro_opu.training.fit import Judge, KeepBest, Phase
+from pyro_opu.training.settings import Batches, Sampler
 from pyro_opu.transfer.stream import Stream
 from pyro_opu.utils import files
 from pyro_opu.utils.warnings import warn_user
 
+__all__ = ["Checkpoint", "describe", "digest", "fingerprint", "sketch", "text"]
+
 _KIND = "distillation checkpoint"
+#: Length of a sketch, and the period of its signs.
+BUCKETS, PERIOD = 64, 2**14
+#: Deviations of draws below this share of the draws themselves are rounding.
+SMALL = 1e-3
 
 
 class Checkpoint:
@@ -35,8 +49,8 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], ranks: Ranks = ALONE) -> None:
         self.path, self.ranks = Path(path), ranks
-        self._saved: dict[str, Any] | None = ranks.broadcast(self._read() if ranks.first else None)
-        self._identity: dict[str, Any] = {}
+        saved = self._read() if ranks.first else None
+        self._saved: dict[str, Any] | None = ranks.broadcast(saved)
 
     def _read(self) -> dict[str, Any] | None:
         if not self.path.parent.is_dir():
@@ -60,19 +74,23 @@ class Checkpoint:
         assert self._saved is not None
         return self._saved["identity"]["seed"]
 
-    def start(self, state: State, run: dict[str, Any]) -> int:
-        """Put the saved state into ``state``; returns the phase to go on with, 0 if none is saved.
+    def start(
+        self, run: dict[str, Any], selection: KeepBest, policy: Sampler, random: RandomStream
+    ) -> tuple[int, int]:
+        """Put the saved weights into ``selection``; returns the phase and step to go on with.
 
         Args:
-            state: State before the first step.
-            run: The run's :func:`~pyro_opu.training.fingerprint.fingerprint`.
+            run: The run's :func:`fingerprint`.
+            selection: State before the first step.
+            policy: Where inputs come from; the place in a stream is saved.
+            random: Random numbers of the run, saved too.
 
         Raises:
             ValueError: the file belongs to another run; every difference is named.
         """
-        self._identity = run
+        self._run, self._selection, self._policy, self._random = run, selection, policy, random
         if self._saved is None:
-            return 0
+            return 0, 0
         theirs = self._saved["identity"]
         wrong = self.ranks.broadcast(differences(run, theirs))
         if wrong:
@@ -93,58 +111,140 @@ class Checkpoint:
                 f"this is {torch.__version__}: the weights may differ from an unbroken run's in "
                 "their last digits."
             )
-        state.guide.load_state_dict(self._saved["guide"])
-        state.average.load_state_dict(self._saved["average"])
-        state.best = self._saved["best"]
-        for name in ("score", "step", "waited", "history"):
-            setattr(state, name, self._saved[name])
-        return self._saved["phase"]
+        selection.load(self._saved["selection"])
+        return self._saved["phase"], self._saved["step"]
 
-    def restore(self, phase: Phase, feed: Source, random: RandomStream) -> None:
+    def restore(self, phase: Phase) -> None:
         """Put saved optimizers, critic, stream and random state where they were interrupted."""
         if self._saved is None:
             return
         saved, self._saved = self._saved, None
-        phase.objective.load_state_dict(saved["objective"])
-        for optimizer, values in zip(_optimizers(phase), saved["optimizers"], strict=True):
+        phase.module.load_state_dict(saved["objective"])
+        for optimizer, values in zip(phase.optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(values)
         own = saved["ranks"][self.ranks.rank]
-        if isinstance(feed.policy, Stream):
-            feed.policy.seek(own["stream"])
-        random.states = own["random"]
+        if isinstance(self._policy, Stream):
+            self._policy.seek(own["stream"])
+        self._random.states = own["random"]
 
-    def save(
-        self, state: State, phase: Phase, index: int, feed: Source, random: RandomStream
-    ) -> None:
+    def save(self, phase: Phase, index: int, step: int) -> None:
         """Write everything aside and move it into place; all ranks must call it."""
-        policy = feed.policy
+        policy = self._policy
         own = {
-            "random": random.states,
+            "random": self._random.states,
             "stream": policy.position() if isinstance(policy, Stream) else None,
         }
         everyones = self.ranks.all_gather(own)
         if not self.ranks.first:
             return
-        tensors, plain = files.flatten(
-            {
-                "identity": self._identity,
-                "torch": torch.__version__,
-                "phase": index,
-                "guide": dict(state.guide.state_dict()),
-                "average": dict(state.average.state_dict()),
-                "best": state.best,
-                "score": state.score,
-                "step": state.step,
-                "waited": state.waited,
-                "history": state.history,
-                "objective": dict(phase.objective.state_dict()),
-                "optimizers": [optimizer.state_dict() for optimizer in _optimizers(phase)],
-                "ranks": everyones,
-            }
-        )
-        files.write(self.path, _KIND, tensors, plain)
+        content = {
+            "identity": self._run,
+            "torch": torch.__version__,
+            "phase": index,
+            "step": step,
+            "selection": self._selection.state(),
+            "objective": dict(phase.module.state_dict()),
+            "optimizers": [optimizer.state_dict() for optimizer in phase.optimizers],
+            "ranks": everyones,
+        }
+        files.write(self.path, _KIND, *files.flatten(content))
 
 
-def _optimizers(phase: Phase) -> list[torch.optim.Optimizer]:
-    extra = [] if phase.critic_optimizer is None else [phase.critic_optimizer]
-    return [*phase.optimizers, *extra]
+def fingerprint(
+    guide: nn.Module,
+    seed: int,
+    batches: Batches,
+    objective: Objective,
+    validation: Judge,
+    x: Tensor,
+) -> dict[str, Any]:
+    """Fingerprint of a run; a checkpoint is resumed only if it matches.
+
+    Inputs, settings and shapes must be equal. The teacher's draws at the held-out inputs and what
+    the transfer policy has computed are compared by a :func:`sketch`, since a machine that rounds
+    otherwise changes their last bits and so any hash of them, rounded or not. Ranks that train
+    together must have the same one.
+
+    Args:
+        guide: The student before the first step.
+        seed: Seed of the run.
+        batches: Teacher, transfer policy, settings and ranks.
+        objective: The loss, prepared.
+        validation: Held-out inputs with the teacher's draws.
+        x: All transfer inputs at hand, held out or not; the first window of a loader.
+
+    Returns:
+        Values that JSON can hold, compared by :func:`~pyro_opu.distributed.differences`.
+    """
+    draws = validation.draws.detach().cpu().float()
+    mean = draws.mean(0)
+    shapes = {name: list(value.shape) for name, value in guide.state_dict().items()}
+    stream = batches.policy if isinstance(batches.policy, Stream) else None
+    return {
+        "seed": seed,
+        "objective": text(objective),
+        **asdict(batches.settings),
+        "ranks": batches.ranks.size,
+        "threads": batches.ranks.all_gather(torch.get_num_threads()),
+        "device": batches.device.type,
+        "guide": {"modules": text(guide), "shapes": shapes},
+        "x": digest(x),
+        "loader": None if stream is None else stream.settings,
+        "transfer": describe(batches.policy if stream is None else stream.fitted),
+        "teacher": {
+            "draws held": batches.max_draws,
+            "shape": list(draws.shape),
+            "mean": sketch(mean),
+            "deviations": sketch(draws - mean, SMALL * float(draws.norm())),
+        },
+    }
+
+
+def digest(x: Tensor) -> str:
+    """Hash of all bytes, with shape and dtype."""
+    content = hashlib.sha256(f"{x.dtype} {tuple(x.shape)}".encode())
+    content.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return content.hexdigest()
+
+
+def sketch(x: Tensor, least: float = 0.0) -> dict[str, list[float]]:
+    r"""A tensor of any size as a few numbers that move as far as the tensor does.
+
+    .. math:: b_j = \frac{\sqrt{B}}{\|x\|} \sum_{i \equiv j \;(B)} s_i x_i, \qquad s_i = \pm 1
+
+    Relative to its norm, or to ``least`` where that is more, two tensors are about as far from each
+    other as their sketches (a count sketch with fixed signs). "sketch" has :math:`\log \|x\|` and
+    the B numbers b.
+    """
+    flat = x.detach().cpu().flatten().float()
+    random = torch.Generator().manual_seed(0)
+    rows = -(-len(flat) // PERIOD)
+    across, along = (
+        torch.randint(0, 2, (size,), generator=random).float() * 2 - 1 for size in (PERIOD, rows)
+    )
+    padded = nn.functional.pad(flat, (0, rows * PERIOD - len(flat))).view(rows, PERIOD)
+    buckets = ((along @ padded) * across).view(-1, BUCKETS).double().sum(0)
+    norm = max(float(flat.double().norm()), least, torch.finfo(torch.float32).tiny)
+    return {"sketch": [math.log(norm), *(buckets * math.sqrt(BUCKETS) / norm).tolist()]}
+
+
+def describe(value: Any) -> Any:
+    """Settings and state of a transfer policy, or of anything else, as plain values.
+
+    Of a dataclass all fields that are compared, and what it has computed from x (``buffers``).
+    """
+    if isinstance(value, Tensor):
+        return sketch(value) if value.is_floating_point() else digest(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        own = [f.name for f in fields(value) if f.compare or f.name == "buffers"]
+        return {"type": type(value).__qualname__, **{k: describe(getattr(value, k)) for k in own}}
+    if isinstance(value, Mapping):
+        return {str(key): describe(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [describe(each) for each in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else text(value)
+
+
+def text(value: Any) -> str:
+    """The printed form, without the addresses that differ between processes."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

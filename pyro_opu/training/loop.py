@@ -1,140 +1,183 @@
-"""The loop over the steps of a distillation: phases, judgements, checkpoints, what is kept."""
+"""The phases of a distillation: a closed-form warm start, and the objective."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
-from pyro_opu.objectives import Objective
+from pyro_opu.guides import PredictiveGuide
+from pyro_opu.guides.base import student_at
+from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
-from pyro_opu.training.checkpoint import Checkpoint
-from pyro_opu.training.fingerprint import fingerprint
-from pyro_opu.training.fit import (
-    Judge,
-    Phase,
-    Source,
-    State,
-    evaluate,
-    init_phase,
-    init_state,
-    step,
-)
+from pyro_opu.training.checkpoint import Checkpoint, fingerprint
+from pyro_opu.training.fit import Descent, Judge, KeepBest, Phase, cosine, fit
+from pyro_opu.training.settings import Batches
+
+
+def distillation_phase(
+    name: str,
+    objective: Objective,
+    guide: nn.Module,
+    batches: Batches,
+    *,
+    steps: int,
+    rate: float,
+    num_draws: int,
+    patience: int | None = None,
+    skip_below: float = -math.inf,
+) -> Phase:
+    """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
+
+    Args:
+        name: For records and the bar.
+        objective: What is made small; prepared, so that its critic exists.
+        guide: The student.
+        batches: Where inputs and draws come from.
+        steps: How many.
+        rate: Learning rate at the top of the schedule.
+        num_draws: Teacher's draws per input and step.
+        patience: As in :class:`~pyro_opu.training.fit.Phase`.
+        skip_below: Likewise.
+    """
+    shared: dict[str, Any] = {
+        "accumulate": batches.settings.accumulate,
+        "ranks": batches.ranks,
+        "weight": batches.share / batches.settings.batch_size,
+    }
+    groups = [list(guide.parameters())]
+    if objective.alternate and isinstance(guide, PredictiveGuide):
+        groups = [list(group) for group in guide.parameter_groups()]
+
+    def student_losses(turn: int) -> tuple[dict[str, Tensor], Any]:
+        x, draws = batches.batch(num_draws)
+        student = student_at(guide, x)
+        stepped = student
+        if len(groups) > 1:  # the other part is held
+            stepped = student.detach_concentration() if turn == 0 else student.detach_mean()
+        return objective.parts(stepped, draws, x), student
+
+    critics, betas = [], (0.9, 0.99)
+    if isinstance(objective, Adversarial):
+        betas = objective.betas
+
+        def critic_losses() -> tuple[dict[str, Tensor], Any]:
+            x, draws = batches.batch(num_draws)
+            with torch.no_grad():
+                student = student_at(guide, x)
+            return objective.critic_parts(student, draws, x), student
+
+        critics = [
+            Descent(
+                critic_losses,
+                objective.critic_optimizer(),
+                rounds=objective.critic_rounds,
+                prefix="critic ",
+                **shared,
+            )
+        ]
+    turns = [
+        Descent(
+            partial(student_losses, turn),
+            torch.optim.Adam(group, lr=rate, betas=betas),
+            cosine(rate, steps),
+            **shared,
+        )
+        for turn, group in enumerate(groups)
+    ]
+    return Phase(
+        name, steps, turns, critics, objective.anneal, patience, skip_below, module=objective
+    )
 
 
 def train(
     guide: nn.Module,
     closed_form: Objective,
     objective: Objective,
-    feed: Source,
-    held_out: Judge,
+    batches: Batches,
+    validation: Judge,
     x: Tensor,
     random: RandomStream,
-    resume: Checkpoint | None,
-    progress: bool,
-    enough: float = -math.inf,
+    checkpoint: Checkpoint | None = None,
+    progress: bool = True,
+    skip_refinement_below: float = -math.inf,
 ) -> dict[str, Any]:
-    """Run the phases and keep the best iterate in ``guide``.
+    """Run the warm start and the refinement, and keep the best iterate in ``guide``.
 
     Args:
         guide: The student; trained in place.
         closed_form: Objective of the warm start.
         objective: Objective of the refinement; where it is of the same kind it is used for both.
-        feed: Where batches come from, the settings and the ranks.
-        held_out: Judges the iterates.
-        x: All transfer inputs at hand, which tell this run from another.
+        batches: Where inputs and draws come from, the settings and the ranks.
+        validation: Judges the iterates.
+        x: All transfer inputs at hand, a part of the run's fingerprint.
         random: Random numbers of the run; other threads may use torch's between two steps.
-        resume: The checkpoint, if there is one.
+        checkpoint: Where the run is saved and resumed from, if anywhere.
         progress: Show a bar.
-        enough: Held-out energy distance from which on a warm start is not refined.
+        skip_refinement_below: Held-out energy distance from which on a warm start is not refined.
 
     Returns:
-        The record: the last judgement, "kept" in words, and the "history".
+        The record: the last scores, "kept" in words, and the "history".
     """
-    settings, ranks = feed.settings, feed.ranks
+    settings, ranks = batches.settings, batches.ranks
     with random.borrowed():
-        objective.to(feed.device).prepare(held_out.x, held_out.draws.shape[-1])
-    run = fingerprint(guide, random.seed, feed, objective, held_out, x)
+        objective.to(batches.device).prepare(validation.x, validation.draws.shape[-1])
+    run = fingerprint(guide, random.seed, batches, objective, validation, x)
     ranks.check_alike(run)
     ranks.broadcast_state(guide, objective)
-    enough = ranks.broadcast(enough)
-    state = init_state(guide)
-    if isinstance(objective, type(closed_form)):
-        closed_form = objective
-    plan = [
-        phase
-        for phase in (
-            ("warm start", closed_form, settings.warm_steps, settings.learning_rate),
-            ("objective", objective, settings.refine_steps, objective.learning_rate),
-        )
-        if phase[2]
-    ]
-    first = 0 if resume is None else resume.start(state, run)
-    if not state.history:
+    skip_below = ranks.broadcast(skip_refinement_below)
+    warm = distillation_phase(
+        "warm start",
+        objective if isinstance(objective, type(closed_form)) else closed_form,
+        guide,
+        batches,
+        steps=settings.warm_steps,
+        rate=settings.learning_rate,
+        num_draws=settings.warm_draws,
+    )
+    refinement = distillation_phase(
+        "objective",
+        objective,
+        guide,
+        batches,
+        steps=settings.refine_steps,
+        rate=objective.learning_rate,
+        num_draws=settings.num_draws,
+        patience=settings.patience,
+        skip_below=skip_below,
+    )
+    phases = [phase for phase in (warm, refinement) if phase.steps]
+    selection = KeepBest(guide, validation, settings.averaging, ranks)
+    start = (0, 0)
+    if checkpoint is not None:
+        start = checkpoint.start(run, selection, batches.policy, random)
+    if not selection.history:
         with random.borrowed():
-            evaluate(state, "start", held_out, {}, ranks)
+            selection.evaluate("start", 0, {})
     if ranks.size > 1:  # alike so far; from here on each draws its own
         random.begin(fold_in(random.seed, 1 + ranks.rank))
-    done = sum(entry[2] for entry in plan[:first])
-    shown = progress and ranks.first
-    with (
-        tqdm(
-            total=settings.warm_steps + settings.refine_steps, initial=done, disable=not shown
-        ) as bar,
-        in_precision(guide, settings.precision),
-    ):
-        for index, (name, each, steps, rate) in enumerate(plan[first:], first):
-            draws = settings.warm_draws if name == "warm start" else settings.num_draws
-            if index and state.step == 0 and state.score <= enough:
-                break  # one that had begun when the run was killed goes on
-            phase = init_phase(name, each, guide, steps, rate, draws)
-            if resume is not None:
-                resume.restore(phase, feed, random)
-            _run_phase(state, phase, feed, held_out, random, bar, resume, index)
-            if state.best is not None:
-                guide.load_state_dict(state.best)
-                state.average.load_state_dict(state.best)
-            state.step = state.waited = 0
+    with in_precision(guide, settings.precision):
+        fit(
+            phases,
+            selection,
+            evaluate_every=settings.evaluate_every,
+            random=random,
+            start=start,
+            saver=checkpoint,
+            progress=progress and ranks.first,
+        )
     guide.eval()
     with random.borrowed():
-        last = ranks.broadcast(held_out.judge(guide) if ranks.first else {})
-    return {**last, "kept": _kept(state.history, len(plan), enough), "history": state.history}
+        last = selection.scores(guide)
+    history = selection.history
+    return {**last, "kept": _kept(history, len(phases), skip_below), "history": history}
 
 
-def _run_phase(
-    state: State,
-    phase: Phase,
-    feed: Source,
-    held_out: Judge,
-    random: RandomStream,
-    bar: Any,  # noqa: ANN401 - tqdm's own type differs between terminals
-    resume: Checkpoint | None,
-    index: int,
-) -> None:
-    """Steps of one phase, judged every so often; ends early when the score stops falling."""
-    settings = feed.settings
-    bar.update(state.step)
-    while state.step < phase.steps:
-        with random.borrowed():
-            parts = step(state, phase, feed)
-        bar.update(1)
-        if state.step % settings.evaluate_every and state.step < phase.steps:
-            continue
-        with random.borrowed():
-            record = evaluate(state, phase.name, held_out, parts, feed.ranks)
-        shown = {**parts, "held-out energy": record["energy_distance"], "KL": record["kl"]}
-        bar.set_description(phase.name)
-        bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
-        if phase.name != "warm start" and state.waited >= settings.patience:
-            break
-        if resume is not None:
-            resume.save(state, phase, index, feed, random)
-
-
-def _kept(history: list[dict[str, Any]], phases: int, enough: float) -> str:
+def _kept(history: list[dict[str, Any]], phases: int, skip_below: float) -> str:
     """In words, which phase the result comes from and what came of it."""
     best: dict[str, float] = {}
     for record in history:
@@ -145,7 +188,7 @@ def _kept(history: list[dict[str, Any]], phases: int, enough: float) -> str:
     if len(names) <= phases:  # the start is one more name
         return (
             f"refinement left out, as the warm start is nearer to the posterior than its draws "
-            f"are: held-out energy distance {last:.5f}, theirs {enough:.5f}"
+            f"are: held-out energy distance {last:.5f}, theirs {skip_below:.5f}"
         )
     what = "refinement" if "warm start" in names and names[-1] == "objective" else names[-1]
     verdict = "kept" if last < before else "not kept, no better than what it started from"

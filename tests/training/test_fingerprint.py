@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from pyro_opu import MomentMatching, Objective, OnePassPredictive, PredictiveGuide, distill
 from pyro_opu.distributed import differences
 from pyro_opu.regression import distill_regression
-from pyro_opu.training.fingerprint import describe, digest, sketch, text
+from pyro_opu.training.checkpoint import describe, digest, sketch, text
 from pyro_opu.transfer import HeldOut, Jitter, Mixture, TransferPolicy
 
 QUICK: dict[str, Any] = {

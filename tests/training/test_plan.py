@@ -41,12 +41,12 @@ def test_rate_by_default(guide: nn.Module, rate: float) -> None:
 def test_the_default_is_taken(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
 
-    def watched(name: str, objective: Any, guide: Any, steps: int, rate: float, draws: int) -> Any:
-        seen.append(rate)
-        return loop_phase(name, objective, guide, steps, rate, draws)
+    def watched(*args: Any, rate: float, steps: int, **options: Any) -> Any:
+        seen.extend([rate] * bool(steps))
+        return own(*args, rate=rate, steps=steps, **options)
 
-    loop_phase = loop.init_phase
-    monkeypatch.setattr(loop, "init_phase", watched)
+    own = loop.distillation_phase
+    monkeypatch.setattr(loop, "distillation_phase", watched)
     monkeypatch.setattr("pyro_opu.training.plan.RATE", 1e-5)
     run, source = DISTILLERS[kind]
     run(source, X[:12], loss="moments", num_steps=6, seed=0, progress=False)

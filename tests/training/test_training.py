@@ -13,13 +13,14 @@ from pyro_opu import MomentMatching, OnePassPredictive, PredictiveGuide, Wassers
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
 from pyro_opu.training.autocast import checked_precision, in_precision
-from pyro_opu.training.fit import Settings, Source, init_phase, init_state, step
+from pyro_opu.training.loop import distillation_phase
+from pyro_opu.training.settings import Batches, Settings
 
 
-def feed(*batches: Tensor, accumulate: int) -> Source:
+def feed(*batches: Tensor, accumulate: int) -> Batches:
     """All of the teacher's 12 draws at given batches."""
     settings = Settings(10, 0, len(batches[0]), 12, 12, 1e-3, 5, accumulate=accumulate)
-    return Source(lambda x, n: teacher(x), Scripted(*batches), settings, torch.device("cpu"), 12)
+    return Batches(lambda x, n: teacher(x), Scripted(*batches), settings, torch.device("cpu"), 12)
 
 
 def quick(**changes: Any) -> OnePassPredictive:
@@ -32,11 +33,13 @@ def quick(**changes: Any) -> OnePassPredictive:
 
 @pytest.mark.parametrize("objective", [MomentMatching(), LikelihoodFirst()], ids=repr)
 def test_batches_of_a_step_are_one_larger_batch(objective: Objective) -> None:
-    def stepped(source: Source) -> tuple[list[Tensor], dict[str, float]]:
+    def stepped(source: Batches) -> tuple[list[Tensor], dict[str, float]]:
         torch.manual_seed(0)
         guide = PredictiveGuide.for_inputs(X, 3, hidden=(6,))
-        phase = init_phase("warm start", objective, guide, 10, 1e-2, 12)
-        parts = step(init_state(guide), phase, source)
+        phase = distillation_phase(
+            "warm start", objective, guide, source, steps=10, rate=1e-2, num_draws=12
+        )
+        parts = phase.step(0)
         assert not source.policy.batches  # all were used
         return [p.grad for p in guide.parameters()], parts
 
@@ -59,10 +62,13 @@ def test_the_critic_accumulates_too() -> None:
     objective.prepare(X, 3)
     guide = PredictiveGuide.for_inputs(X, 3, hidden=(6,))
     settings = Settings(0, 10, 5, 12, 12, 1e-3, 5, accumulate=3)
-    source = Source(
+    source = Batches(
         lambda x, n: watched(x), Scripted(*[X[:5]] * 9), settings, torch.device("cpu"), 12
     )
-    step(init_state(guide), init_phase("objective", objective, guide, 10, 1e-3, 12), source)
+    phase = distillation_phase(
+        "objective", objective, guide, source, steps=10, rate=1e-3, num_draws=12
+    )
+    phase.step(0)
     assert drawn == [5] * 9  # two rounds of the critic and a step, three batches each
 
 
