@@ -1,8 +1,9 @@
-"""What an argument must be: one validator per kind, used once where the argument enters."""
+"""Validators of arguments, each called once, where the argument enters."""
 
-from pyro_opu.checks.inputs import check_inputs
+from pyro_opu.checks.inputs import check_inputs, check_labels, check_row_shape
 from pyro_opu.checks.tensors import (
     check_device,
+    check_floating,
     check_log_probs,
     check_probs,
     check_tensor,
@@ -15,6 +16,7 @@ from pyro_opu.checks.values import (
     check_path,
     check_seed,
     in_range,
+    instance_of,
     one_of,
     positive_float,
     positive_int,
@@ -25,13 +27,17 @@ __all__ = [
     "check_bool",
     "check_callable",
     "check_device",
+    "check_floating",
     "check_inputs",
+    "check_labels",
     "check_log_probs",
     "check_path",
     "check_probs",
+    "check_row_shape",
     "check_seed",
     "check_tensor",
     "in_range",
+    "instance_of",
     "one_of",
     "positive_float",
     "positive_int",

@@ -1,33 +1,25 @@
-"""What an input must be, checked once where it enters."""
+"""Validators of inputs and labels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_inputs"]
+from pyro_opu.checks.tensors import check_floating, check_tensor
+
+__all__ = ["check_inputs", "check_labels", "check_row_shape"]
 
 
 def check_inputs(
     x: Any, argument: str = "x", *, features: bool = True, dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Return ``x`` if it is a non-empty, finite, floating tensor ``(N, ...)``.
+    """A non-empty, dense, finite, floating tensor ``(N, D)`` or ``(N, *input_shape)``.
 
-    Args:
-        x: What was passed.
-        argument: Its name in the messages.
-        features: Whether a feature axis is needed; without it rows may be numbers, ``(N,)``.
-        dtype: What ``x`` will be rounded to, in which it must be finite too.
-
-    Returns:
-        ``x`` itself.
-
-    Raises:
-        TypeError: ``x`` is no floating tensor.
-        ValueError: ``x`` has no feature axis, is sparse, holds nothing, holds NaN or infinity, or
-            holds what ``dtype`` cannot.
+    ``features=False`` allows ``(N,)`` too; ``dtype`` is what ``x`` will be rounded to, in which it
+    must be finite too.
 
     Example:
         >>> check_inputs(torch.zeros(3), "inputs")
@@ -35,16 +27,8 @@ def check_inputs(
         ValueError: `inputs` must have shape (N, D) or (N, *input_shape); got (3,). For a single \
 input pass inputs[None]; for one feature per input pass inputs[:, None].
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(
-            f"`{argument}` must be a torch.Tensor of shape (N, *input_shape); got "
-            f"{type(x).__name__}. Convert it with torch.as_tensor({argument}, dtype=torch.float32)."
-        )
-    if not x.is_floating_point():
-        raise TypeError(
-            f"`{argument}` must have a floating dtype; got {x.dtype}. "
-            f"Convert it with {argument}.float()."
-        )
+    advice = f"Convert it with torch.as_tensor({argument}, dtype=torch.float32)."
+    check_floating(argument, check_tensor(argument, x, "(N, *input_shape)", advice))
     if x.ndim < 1 + features:
         raise ValueError(
             f"`{argument}` must have shape (N, D) or (N, *input_shape); got {tuple(x.shape)}. "
@@ -64,7 +48,7 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
         )
     rounded = x.detach().to(dtype or x.dtype)
     wide = torch.promote_types(rounded.dtype, torch.float32)
-    if not torch.isfinite(rounded.sum(dtype=wide)):  # one number; only then look at every entry
+    if not torch.isfinite(rounded.sum(dtype=wide)):  # cheap; then look at every entry
         _check_rows(x, f"`{argument}` must be finite; got NaN or infinity", "Remove or impute them")
         most = torch.finfo(rounded.dtype).max
         _check_rows(
@@ -74,6 +58,41 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
             "Rescale the inputs, or call .double() on what answers",
         )
     return x
+
+
+def check_row_shape(name: str, x: Tensor, shape: Sequence[int], advice: str) -> Tensor:
+    """A tensor ``(N, *shape)``.
+
+    Example:
+        >>> check_row_shape("x", torch.zeros(5, 3), (4,), "Reshape it.")
+        Traceback (most recent call last):
+        ValueError: `x` must have shape (N, 4); got (5, 3). Reshape it.
+    """
+    if tuple(x.shape[1:]) == tuple(shape):
+        return x
+    expected = ", ".join(map(str, ("N", *shape)))
+    raise ValueError(f"`{name}` must have shape ({expected}); got {tuple(x.shape)}. {advice}")
+
+
+def check_labels(y: Any, rows: int, classes: int) -> Tensor:
+    """Integer class labels ``(rows,)`` from 0 to ``classes - 1``, as int64."""
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
+        found = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise TypeError(
+            f"`y` must be a tensor of integer labels; got {found}. Convert it with .long()."
+        )
+    if y.shape != (rows,):
+        raise ValueError(
+            f"`y` must hold one label per input, shape ({rows},); got {tuple(y.shape)}. Were "
+            "labels and inputs filtered in the same way?"
+        )
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"`y` must hold labels from 0 to C - 1 = {classes - 1}; got labels from {low} to "
+            f"{high}. Number the classes from 0."
+        )
+    return y.long()
 
 
 def _check_rows(x: Tensor, wrong: str, remedy: str) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks.values import _message
+from pyro_opu.checks.values import _message, instance_of
 
 __all__ = [
     "check_device",
+    "check_floating",
     "check_log_probs",
     "check_probs",
     "check_tensor",
@@ -21,19 +22,7 @@ __all__ = [
 
 
 def check_tensor(name: str, x: Any, shape: str = "", advice: str = "") -> Tensor:
-    """A tensor, not a list or an array.
-
-    Args:
-        name: The argument's name in the message.
-        x: What was passed.
-        shape: The expected shape in words, such as "(N, C)"; it is not checked here.
-        advice: What to do, where it is not torch.as_tensor.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        TypeError: anything else.
+    """A tensor; ``shape`` describes it in words and is not checked.
 
     Example:
         >>> check_tensor("probs", [[0.5, 0.5]], "(N, C)")
@@ -41,31 +30,24 @@ def check_tensor(name: str, x: Any, shape: str = "", advice: str = "") -> Tensor
         TypeError: `probs` must be a torch.Tensor of shape (N, C); got list. Convert it with \
 torch.as_tensor(probs).
     """
-    if isinstance(x, Tensor):
+    expected = f"a torch.Tensor of shape {shape}" if shape else "a torch.Tensor"
+    advice = advice or f"Convert it with torch.as_tensor({name})."
+    return instance_of(name, x, Tensor, expected, advice)
+
+
+def check_floating(name: str, x: Tensor) -> Tensor:
+    """A tensor of a floating dtype."""
+    if x.is_floating_point():
         return x
-    form = f" of shape {shape}" if shape else ""
     raise TypeError(
-        f"`{name}` must be a torch.Tensor{form}; got {type(x).__name__}. "
-        + (advice or f"Convert it with torch.as_tensor({name}).")
+        f"`{name}` must have a floating dtype; got {x.dtype}. Convert it with {name}.float()."
     )
 
 
 def check_probs(name: str, p: Any, shape: str = "(..., C)") -> Tensor:
     """Probabilities over the last axis: finite, nonnegative, rows that sum to one.
 
-    Rows may be off by 1e-3, or by 4 units of rounding of a coarser dtype (0.031 in bfloat16).
-
-    Args:
-        name: The argument's name in the message.
-        p: What was passed.
-        shape: The expected shape in words.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        TypeError: ``p`` is not a floating tensor.
-        ValueError: it is empty, or its rows are not probabilities.
+    A sum may deviate by 1e-3, or by 4 eps of a coarser dtype (0.031 in bfloat16).
 
     Example:
         >>> check_probs("probs", torch.tensor([[0.5, 0.2]]))
@@ -73,11 +55,7 @@ def check_probs(name: str, p: Any, shape: str = "(..., C)") -> Tensor:
         ValueError: `probs` must hold probabilities over its last axis, rows that are >= 0 and sum \
 to 1; got a smallest entry 0.2 and a sum off by 0.3. Apply softmax(-1), or divide by sum(-1).
     """
-    check_tensor(name, p, shape)
-    if not p.is_floating_point():
-        raise TypeError(
-            f"`{name}` must have a floating dtype; got {p.dtype}. Convert it with {name}.float()."
-        )
+    check_floating(name, check_tensor(name, p, shape))
     if p.ndim == 0 or p.numel() == 0:
         raise ValueError(
             f"`{name}` must hold probabilities of shape {shape}; got shape {tuple(p.shape)}, which "
@@ -101,19 +79,7 @@ to 1; got a smallest entry 0.2 and a sum off by 0.3. Apply softmax(-1), or divid
 
 
 def check_log_probs(name: str, log_p: Any, shape: str = "(..., C)") -> Tensor:
-    """Logarithms of probabilities over the last axis; minus infinity is a probability of zero.
-
-    Args:
-        name: The argument's name in the message.
-        log_p: What was passed.
-        shape: The expected shape in words.
-
-    Returns:
-        The tensor.
-
-    Raises:
-        TypeError: ``log_p`` is not a tensor.
-        ValueError: it is empty, not floating, or its rows are not log-probabilities.
+    """Log-probabilities over the last axis; minus infinity stands for zero.
 
     Example:
         >>> check_log_probs("log_probs", torch.tensor([[0.5, 0.5]]), "(N, C)")
@@ -136,71 +102,43 @@ log() to probabilities.
 
 
 def simplex_tolerance(dtype: torch.dtype) -> float:
-    """How far from one a row of probabilities of this dtype may sum.
-
-    Args:
-        dtype: A floating dtype.
-
-    Returns:
-        1e-3, or 4 units of rounding where those are coarser.
-    """
+    """Largest allowed deviation from one of the sum of a row of probabilities."""
     return max(1e-3, 4 * torch.finfo(dtype).eps)
 
 
 def rows_off_simplex(p: Tensor) -> tuple[float, float]:
-    """The smallest entry, and how far at most a row sums from one; NaN where there is one.
-
-    Args:
-        p: Rows ``(..., C)``.
-
-    Returns:
-        Both numbers.
-    """
+    """The smallest entry, and the largest deviation of a row sum from one; either may be NaN."""
     wide = torch.promote_types(p.dtype, torch.float32)
     return float(p.min()), float((p.sum(-1, dtype=wide) - 1).abs().max())
 
 
 def check_device(device: torch.device | str | None, name: str = "device") -> torch.device:
-    """A device of this machine that holds numbers; the CPU by default.
-
-    Args:
-        device: What was passed.
-        name: The argument's name in the message.
-
-    Returns:
-        The device.
-
-    Raises:
-        TypeError: neither a device nor a string.
-        ValueError: no device of torch's, one that this machine lacks, or "meta".
-    """
+    """An available device that stores values; the CPU where ``device`` is None."""
     if device is not None and not isinstance(device, (str, torch.device)):
         raise TypeError(_message(name, 'such as "cpu" or "cuda"', device))
     try:
         chosen = torch.device("cpu" if device is None else device)
     except RuntimeError as error:
         raise ValueError(_message(name, 'such as "cpu" or "cuda"', device)) from error
-    if chosen.type == "cpu":
-        return chosen
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f'`{name}` is "{chosen}", but this machine has no CUDA device that torch can use; '
-            'pass device="cpu".'
-        )
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f'`{name}` is "{chosen}", but this machine has {torch.cuda.device_count()} CUDA '
-            'devices, counted from 0; pass device="cuda".'
-        )
-    if chosen.type == "meta":
-        raise ValueError(
-            f'`{name}` is "meta", which holds shapes and no numbers; pass device="cpu" or "cuda".'
-        )
-    try:
-        torch.empty(0, device=chosen)
-    except (RuntimeError, NotImplementedError, AssertionError) as error:
-        raise ValueError(
-            f'`{name}` is "{chosen}", which this machine or this build of torch lacks; pass '
-            'device="cpu".'
-        ) from error
+    fault = _fault(chosen)
+    if fault:
+        raise ValueError(f'`{name}` is "{chosen}", {fault}.')
     return chosen
+
+
+def _fault(device: torch.device) -> str:
+    """Why nothing can be computed on a device, and what to pass."""
+    if device.type == "cpu":
+        return ""
+    if device.type == "meta":
+        return 'which holds shapes and no numbers; pass device="cpu" or "cuda"'
+    if device.type == "cuda" and not torch.cuda.is_available():
+        return 'but this machine has no CUDA device that torch can use; pass device="cpu"'
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        count = torch.cuda.device_count()
+        return f'but this machine has {count} CUDA devices, counted from 0; pass device="cuda"'
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, NotImplementedError, AssertionError):
+        return 'which this machine or this build of torch lacks; pass device="cpu"'
+    return ""
