@@ -13,7 +13,13 @@ from torch import Tensor
 
 from models.gaussian_draw import gaussian_draw
 from pyro_opu import laplace_bridge, probit_predictive
-from pyro_opu.checks import check_inputs, check_tensor, positive_float, positive_int
+from pyro_opu.checks import (
+    check_inputs,
+    check_row_shape,
+    check_tensor,
+    positive_float,
+    positive_int,
+)
 
 #: Newton's method on a strictly convex function; it takes 5 to 15.
 MAX_ITERATIONS = 200
@@ -68,11 +74,8 @@ class Laplace:
             TypeError: ``x`` is no floating tensor.
             ValueError: ``x`` is not ``(N, D)``, or not finite.
         """
-        if check_inputs(x).shape[1:] != self.weight.shape[:1]:
-            raise ValueError(
-                f"`x` must have shape (N, {len(self.weight)}), the features of the fit; got "
-                f"{tuple(x.shape)}. For a last layer pass what goes into it."
-            )
+        advice = "For a last layer pass what goes into it."
+        check_row_shape("x", check_inputs(x), self.weight.shape[:1], advice)
         phi, outputs = with_ones(x), len(self.bias)
         mean = phi @ torch.cat([self.weight, self.bias.unsqueeze(0)]).double()
         blocks = self.covariance.reshape(phi.shape[1], outputs, phi.shape[1], outputs)

@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from models.laplace import Laplace
 from models.last_layer import split_last_layer
 from models.neural_network import class_count
-from pyro_opu.checks import check_inputs, positive_float, positive_int
-from pyro_opu.metrics.scores import check_labels
+from pyro_opu.checks import check_inputs, check_labels, positive_float, positive_int
 from pyro_opu.rng import preserve_rng
 
 Subset = Literal["last_layer", "all"]
@@ -287,7 +286,7 @@ def network_laplace(
     """
     classes = class_count(network, check_inputs(x))
     positive_int("batch_size", batch_size)
-    check_labels(y, x.new_empty(len(x), classes))
+    check_labels(y, len(x), classes)
     _check_prior(prior_precision, validation)
     fitted = NetworkLaplace(network, classes, subset=subset, structure=structure)
     try:

@@ -18,14 +18,12 @@ from models.skeleton import Skeleton
 from pyro_opu.checks import (
     check_callable,
     check_inputs,
+    check_labels,
     in_range,
     positive_float,
     positive_int,
 )
-from pyro_opu.checks import (
-    sizes as check_sizes,
-)
-from pyro_opu.metrics.scores import check_labels
+from pyro_opu.checks import sizes as check_sizes
 from pyro_opu.rng import evaluating
 
 #: ``(name, shape) -> distribution`` of one parameter of the network, its event of that shape.
@@ -235,7 +233,7 @@ def fit_network(
     positive_float("learning_rate", learning_rate)
     in_range("weight_decay", weight_decay, 0)
     check_inputs(x)
-    check_labels(y, x.new_empty(len(x), class_count(network, x)))
+    check_labels(y, len(x), class_count(network, x))
     optimizer = torch.optim.Adam(network.parameters(), learning_rate, weight_decay=weight_decay)
     network.train()
     for _ in range(epochs):

@@ -794,7 +794,7 @@ def test_a_critic_that_is_not_finite_stops() -> None:
         ({"batch_size": 0}, ValueError, "`batch_size` must be a positive integer; got 0"),
         ({"batch_size": 8.0}, ValueError, "`batch_size` must be a positive integer; got 8.0"),
         ({"num_draws": 0}, ValueError, "`num_draws` must be a positive integer; got 0"),
-        ({"num_draws": 1}, ValueError, "`num_draws` must be at least 2.*got 1"),
+        ({"num_draws": 1}, ValueError, "`num_draws` must be an integer of at least 2.*got 1"),
         (
             {"learning_rate": 0.0},
             ValueError,
@@ -808,7 +808,7 @@ def test_a_critic_that_is_not_finite_stops() -> None:
         ({"evaluate_every": 0}, ValueError, "`evaluate_every` must be a positive integer; got 0"),
         ({"num_samples": 0}, ValueError, "`num_samples` must be a positive integer; got 0"),
         ({"loss": "kl"}, ValueError, r"`loss` must be one of \[.*got 'kl'"),
-        ({"loss": 3}, TypeError, "`loss` must be one of .* got int"),
+        ({"loss": 3}, TypeError, "`loss` must be one of .* got 3"),
         ({"x": inputs(3)}, ValueError, "`x` must hold at least 4 transfer inputs.*got 3"),
         ({"x": inputs().long()}, TypeError, "`x` must have a floating dtype; got torch.int64"),
         ({"x": inputs().tolist()}, TypeError, "`x` must be a torch.Tensor.*got list"),

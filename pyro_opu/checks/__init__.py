@@ -13,6 +13,7 @@ from pyro_opu.checks.tensors import (
 from pyro_opu.checks.values import (
     check_bool,
     check_callable,
+    check_mapping,
     check_path,
     check_seed,
     in_range,
@@ -31,6 +32,7 @@ __all__ = [
     "check_inputs",
     "check_labels",
     "check_log_probs",
+    "check_mapping",
     "check_path",
     "check_probs",
     "check_row_shape",

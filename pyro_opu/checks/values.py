@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ import numpy as np
 __all__ = [
     "check_bool",
     "check_callable",
+    "check_mapping",
     "check_path",
     "check_seed",
     "in_range",
@@ -132,6 +133,12 @@ def instance_of(
         return value  # type: ignore[return-value]
     found = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
     raise TypeError(f"`{name}` must be {expected}; got {found}.{advice and ' ' + advice}")
+
+
+def check_mapping(name: str, value: Any, form: str, advice: str = "") -> Mapping[Any, Any]:
+    """A dict such as "name -> inputs"; None stands for an empty one."""
+    given: Any = {} if value is None else value
+    return instance_of(name, given, Mapping, f"a dict {form}", advice)  # type: ignore[type-abstract]
 
 
 def check_callable(name: str, value: Any, form: str) -> Callable[..., Any]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pyro_opu.checks.inputs import check_inputs
+from pyro_opu.checks import check_inputs, check_path, check_row_shape, instance_of
 from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
 from pyro_opu.export.program import REAL_UNITS, UNITS, StudentProgram, differing, trace
 from pyro_opu.guides.base import in_dtype_of
@@ -73,14 +72,9 @@ def export(
         >>> {name: tuple(value.shape) for name, value in program(torch.randn(7, 4)).items()}
         {'mean': (7, 3), 'epistemic': (7,)}
     """
-    if not isinstance(fast, OnePassPredictive):
-        raise TypeError(
-            f"`fast` must be a student, as distill returns it; got {type(fast).__name__}. A guide "
-            "goes through OnePassPredictive.from_guide."
-        )
-    if not isinstance(path, (str, os.PathLike)):
-        raise TypeError(f"`path` must be a path; got {path!r}. Write such as 'student.onnx'.")
-    path = Path(path)
+    advice = "A guide goes through OnePassPredictive.from_guide."
+    instance_of("fast", fast, OnePassPredictive, "a student, as distill returns it", advice)
+    path = check_path("path", path)
     if path.suffix not in FORMATS:
         raise ValueError(
             f"`path` must end in {' or '.join(sorted(FORMATS))}, which says the format; got "
@@ -108,11 +102,8 @@ def _checked_example(
     if example_x is None:
         return torch.zeros(2, *fast.input_shape, dtype=student.dtype)
     check_inputs(example_x, "example_x", dtype=student.dtype)
-    if example_x.shape[1:] != fast.input_shape:
-        raise ValueError(
-            f"`example_x` must have shape (N, {', '.join(map(str, fast.input_shape))}); got "
-            f"{tuple(example_x.shape)}. Pass inputs as the student takes them."
-        )
+    advice = "Pass inputs as the student takes them."
+    check_row_shape("example_x", example_x, fast.input_shape, advice)
     return in_dtype_of(student.guide, example_x.detach().cpu())
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import instance_of
 from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides.base import in_dtype_of
@@ -263,11 +264,8 @@ def capture(
         >>> captured(x[:1]).mean.shape
         torch.Size([1, 3])
     """
-    if not isinstance(fast, OnePassPredictive):
-        raise TypeError(
-            f"`fast` must be a student, as distill returns it; got {type(fast).__name__}. A guide "
-            "goes through OnePassPredictive.from_guide."
-        )
+    advice = "A guide goes through OnePassPredictive.from_guide."
+    instance_of("fast", fast, OnePassPredictive, "a student, as distill returns it", advice)
     with torch.no_grad():
         fast.distribution(example)  # refuses what the student refuses
     student = _snapshot(fast, precision)

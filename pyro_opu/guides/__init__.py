@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from pyro_opu.checks import one_of
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.families import (
@@ -50,12 +51,8 @@ def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | Tru
     Raises:
         ValueError: an unknown name.
     """
-    family = GUIDES.get(_FORMER.get(name, name))
-    if family is None:
-        raise ValueError(
-            f"`guide` must be one of {sorted(GUIDES)} or a module x -> Dirichlet; got {name!r}."
-        )
-    return family.for_inputs(x, num_classes)
+    name = one_of("guide", _FORMER.get(name, name), GUIDES, "Or pass a module x -> Dirichlet.")
+    return GUIDES[name].for_inputs(x, num_classes)
 
 
 def guide_from_config(config: dict[str, Any]) -> PredictiveGuide | TrunkGuide:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import positive_int
+from pyro_opu.checks import instance_of, positive_int
 from pyro_opu.distributions import Answer
 from pyro_opu.distributions.dirichlet import as_predictive
 from pyro_opu.guides.networks import build_trunk, centres, default_trunk_config, fit_scales
@@ -41,11 +41,8 @@ def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:
         TypeError: ``trunk`` is not a module.
         ValueError: ``num_features`` below 1, or ``num_classes`` below 2.
     """
-    if not isinstance(trunk, nn.Module):
-        raise TypeError(
-            "`trunk` must be an nn.Module x -> features (N, F); got "
-            f"{type(trunk).__name__}. For a linear head on x itself pass nn.Flatten()."
-        )
+    advice = "For a linear head on x itself pass nn.Flatten()."
+    instance_of("trunk", trunk, nn.Module, "an nn.Module x -> features (N, F)", advice)
     positive_int("num_features", num_features)
     positive_int("num_classes", num_classes, 2, "Two classes are [1 - p, p].")
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import positive_int
+from pyro_opu.checks import one_of, positive_int
 from pyro_opu.distributions.normal import Components, PredictiveNormal
 from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture, RealAnswer
 from pyro_opu.guides.base import HeadGuide
@@ -201,12 +201,8 @@ REGRESSION_GUIDES: dict[str, type[GaussianGuide] | type[NormalMixtureGuide]] = {
 
 def named_regression_guide(name: str, x: Tensor, y: Tensor) -> RealGuide:
     """Build a guide of a family in :data:`REGRESSION_GUIDES`; see :meth:`RealGuide.for_inputs`."""
-    if name not in REGRESSION_GUIDES:
-        raise ValueError(
-            f"`guide` must be one of {sorted(REGRESSION_GUIDES)} or a module x -> PredictiveNormal "
-            f"for a teacher of real y; got {name!r}."
-        )
-    return REGRESSION_GUIDES[name].for_inputs(x, y)
+    advice = "Or pass a module x -> PredictiveNormal: the teacher's y is real."
+    return REGRESSION_GUIDES[one_of("guide", name, REGRESSION_GUIDES, advice)].for_inputs(x, y)
 
 
 def regression_guide_from_config(config: dict[str, Any]) -> RealGuide:

@@ -8,7 +8,7 @@ import torch
 from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
-from pyro_opu.checks.inputs import check_inputs
+from pyro_opu.checks import check_inputs, check_tensor, positive_int
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays
 from pyro_opu.reports.answers import is_student, ready_teacher, student_answer
 from pyro_opu.reports.convergence import chains_of
@@ -82,11 +82,7 @@ def _log_draws(source: Any, x: Tensor, num_draws: int | None) -> tuple[str, Tens
         return getattr(teacher, "site", "obs"), teacher.log_probs(x, num_draws), "teacher's draws"
     answer = student_answer(source, x)
     count = getattr(source, "num_samples", DEFAULT_DRAWS) if num_draws is None else num_draws
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ValueError(
-            f"`num_draws` must be a positive integer; got {count!r}. Leave it out for as many as "
-            "the student returns."
-        )
+    positive_int("num_draws", count, advice="Leave it out for as many as the student returns.")
     labels = [layout.name for layout in getattr(source, "sites", ()) if not layout.needs_probs]
     note = "student's draws, independent of each other and between inputs"
     return (*labels, "obs")[0], answer.log_rsample((count,)), note
@@ -94,12 +90,7 @@ def _log_draws(source: Any, x: Tensor, num_draws: int | None) -> tuple[str, Tens
 
 def _checked_labels(y: Any, rows: int, classes: int) -> Tensor:
     """Class labels ``(N,)`` as integers, where the draws are."""
-    if not isinstance(y, Tensor):
-        raise TypeError(
-            f"`y` must be a torch.Tensor of class labels, shape ({rows},); got "
-            f"{type(y).__name__}. Convert it with torch.as_tensor(y)."
-        )
-    given = y.detach().cpu()
+    given = check_tensor("y", y, f"({rows},)").detach().cpu()
     labels = given.long()
     right = given.shape == (rows,) and bool((labels == given).all())
     if not right or labels.min() < 0 or labels.max() >= classes:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from pyro_opu.checks import check_mapping
+
 __all__ = ["Arrays", "Groups", "Wanted", "arrays", "assembled", "found_arviz"]
 
 #: Variables of one group by name.
@@ -106,11 +108,8 @@ def assembled(
 
 
 def _check_named(argument: str, named: Any) -> None:
-    if named is not None and not isinstance(named, Mapping):
-        raise TypeError(
-            f"`{argument}` must be a dict name -> sequence; got {type(named).__name__}. Write "
-            f'{argument}={{"class": [...]}}.'
-        )
+    advice = f'Write {argument}={{"class": [...]}}.'
+    check_mapping(argument, named, "name -> sequence", advice)
 
 
 def arrays(values: Mapping[str, Tensor]) -> Arrays:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_log_probs, check_probs, positive_int
+from pyro_opu.checks import check_labels, check_log_probs, check_probs, positive_int
 
 __all__ = ["Calibration", "calibration", "expected_calibration_error"]
 
@@ -53,7 +53,7 @@ def calibration(log_probs: Tensor, y: Tensor) -> Calibration:
         >>> calibration(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1])).accuracy
         0.5
     """
-    y = check_labels(y, check_log_probs("log_probs", log_probs, "(N, C)"))
+    y = _labels(y, check_log_probs("log_probs", log_probs, "(N, C)"))
     log_probs = log_probs.double()
     probs = log_probs.exp()
     hit = torch.nn.functional.one_hot(y, probs.shape[-1])
@@ -94,7 +94,7 @@ def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> 
     References:
         Guo et al., *On calibration of modern neural networks*, 2017, eq. 3.
     """
-    y = check_labels(y, check_probs("probs", probs, "(N, C)"))
+    y = _labels(y, check_probs("probs", probs, "(N, C)"))
     positive_int("num_bins", num_bins)
     confidence, predicted = probs.double().max(-1)
     gap = (predicted == y).double() - confidence
@@ -102,32 +102,11 @@ def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> 
     return float(torch.bincount(which, gap, num_bins).abs().sum() / len(y))
 
 
-def check_labels(y: Tensor, probs: Tensor) -> Tensor:
-    """Return the labels as ``int64`` beside the probabilities, if they fit them.
-
-    Raises:
-        TypeError: When ``y`` is no integer tensor.
-        ValueError: When it is not ``(N,)``, or holds a label outside ``[0, C)``.
-    """
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
-        found = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise TypeError(
-            f"`y` must be a tensor of integer labels; got {found}. Convert it with .long()."
-        )
+def _labels(y: Tensor, probs: Tensor) -> Tensor:
+    """The labels beside the probabilities ``(N, C)``."""
     if probs.ndim != 2:
         raise ValueError(
             f"`probs` must have shape (N, C); got {tuple(probs.shape)}. Average draws first, "
             "probs.mean(0)."
         )
-    if y.shape != probs.shape[:1]:
-        raise ValueError(
-            f"`y` must hold one label per input, shape ({probs.shape[0]},); got {tuple(y.shape)}. "
-            "Were labels and inputs filtered in the same way?"
-        )
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= probs.shape[1]:
-        raise ValueError(
-            f"`y` must hold labels from 0 to C - 1 = {probs.shape[1] - 1}; got labels from {low} "
-            f"to {high}. Number the classes from 0."
-        )
-    return y.to(probs.device).long()
+    return check_labels(y, *probs.shape).to(probs.device)

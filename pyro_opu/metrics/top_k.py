@@ -13,9 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.checks import in_range, positive_int
+from pyro_opu.checks import check_labels, in_range, positive_int
 from pyro_opu.distributions.dirichlet import check_dirichlet
-from pyro_opu.metrics.scores import check_labels
 
 __all__ = ["TopK", "top_k"]
 
@@ -94,7 +93,7 @@ class TopK:
 
     def _rank_of(self, y: Tensor) -> Tensor:
         """Place of the label in the ranking, C where it has none."""
-        labels = check_labels(y, self.ranking.new_empty(len(self.ranking), self.num_classes))
+        labels = check_labels(y, len(self.ranking), self.num_classes).to(self.ranking.device)
         found = self.ranking == labels.unsqueeze(1)
         return torch.where(found, self._ranks, self.num_classes).amin(1)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_tensor
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import check_dirichlet
 from pyro_opu.distributions.measures import DirichletMeasures, DrawMeasures
@@ -308,9 +309,5 @@ def moment_concentration(draws: Tensor) -> Tensor:
         >>> moment_concentration(torch.tensor([[[0.6, 0.4]], [[0.4, 0.6]]]))
         tensor([12.0000])
     """
-    if not isinstance(draws, Tensor):
-        raise TypeError(
-            f"`draws` must be a tensor (S, N, C); got {type(draws).__name__}. "
-            "For the concentration of a Dirichlet use concentration(dirichlet)."
-        )
-    return concentration(draws)
+    advice = "For the concentration of a Dirichlet use concentration(dirichlet)."
+    return concentration(check_tensor("draws", draws, "(S, N, C)", advice))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyro_opu.checks import one_of
 from pyro_opu.objectives.adversarial import Adversarial
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.critic import MetaCritic
@@ -54,12 +55,4 @@ def as_objective(loss: str | Objective) -> Objective:
     """
     if isinstance(loss, Objective):
         return loss
-    if isinstance(loss, str):
-        if loss not in _BY_NAME:
-            raise ValueError(
-                f"`loss` must be one of {sorted(_BY_NAME)} or an Objective; got {loss!r}."
-            )
-        return _BY_NAME[loss]()
-    raise TypeError(
-        f"`loss` must be one of {sorted(_BY_NAME)} or an Objective; got {type(loss).__name__}."
-    )
+    return _BY_NAME[one_of("loss", loss, _BY_NAME, "Or pass an Objective.")]()

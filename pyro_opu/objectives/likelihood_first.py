@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from pyro_opu.checks import in_range
 from pyro_opu.distributions import Answer
 from pyro_opu.objectives.energy import EnergyDistance
 from pyro_opu.objectives.likelihood import DirichletLikelihood
@@ -44,9 +45,7 @@ class LikelihoodFirst(EnergyDistance):
 
     def __init__(self, until: float = 0.3, num_samples: int = 64, likelihood: float = 1.0) -> None:
         super().__init__(num_samples, likelihood)
-        if not 0 <= until <= 1:
-            raise ValueError(f"`until` must be a share of the steps in [0, 1]; got {until!r}.")
-        self.until = until
+        self.until = in_range("until", until, 0, 1, advice="It is a fraction of the steps.")
         self.first = DirichletLikelihood()
         self._progress = 0.0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import in_range
 from pyro_opu.distributions.normal_mixture import RealAnswer
 from pyro_opu.metrics.normals import FLOOR, crps_of_mean, crps_of_y
 from pyro_opu.objectives import Objective
@@ -133,9 +134,7 @@ class NormalCRPS(RegressionObjective):
 
     def __init__(self, moments: float = 0.1) -> None:
         super().__init__()
-        if not moments >= 0:
-            raise ValueError(f"`moments` must not be negative; got {moments}.")
-        self.moments = moments
+        self.moments = in_range("moments", moments, 0)
 
     def parts(self, student: RealAnswer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"crps_of_y", "crps_of_mean"}``, in deviations, and the weighted moments."""

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_bool, in_range, one_of, positive_float, positive_int
+from pyro_opu.checks import check_bool, in_range, instance_of, one_of, positive_float, positive_int
 from pyro_opu.distributions import Answer, stratified_draws
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.objectives.adversarial import Adversarial
@@ -93,11 +93,8 @@ class WassersteinELBO(Adversarial):
         one_of("ground", ground, ("l1", "l2"))
         for name, flag in (("two_sided", two_sided), ("residual", residual)):
             check_bool(name, flag)
-        if critic is not None and not isinstance(critic, torch.nn.Module):
-            raise TypeError(
-                f"`critic` must be a module or None; got {type(critic).__name__}. Leave it out for "
-                "a MetaCritic."
-            )
+        kinds = (torch.nn.Module, type(None))
+        instance_of("critic", critic, kinds, "a module or None", "Leave it out for a MetaCritic.")
         if residual and ground != "l1":
             raise ValueError('`residual` needs ground="l1"; pass residual=False for "l2".')
         for name, count, least in (

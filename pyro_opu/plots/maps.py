@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_tensor, positive_int
-from pyro_opu.metrics.scores import check_labels
+from pyro_opu.checks import check_inputs, check_labels, check_tensor, positive_int
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, SERIES
 from pyro_opu.plots.scales import finite, read, scale_of
@@ -89,7 +88,7 @@ def decision_map(
             f"`predict` must have at most {len(SERIES)} classes, as many as there are colours to "
             f"tell apart; got {classes}. Merge classes in a function x -> (S, N, C)."
         )
-    labels = None if y is None else check_labels(y, reading.log_mean.new_empty(len(y), classes))
+    labels = None if y is None else check_labels(y, len(y), classes)
     shade = finite(reading.measures[measure], measure)
     ax = axes_for(ax, (5.6, 4.2))
     extent = tuple(corners.flatten().tolist())

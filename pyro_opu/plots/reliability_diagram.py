@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_probs, positive_int
-from pyro_opu.metrics.scores import check_labels, expected_calibration_error
+from pyro_opu.metrics.scores import expected_calibration_error
 from pyro_opu.plots.canvas import axes_for, check_names
 from pyro_opu.plots.colours import GREY, SERIES, STYLES
 
@@ -69,8 +69,7 @@ def reliability(
     }
     ax = axes_for(ax, (4.4, 4.2))
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--", label="calibrated")
-    for index, (name, (confidence, accuracy, share)) in enumerate(points.items()):
-        error = expected_calibration_error(named[name].detach(), y, bins)
+    for index, (name, (error, (confidence, accuracy, share))) in enumerate(points.items()):
         colour, style = SERIES[index], STYLES[index % len(STYLES)]
         ax.plot(
             confidence,
@@ -89,15 +88,14 @@ def reliability(
     return ax
 
 
-def _points(name: str, probs: Tensor, y: Tensor, bins: int) -> Tensor:
-    """Of every bin with inputs: mean confidence, accuracy, share of all inputs; ``(3, bins)``."""
-    values = check_probs(name, probs, "(N, C)")
-    values = values.detach().double()
-    y = check_labels(y, values)
+def _points(name: str, probs: Tensor, y: Tensor, bins: int) -> tuple[float, Tensor]:
+    """The ECE; mean confidence, accuracy and share of the inputs for each bin that holds some."""
+    values = check_probs(name, probs, "(N, C)").detach().double()
+    error = expected_calibration_error(values, y, bins)
     confidence, predicted = values.max(-1)
-    right = (predicted == y).double()
+    right = (predicted == y.to(values.device)).double()
     which = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)  # as in the ECE
     count = torch.bincount(which, minlength=bins)
     sums = [torch.bincount(which, each, bins)[count > 0] for each in (confidence, right)]
     held = count[count > 0].double()
-    return torch.stack([sums[0] / held, sums[1] / held, held / len(y)]).cpu()
+    return error, torch.stack([sums[0] / held, sums[1] / held, held / len(y)]).cpu()

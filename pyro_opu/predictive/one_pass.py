@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_callable, check_device, check_inputs, positive_int, sizes
+from pyro_opu.checks import (
+    check_callable,
+    check_device,
+    check_inputs,
+    check_row_shape,
+    instance_of,
+    positive_int,
+    sizes,
+)
 from pyro_opu.distributions import Answer, SimplexDistribution, as_answer
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import guide_from_config
@@ -90,11 +98,8 @@ class OnePassPredictive(nn.Module):
         guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any
     ) -> nn.Module:
         """The guide, if it is a module and all else is of its type."""
-        if not isinstance(guide, nn.Module):
-            raise TypeError(
-                f"`guide` must be an nn.Module x -> Dirichlet; got {type(guide).__name__}. Build "
-                "one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
-            )
+        advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
+        instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
         for name, value, kind, example in (
             (
                 "sites",
@@ -149,12 +154,8 @@ class OnePassPredictive(nn.Module):
         """
         weight = next(self.guide.parameters(), x)
         check_inputs(x, dtype=getattr(weight, "dtype", None))
-        if x.shape[1:] != self.input_shape:
-            raise ValueError(
-                f"`x` must have shape (N, {', '.join(map(str, self.input_shape))}), as the inputs "
-                f"that the student was taught with; got {tuple(x.shape)}. Reshape it, or distill a "
-                "student for such inputs."
-            )
+        advice = "Reshape it, or distill a student for such inputs."
+        check_row_shape("x", x, self.input_shape, advice)
         if x.device != weight.device:
             raise ValueError(
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "

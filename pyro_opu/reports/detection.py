@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.metrics.scores import calibration, check_labels
+from pyro_opu.checks import check_inputs, check_labels, check_mapping, check_row_shape
+from pyro_opu.metrics.scores import calibration
 from pyro_opu.reports.answers import is_student
 from pyro_opu.reports.detection_report import DetectionReport, DetectionTable, Score
 from pyro_opu.reports.readings import Array, Reader, Reading, check_same_classes
@@ -72,12 +73,8 @@ def detection(
         >>> report.best("student", "near 0", epistemic=True)
         ('mutual_information', Score(auroc=1.0, aupr=1.0))
     """
-    if outside is not None and not isinstance(outside, Mapping):
-        raise TypeError(
-            "`outside` must be a dict name -> inputs; got "
-            f'{type(outside).__name__}. Give them a name: {{"kmnist": x_out}}.'
-        )
-    outside = dict(outside or {})
+    advice = 'Give them a name: {"kmnist": x_out}.'
+    outside = check_mapping("outside", outside, "name -> inputs", advice)
     if "misclassification" in outside:
         raise ValueError("`outside` must not use the name 'misclassification', which is taken.")
     _check({"x": x, **{f"outside[{name!r}]": other for name, other in outside.items()}})
@@ -175,7 +172,7 @@ def out_of_domain(
 
 
 def _errors(reading: Reading, y: Tensor) -> NDArray[np.bool_]:
-    labels = check_labels(y, reading.log_mean)
+    labels = check_labels(y, *reading.log_mean.shape).to(reading.log_mean.device)
     wrong: NDArray[np.bool_] = (reading.log_mean.argmax(-1) != labels).cpu().numpy()
     return wrong
 
@@ -246,15 +243,8 @@ def score(values: Array, positive: NDArray[np.bool_]) -> Score:
 
 
 def _check(inputs: Mapping[str, Tensor]) -> None:
-    from pyro_opu.checks.inputs import check_inputs
-
     (first, domain), *others = inputs.items()
     check_inputs(domain, first)
     for name, x in others:
-        check_inputs(x, name)
-        if x.shape[1:] != domain.shape[1:]:
-            raise ValueError(
-                f"`{name}` must have inputs of the shape that `{first}` has, (M, "
-                f"{', '.join(map(str, domain.shape[1:]))}); got {tuple(x.shape)}. Bring both into "
-                "the form that the classifier takes."
-            )
+        advice = f"Bring it into the form of `{first}`, which the classifier takes."
+        check_row_shape(name, check_inputs(x, name), domain.shape[1:], advice)

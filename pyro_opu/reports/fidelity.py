@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_seed, positive_int
+from pyro_opu.checks import check_inputs, check_mapping, check_row_shape, check_seed, positive_int
 from pyro_opu.distributions import Answer as Distribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.reports.answers import ready_teacher, student_answer
@@ -203,24 +203,16 @@ def fidelity(
 def _checked_sets(x: Tensor, extra: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
     """All sets of inputs by name."""
     check_inputs(x)
-    if extra is not None and not isinstance(extra, Mapping):
-        raise TypeError(
-            f"`extra` must map names to inputs; got {type(extra).__name__}. Pass "
-            '{"name": inputs}.'
-        )
-    for name, inputs in (extra or {}).items():
+    extra = check_mapping("extra", extra, "name -> inputs")
+    for name, inputs in extra.items():
         if name == HELD_OUT:
             raise ValueError(
                 f"`extra` must not use the name {HELD_OUT!r}, which is that of `x`. Choose another."
             )
-        check_inputs(inputs, f"extra[{name!r}]")
-        if inputs.shape[1:] != x.shape[1:]:
-            raise ValueError(
-                f"`extra[{name!r}]` must have inputs of the shape that `x` has, "
-                f"{tuple(x.shape[1:])}; got {tuple(inputs.shape[1:])}. Bring both into the form "
-                "that the classifier takes."
-            )
-    return {HELD_OUT: x, **(extra or {})}
+        argument = f"extra[{name!r}]"
+        check_inputs(inputs, argument)
+        check_row_shape(argument, inputs, x.shape[1:], "Bring it into the form of `x`.")
+    return {HELD_OUT: x, **extra}
 
 
 def _check_answer(answer: Distribution, num_classes: int) -> None:

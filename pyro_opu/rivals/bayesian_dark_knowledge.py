@@ -15,6 +15,7 @@ from pyro_opu.checks import (
     check_callable,
     check_inputs,
     in_range,
+    instance_of,
     one_of,
     positive_float,
     positive_int,
@@ -211,18 +212,12 @@ def student_of(
         classes = teacher.num_classes
         student = named_guide(name, x, classes) if isinstance(name, str) else name
         what, fits = f"a distribution of {classes} class probabilities", partial(_is_over, classes)
-    if not isinstance(student, nn.Module):
-        raise TypeError(
-            f"`guide` must be a name or a module; got {type(student).__name__}. Leave it out, or "
-            "pass a guide of pyro_opu.guides or pyro_opu.regression."
-        )
+    advice = "Leave it out, or pass a guide of pyro_opu.guides or pyro_opu.regression."
+    instance_of("guide", student, nn.Module, "a name or a module", advice)
     with torch.no_grad():
         answer = student_at(student, x[:2])
     if not fits(answer):
-        raise TypeError(
-            f"`guide` must return {what}; got {answer!r}. Leave it out, or pass a guide of "
-            "pyro_opu.guides or pyro_opu.regression."
-        )
+        raise TypeError(f"`guide` must return {what}; got {answer!r}. {advice}")
     return student.train().requires_grad_(True)
 
 
@@ -249,11 +244,8 @@ def check_learning(
     transfer: Any, learning_rate: Any, prior_precision: Any, optimizer: Any, progress: Any
 ) -> None:
     """Raise unless the settings of the student's half are as :func:`dark_knowledge` has them."""
-    if transfer is not None and not isinstance(transfer, TransferPolicy):
-        raise TypeError(
-            f"`transfer` must be a TransferPolicy or None; got {type(transfer).__name__}. Pass one "
-            "of pyro_opu.transfer, such as Jitter()."
-        )
+    kinds = (TransferPolicy, type(None))
+    instance_of("transfer", transfer, kinds, "a TransferPolicy or None", "Pass such as Jitter().")
     if not callable(learning_rate):
         positive_float("learning_rate", learning_rate, "Or pass a schedule step -> rate.")
     in_range("prior_precision", prior_precision, 0)

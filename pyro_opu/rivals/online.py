@@ -12,7 +12,7 @@ from pyro.infer import Predictive
 from pyro.poutine.messenger import Messenger
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_inputs, positive_int
+from pyro_opu.checks import check_inputs, instance_of, positive_int
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import RegressionTeacher
 from pyro_opu.rivals.bayesian_dark_knowledge import (
@@ -123,16 +123,10 @@ def online_dark_knowledge(
     positive_int("warmup_steps", warmup_steps, 0)
     check_form(form)
     check_learning(transfer, learning_rate, prior_precision, optimizer, progress)
-    if not isinstance(data, (tuple, list)):
-        raise TypeError(
-            "`data` must be a tuple, the model's arguments; got "
-            f"{type(data).__name__}. Write (x_train, y_train)."
-        )
-    if not isinstance(kernel, SGLD):
-        raise TypeError(
-            f"`kernel` must be an SGLD; got {type(kernel).__name__}. For draws that exist already "
-            "use dark_knowledge(Predictive(model, samples), x)."
-        )
+    expected = "a tuple, the model's arguments"
+    instance_of("data", data, (tuple, list), expected, "Write (x_train, y_train).")
+    advice = "For existing draws use dark_knowledge(Predictive(model, samples), x)."
+    instance_of("kernel", kernel, SGLD, "an SGLD", advice)
     call = first_argument if inputs is None else call_of(inputs, kernel.model) or first_argument
     model = bound(kernel.model, call)
     read, kind = (_normal, RegressionTeacher) if form == "normal" else (_probs, PredictiveTeacher)

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 from torch.nn.functional import one_hot
 
-from pyro_opu.checks import check_inputs, in_range, one_of, positive_float, positive_int
+from pyro_opu.checks import (
+    check_inputs,
+    check_labels,
+    check_row_shape,
+    in_range,
+    one_of,
+    positive_float,
+    positive_int,
+)
 from pyro_opu.guides import SingleHeadGuide
 from pyro_opu.guides.base import student_at
 from pyro_opu.predictive import OnePassPredictive
@@ -205,21 +213,8 @@ def _predictive(teacher: BaseTeacher, x: Tensor) -> Tensor:
 
 def _as_probs(y: Tensor, teacher: BaseTeacher, x: Tensor) -> Tensor:
     """Labels as certain probabilities ``(N, C)``."""
-    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
-        found = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise TypeError(f"`y` must be a tensor of integer labels (N,); got {found}.")
-    if y.shape != x.shape[:1]:
-        raise ValueError(
-            f"`y` must hold one label for every input of `x`, shape ({len(x)},); got "
-            f"{tuple(y.shape)}."
-        )
-    teacher.probs(x[:1])  # now it knows its number of classes
-    if y.min() < 0 or y.max() >= teacher.num_classes:
-        raise ValueError(
-            f"`y` must hold labels in [0, {teacher.num_classes}), the teacher's classes; got "
-            f"{int(y.min())} to {int(y.max())}."
-        )
-    return one_hot(y.long().to(x.device), teacher.num_classes).float()
+    classes = teacher.probs(x[:1]).shape[-1]
+    return one_hot(check_labels(y, len(x), classes).to(x.device), classes).float()
 
 
 def _split(*rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
@@ -250,11 +245,7 @@ def _check(
     batch_size: int,
     learning_rate: float,
 ) -> None:
-    if outside.shape[1:] != x.shape[1:]:
-        raise ValueError(
-            f"`outside` must hold inputs of the shape of those in `x`, {tuple(x.shape[1:])}; got "
-            f"{tuple(outside.shape[1:])}."
-        )
+    check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
     for name, rows in (("x", x), ("outside", outside)):
         if len(rows) < 2:
             raise ValueError(

@@ -12,6 +12,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pyro_opu.checks import instance_of
 from pyro_opu.rng import evaluating, preserve_rng
 from pyro_opu.teachers.base import (
     BaseTeacher,
@@ -194,11 +195,8 @@ class EnsembleTeacher(BaseTeacher):
                 "members of the ensemble, or snapshots of a sampler."
             )
         for index, module in enumerate(self.modules):
-            if not isinstance(module, nn.Module):
-                raise TypeError(
-                    f"`source[{index}]` must be an nn.Module; got {type(module).__name__}. For "
-                    "functions pass one callable (x, num_draws) -> (S, N, C)."
-                )
+            advice = "For functions pass one callable (x, num_draws) -> (S, N, C)."
+            instance_of(f"source[{index}]", module, nn.Module, "an nn.Module", advice)
         self.max_draws = len(self.modules)
         self._stackable: bool | None = None  # unknown before the first call
         self._run = Batched("the ensemble")

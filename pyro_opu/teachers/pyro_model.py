@@ -15,6 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
+from pyro_opu.checks import check_tensor
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
@@ -266,11 +267,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _check_samples(name: str, value: Any, draws: int) -> None:
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"`posterior_samples['{name}']` must be a torch.Tensor; got {type(value).__name__}. "
-            "Convert it with torch.as_tensor."
-        )
+    check_tensor(f"posterior_samples['{name}']", value, advice="Convert it with torch.as_tensor.")
     if len(value) != draws:
         raise ValueError(
             f"`posterior_samples` must all hold the same number of draws, on axis 0; got "

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks.inputs import check_inputs
+from pyro_opu.checks import check_inputs, positive_int
 from pyro_opu.distributed import Ranks
 from pyro_opu.objectives import Objective
 from pyro_opu.rng import drawing, fold_in
@@ -139,8 +139,7 @@ def warm_steps(
     Raises:
         ValueError: ``num_steps`` is no positive integer.
     """
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-        raise ValueError(f"`num_steps` must be a positive integer; got {num_steps!r}.")
+    positive_int("num_steps", num_steps)
     if not warm_start:
         return 0
     same = isinstance(objective, type(closed_form))

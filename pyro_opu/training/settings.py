@@ -48,15 +48,11 @@ class Settings:
     precision: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "num_draws", "evaluate_every", "patience", "accumulate"):
+        for name in ("batch_size", "evaluate_every", "patience", "accumulate"):
             positive_int(name, getattr(self, name))
         if self.warm_steps + self.refine_steps < 1:
             raise ValueError("`num_steps` must be at least 1.")
-        if self.num_draws < 2:
-            raise ValueError(
-                "`num_draws` must be at least 2, since one draw per input says nothing about the "
-                "spread; got 1."
-            )
+        positive_int("num_draws", self.num_draws, 2, "One draw per input has no spread.")
         positive_float("learning_rate", self.learning_rate)
 
 

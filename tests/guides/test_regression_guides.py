@@ -415,5 +415,5 @@ class TestNames:
             as_regression_objective(loss)
 
     def test_a_negative_weight(self) -> None:
-        with pytest.raises(ValueError, match="`moments` must not be negative; got -1"):
+        with pytest.raises(ValueError, match="`moments` must be .* of at least 0; got -1"):
             NormalCRPS(-1)

@@ -359,7 +359,7 @@ def test_what_each_arviz_is_given(version: str, monkeypatch: pytest.MonkeyPatch)
     [
         ({"x": None}, TypeError, "`x` must be a torch.Tensor .* got NoneType"),
         ({"x": torch.zeros(N, 3)}, ValueError, r"`x` must have shape \(N, 2\)"),
-        ({"y": [0] * N}, TypeError, r"`y` must be .* labels, shape \(40,\); got list"),
+        ({"y": [0] * N}, TypeError, r"`y` must be .* of shape \(40,\); got list"),
         ({"y": torch.zeros(N, 3)}, ValueError, r"got shape \(40, 3\).*one-hot rows pass"),
         ({"y": torch.full((N,), 3)}, ValueError, "numbers from 0 to 2, .* from 3 to 3"),
         ({"y": torch.full((N,), -1)}, ValueError, "values from -1 to -1"),

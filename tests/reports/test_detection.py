@@ -201,7 +201,7 @@ def test_failures(x: Tensor, y: Tensor) -> None:
         misclassification(student, x * torch.nan, y)
     with pytest.raises(ValueError, match="`x_out` must be finite"):
         out_of_domain(student, x, x * torch.nan)
-    with pytest.raises(ValueError, match=r"`outside\['wide'\]` must have inputs of the shape"):
+    with pytest.raises(ValueError, match=r"`outside\['wide'\]` must have shape .*got \(5, 4\)"):
         detection(student, teacher, x, y, {"wide": torch.randn(5, 4)})
     with pytest.raises(ValueError, match="`outside` must not use the name 'misclassification'"):
         detection(student, teacher, x, y, {"misclassification": x})

@@ -528,11 +528,9 @@ def test_failures(x: Tensor) -> None:
         fidelity(lambda x: x, teacher, x)
     with pytest.raises(ValueError, match="`chunk_size` must be a positive integer"):
         fidelity(student(), teacher, x, chunk_size=0)
-    with pytest.raises(
-        ValueError, match=r"`extra\['wide'\]` must have inputs of the shape .*\(4,\)"
-    ):
+    with pytest.raises(ValueError, match=r"`extra\['wide'\]` must have shape .*got \(5, 4\)"):
         fidelity(student(), teacher, x, extra={"wide": torch.zeros(5, 4)})
-    with pytest.raises(TypeError, match="`extra` must map names to inputs; got list"):
+    with pytest.raises(TypeError, match="`extra` must be a dict name -> inputs; got list"):
         fidelity(student(), teacher, x, extra=[x])
     with pytest.raises(ValueError, match="`seed` must be an integer"):
         fidelity(student(), teacher, x, seed=1.5)
