@@ -1,13 +1,13 @@
-"""Transfer policies: where the inputs fall, and what each image kind does."""
+"""Transfer policies: where the inputs of each fall, and what each image kind does."""
 
 from __future__ import annotations
 
 import itertools
 import math
-import pickle
 
 import pytest
 import torch
+from posteriors import VECTOR_POLICIES, smooth_images
 
 from pyro_opu.transfer import (
     Box,
@@ -20,117 +20,10 @@ from pyro_opu.transfer import (
     Permute,
     Shuffle,
     Stretch,
-    TransferPolicy,
     default_transfer,
 )
 from pyro_opu.transfer.corruptions import IMAGE_KINDS
 from pyro_opu.transfer.policy import split_count
-
-VECTOR_POLICIES = [
-    HeldOut(),
-    Jitter(),
-    Mixup(),
-    Mixup(alpha=0.2),
-    Box(),
-    Shuffle(),
-    Gaussian(),
-    Permute(),
-    Mixture([(0.7, HeldOut()), (0.3, Mixup())]),
-]
-IMAGE_POLICIES = [ImageCorruption((kind,), depth=1) for kind in IMAGE_KINDS]
-name = str  # policies are shown by their repr in the test ids
-
-
-def _images(n: int = 40, channels: int = 2, height: int = 12, width: int = 10) -> torch.Tensor:
-    """Smooth images in [-0.5, 1.5]: neither flat nor two-valued; every kind changes them."""
-    coarse = torch.rand(n, channels, 4, 4)
-    smooth = torch.nn.functional.interpolate(coarse, size=(height, width), mode="bilinear")
-    return (smooth - smooth.min()) / (smooth.max() - smooth.min()) * 2 - 0.5
-
-
-def _inputs(policy: TransferPolicy) -> torch.Tensor:
-    return _images() if isinstance(policy, ImageCorruption) else torch.randn(30, 5)
-
-
-@pytest.mark.parametrize("policy", VECTOR_POLICIES + IMAGE_POLICIES, ids=name)
-class TestEveryPolicy:
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-    def test_shape_dtype_and_no_gradient(
-        self, policy: TransferPolicy, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        x = _inputs(policy).to(device, dtype).requires_grad_()
-        fitted = policy.fit(x)
-        for n in (1, 2, 33):
-            drawn = fitted.sample(n)
-            assert drawn.shape == (n, *x.shape[1:])
-            assert (drawn.dtype, drawn.device) == (x.dtype, x.device)
-            assert torch.isfinite(drawn).all()
-            assert not drawn.requires_grad
-
-    def test_the_global_generator_fixes_the_draws(self, policy: TransferPolicy) -> None:
-        fitted = policy.fit(_inputs(policy))
-        torch.manual_seed(5)
-        state = torch.get_rng_state()
-        first, second = fitted.sample(20), fitted.sample(20)
-        torch.set_rng_state(state)
-        assert torch.equal(fitted.sample(20), first)
-        assert not torch.equal(first, second)
-
-    def test_fit_uses_no_randomness_and_changes_nothing(self, policy: TransferPolicy) -> None:
-        x = _inputs(policy)
-        kept, state = x.clone(), torch.get_rng_state()
-        fitted = policy.fit(x)
-        assert torch.equal(state, torch.get_rng_state())
-        fitted.sample(20)
-        assert torch.equal(x, kept)
-        assert fitted.fitted
-        assert not policy.fitted
-        assert fitted == policy
-        assert repr(fitted) == repr(policy)
-
-    def test_unfitted_policy_says_what_to_call(self, policy: TransferPolicy) -> None:
-        with pytest.raises(RuntimeError, match=r"Call policy\.fit\(x\) first"):
-            policy.sample(3)
-
-    def test_one_row(self, policy: TransferPolicy) -> None:
-        x = _inputs(policy)[:1]
-        drawn = policy.fit(x).sample(4)
-        if not isinstance(policy, ImageCorruption | Permute):
-            torch.testing.assert_close(drawn, x.expand_as(drawn))
-
-    def test_pickle(self, policy: TransferPolicy) -> None:
-        fitted = policy.fit(_inputs(policy))
-        restored = pickle.loads(pickle.dumps(fitted))
-        torch.manual_seed(1)
-        expected = fitted.sample(7)
-        torch.manual_seed(1)
-        assert torch.equal(restored.sample(7), expected)
-
-    @pytest.mark.parametrize(
-        ("x", "error", "message"),
-        [
-            (torch.ones(3, 8, 8, dtype=torch.long), TypeError, r"convert it with x\.float\(\)"),
-            ([[1.0, 2.0]], TypeError, r"got list\. Convert it with torch\.as_tensor"),
-            (torch.empty(0, 8, 8), ValueError, r"at least one input.*\(0, 8, 8\)"),
-            (torch.empty(3, 0), ValueError, r"at least one feature.*got shape \(3, 0\)"),
-            (torch.tensor(1.0), ValueError, r"must have shape \(N, D\).*got \(\)"),
-            (torch.full((3, 8, 8), math.nan), ValueError, r"NaN or infinity in 3 of 3 rows"),
-            (
-                torch.eye(8).expand(2, 8, 8) * torch.tensor([1.0, math.inf])[:, None, None],
-                ValueError,
-                r"must be finite",
-            ),
-        ],
-    )
-    def test_refused_inputs(
-        self, policy: TransferPolicy, x: torch.Tensor, error: type[Exception], message: str
-    ) -> None:
-        with pytest.raises(error, match=f"(?i){message}"):
-            policy.fit(x)
-
-    def test_refused_count(self, policy: TransferPolicy) -> None:
-        with pytest.raises(ValueError, match="`n` must be a positive integer; got 0"):
-            policy.fit(_inputs(policy)).sample(0)
 
 
 def test_scalar_inputs_are_rows_too() -> None:
@@ -314,7 +207,7 @@ def test_image_policy_refuses_what_is_no_image() -> None:
 
 @pytest.mark.parametrize("kind", IMAGE_KINDS)
 def test_image_kind_stays_in_range_and_changes_the_image(kind: str) -> None:
-    x = _images()
+    x = smooth_images()
     drawn = ImageCorruption((kind,), depth=1).fit(x).sample(200)
     assert drawn.min() >= x.min()
     assert drawn.max() <= x.max()
@@ -325,7 +218,7 @@ def test_image_kind_stays_in_range_and_changes_the_image(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(set(IMAGE_KINDS) - {"invert"}))
 def test_image_kind_has_parameters_per_row(kind: str) -> None:
-    x = _images(1)
+    x = smooth_images(1)
     drawn = ImageCorruption((kind,), depth=1).fit(x).sample(100).flatten(1)
     different = len(torch.unique(drawn, dim=0))
     # dilate and erode have two radii, patch_shuffle 24 coarse orders beside the fine ones
@@ -333,7 +226,7 @@ def test_image_kind_has_parameters_per_row(kind: str) -> None:
 
 
 def test_image_layouts_agree() -> None:
-    flat = _images(channels=1).flatten(1)
+    flat = smooth_images(channels=1).flatten(1)
     shapes = [(12, 10), (1, 12, 10)]
     draws = []
     for policy, x in [
@@ -392,7 +285,7 @@ def test_affine_of_a_flat_image_is_flat_and_small_shifts_are_seen() -> None:
 
 
 def test_threshold_invert_contrast_and_noise_by_formula() -> None:
-    images, low, high = _images(), torch.tensor(-0.5), torch.tensor(1.5)
+    images, low, high = smooth_images(), torch.tensor(-0.5), torch.tensor(1.5)
     binary = IMAGE_KINDS["threshold"](images, low, high)
     assert torch.isin(binary, torch.stack([low, high])).all()
     dark, bright = images.where(binary == low, low), images.where(binary == high, high)
@@ -422,7 +315,7 @@ def test_patch_shuffle_moves_patches_whole() -> None:
 
 
 def test_blobs_are_smooth_fields_from_clouds_to_two_valued() -> None:
-    images, low, high = _images(300, 1, 24, 24), torch.tensor(-0.5), torch.tensor(1.5)
+    images, low, high = smooth_images(300, 1, 24, 24), torch.tensor(-0.5), torch.tensor(1.5)
     fields = IMAGE_KINDS["blobs"](images, low, high)
     assert fields.min() >= low
     assert fields.max() <= high
@@ -434,7 +327,7 @@ def test_blobs_are_smooth_fields_from_clouds_to_two_valued() -> None:
 
 
 def test_blobs_ignore_the_content_of_the_image() -> None:
-    images, low, high = _images(), torch.tensor(-0.5), torch.tensor(1.5)
+    images, low, high = smooth_images(), torch.tensor(-0.5), torch.tensor(1.5)
     torch.manual_seed(2)
     first = IMAGE_KINDS["blobs"](images, low, high)
     torch.manual_seed(2)

@@ -1,0 +1,76 @@
+"""One of every kind. A kind that is added here is tested as all others of its interface are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pyro_opu import objectives
+from pyro_opu.objectives import Objective
+from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.objectives.normal import NormalCRPS, NormalMoments
+from pyro_opu.transfer import (
+    Box,
+    Gaussian,
+    HeldOut,
+    ImageCorruption,
+    Jitter,
+    Mixture,
+    Mixup,
+    Permute,
+    Shuffle,
+    Stretch,
+    TransferPolicy,
+)
+from pyro_opu.transfer.corruptions import IMAGE_KINDS
+
+# Transfer policies ---------------------------------------------------------------------------
+
+VECTOR_POLICIES: list[TransferPolicy] = [
+    HeldOut(),
+    Jitter(),
+    Mixup(),
+    Mixup(alpha=0.2),
+    Stretch(),
+    Box(),
+    Shuffle(),
+    Gaussian(),
+    Gaussian(scale=2.0, max_scale=8.0),
+    Permute(),
+    Mixture([(0.7, HeldOut()), (0.3, Mixup())]),
+]
+POLICIES = VECTOR_POLICIES + [ImageCorruption((kind,), depth=1) for kind in IMAGE_KINDS]
+
+
+def smooth_images(n: int = 40, channels: int = 2, height: int = 12, width: int = 10) -> Tensor:
+    """Smooth images in [-0.5, 1.5]: neither flat nor two-valued; every kind changes them."""
+    coarse = torch.rand(n, channels, 4, 4)
+    smooth = torch.nn.functional.interpolate(coarse, size=(height, width), mode="bilinear")
+    return (smooth - smooth.min()) / (smooth.max() - smooth.min()) * 2 - 0.5
+
+
+# Objectives ----------------------------------------------------------------------------------
+
+#: For a teacher of classes.
+OBJECTIVES: dict[str, Callable[[], Objective]] = {
+    "moments, share": objectives.MomentMatching,
+    "moments, variance": lambda: objectives.MomentMatching("variance"),
+    "energy": objectives.EnergyDistance,
+    "energy and likelihood": lambda: objectives.EnergyDistance(likelihood=0.5),
+    "likelihood": objectives.DirichletLikelihood,
+    "likelihood first": LikelihoodFirst,
+    "cross-entropy": objectives.CrossEntropy,
+    "wasserstein": objectives.WassersteinELBO,
+    "wasserstein, the paper's": lambda: objectives.WassersteinELBO(likelihood=0.0, residual=False),
+    "wasserstein, l2": lambda: objectives.WassersteinELBO(residual=False, ground="l2"),
+    "endd": objectives.EnsembleDistribution,
+    "proxy": objectives.ProxyDirichlet,
+}
+#: For a teacher of a real y.
+REAL_OBJECTIVES: dict[str, Callable[[], Objective]] = {
+    "normal moments": NormalMoments,
+    "crps": NormalCRPS,
+    "crps alone": lambda: NormalCRPS(moments=0.0),
+}
