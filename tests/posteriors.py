@@ -26,6 +26,27 @@ from pyro_opu.transfer import (
 )
 from pyro_opu.transfer.corruptions import IMAGE_KINDS
 
+# Draws of a known Dirichlet ------------------------------------------------------------------
+
+#: Errors of a Monte Carlo mean are allowed this many standard errors: once in 2e6 by chance.
+SIGMAS = 5.0
+MEAN = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
+#: Draws ``(3, 5, 3)`` that are sure of a class, and agree, or not.
+CORNERS = torch.eye(3)[torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 1, 2], [0, 1, 2, 1, 1]])]
+
+
+def dirichlet_draws(concentration: float, num_draws: int, rows: int) -> Tensor:
+    """Draws ``(S, N, 3)`` in float64 of the Dirichlet with mean MEAN."""
+    alpha = (concentration * MEAN).expand(rows, 3)
+    return torch.distributions.Dirichlet(alpha).sample((num_draws,))
+
+
+def sure_within(values: Tensor, expected: float | Tensor) -> bool:
+    """Whether the means of independent rows agree with their expectation."""
+    error = values.std(0) / len(values) ** 0.5
+    return bool(((values.mean(0) - expected).abs() < SIGMAS * error).all())
+
+
 # Transfer policies ---------------------------------------------------------------------------
 
 VECTOR_POLICIES: list[TransferPolicy] = [

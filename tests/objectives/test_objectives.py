@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from posteriors import CORNERS, MEAN, SIGMAS, dirichlet_draws, sure_within
 from scipy import special, stats
 from torch import Tensor
 
@@ -18,7 +19,6 @@ from pyro_opu import (
     MomentMatching,
     Objective,
     PredictiveDirichlet,
-    PredictiveGuide,
     WassersteinELBO,
 )
 from pyro_opu.metrics.distances import energy_distance
@@ -34,120 +34,11 @@ from pyro_opu.objectives.moments import (
 )
 
 C = 3
-MEAN = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-
-# Errors of a Monte Carlo mean are allowed this many standard errors: once in 2e6 by chance.
-SIGMAS = 5.0
-
-OBJECTIVES: dict[str, Callable[[], Objective]] = {
-    "moments, share": MomentMatching,
-    "moments, variance": lambda: MomentMatching("variance"),
-    "energy": EnergyDistance,
-    "likelihood": DirichletLikelihood,
-    "cross-entropy": CrossEntropy,
-    "wasserstein": WassersteinELBO,
-    "wasserstein, the paper's": lambda: WassersteinELBO(likelihood=0.0, residual=False),
-    "wasserstein, l2": lambda: WassersteinELBO(residual=False, ground="l2"),
-}
-every_objective = pytest.mark.parametrize("build", OBJECTIVES.values(), ids=OBJECTIVES)
-
-
-def dirichlet_draws(concentration: float, num_draws: int, rows: int) -> Tensor:
-    """Draws ``(S, N, C)`` in float64 of the Dirichlet with mean MEAN."""
-    alpha = (concentration * MEAN).expand(rows, C)
-    return torch.distributions.Dirichlet(alpha).sample((num_draws,))
 
 
 def student(concentration: float, rows: int = 5) -> PredictiveDirichlet:
     g = torch.full((rows,), math.log(concentration))
     return PredictiveDirichlet(MEAN.float().log().expand(rows, C), g)
-
-
-def sure_within(values: Tensor, expected: float) -> bool:
-    """Whether the mean of independent values agrees with its expectation."""
-    error = values.std() / len(values) ** 0.5
-    return bool((values.mean() - expected).abs() < SIGMAS * error)
-
-
-# All alike -----------------------------------------------------------------------------------
-
-
-@every_objective
-def test_loss_is_one_number_and_the_sum_of_its_parts(build: Callable[[], Objective]) -> None:
-    objective, x = build(), torch.randn(5, 2)
-    objective.prepare(x, C)
-    draws = dirichlet_draws(4.0, 7, 5).float()
-    torch.manual_seed(1)
-    loss = objective(student(3.0), draws, x)
-    torch.manual_seed(1)
-    parts = objective.parts(student(3.0), draws, x)
-    assert loss.shape == () and loss.dtype == torch.float32
-    assert all(part.shape == () for part in parts.values())
-    torch.testing.assert_close(loss, sum(parts.values()), rtol=1e-6, atol=1e-7)  # order of a sum
-
-
-CORNERS = torch.eye(C)[torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 1, 2], [0, 1, 2, 1, 1]])]
-EXTREME_DRAWS = {
-    "ordinary": torch.full((3, 5, C), 1 / C).lerp(CORNERS, 0.5),
-    "corners": CORNERS,
-    "equal": torch.tensor([0.7, 0.2, 0.1]).expand(3, 5, C),
-    "close": torch.tensor([0.7, 0.2, 0.1]).expand(3, 5, C) + 1e-7 * (CORNERS - 1 / C),
-}
-
-
-@every_objective
-@pytest.mark.parametrize("kind", EXTREME_DRAWS)
-@pytest.mark.parametrize("concentration", [1e-3, 1.0, 1e6])
-@pytest.mark.parametrize("mean", [[0.2, 0.5, 0.3], [1.0, 1e-12, 1e-30]])
-def test_loss_and_gradient_are_finite_at_extremes(
-    build: Callable[[], Objective], kind: str, concentration: float, mean: list[float]
-) -> None:
-    objective, x = build(), torch.randn(5, 2)
-    objective.prepare(x, C)
-    log_mean = torch.tensor(mean).log().repeat(5, 1).requires_grad_()
-    g = torch.full((5,), math.log(concentration), requires_grad=True)
-    loss = objective(PredictiveDirichlet(log_mean, g), EXTREME_DRAWS[kind], x)
-    loss.backward()
-    assert loss.isfinite()
-    for leaf in (log_mean, g):
-        assert leaf.grad is None or leaf.grad.isfinite().all()
-
-
-@every_objective
-def test_gradient_reaches_what_it_should(build: Callable[[], Objective]) -> None:
-    objective, x = build(), torch.randn(20, 2)
-    objective.prepare(x, C)
-    guide = PredictiveGuide.for_inputs(x, C, shared=False, hidden=(8,))
-    objective(guide(x), dirichlet_draws(4.0, 7, 20).float(), x).backward()
-    for name, parameter in guide.named_parameters():
-        if isinstance(objective, CrossEntropy) and name.startswith("concentration"):
-            assert parameter.grad is None, name
-        else:
-            assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
-
-
-@every_objective
-def test_takes_any_dirichlet(build: Callable[[], Objective]) -> None:
-    objective, x = build(), torch.randn(5, 2)
-    objective.prepare(x, C)
-    draws = dirichlet_draws(4.0, 7, 5).float()
-    own = student(3.0)
-    torch.manual_seed(1)
-    expected = objective(own, draws, x)
-    torch.manual_seed(1)
-    found = objective(torch.distributions.Dirichlet(own.concentration), draws, x)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)  # alpha to its logarithm
-
-
-@every_objective
-def test_settings_are_shown_and_state_is_saved(build: Callable[[], Objective]) -> None:
-    objective, other = build(), build()
-    for each in (objective, other):
-        each.prepare(torch.randn(5, 2), C)
-    other.load_state_dict(objective.state_dict())
-    for name, value in objective.state_dict().items():
-        assert torch.equal(other.state_dict()[name], value)
-    assert repr(objective) == repr(other)
 
 
 def test_repr_tells_settings_apart() -> None:

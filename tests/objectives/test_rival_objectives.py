@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from posteriors import MEAN, dirichlet_draws, sure_within
 from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
@@ -17,77 +18,11 @@ from pyro_opu.objectives import EnsembleDistribution, ProxyDirichlet
 from pyro_opu.objectives.proxy import proxy_parts
 
 C = 3
-MEAN = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
-
-# Errors of a Monte Carlo mean are allowed this many standard errors: once in 2e6 by chance.
-SIGMAS = 5.0
-
-
-OBJECTIVES: dict[str, Callable[[], Objective]] = {
-    "endd": EnsembleDistribution,
-    "proxy": ProxyDirichlet,
-}
-every_objective = pytest.mark.parametrize("build", OBJECTIVES.values(), ids=OBJECTIVES)
-
-
-def dirichlet_draws(concentration: float, num_draws: int, rows: int) -> Tensor:
-    """Draws ``(S, N, C)`` in float64 of the Dirichlet with mean MEAN."""
-    return Dirichlet((concentration * MEAN).expand(rows, C)).sample((num_draws,))
 
 
 def student(concentration: float, rows: int) -> PredictiveDirichlet:
     g = torch.full((rows,), math.log(concentration), dtype=torch.float64)
     return PredictiveDirichlet(MEAN.log().expand(rows, C), g)
-
-
-def sure_within(values: Tensor, expected: float | Tensor) -> bool:
-    """Whether the means of independent rows agree with their expectation."""
-    error = values.std(0) / len(values) ** 0.5
-    return bool(((values.mean(0) - expected).abs() < SIGMAS * error).all())
-
-
-# All alike -----------------------------------------------------------------------------------
-
-
-@every_objective
-@pytest.mark.parametrize(("rows", "classes", "draws"), [(1, 3, 4), (4, 2, 4), (4, 3, 2)])
-def test_loss_is_one_number_at_the_smallest_sizes(
-    build: Callable[[], Objective], rows: int, classes: int, draws: int
-) -> None:
-    d = PredictiveDirichlet(
-        torch.randn(rows, classes).log_softmax(-1).requires_grad_(), torch.zeros(rows)
-    )
-    teacher = Dirichlet(torch.ones(rows, classes)).sample((draws,))
-    loss = build()(d, teacher, torch.zeros(rows, 2))
-    loss.backward()
-    assert loss.shape == () and loss.dtype == torch.float32 and loss.isfinite()
-    assert d.log_mean.grad.isfinite().all() and d.log_mean.grad.abs().max() > 0
-
-
-CORNERS = torch.eye(C)[torch.tensor([[0, 1, 2, 0, 0], [0, 1, 2, 1, 2], [0, 1, 2, 1, 1]])]
-EXTREME_DRAWS = {
-    "corners": CORNERS,
-    "equal": torch.tensor([0.7, 0.2, 0.1]).expand(3, 5, C),
-    "close": torch.tensor([0.7, 0.2, 0.1]).expand(3, 5, C) + 1e-7 * (CORNERS - 1 / C),
-}
-
-
-@every_objective
-@pytest.mark.parametrize("kind", EXTREME_DRAWS)
-@pytest.mark.parametrize("concentration", [1e-3, 1e6])
-@pytest.mark.parametrize("mean", [[0.2, 0.5, 0.3], [1.0, 1e-12, 1e-30]])
-def test_loss_and_gradient_are_finite_at_extremes(
-    build: Callable[[], Objective], kind: str, concentration: float, mean: list[float]
-) -> None:
-    log_mean = torch.tensor(mean).log().repeat(5, 1).requires_grad_()
-    g = torch.full((5,), math.log(concentration), requires_grad=True)
-    objective = build()
-    for done in (0.0, 1.0):
-        objective.anneal(done)
-        loss = objective(PredictiveDirichlet(log_mean, g), EXTREME_DRAWS[kind], torch.zeros(5, 2))
-        loss.backward()
-        assert loss.isfinite()
-        assert log_mean.grad.isfinite().all() and g.grad.isfinite().all()
 
 
 @pytest.mark.parametrize(
