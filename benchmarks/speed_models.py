@@ -25,6 +25,7 @@ from models.neural_network import bayesian_network, convolutional_network, perce
 from pyro_opu import OnePassPredictive, PredictiveGuide
 from pyro_opu.export.capture import Captured
 from pyro_opu.guides import named_guide
+from pyro_opu.outcomes import Classes
 
 #: Widths before the classes.
 PERCEPTRON, FEATURES, IMAGE = (784, 400, 400), 57, (28, 28)
@@ -156,7 +157,7 @@ class Kit:
                 for end, guide in made.items()
             }
             for asked in (None, ("probs",))
-            for sites in [pyro_opu.outcomes.layout.read_layouts(teacher, example, asked)]
+            for sites in [Classes(classes).layouts(teacher, example, asked)]
         )
         self.names = {end: student_name(end, fast.guide) for end, fast in self.students.items()}
         self.fast = self.students[""]

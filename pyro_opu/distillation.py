@@ -11,49 +11,37 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_device
 from pyro_opu.distributed import together
-from pyro_opu.distributions import Atoms, SimplexDistribution, is_answer
-from pyro_opu.guides import PredictiveGuide, named_guide
-from pyro_opu.guides.base import student_at
-from pyro_opu.objectives import (
-    CrossEntropy,
-    EnergyDistance,
-    MomentMatching,
-    Objective,
-    as_objective,
-)
-from pyro_opu.objectives.likelihood_first import LikelihoodFirst
-from pyro_opu.outcomes.layout import read_layouts
+from pyro_opu.objectives import Objective
+from pyro_opu.outcomes import outcome_of
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.reports.mixing import checked_mixing
+from pyro_opu.regression.predictive import OnePassRegression, regression_drop_in
+from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.rng import RandomStream
-from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
+from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.teachers.real_sources import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import Checkpoint
-from pyro_opu.training.family import family_of, misfit
 from pyro_opu.training.fit import Settings, Source, made_ready
 from pyro_opu.training.loop import train
 from pyro_opu.training.plan import (
     CALIBRATE_NUMBERS,
     JUDGE_NUMBERS,
+    as_transfer_inputs,
     chosen_rate,
     chosen_seed,
     draws_per_step,
     labelled,
-    opened,
     split,
     transfer_inputs,
     warm_steps,
 )
-from pyro_opu.training.validation import (
-    calibrating_shift,
-    log_concentration_of,
-    sampling_distance,
-)
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
+
+_DROP_INS: dict[str, Any] = {"classes": drop_in, "real": regression_drop_in}
 
 
 @checked_arguments
@@ -89,7 +77,7 @@ def distill(
     objective goes on from there. The best iterate on held-out transfer inputs is kept, so a
     refinement that does not improve on the warm start is dropped, and a long one stops early. There
     is nothing to refine where the warm start is already nearer to the posterior than the S judging
-    draws themselves are (``sampling_distance`` of ``pyro_opu.training.validation``). At last
+    draws themselves are (``sampling_distance`` of ``pyro_opu.outcomes.class_validation``). At last
     :math:`\alpha_0` is recalibrated so that the mean mutual information over the transfer inputs is
     the teacher's, as far as that does not move the student away from the draws. ``fast.report``
     says what was kept.
@@ -122,9 +110,9 @@ def distill(
         guide: A family by name (:data:`pyro_opu.guides.GUIDES`), sized to the input. By default
             "dirichlet", the :class:`~pyro_opu.PredictiveGuide`, or "mixture" where the best
             Dirichlet of every single input leaves more than 4 % of the draws' spread
-            (:func:`pyro_opu.training.family.misfit`; ``fast.report["misfit"]``). Or any module
-            ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
-            Only a ``PredictiveGuide`` is recalibrated.
+            (:func:`pyro_opu.outcomes.class_validation.lack_of_fit`; ``fast.report["misfit"]``).
+            Or any module ``x -> Dirichlet``, or to another distribution on the simplex; it is
+            trained in place. Only a ``PredictiveGuide`` is recalibrated.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
@@ -193,86 +181,59 @@ def distill(
         Cui, Yao, Li, Chan and Xue (2019), Algorithm 1; the warm start, the selection and the
         recalibration are this project's.
     """
-    from pyro_opu.regression import distill_regression, is_regressor  # built on this module
-
     with together() as ranks:
         resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
         seed = ranks.broadcast(chosen_seed(seed, resume))
-        x, stream = opened(x, seed, ranks)
-        if is_regressor(source, x, site, inputs):
-            return distill_regression(
-                source,
-                stream or x,
-                guide=guide,
-                loss=loss,
-                transfer=transfer,
-                num_steps=num_steps,
-                batch_size=batch_size,
-                num_draws=num_draws,
-                learning_rate=learning_rate,
-                warm_start=warm_start,
-                seed=seed,
-                progress=progress,
-                device=device,
-                site=site,
-                return_sites=return_sites,
-                inputs=inputs,
-                num_samples=num_samples,
-                checkpoint=checkpoint,
-                evaluate_every=evaluate_every,
-                accumulate=accumulate,
-                precision=precision,
-            )
+        x, stream = as_transfer_inputs(x, seed, ranks)
         target = ranks.device(x.device if device is None else check_device(device))
-        asked = None if loss is None else as_objective(loss)
         random = RandomStream(seed, target)
         with random.borrowed():
-            teacher = as_teacher(source, site, inputs=inputs)
-            num_classes = _check_teacher(teacher, x)
+            # The teacher, and where it is asked.
+            teacher = finished_teacher(source, x, site, inputs=inputs)
+            outcome = outcome_of(teacher)
             if transfer is None:
                 check_indices(teacher.stream, x)
-            sites = read_layouts(teacher, x, return_sites)
-            per_step = ranks.broadcast(draws_per_step(teacher, x, num_draws, batch_size))
+            sites = outcome.layouts(teacher, x, return_sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
             chosen, rest = split(x)
-            held_out = labelled(teacher, chosen, target, JUDGE_NUMBERS)
-            mixing = checked_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            share = ranks.broadcast(misfit(held_out))
+            held_out = labelled(teacher, outcome, chosen, target, JUDGE_NUMBERS)
+            mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
+            inputs_drawn = transfer_inputs(transfer, stream, rest, held_out.x)
+            # The guide, and what it makes small.
+            found = ranks.broadcast(outcome.describe(held_out))
             if guide is None or isinstance(guide, str):
-                guide = named_guide(guide or family_of(share), x, num_classes)
-                if isinstance(guide, PredictiveGuide):
-                    guide.start_at(log_concentration_of(held_out))
+                guide = outcome.guide(guide, x, held_out, found)
             guide = made_ready(guide, target)
-            closed_form = _first_objective(guide, x[:2].to(target), num_classes)
-            objective = closed_form if asked is None else asked
+            closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
+            held_out = held_out.for_objective(objective)
+            # Training.
             warm = warm_steps(num_steps, objective, closed_form, warm_start)
+            per_step = draws_per_step(teacher, x, num_draws, batch_size, closed_form.most_draws)
             settings = Settings(
                 warm,
                 num_steps - warm,
                 batch_size,
-                *per_step,
+                *ranks.broadcast(per_step),
                 chosen_rate(learning_rate, guide),
                 evaluate_every,
                 accumulate=accumulate,
                 precision=checked_precision(precision, guide),
             )
-            drawn = transfer_inputs(transfer, stream, rest, held_out.x)
-            feed = Source(
-                at_made_up_inputs(teacher.probs), drawn, settings, target, teacher.max_draws, ranks
-            )
-            enough = sampling_distance(held_out)
+            ask = at_made_up_inputs(teacher.draws)
+            feed = Source(ask, inputs_drawn, settings, target, teacher.max_draws, ranks)
+            enough = held_out.sampling_distance()
         report = train(
             guide, closed_form, objective, feed, held_out, x, random, resume, progress, enough
         )
-        if recalibrate and isinstance(guide, PredictiveGuide):
-            found: dict[str, float] = {}
+        if recalibrate and outcome.recalibrates(guide):
+            shift: dict[str, float] = {}
             if ranks.first:
                 with random.borrowed():
-                    many = labelled(teacher, x, target, CALIBRATE_NUMBERS)
-                    found = calibrating_shift(guide, many)
-            report["recalibration"] = ranks.broadcast(found)
-            guide.recalibrate(1.0, report["recalibration"]["shift"])
-    return drop_in(
+                    many = labelled(teacher, outcome, x, target, CALIBRATE_NUMBERS)
+                    shift = outcome.calibration(guide, many)
+            report["recalibration"] = ranks.broadcast(shift)
+            outcome.recalibrate(guide, report["recalibration"]["shift"])
+    return _DROP_INS[outcome.kind](
         guide,
         teacher,
         x,
@@ -282,59 +243,48 @@ def distill(
         report={
             "seed": seed,
             "loss": type(objective).__name__,
-            "guide": type(guide).__name__,
-            "misfit": share,
+            **outcome.about(guide, found),
             "mixing": mixing.to_dict(),
             **report,
         },
     )
 
 
-def _check_teacher(teacher: BaseTeacher, x: Tensor) -> int:
-    """Number of classes; refuses a teacher with nothing to teach."""
-    shape = teacher.probs(x[:2], None if teacher.max_draws is None else teacher.max_draws).shape
-    if teacher.max_draws == 1 or shape[0] == 1:
-        raise ValueError(
-            "`source` holds one posterior draw; expected at least two, or there is no uncertainty "
-            "to learn. Pass more posterior samples, or more networks."
-        )
-    if shape[-1] < 2:
-        raise ValueError(
-            f"`source` gives {shape[-1]} class; expected at least two (for two classes [1 - p, p])."
-        )
-    return shape[-1]
+@checked_arguments
+def distill_regression(
+    source: Any,
+    x: Tensor | Iterable[Any],
+    *,
+    site: str | None = None,
+    inputs: Callable[..., Tensor] | None = None,
+    **options: Any,
+) -> OnePassRegression:
+    """:func:`distill` for a source that must be a regressor, with the same arguments.
 
+    Args:
+        source: What :func:`~pyro_opu.regression.as_regression_teacher` takes.
+        x: Transfer inputs.
+        site: The observed normal site, when the model has several.
+        inputs: Picks the input from a call's arguments.
+        **options: As for :func:`distill`.
 
-def _first_objective(guide: nn.Module, x: Tensor, num_classes: int) -> Objective:
-    """What the warm start makes small, by what the guide answers; refuses what is no answer."""
-    try:
-        answer = student_at(guide, x)
-    except Exception as error:
-        raise ValueError(
-            f"`guide` must answer inputs of shape {tuple(x.shape)} with a Dirichlet; it raised "
-            f"{type(error).__name__}: {str(error)[:300]}. Try guide(x[:2]) by itself."
-        ) from error
-    if not is_answer(answer):
-        raise TypeError(
-            f"`guide` must return a Dirichlet for x; got {type(answer).__name__}. Put your network "
-            "into a PredictiveGuide."
-        )
-    if answer.batch_shape != x.shape[:1] or answer.event_shape != (num_classes,):
-        raise ValueError(
-            f"`guide` must return a Dirichlet with batch shape ({len(x)},) and event shape "
-            f"({num_classes},), the teacher's classes, for N = {len(x)}; got "
-            f"{tuple(answer.batch_shape)} and {tuple(answer.event_shape)}. Check its last layer."
-        )
-    if not answer.mean.requires_grad or not torch.isfinite(answer.mean).all():
-        fault = "NaN or infinity" if answer.mean.requires_grad else "one without gradient"
-        raise ValueError(
-            "`guide` must return a Dirichlet with a finite mean that depends on its weights; got "
-            f"{fault}. Check its forward for NaN, torch.no_grad and .detach()."
-        )
-    if isinstance(answer, Atoms):
-        return CrossEntropy()
-    if not isinstance(answer, SimplexDistribution):
-        return MomentMatching()
-    # The likelihood needs a density, which a family of the user's own may lack.
-    dense = type(answer).log_prob is not SimplexDistribution.log_prob
-    return LikelihoodFirst() if dense else EnergyDistance(likelihood=1.0)
+    Returns:
+        The drop-in for ``source``.
+
+    Raises:
+        TypeError: ``source`` is no regressor, or as :func:`distill`.
+        ValueError: as :func:`distill`.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.regression import distill_regression
+        >>> w = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+        >>> teacher = lambda x: (w * x[:, 0], torch.ones(20, 1))
+        >>> fast = distill_regression(
+        ...     teacher, torch.randn(50, 1), num_steps=5, seed=0, progress=False)
+        >>> fast(torch.zeros(4, 1))["obs"].shape, fast.uncertainty(torch.zeros(4, 1)).total.shape
+        (torch.Size([20, 4]), torch.Size([4]))
+    """
+    teacher = as_regression_teacher(source, site, inputs=inputs)
+    student: Any = distill(teacher, x, inputs=inputs, **options)
+    return student

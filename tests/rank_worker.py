@@ -21,6 +21,7 @@ from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.distributed import ALONE, Ranks, join
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.outcomes.class_validation import ClassValidation
 from pyro_opu.training.loop import distillation_phase
 from pyro_opu.training.settings import Batches, Settings
 from pyro_opu.transfer import HeldOut, Jitter
@@ -114,7 +115,8 @@ def other_row(ranks: Ranks) -> list[str]:
 
 def decided_apart(ranks: Ranks) -> list[str]:
     """Phases of a run that one rank alone, by its own draws, would not refine."""
-    with mock.patch("pyro_opu.distillation.sampling_distance", lambda _: (-1.0, 1.0)[ranks.rank]):
+    decided = (-1.0, 1.0)[ranks.rank]
+    with mock.patch.object(ClassValidation, "sampling_distance", lambda _: decided):
         fast = distill(teacher, X, **{**QUICK, "loss": "energy"})
     return sorted({record["phase"] for record in fast.report["history"]})
 

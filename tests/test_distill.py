@@ -28,12 +28,13 @@ from pyro_opu.distributions import Atoms
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
 from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.outcomes import class_validation as validation
+from pyro_opu.outcomes.class_validation import ClassValidation, calibrating_shift
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
-from pyro_opu.training import plan, validation
+from pyro_opu.training import plan
 from pyro_opu.training.fit import cosine
 from pyro_opu.training.loop import distillation_phase
 from pyro_opu.training.settings import DRAW_BLOCKS, Batches, Settings
-from pyro_opu.training.validation import Labelled, calibrating_shift, sampling_distance
 from pyro_opu.transfer import HeldOut, TransferPolicy
 
 C = 3
@@ -454,7 +455,7 @@ def test_half_of_the_held_draws_are_not_nearer_than_the_draws(judging: int) -> N
     posterior = torch.distributions.Dirichlet(torch.tensor([2.0, 1.0, 3.0]))
     held = posterior.sample((200, 300))
     x = torch.zeros(300, 1)
-    labelled = Labelled(x, held[:judging], held=200)
+    labelled = ClassValidation(x, held[:judging], held=200)
     scores = {
         share: labelled.judge(Points(part))["energy_distance"]
         for share, part in {"half": held[::2], "tenth": held[::10], "all": held}.items()
@@ -463,7 +464,7 @@ def test_half_of_the_held_draws_are_not_nearer_than_the_draws(judging: int) -> N
     # Monte Carlo of the 256 draws of the student, over 300 inputs.
     assert scores["all"] == pytest.approx(-spread / 200, abs=3e-4)
     assert scores["half"] == pytest.approx(0.0, abs=3e-4)
-    enough = sampling_distance(labelled)
+    enough = labelled.sampling_distance()
     assert scores["tenth"] > enough
     # 200 of 200 draws are the posterior; 40 of them are further from it than half of them.
     assert scores["half"] > enough if judging == 200 else scores["half"] < enough
@@ -479,7 +480,7 @@ def test_sampling_distance_is_what_draws_leave_of_their_posterior() -> None:
     within = (few[:, None] - few).abs().sum(-1).mean((0, 1))
     other = (truth[:, 0, None] - truth[:, 0]).abs().sum(-1).sum() / (2000 * 1999)
     expected = (2 * cross - within - other).mean()
-    found = sampling_distance(Labelled(torch.zeros(2000, 1), few))
+    found = ClassValidation(torch.zeros(2000, 1), few).sampling_distance()
     assert found == pytest.approx(float(expected), rel=0.05)  # 2000 repeats, error 2 %
 
 
@@ -532,10 +533,10 @@ class AsSure(nn.Module):
         return PredictiveDirichlet(log_mean, torch.full((len(x),), self.g))
 
 
-def answers_of(concentration: float) -> Labelled:
+def answers_of(concentration: float) -> ClassValidation:
     """500 draws of such a Dirichlet at 200 inputs."""
     x = torch.zeros(200, 1)
-    return Labelled(x, AsSure(concentration)(x).sample((500,)))
+    return ClassValidation(x, AsSure(concentration)(x).sample((500,)))
 
 
 def test_recalibration_finds_the_teachers_concentration() -> None:
@@ -553,7 +554,7 @@ def test_recalibration_goes_as_far_as_costs_nothing(
 ) -> None:
     """A distance that is least at this part of the shift is at twice that what it was."""
 
-    def energies(student: PredictiveDirichlet, inputs: Labelled) -> Tensor:
+    def energies(student: PredictiveDirichlet, inputs: ClassValidation) -> Tensor:
         moved = (student.log_concentration.double() - math.log(8)) / asked
         return 0.02 + (moved - nearest).square()
 

@@ -20,8 +20,16 @@ from torch.distributions.utils import lazy_property
 from pyro_opu.checks import check_tensor
 from pyro_opu.rng import drawing
 
-__all__ = ["PredictiveDirichlet", "as_predictive", "check_dirichlet", "log_dirichlet_rsample"]
+__all__ = [
+    "PredictiveDirichlet",
+    "as_predictive",
+    "check_dirichlet",
+    "log_dirichlet_rsample",
+    "moment_matched",
+]
 
+#: The range of a concentration measured on draws: those that all agree ask for infinity.
+MEASURED_CONCENTRATIONS = (1e-6, 1e8)
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -306,3 +314,9 @@ def check_dirichlet(name: str, dirichlet: Any) -> PredictiveDirichlet:
             "that gave them."
         )
     return found
+
+
+def moment_matched(mean: Tensor, concentration: Tensor) -> PredictiveDirichlet:
+    """The Dirichlet with a mean and a concentration that were measured on draws."""
+    log_mean = mean.clamp_min(torch.finfo(mean.dtype).tiny).log().log_softmax(-1)
+    return PredictiveDirichlet(log_mean, concentration.clamp(*MEASURED_CONCENTRATIONS).log())

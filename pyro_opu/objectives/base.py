@@ -18,11 +18,14 @@ class Objective(nn.Module):
         learning_rate: Student's learning rate that suits this loss after the warm start.
         alternate: Whether h and g are stepped in turn (Algorithm 1 of Cui et al.).
         betas: Adam's, for the student.
+        most_draws: Teacher's draws per input in a step of the warm start, at most, where the loss
+            itself costs more than cheap draws do.
     """
 
     learning_rate: float = 1e-4
     alternate: bool = False
     betas: tuple[float, float] = (0.9, 0.99)
+    most_draws: int | None = None
 
     def prepare(self, x: Tensor, num_classes: int) -> None:
         """Size whatever depends on the inputs ``(N, ...)``; called once before training."""

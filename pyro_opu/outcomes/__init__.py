@@ -1,1 +1,19 @@
-"""What a model observes, and the sites that a student gives back."""
+"""What a model observes, and what follows from it for a student."""
+
+from __future__ import annotations
+
+from pyro_opu.outcomes.base import Outcome, ValidationSet
+from pyro_opu.outcomes.classes import Classes
+from pyro_opu.outcomes.real import Real
+from pyro_opu.outcomes.sites import SiteLayout
+from pyro_opu.teachers.base import JointDraws
+
+__all__ = ["OUTCOMES", "Classes", "Outcome", "Real", "SiteLayout", "ValidationSet", "outcome_of"]
+
+#: Outcomes by the ``kind`` of a teacher; a saved student names it too.
+OUTCOMES: dict[str, type[Outcome]] = {outcome.kind: outcome for outcome in (Classes, Real)}
+
+
+def outcome_of(teacher: JointDraws) -> Outcome:
+    """The outcome of a teacher that has seen an input."""
+    return OUTCOMES[teacher.kind].of(teacher)

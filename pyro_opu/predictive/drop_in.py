@@ -7,15 +7,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pyro_opu.outcomes.layout import SiteLayout, read_layouts
+from pyro_opu.outcomes import SiteLayout, outcome_of
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.teachers import BaseTeacher, PredictiveTeacher
+from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.calling import parameters_of
+from pyro_opu.teachers.pyro_model import ModelDraws
 
 
 def drop_in(
     guide: nn.Module,
-    teacher: BaseTeacher,
+    teacher: JointDraws,
     x: Tensor,
     sites: Sequence[SiteLayout] | None = None,
     *,
@@ -40,11 +41,11 @@ def drop_in(
         ValueError: a site that one pass cannot give.
     """
     if sites is None:
-        sites = read_layouts(teacher, x, return_sites)
+        sites = outcome_of(teacher).layouts(teacher, x, return_sites)
     return OnePassPredictive(
         guide.requires_grad_(False).eval(),
         x.shape[1:],
-        teacher.num_classes,
+        teacher.num_outputs,
         sites,
         teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
         input_name=input_name(teacher),
@@ -53,8 +54,8 @@ def drop_in(
     )
 
 
-def input_name(teacher: BaseTeacher) -> str | None:
+def input_name(teacher: JointDraws) -> str | None:
     """Name of the model's first parameter, so that the input may be passed by keyword too."""
-    if not isinstance(teacher, PredictiveTeacher):
+    if not isinstance(teacher, ModelDraws):
         return None
     return next(iter(parameters_of(teacher.predictive.model)), None)

@@ -24,14 +24,13 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import guide_from_config
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.metrics.uncertainty import Uncertainty, uncertainty
-from pyro_opu.outcomes.layout import SiteLayout
+from pyro_opu.outcomes import Classes, SiteLayout
 from pyro_opu.predictive.student_file import (
     KIND,
     constructor_arguments,
     read_student,
     restore_guide,
 )
-from pyro_opu.rng import drawing
 from pyro_opu.utils import files
 
 if TYPE_CHECKING:
@@ -192,15 +191,7 @@ class OnePassPredictive(nn.Module):
             ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
         answer = self.distribution(self._input(args, kwargs))
-        count, some = self.num_samples, any(site.needs_probs for site in self.sites)
-        probs = answer.sample((count,)) if some else None
-        weights = answer.mean if probs is None else probs.flatten(0, 1)
-        with drawing(weights.device) as generator:
-            if probs is None:
-                labels = torch.multinomial(weights, count, True, generator=generator).T
-            else:
-                labels = torch.multinomial(weights, 1, generator=generator).reshape(count, -1)
-        return {site.name: site.fill(labels, probs, self.num_classes) for site in self.sites}
+        return Classes(self.num_classes).sample(answer, self.sites, self.num_samples)
 
     def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         """The values of :meth:`forward` as a tuple sorted by site, as in ``Predictive.call``."""

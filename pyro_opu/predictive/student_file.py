@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.outcomes.layout import KINDS, SiteLayout
+from pyro_opu.outcomes import OUTCOMES, SiteLayout
 from pyro_opu.utils import files
 
 #: What a file of :meth:`~pyro_opu.OnePassPredictive.save` says it holds.
@@ -51,7 +51,7 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
             raise ValueError("the guide is for other inputs or classes")
         if not config["sites"]:
             raise ValueError("there are no sites")
-        kinds = KINDS[config["answer"]]
+        kinds = OUTCOMES[config["answer"]].site_kinds
         config["sites"] = tuple(
             SiteLayout.from_config(site, kinds, config["num_classes"]) for site in config["sites"]
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyro_opu.distributions.normal import Components, PredictiveNormal
 from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
 from pyro_opu.guides.normal import (
@@ -17,7 +19,6 @@ from pyro_opu.objectives.normal import (
     RegressionObjective,
     expected_nll,
 )
-from pyro_opu.regression.distill import distill_regression
 from pyro_opu.regression.predictive import (
     OnePassRegression,
     RegressionUncertainty,
@@ -56,3 +57,11 @@ __all__ = [
     "regression_drop_in",
     "regression_fidelity",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "distill_regression":
+        from pyro_opu.distillation import distill_regression
+
+        return distill_regression
+    raise AttributeError(f"module 'pyro_opu.regression' has no attribute {name!r}")

@@ -15,8 +15,7 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.distributions.normal_mixture import RealAnswer
 from pyro_opu.guides.normal import regression_guide_from_config
-from pyro_opu.outcomes.layout import SiteLayout
-from pyro_opu.outcomes.real_layout import filled, read_real_layouts
+from pyro_opu.outcomes import Real, SiteLayout
 from pyro_opu.predictive import InputPicker, OnePassPredictive
 from pyro_opu.predictive.drop_in import input_name
 from pyro_opu.predictive.student_file import constructor_arguments, read_student, restore_guide
@@ -170,8 +169,7 @@ class OnePassRegression(OnePassPredictive):
             ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
         answer = self.distribution(self._input(args, kwargs))
-        f, y = answer.components().draw(self.num_samples)
-        return {site.name: filled(site, f, y) for site in self.sites}
+        return Real().sample(answer, self.sites, self.num_samples)
 
     def kind_of_answer(self) -> dict[str, Any]:
         return {"answer": "real"}
@@ -250,7 +248,7 @@ def regression_drop_in(
     return OnePassRegression(
         guide.requires_grad_(False).eval(),
         x.shape[1:],
-        read_real_layouts(teacher, x, return_sites) if sites is None else sites,
+        Real().layouts(teacher, x, return_sites) if sites is None else sites,
         teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
         input_name=input_name(teacher),
         inputs=inputs,

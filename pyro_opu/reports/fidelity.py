@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, check_mapping, check_row_shape, check_seed, positive_int
 from pyro_opu.distributions import Answer as Distribution
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.reports.answers import ready_teacher, student_answer
 from pyro_opu.reports.certainty import by_certainty, certainty_rows, verdict_of
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
@@ -24,7 +24,6 @@ from pyro_opu.reports.judging import (
     from_draws,
     joined,
     judge,
-    moment_matched,
     posterior,
     rows_of,
     spreads,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.distributions import Answer as Distribution
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.metrics.distances import kl_from_log, wasserstein1
 from pyro_opu.metrics.marginals import Marginals
@@ -30,7 +30,6 @@ __all__ = [
     "from_draws",
     "joined",
     "judge",
-    "moment_matched",
     "posterior",
     "rows_of",
     "spreads",
@@ -40,8 +39,6 @@ _COLUMNS = ("student", "attainable", "floor", "best", "trivial")
 _COVERAGE = {"coverage_50": 0.5, "coverage_90": 0.9}
 _HALVES = ("first half", "second half")
 _SPREADS = ("mutual_information", "variance")
-# The range of a moment-matched concentration: draws that all agree ask for infinity.
-_CONCENTRATIONS = (1e-6, 1e8)
 # A mutual information or variance of this size is float32 rounding of draws that all agree.
 _ROUNDING = 1e-7
 
@@ -82,11 +79,6 @@ def from_distribution(answer: Distribution, num_draws: int) -> Answer:
         variance(answer),
         answer,
     )
-
-
-def moment_matched(mean: Tensor, concentration: Tensor) -> PredictiveDirichlet:
-    """The Dirichlet with a mean and a concentration that were measured on draws."""
-    return PredictiveDirichlet(_log(mean), concentration.clamp(*_CONCENTRATIONS).log())
 
 
 def _log(mean: Tensor) -> Tensor:

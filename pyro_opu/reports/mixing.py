@@ -13,9 +13,11 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, check_tensor
 from pyro_opu.metrics.ranks import ranks
+from pyro_opu.outcomes import outcome_of
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers import BaseTeacher, EnsembleTeacher, PredictiveTeacher, as_teacher
 from pyro_opu.teachers import Source as TeacherSource
+from pyro_opu.teachers import as_teacher
+from pyro_opu.teachers.base import JointDraws
 from pyro_opu.utils.tables import cell, json_ready, table
 from pyro_opu.utils.warnings import warn_user
 
@@ -217,17 +219,17 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
     if exempt is not None:
         return exempt
     with preserve_rng():
-        first = teacher.log_probs(x[:1])
-        return draws_mixing(teacher.probs(x[: _rows(*first.shape[::2])]))
+        teacher.draws(x[:1])
+    return _of_teacher(teacher, x)
 
 
-def draws_mixing(draws: Tensor) -> MixingReport:
-    """`mixing` of given class probabilities ``(S, N, C)``, in order, S at least 40."""
+def draws_mixing(draws: Tensor, quantity: str = "class probabilities") -> MixingReport:
+    """`mixing` of given draws ``(S, N, K)`` of this quantity, in order, S at least 40."""
     count, inputs, _ = draws.shape
     draws = draws.double().flatten(1)
     draws = draws[:, draws.std(0) > STILL]
     if draws.shape[1] == 0:
-        reason = f"all {count} draws give the same class probabilities; did the chains move?"
+        reason = f"all {count} draws give the same {quantity}; did the chains move?"
         return MixingReport(False, reason, count, inputs)
     length = count // BLOCKS
     chains = draws[count - BLOCKS * length :].reshape(BLOCKS, length, -1)
@@ -239,26 +241,35 @@ def draws_mixing(draws: Tensor) -> MixingReport:
     numbers = (middle, tail, worst, r_hat_limit, ess_middle, ess_tail, ess_worst, ess_limit)
     mixed = tail <= r_hat_limit and ess_middle >= ess_limit
     reason = (
-        f"R-hat of the class probabilities is {tail:.2f} (90 % quantile; limit {r_hat_limit:.2f}), "
+        f"R-hat of the {quantity} is {tail:.2f} (90 % quantile; limit {r_hat_limit:.2f}), "
         f"and {count} draws are worth {ess_middle:.0f} (median; at least {ess_limit:.0f})."
     )
     return MixingReport(mixed, reason, count, inputs, *numbers)
 
 
-def checked_mixing(teacher: BaseTeacher, x: Tensor, draws: Tensor) -> MixingReport:
+def check_mixing(teacher: JointDraws, x: Tensor, draws: Tensor) -> MixingReport:
     """`mixing` before a distillation, with a warning where the draws have not mixed.
 
     Args:
-        teacher: What is to be distilled.
+        teacher: What is to be distilled, of any outcome.
         x: Held-out inputs ``(N, ...)``.
         draws: The teacher's draws there, used where they are all it holds and so in order.
     """
-    report = _exempt(teacher)
-    if report is None and len(draws) == teacher.max_draws:
-        report = draws_mixing(draws[:, : _rows(*draws.shape[::2])])
-    elif report is None:
-        report = mixing(teacher, x)
-    return warned(report)
+    exempt = _exempt(teacher)
+    if exempt is None and len(draws) == teacher.max_draws:
+        return warned(_of_draws(teacher, draws[:, : _rows(*draws.shape[::2])]))
+    return warned(exempt or _of_teacher(teacher, x))
+
+
+def _of_teacher(teacher: JointDraws, x: Tensor) -> MixingReport:
+    assert teacher.max_draws is not None
+    with preserve_rng():
+        return _of_draws(teacher, teacher.draws(x[: _rows(teacher.max_draws, teacher.num_outputs)]))
+
+
+def _of_draws(teacher: JointDraws, draws: Tensor) -> MixingReport:
+    outcome = outcome_of(teacher)
+    return draws_mixing(outcome.chain(draws), outcome.quantity)
 
 
 def warned(report: MixingReport) -> MixingReport:
@@ -273,10 +284,10 @@ def warned(report: MixingReport) -> MixingReport:
     return report
 
 
-def _exempt(teacher: BaseTeacher) -> MixingReport | None:
+def _exempt(teacher: JointDraws) -> MixingReport | None:
     """The report of a teacher whose draws have no order, or are too few."""
     count = teacher.max_draws
-    if count is None or not isinstance(teacher, (PredictiveTeacher, EnsembleTeacher)):
+    if count is None or not teacher.of_chains:
         return MixingReport(None, "the teacher's draws have no order of a chain.", count)
     if count < LEAST_DRAWS:
         return MixingReport(None, f"{count} draws are too few; {LEAST_DRAWS} are needed.", count)

@@ -35,7 +35,8 @@ from pyro_opu.regression import (
     regression_drop_in,
 )
 from pyro_opu.rng import seeded
-from pyro_opu.teachers import BaseTeacher, Source, as_teacher
+from pyro_opu.teachers import Source, as_teacher
+from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
@@ -199,7 +200,7 @@ def learn(
 
 
 def student_of(
-    form: str, guide: nn.Module | str | None, teacher: BaseTeacher, x: Tensor
+    form: str, guide: nn.Module | str | None, teacher: JointDraws, x: Tensor
 ) -> nn.Module:
     """The guide, made where it is only named, checked, and ready to be taught."""
     draw = one_draw(teacher, x[:UNIT_INPUTS])
@@ -209,7 +210,7 @@ def student_of(
         student = named_regression_guide(name, x, y) if isinstance(name, str) else name
         what, fits = "a PredictiveNormal", is_real_answer
     else:
-        classes = teacher.num_classes
+        classes = teacher.num_outputs
         student = named_guide(name, x, classes) if isinstance(name, str) else name
         what, fits = f"a distribution of {classes} class probabilities", partial(_is_over, classes)
     advice = "Leave it out, or pass a guide of pyro_opu.guides or pyro_opu.regression."
@@ -221,13 +222,13 @@ def student_of(
     return student.train().requires_grad_(True)
 
 
-def one_draw(teacher: BaseTeacher, x: Tensor) -> Tensor:
+def one_draw(teacher: JointDraws, x: Tensor) -> Tensor:
     """A draw at random, ``(1, N, C)``, or ``(1, N, 2)`` of a regressor."""
-    return teacher.draws(x, 1) if isinstance(teacher, RealTeacher) else teacher.probs(x, 1)
+    return teacher.draws(x, 1)
 
 
 def replacement(
-    guide: nn.Module, teacher: BaseTeacher, x: Tensor, **options: Any
+    guide: nn.Module, teacher: JointDraws, x: Tensor, **options: Any
 ) -> OnePassPredictive:
     """The drop-in, with the options of :func:`~pyro_opu.predictive.drop_in.drop_in`."""
     if isinstance(teacher, RealTeacher):

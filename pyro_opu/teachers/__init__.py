@@ -9,15 +9,16 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable
-from pyro_opu.teachers.base import BaseTeacher, Teacher
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
 from pyro_opu.teachers.calling import call_of, first_argument
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
+from pyro_opu.teachers.real import RealTeacher
 
 #: What :func:`~pyro_opu.as_teacher` takes.
-Source = Predictive | nn.Module | Sequence[Any] | Callable[..., Tensor] | Teacher
+Source = Predictive | nn.Module | Sequence[Any] | Callable[..., Tensor] | Teacher | JointDraws
 
 __all__ = [
     "BaseTeacher",
@@ -73,6 +74,11 @@ def as_teacher(
         raise TypeError(
             "`source` must be a pyro.infer.Predictive, which knows the model's sites; got an MCMC "
             "run. Pass Predictive(model, mcmc.get_samples())."
+        )
+    if isinstance(source, RealTeacher):
+        raise TypeError(
+            "`source` has no class probabilities: it is a regressor, whose y is real. Call its "
+            ".draws(x), or pass it to distill or fidelity."
         )
     if isinstance(source, PredictiveTeacher) and site is not None:
         source = source.predictive

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -52,12 +52,13 @@ class Teacher(Protocol):
         ...
 
 
-class BaseTeacher(Teacher):
+class JointDraws:
     """The common half of all teachers: choosing draws, chunking, and checking what comes out.
 
     A subclass says how to pick draws (``_pick``) and how to evaluate some of them at some
     inputs (``_evaluate``); both are called with bounded sizes. One that gives all draws at once
-    has ``_blocks`` instead.
+    has ``_blocks`` instead. What a draw says of an input, K numbers, is the business of
+    :class:`BaseTeacher` (class probabilities) and ``RealTeacher`` (a mean and a scale).
 
     Attributes:
         max_draws: How many draws the posterior holds, or ``None`` where every call draws afresh.
@@ -65,20 +66,35 @@ class BaseTeacher(Teacher):
         chunk_size: Numbers in the widest tensor of one evaluation, the bound on memory.
     """
 
+    #: What the draws are of: "classes" or "real", a key of ``pyro_opu.outcomes.OUTCOMES``.
+    kind: ClassVar[str]
+    #: Whether the draws that it holds are in the order of a sampler's chains.
+    of_chains: ClassVar[bool] = False
     max_draws: int | None = None
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int = CHUNK_SIZE
-    _num_classes: int | None = None
     _asked: int = 0
-    _summed: bool = False  # whether in this call some rows have been added up
     _width: tuple[torch.Size, int] | None = None  # an input's shape, and the width there
+
+    @property
+    def num_outputs(self) -> int:
+        """Numbers K that a draw says of an input; known once the teacher has seen one."""
+        raise NotImplementedError
+
+    def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        """What joint posterior draws say of the inputs, ``(S, N, K)``."""
+        return _joined(list(self.stream(x, num_draws)), dim=1)
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
         """Choose ``num_draws`` draws; the result supports ``len`` and slicing."""
         raise NotImplementedError
 
     def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
-        """Log-probabilities ``(s, n, C)`` of the chosen draws at the inputs."""
+        """What the chosen draws say of the inputs, ``(s, n, K)``."""
+        raise NotImplementedError
+
+    def _check_output(self, draws: Tensor, rows: int) -> Tensor:
+        """Refuse what cannot be draws ``(s, rows, K)``."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -95,39 +111,7 @@ class BaseTeacher(Teacher):
         return f"{self.max_draws} draws"
 
     def _answer_text(self) -> str:
-        known = self._num_classes is not None
-        return f"{self._num_classes} classes" if known else "classes unknown yet"
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes ``C``; known once the teacher has seen an input."""
-        if self._num_classes is None:
-            raise AttributeError(
-                "num_classes is not known before the teacher has seen an input; "
-                "call .probs(x[:1]) once first."
-            )
-        return self._num_classes
-
-    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
-        return self.log_probs(x, num_draws).exp_()
-
-    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """Log class probabilities of joint posterior draws.
-
-        Args:
-            x: Inputs ``(N, ...)``, floating and finite.
-            num_draws: Number of draws ``S``. From a posterior that holds fewer than asked for, an
-                error; more, a random subset without replacement. By default all of them.
-
-        Returns:
-            Tensor ``(S, N, C)``; rows of ``exp`` sum to one.
-
-        Raises:
-            TypeError: ``x`` is no floating tensor.
-            ValueError: bad ``x`` or ``num_draws``; the model does not give class probabilities.
-        """
-        return _joined(list(self.stream(x, num_draws)), dim=1)
+        raise NotImplementedError
 
     @torch.no_grad()
     def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
@@ -147,7 +131,7 @@ class BaseTeacher(Teacher):
     @contextmanager
     def _at_call(self, x: Tensor, num_draws: int | None) -> Iterator[None]:
         """Say of an error in which call of which source it was raised."""
-        self._asked, self._summed = self._asked + 1, False
+        self._asked += 1
         try:
             yield
         except Exception as error:
@@ -212,6 +196,75 @@ class BaseTeacher(Teacher):
             )
         return num_draws
 
+    def _measured_width(self, draws: Any, x: Tensor) -> int:
+        """Numbers per input and draw in the widest tensor of an evaluation, learnt from a few."""
+        if self._width is None or self._width[0] != x.shape[1:]:
+            few, sizes = draws[:2], []
+            with preserve_rng():
+                classes = self._evaluate(few, some_rows(x, 3)).shape[-1]  # and first-time work
+                for block in (some_rows(x, 2), some_rows(x, 3)):
+                    with _Sizes() as seen:
+                        self._evaluate(few, block)
+                    sizes.append(seen.sizes)
+            if len(sizes[0]) == len(sizes[1]):  # what grows with the rows
+                grown = max(b - a for a, b in zip(*sizes, strict=True))
+            else:
+                grown = max(sizes[1]) // 3
+            self._width = (x.shape[1:], max(classes, grown // len(few)))
+        return self._width[1]
+
+
+class BaseTeacher(JointDraws, Teacher):
+    """A teacher of class probabilities: :class:`JointDraws` of points on the simplex."""
+
+    kind = "classes"
+    _num_classes: int | None = None
+    _summed: int = 0  # the last call in which some rows have been added up
+
+    def _answer_text(self) -> str:
+        known = self._num_classes is not None
+        return f"{self._num_classes} classes" if known else "classes unknown yet"
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes ``C``; known once the teacher has seen an input."""
+        if self._num_classes is None:
+            raise AttributeError(
+                "num_classes is not known before the teacher has seen an input; "
+                "call .probs(x[:1]) once first."
+            )
+        return self._num_classes
+
+    @property
+    def num_outputs(self) -> int:
+        """:attr:`num_classes`."""
+        return self.num_classes
+
+    def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
+        return self.probs(x, num_draws)
+
+    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
+        return self.log_probs(x, num_draws).exp_()
+
+    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        """Log class probabilities of joint posterior draws.
+
+        Args:
+            x: Inputs ``(N, ...)``, floating and finite.
+            num_draws: Number of draws ``S``. From a posterior that holds fewer than asked for, an
+                error; more, a random subset without replacement. By default all of them.
+
+        Returns:
+            Tensor ``(S, N, C)``; rows of ``exp`` sum to one.
+
+        Raises:
+            TypeError: ``x`` is no floating tensor.
+            ValueError: bad ``x`` or ``num_draws``; the model does not give class probabilities.
+        """
+        return _joined(list(self.stream(x, num_draws)), dim=1)
+
     def _check_output(self, log_probs: Tensor, rows: int) -> Tensor:
         if log_probs.ndim != 3 or log_probs.shape[1] != rows:
             raise ValueError(
@@ -232,13 +285,13 @@ class BaseTeacher(Teacher):
                 "of the inputs where the classes belong?"
             )
         self._num_classes = classes
-        if not self._summed:
+        if self._summed != self._asked:
             self._check_sums(log_probs)
         return log_probs.clamp_min(torch.finfo(log_probs.dtype).min / 4)
 
     def _check_sums(self, log_probs: Tensor) -> None:
         """Refuse rows that do not sum to one, by the look of a few."""
-        self._summed = True
+        self._summed = self._asked
         draws, rows = log_probs.shape[0] // SUMMED[0], log_probs.shape[1] // SUMMED[1]
         some = log_probs[:: 1 + draws, :: 1 + rows]
         off = float(some.logsumexp(-1).expm1().abs().max())
@@ -247,23 +300,6 @@ class BaseTeacher(Teacher):
                 f"`source` must give probabilities, rows that sum to 1; got a sum off by {off:.3g}."
                 " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
             )
-
-    def _measured_width(self, draws: Any, x: Tensor) -> int:
-        """Numbers per input and draw in the widest tensor of an evaluation, learnt from a few."""
-        if self._width is None or self._width[0] != x.shape[1:]:
-            few, sizes = draws[:2], []
-            with preserve_rng():
-                classes = self._evaluate(few, some_rows(x, 3)).shape[-1]  # and first-time work
-                for block in (some_rows(x, 2), some_rows(x, 3)):
-                    with _Sizes() as seen:
-                        self._evaluate(few, block)
-                    sizes.append(seen.sizes)
-            if len(sizes[0]) == len(sizes[1]):  # what grows with the rows
-                grown = max(b - a for a, b in zip(*sizes, strict=True))
-            else:
-                grown = max(sizes[1]) // 3
-            self._width = (x.shape[1:], max(classes, grown // len(few)))
-        return self._width[1]
 
 
 class _Sizes(TorchDispatchMode):

@@ -48,19 +48,21 @@ class HeldTeacher(BaseTeacher):
 
     def __init__(self, teacher: BaseTeacher, draws: Any) -> None:
         self.teacher = teacher
-        self.draws = draws
+        self.picked = draws
         self.size = self.max_draws = len(draws)
         self.chunk_size = teacher.chunk_size
 
     def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
         """Some of the draws, in ascending order of their indices."""
         ascending = torch.as_tensor(index, dtype=torch.long).sort().values
-        return type(self)(self.teacher, _at(self.draws, ascending))
+        return type(self)(self.teacher, _at(self.picked, ascending))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The draws by name, each with the S axis first, all that :func:`.held_from` needs."""
-        return dict(self.draws.values) if isinstance(self.draws, Latents) else {INDEX: self.draws}
+        return (
+            dict(self.picked.values) if isinstance(self.picked, Latents) else {INDEX: self.picked}
+        )
 
     def _source_text(self) -> str:
         return f"of {self.teacher!r}"
@@ -70,10 +72,10 @@ class HeldTeacher(BaseTeacher):
         return self.teacher.operations(x)
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
-        _prepare(self.teacher, self.draws, x)
+        _prepare(self.teacher, self.picked, x)
         if num_draws == self.size:
-            return self.draws
-        return _at(self.draws, choose(self.size, num_draws).sort().values)
+            return self.picked
+        return _at(self.picked, choose(self.size, num_draws).sort().values)
 
     def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
         return self.teacher._evaluate(draws, x)
@@ -87,7 +89,7 @@ class _HeldIndices(HeldTeacher):
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """The chosen ones among all draws; they cost what all of them cost."""
-        index = self.draws[choose(self.size, self._checked(num_draws)).sort().values]
+        index = self.picked[choose(self.size, self._checked(num_draws)).sort().values]
         for block in self.teacher.stream(x):
             _check_indices(index, len(block))
             yield self._check_output(block[index.to(block.device)], block.shape[1])
@@ -103,7 +105,7 @@ class _HeldMixture(HeldTeacher):
     def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
         """Some of the draws, in ascending order of their indices."""
         left, parts = torch.as_tensor(index, dtype=torch.long), []
-        for member in self.draws:
+        for member in self.picked:
             parts.append(member.chosen(left[(left >= 0) & (left < member.size)]))
             left = left - member.size
         return _HeldMixture(self.teacher, parts)
@@ -111,13 +113,13 @@ class _HeldMixture(HeldTeacher):
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The draws of the members, their number before the name."""
-        members = enumerate(self.draws)
+        members = enumerate(self.picked)
         return {f"{k}/{name}": value for k, part in members for name, value in part.tensors.items()}
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """Those of all members, one after another."""
         some = self.chosen(choose(self.size, self._checked(num_draws)))
-        streams = [member.stream(x) for member in some.draws if member.size]
+        streams = [member.stream(x) for member in some.picked if member.size]
         for parts in in_step(streams):
             yield self._check_output(joined(parts), parts[0].shape[1])
 

@@ -187,6 +187,8 @@ class EnsembleTeacher(BaseTeacher):
         estimation using deep ensembles, section 2.4.
     """
 
+    of_chains = True
+
     def __init__(self, modules: Sequence[nn.Module] | nn.ModuleList) -> None:
         self.modules = list(modules)
         if not self.modules:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pyro_opu.checks import check_tensor
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calling import Call, Model, bound, first_argument
 from pyro_opu.teachers.sites import (
@@ -31,31 +31,13 @@ from pyro_opu.teachers.sites import (
 from pyro_opu.utils.printing import name_of
 
 
-class PredictiveTeacher(BaseTeacher):
-    r"""The observed site of a :class:`pyro.infer.Predictive` as draws on the simplex.
+class ModelDraws(JointDraws):
+    """The observed site of a :class:`pyro.infer.Predictive`, read under each posterior draw.
 
-    For each posterior draw :math:`\theta_s` the model is conditioned on it and run at ``x``; the
-    class log-probabilities are read off the observed site's distribution before anything is
-    sampled from it, so nothing of the predictive distribution is lost to label noise. All draws go
-    through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap`` cannot run is
-    looped over.
-
-    With ``posterior_samples`` the draws are those, in order. With a ``guide`` (or neither, the
-    prior) every call draws afresh; latents of the whole model are drawn once and shared by all
-    rows of ``x``, latents local to a row are drawn per row.
-
-    Args:
-        predictive: The ``Predictive`` to read; it is not changed.
-        site: Name of the observed categorical site, needed when there are several.
-        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
-
-    Raises:
-        TypeError: a ``WeighedPredictive``, whose draws are not equally likely; samples that are
-            no tensors.
-        ValueError: ``posterior_samples`` that hold NaN or infinity. At the first call: a model that
-            cannot be run so; no categorical site, several and none named, an unknown
-            or a latent site named; more than one trial or label per input.
+    Which site that is, and what its distribution says, is the business of a subclass.
     """
+
+    of_chains = True
 
     def __init__(
         self, predictive: Predictive, site: str | None = None, call: Call = first_argument
@@ -133,19 +115,15 @@ class PredictiveTeacher(BaseTeacher):
 
     def _choose_site(self, nodes: dict[str, Any], latents: Draws) -> str:
         """The observed site, checked."""
-        site = _find_site(nodes, latents, self._asked_site)
-        check_one_trial(nodes[site]["fn"], site)
-        return site
+        raise NotImplementedError
 
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
-        """What a draw says of each row, ``(rows, C)``, from the observed site's distribution."""
-        return class_log_probs(fn, rows, site)
+        """What a draw says of each row, ``(rows, K)``, from the observed site's distribution."""
+        raise NotImplementedError
 
     def _stand_in(self, fn: Any) -> Tensor:
         """A value for the observed site, which nothing looks at."""
-        like = given_parameter(unwrap(fn))[0]
-        dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
-        return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
+        raise NotImplementedError
 
     def run_once(self, x: Tensor) -> dict[str, Any]:
         """Sample sites ``{name: node}`` of one run of the model under one draw.
@@ -218,6 +196,49 @@ class PredictiveTeacher(BaseTeacher):
 
         with _quiet():
             return self._run_model(one, draws.tensors)
+
+
+class PredictiveTeacher(ModelDraws, BaseTeacher):
+    r"""The observed site of a :class:`pyro.infer.Predictive` as draws on the simplex.
+
+    For each posterior draw :math:`\theta_s` the model is conditioned on it and run at ``x``; the
+    class log-probabilities are read off the observed site's distribution before anything is
+    sampled from it, so nothing of the predictive distribution is lost to label noise. All draws go
+    through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap`` cannot run is
+    looped over.
+
+    With ``posterior_samples`` the draws are those, in order. With a ``guide`` (or neither, the
+    prior) every call draws afresh; latents of the whole model are drawn once and shared by all
+    rows of ``x``, latents local to a row are drawn per row.
+
+    Args:
+        predictive: The ``Predictive`` to read; it is not changed.
+        site: Name of the observed categorical site, needed when there are several.
+        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
+
+    Raises:
+        TypeError: a ``WeighedPredictive``, whose draws are not equally likely; samples that are
+            no tensors.
+        ValueError: ``posterior_samples`` that hold NaN or infinity. At the first call: a model that
+            cannot be run so; no categorical site, several and none named, an unknown
+            or a latent site named; more than one trial or label per input.
+    """
+
+    def _choose_site(self, nodes: dict[str, Any], latents: Draws) -> str:
+        """The observed site, checked."""
+        site = _find_site(nodes, latents, self._asked_site)
+        check_one_trial(nodes[site]["fn"], site)
+        return site
+
+    def _read(self, fn: Any, rows: int, site: str) -> Tensor:
+        """What a draw says of each row, ``(rows, C)``, from the observed site's distribution."""
+        return class_log_probs(fn, rows, site)
+
+    def _stand_in(self, fn: Any) -> Tensor:
+        """A value for the observed site, which nothing looks at."""
+        like = given_parameter(unwrap(fn))[0]
+        dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
+        return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
 
 
 class Latents:

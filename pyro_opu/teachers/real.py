@@ -6,50 +6,25 @@ from collections.abc import Container
 from typing import Any
 
 import torch
-from pyro.infer import Predictive
 from torch import Tensor
 from torch import distributions as dist
 
-from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.calling import Call, first_argument
-from pyro_opu.teachers.pyro_model import PredictiveTeacher, is_deterministic
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.pyro_model import ModelDraws, is_deterministic
 from pyro_opu.teachers.sites import unwrap
 
 __all__ = ["RealTeacher", "RegressionTeacher", "is_normal", "normal_parameters"]
 
 
-class RealTeacher(BaseTeacher):
-    """What the teachers of regression share: draws ``(S, N, 2)`` and their check."""
+class RealTeacher(JointDraws):
+    r"""A teacher of a real y: draws ``(S, N, 2)`` of the normal that the model gives y.
 
-    def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        r"""Joint posterior draws of the normal that the model gives y at every input.
+    The mean :math:`f_s(x)` in units of y, and the logarithm of the noise's standard deviation,
+    :math:`\log\sigma_s(x)`.
+    """
 
-        Args:
-            x: Inputs ``(N, ...)``, floating and finite.
-            num_draws: Number of draws S; fewer than the posterior holds are a random subset. By
-                default all of them.
-
-        Returns:
-            Tensor ``(S, N, 2)`` of the mean :math:`f_s(x)` in units of y, and the logarithm of the
-            noise's standard deviation, :math:`\log\sigma_s(x)`. Draw s uses one :math:`\theta_s`
-            for all rows, where the posterior allows it.
-
-        Raises:
-            TypeError: ``x`` is no floating tensor.
-            ValueError: bad ``x`` or ``num_draws``; draws that are not finite.
-        """
-        return torch.cat(list(self.stream(x, num_draws)), 1)
-
-    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """Not defined: y has no classes.
-
-        Raises:
-            TypeError: always.
-        """
-        raise TypeError(
-            "`source` is a regressor, whose y is real: it has no class probabilities. Call "
-            ".draws(x) instead."
-        )
+    kind = "real"
+    num_outputs = 2
 
     def _answer_text(self) -> str:
         return "real y"
@@ -66,11 +41,10 @@ class RealTeacher(BaseTeacher):
                 "scale of 0 or below. Check the posterior draws (torch.isfinite) and the model "
                 "at these inputs."
             )
-        self._num_classes = 2  # numbers per draw and input, for the bounds on memory
         return draws
 
 
-class RegressionTeacher(RealTeacher, PredictiveTeacher):
+class RegressionTeacher(ModelDraws, RealTeacher):
     r"""The observed normal site of a :class:`pyro.infer.Predictive` as draws of its parameters.
 
     .. math:: y \mid x, \theta_s \sim N(f_s(x), \sigma_s(x)^2)
@@ -94,8 +68,7 @@ class RegressionTeacher(RealTeacher, PredictiveTeacher):
     Example:
         >>> import pyro, torch
         >>> import pyro.distributions as dist
-        >>> from pyro.infer import Predictive
-        >>> def model(x, y=None):
+        >>>         >>> def model(x, y=None):
         ...     w = pyro.sample("w", dist.Normal(0.0, 1.0))
         ...     with pyro.plate("data", len(x)):
         ...         return pyro.sample("obs", dist.Normal(w * x[:, 0], 0.5), obs=y)
@@ -105,11 +78,6 @@ class RegressionTeacher(RealTeacher, PredictiveTeacher):
                 [2.]]), tensor([[0.5000],
                 [0.5000]]))
     """
-
-    def __init__(
-        self, predictive: Predictive, site: str | None = None, call: Call = first_argument
-    ) -> None:
-        PredictiveTeacher.__init__(self, predictive, site, call)
 
     def _choose_site(self, nodes: dict[str, Any], latents: dict[str, Tensor]) -> str:
         return _find_real_site(nodes, set(latents), self._asked_site, self._from_prior)

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from pyro_opu.checks import check_inputs, positive_int
 from pyro_opu.distributed import Ranks
 from pyro_opu.objectives import Objective
+from pyro_opu.outcomes import Outcome
 from pyro_opu.rng import drawing, fold_in
-from pyro_opu.teachers import BaseTeacher
+from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.checkpoint import Checkpoint
-from pyro_opu.training.validation import Labelled
 from pyro_opu.transfer import TransferPolicy, default_transfer
 from pyro_opu.transfer.stream import Stream, is_loader
 
@@ -49,8 +49,8 @@ def chosen_seed(seed: int | None, resume: Checkpoint | None) -> int:
         return int(torch.randint(2**31, (), generator=generator))
 
 
-def opened(x: Any, seed: int, ranks: Ranks) -> tuple[Tensor, Stream | None]:
-    """The transfer inputs ``(N, ...)``; of a loader its first window, and the stream.
+def as_transfer_inputs(x: Any, seed: int, ranks: Ranks) -> tuple[Tensor, Stream | None]:
+    """Validate the transfer inputs ``(N, ...)``; of a loader its first window, and the stream.
 
     Raises:
         TypeError: neither a floating tensor nor a loader of such.
@@ -79,21 +79,25 @@ def split(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[order[:count]], x[order[count:]]
 
 
-def labelled(teacher: BaseTeacher, x: Tensor, device: torch.device, numbers: int) -> Labelled:
+def labelled(
+    teacher: JointDraws, outcome: Outcome, x: Tensor, device: torch.device, numbers: int
+) -> Any:
     """The teacher's draws at ``x``, fewer draws and then fewer inputs where there are too many.
 
     Args:
-        teacher: Of class probabilities; it has seen an input.
+        teacher: It has seen an input.
+        outcome: Its outcome, which makes a validation set of the draws.
         x: Inputs ``(N, *input_shape)``.
         device: Where inputs and draws are put.
         numbers: About so many in all draws.
     """
-    most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * teacher.num_classes)))
+    each = teacher.num_outputs
+    most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * each)))
     count = min(most, teacher.max_draws or most)
-    some = x[: max(2, numbers // (count * teacher.num_classes))]
+    some = x[: max(2, numbers // (count * each))]
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
-    answers = torch.cat([teacher.probs(block, count) for block in blocks], 1)
-    return Labelled(some.to(device), answers.to(device, torch.float32), teacher.max_draws)
+    draws = torch.cat([teacher.draws(block, count) for block in blocks], 1)
+    return outcome.validation(some.to(device), draws.to(device, torch.float32), teacher.max_draws)
 
 
 def transfer_inputs(
@@ -147,9 +151,13 @@ def warm_steps(
 
 
 def draws_per_step(
-    teacher: BaseTeacher, x: Tensor, num_draws: int | None, batch_size: int
+    teacher: JointDraws,
+    x: Tensor,
+    num_draws: int | None,
+    batch_size: int,
+    most: int | None = None,
 ) -> tuple[int, int]:
-    """Draws per input in a step of the warm start, and of the objective."""
+    """Draws per input in a step of the warm start, at most ``most`` there, and of the objective."""
     held = teacher.max_draws
     if num_draws is not None:
         return (min(num_draws, held or num_draws),) * 2
@@ -159,6 +167,7 @@ def draws_per_step(
         return refine, refine
     rows = max(1, batch_size)
     cheap = min(
-        CHEAP_OPERATIONS // max(1, rows * cost), CHEAP_NUMBERS // (rows * teacher.num_classes)
+        CHEAP_OPERATIONS // max(1, rows * cost), CHEAP_NUMBERS // (rows * teacher.num_outputs)
     )
-    return max(refine, min(cheap, held or MOST_DRAWS)), refine
+    warm = max(refine, min(cheap, held or MOST_DRAWS))
+    return warm if most is None else min(warm, most), refine

@@ -21,7 +21,7 @@ import pyro_opu
 from models.logistic_regression import logistic_regression
 from pyro_opu import SGLD, OnePassPredictive, PolyaGammaGibbs, to_inference_data
 from pyro_opu.distributions import Atoms
-from pyro_opu.outcomes.layout import SiteLayout
+from pyro_opu.outcomes import SiteLayout
 
 az = pytest.importorskip("arviz")
 NEW = int(az.__version__.split(".")[0]) >= 1

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from pyro_opu.distillation import distill
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.outcomes.layout import SiteLayout, read_layouts
+from pyro_opu.outcomes import Classes, SiteLayout
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.teachers import as_teacher
+from pyro_opu.teachers import BaseTeacher, as_teacher
 
 D = 3
 
@@ -141,6 +141,12 @@ CASES = [
 ]
 
 
+def read_layouts(
+    teacher: BaseTeacher, x: Tensor, sites: object, classes: int = 3
+) -> tuple[SiteLayout, ...]:
+    return Classes(classes).layouts(teacher, x, sites)
+
+
 def samples_for(model: Callable, shape: tuple[int, ...], draws: int) -> dict[str, Tensor]:
     name = "layer.weight" if isinstance(model, nn.Module) else "w"
     samples = {name: torch.randn(draws, *shape)}
@@ -155,7 +161,7 @@ def drop_in(predictive: Predictive, x: Tensor, sites: object = None) -> OnePassP
         PredictiveGuide.for_inputs(x.float(), classes),
         x.shape[1:],
         classes,
-        read_layouts(teacher, x, sites),
+        read_layouts(teacher, x, sites, classes),
         predictive.num_samples,
         input_name="x",
     )
@@ -321,15 +327,15 @@ class TestDefaults:
     def test_sources_without_sites(self) -> None:
         teacher, x = as_teacher([nn.Linear(D, 4), nn.Linear(D, 4)]), torch.randn(2, D)
         teacher.probs(x)
-        (obs,) = read_layouts(teacher, x, None)
+        (obs,) = read_layouts(teacher, x, None, 4)
         assert obs == SiteLayout("obs", "label", "int64", (-1,))
-        assert read_layouts(teacher, x, []) == (obs,)
-        probs, again = read_layouts(teacher, x, ["probs", "obs"])
+        assert read_layouts(teacher, x, [], 4) == (obs,)
+        probs, again = read_layouts(teacher, x, ["probs", "obs"], 4)
         assert probs == SiteLayout("probs", "probs", "float32", (-1, 4)) and again == obs
         with pytest.raises(
             ValueError, match=r"asks for 'w', .*can give some of \['obs', 'probs'\]"
         ):
-            read_layouts(teacher, x, ["w"])
+            read_layouts(teacher, x, ["w"], 4)
 
     def test_nothing_random_is_touched(self) -> None:
         model, shape, _ = MODELS["p"]

@@ -296,7 +296,7 @@ def test_distill_is_silent_and_unchanged_where_the_teacher_has_mixed(
     assert fast.report["mixing"]["num_draws"] == draws
     skipped = MixingReport(None, "")
     module = sys.modules["pyro_opu.distillation"]
-    monkeypatch.setattr(module, "checked_mixing", lambda *_: skipped)
+    monkeypatch.setattr(module, "check_mixing", lambda *_: skipped)
     without = distill(source, x, **QUICK)
     assert without.report["history"] == fast.report["history"]
     for one, other in zip(fast.guide.parameters(), without.guide.parameters(), strict=True):

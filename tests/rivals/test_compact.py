@@ -153,11 +153,11 @@ class TestHeldTeacher:
         low, high = (Predictive(model, {k: v + shift for k, v in samples(9).items()})
                      for shift in (0.0, 100.0))  # fmt: skip
         held = hold(as_teacher([low, high]), X, 7)
-        assert [member.size for member in held.draws] == [4, 3]
+        assert [member.size for member in held.picked] == [4, 3]
         assert sorted(held.tensors) == ["0/a.weight", "0/bias%2E", "1/a.weight", "1/bias%2E"]
         assert held.tensors["0/bias%2E"].mean() < 50 < held.tensors["1/bias%2E"].mean()
         of_first = held.chosen([0, 2])
-        assert [member.size for member in of_first.draws] == [2, 0]
+        assert [member.size for member in of_first.picked] == [2, 0]
         assert of_first.log_probs(X).shape == (2, len(X), C)
         again = held_from(held.teacher, of_first.tensors)  # a member without draws
         assert torch.equal(again.log_probs(X), of_first.log_probs(X))

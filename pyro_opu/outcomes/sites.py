@@ -10,18 +10,14 @@ from typing import Any
 import torch
 from pyro.infer import Predictive
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers import BaseTeacher, PredictiveTeacher
-from pyro_opu.teachers.base import some_rows
+from pyro_opu.teachers.base import JointDraws, some_rows
 from pyro_opu.teachers.calling import bound
-from pyro_opu.teachers.pyro_model import is_deterministic
-from pyro_opu.teachers.sites import class_log_probs, site_kind
+from pyro_opu.teachers.pyro_model import ModelDraws, is_deterministic
 from pyro_opu.utils.warnings import warn_user
 
-#: Kinds of sites by what is answered: classes, or real values.
-KINDS = {"classes": ("label", "onehot", "probs", "prob1"), "real": ("value", "mean")}
+__all__ = ["SiteLanguage", "SiteLayout", "dtype_name", "read_sites"]
 
 
 @dataclass(frozen=True)
@@ -75,18 +71,10 @@ class SiteLayout:
         """Whether the site shows the draws of class probabilities themselves."""
         return self.kind in ("probs", "prob1")
 
-    def fill(self, labels: Tensor, probs: Tensor | None, num_classes: int) -> Tensor:
-        """Lay out class labels ``(S, N)`` or probabilities ``(S, N, C)`` as this site."""
-        if self.kind == "label":
-            value = labels
-        elif self.kind == "onehot":
-            value = one_hot(labels, num_classes)
-        else:
-            assert probs is not None
-            value = probs if self.kind == "probs" else probs[..., 1]
-        count, rows = labels.shape
-        shape = [rows if size == -1 else size for size in self.shape]
-        return value.to(getattr(torch, self.dtype)).reshape(count, *shape)
+    def fill(self, values: Tensor) -> Tensor:
+        """Lay out draws ``(S, N)``, or ``(S, N, C)``, as this site."""
+        shape = [values.shape[1] if size == -1 else size for size in self.shape]
+        return values.to(getattr(torch, self.dtype)).reshape(len(values), *shape)
 
 
 @dataclass(frozen=True)
@@ -98,7 +86,6 @@ class SiteLanguage:
         held: What a deterministic site must hold to be answered, in words.
         label: Kind of the observed site of a teacher that is not a Pyro model.
         extra: Name, which is its kind too, of the site of what is held.
-        shape: Its shape after the S axis, from the observed site's distribution and name.
         kinds: The sites of a run at two inputs that one pass can give, with their kinds, from the
             name of the observed one.
     """
@@ -107,7 +94,6 @@ class SiteLanguage:
     held: str
     label: tuple[str, str]
     extra: str
-    shape: Callable[[Any, str], tuple[int, ...]]
     kinds: Callable[[dict[str, Any], str], dict[str, str]]
 
     def extra_site(self, x: Tensor, shape: tuple[int, ...]) -> SiteLayout:
@@ -115,46 +101,29 @@ class SiteLanguage:
         return SiteLayout(self.extra, self.extra, dtype_name(x), shape)
 
 
-def read_layouts(
-    teacher: BaseTeacher, x: Tensor, return_sites: Collection[str] | None
-) -> tuple[SiteLayout, ...]:
-    """The sites a student that replaces this teacher gives back.
-
-    Args:
-        teacher: Where the sites come from; one that is not a Pyro model has "obs" and "probs".
-        x: Inputs ``(N, ...)``; a few rows of them go through the model.
-        return_sites: Names asked for; ``None`` or none at all follows the ``Predictive``.
-
-    Returns:
-        One layout per site.
-
-    Raises:
-        TypeError: ``return_sites`` is no collection of names.
-        ValueError: a latent site, a site that does not hold the class probabilities, or an
-            unknown one is asked for by name; a model whose labels have no axis of inputs.
-    """
-    shape = None if isinstance(teacher, PredictiveTeacher) else (-1, teacher.num_classes)
-    return read_sites(teacher, x, return_sites, shape, CLASSES)
-
-
 def read_sites(
-    teacher: Any,
+    teacher: JointDraws,
     x: Tensor,
     return_sites: Collection[str] | None,
-    shape: tuple[int, ...] | None,
     language: SiteLanguage,
+    shape: tuple[int, ...],
 ) -> tuple[SiteLayout, ...]:
-    """:func:`read_layouts` in any language.
+    """The sites that a student which replaces this teacher gives back.
 
-    ``shape`` is that of what is held, for a teacher that is not a Pyro model, else ``None``.
+    Args:
+        teacher: Where the sites come from; one that is no Pyro model has "obs" and the extra site.
+        x: Inputs ``(N, ...)``; a few rows of them go through the model.
+        return_sites: Names asked for; ``None`` or none at all follows the ``Predictive``.
+        language: Of the teacher's outcome.
+        shape: That of the extra site after the S axis.
     """
     if isinstance(return_sites, str) or not isinstance(return_sites or (), Collection):
         raise TypeError(
             f"`return_sites` must be a list or tuple of site names; got {return_sites!r}. "
             f"For one site pass [{str(return_sites)!r}]."
         )
-    if shape is None:
-        return _of_predictive(teacher, x, return_sites, language)
+    if isinstance(teacher, ModelDraws):
+        return _of_predictive(teacher, x, return_sites, language, shape)
     kind, dtype = language.label
     extra = language.extra_site(x, shape)
     known = {"obs": SiteLayout("obs", kind, dtype or dtype_name(x), (-1,)), extra.name: extra}
@@ -162,14 +131,15 @@ def read_sites(
 
 
 def _of_predictive(
-    teacher: Any,
+    teacher: ModelDraws,
     x: Tensor,
     return_sites: Collection[str] | None,
     language: SiteLanguage,
+    shape: tuple[int, ...],
 ) -> tuple[SiteLayout, ...]:
     teacher.prepare(x)
     nodes = teacher.run_once(some_rows(x, 2))
-    possible = _possible(teacher, nodes, x, language)
+    possible = _possible(teacher, nodes, x, language, shape)
     predictive = teacher.predictive
     asked = return_sites or predictive.return_sites
     if asked:
@@ -214,7 +184,11 @@ def _named(
 
 
 def _possible(
-    teacher: Any, nodes: dict[str, Any], x: Tensor, language: SiteLanguage
+    teacher: ModelDraws,
+    nodes: dict[str, Any],
+    x: Tensor,
+    language: SiteLanguage,
+    extra_shape: tuple[int, ...],
 ) -> dict[str, SiteLayout]:
     """Layouts of the sites that one pass can give."""
     kinds = language.kinds(nodes, teacher.site)
@@ -230,12 +204,11 @@ def _possible(
             )
         layouts[name] = SiteLayout(name, kinds[name], dtype_name(two[name]), shape)
     if language.extra not in nodes:
-        shape = language.shape(nodes[teacher.site]["fn"], teacher.site)
-        layouts[language.extra] = language.extra_site(x, shape)
+        layouts[language.extra] = language.extra_site(x, extra_shape)
     return layouts
 
 
-def _answers(teacher: Any, x: Tensor, names: list[str]) -> list[dict[str, Tensor]]:
+def _answers(teacher: ModelDraws, x: Tensor, names: list[str]) -> list[dict[str, Tensor]]:
     """What ``Predictive`` itself gives for these sites, of one draw at two and at three inputs."""
     full = teacher.predictive
     one = {name: value[:1] for name, value in full.posterior_samples.items()}
@@ -243,31 +216,6 @@ def _answers(teacher: Any, x: Tensor, names: list[str]) -> list[dict[str, Tensor
     run = bound(few, teacher.call)
     with preserve_rng():
         return [run(some_rows(x, rows)) for rows in (2, 3)]
-
-
-def _class_kinds(nodes: dict[str, Any], site: str) -> dict[str, str]:
-    """The observed site, and those that hold the class probabilities."""
-    probs = class_log_probs(nodes[site]["fn"], 2, site).exp()
-    kinds = {name: _kind(node, probs) for name, node in nodes.items()}
-    onehot = site_kind(nodes[site]["fn"]) in ("onehot", "multinomial")
-    kinds[site] = "onehot" if onehot else "label"
-    return {name: kind for name, kind in kinds.items() if kind is not None}
-
-
-def _kind(node: Any, probs: Tensor) -> str | None:
-    """Whether a site holds the class probabilities ``(2, C)``, or the second class's."""
-    value = node["value"]
-    if not is_deterministic(node) or not value.is_floating_point():
-        return None
-    if value.numel() == probs.numel() and _equal(value.reshape(probs.shape), probs):
-        return "probs"
-    if probs.shape[-1] == 2 and value.numel() == 2 and _equal(value.reshape(2), probs[:, 1]):
-        return "prob1"
-    return None
-
-
-def _equal(a: Tensor, b: Tensor) -> bool:
-    return torch.allclose(a.double(), b.double(), atol=1e-5)
 
 
 def _template(two: torch.Size, three: torch.Size) -> tuple[int, ...]:
@@ -278,13 +226,3 @@ def _template(two: torch.Size, three: torch.Size) -> tuple[int, ...]:
 def dtype_name(value: Tensor) -> str:
     """Such as "float32"."""
     return str(value.dtype).removeprefix("torch.")
-
-
-CLASSES = SiteLanguage(
-    learned="class probabilities",
-    held="the class probabilities",
-    label=("label", "int64"),
-    extra="probs",
-    shape=lambda fn, site: (-1, class_log_probs(fn, 2, site).shape[-1]),
-    kinds=_class_kinds,
-)

@@ -1,0 +1,190 @@
+"""What a model observes, and what follows from it for a student: one interface, any outcome."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from typing import Any, ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.guides.base import student_at
+from pyro_opu.objectives import Objective
+from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout, read_sites
+from pyro_opu.teachers.base import JointDraws
+
+__all__ = ["Outcome", "ValidationSet"]
+
+
+class ValidationSet(Protocol):
+    """Inputs with the teacher's draws there, to judge a student by."""
+
+    @property
+    def x(self) -> Tensor:
+        """Inputs ``(N, ...)``, on the student's device."""
+        ...
+
+    @property
+    def draws(self) -> Tensor:
+        """The teacher's draws there, ``(S, N, K)``."""
+        ...
+
+    def judge(self, guide: nn.Module) -> dict[str, float]:
+        """Scores by name; "energy_distance", the less the better, decides what is kept."""
+        ...
+
+    def sampling_distance(self) -> float:
+        """The energy distance that the draws themselves have; a student below it is not refined."""
+        ...
+
+    def for_objective(self, objective: Objective) -> ValidationSet:
+        """The set that judges a student taught by this objective."""
+        ...
+
+
+class Outcome(ABC):
+    """What a model observes: the sites, guides, losses and scores that go with it.
+
+    A teacher's ``kind`` names its outcome, and :func:`~pyro_opu.outcomes.outcome_of` finds it.
+    ``distill``, fidelity, mixing, files and rivals ask the outcome, so that a further kind is a
+    file beside ``classes.py`` and ``real.py``.
+    """
+
+    #: The teacher's ``kind``, and the entry "answer" of a saved student.
+    kind: ClassVar[str]
+    #: What the draws are, in words.
+    quantity: ClassVar[str]
+    #: What a guide must answer with, in words.
+    answer_text: ClassVar[str]
+    #: How the sites of a teacher are read.
+    language: ClassVar[SiteLanguage]
+    #: Kinds of the sites that a student gives back.
+    site_kinds: ClassVar[tuple[str, ...]]
+    #: Guides by name, for ``distill(guide=name)`` and saved files.
+    guides: ClassVar[dict[str, Any]]
+
+    @classmethod
+    @abstractmethod
+    def of(cls, teacher: JointDraws) -> Outcome:
+        """The outcome of a teacher that has seen an input."""
+
+    @property
+    @abstractmethod
+    def event_shape(self) -> tuple[int, ...]:
+        """Event shape of a student's answer: ``(C,)``, or ``()`` for a real y."""
+
+    # Sites ---------------------------------------------------------------------------------------
+
+    def layouts(
+        self, teacher: JointDraws, x: Tensor, return_sites: Collection[str] | None = None
+    ) -> tuple[SiteLayout, ...]:
+        """The sites that a student of this teacher gives back, as the ``Predictive`` does.
+
+        Raises:
+            TypeError: ``return_sites`` is no collection of names.
+            ValueError: a latent or unknown site is asked for, or one that one pass cannot give; a
+                model whose observed site has no axis of inputs.
+        """
+        return read_sites(teacher, x, return_sites, self.language, (-1, *self.event_shape))
+
+    @abstractmethod
+    def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
+        """``count`` draws of the sites from a student's answer, laid out."""
+
+    # Students ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def is_answer(self, value: Any) -> bool:
+        """Whether a guide may answer with this."""
+
+    @abstractmethod
+    def guide(self, name: str | None, x: Tensor, held_out: Any, found: dict[str, Any]) -> nn.Module:
+        """A guide of this family, or of the one that suits the teacher, sized to the inputs.
+
+        Args:
+            name: A key of :attr:`guides`, or ``None``.
+            x: Inputs ``(N, *input_shape)``.
+            held_out: From :meth:`validation`.
+            found: From :meth:`describe`.
+
+        Raises:
+            ValueError: an unknown name.
+        """
+
+    @abstractmethod
+    def objectives(
+        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
+    ) -> tuple[Objective, Objective]:
+        """The objective of the warm start, by what the guide answers, and that of the refinement.
+
+        Raises:
+            TypeError: what the guide answers with, or the loss, is of another outcome.
+            ValueError: an unknown loss; a guide whose answer is of a wrong shape or not finite.
+        """
+
+    def answer_of(self, guide: nn.Module, x: Tensor) -> Any:
+        """What a guide answers at ``x``, checked.
+
+        Raises:
+            TypeError: it is of another outcome.
+            ValueError: the guide raised an error; another shape; a mean that is not finite, or that
+                does not depend on the guide's weights.
+        """
+        try:
+            answer = student_at(guide, x)
+        except Exception as error:
+            raise ValueError(
+                f"`guide` must answer inputs of shape {tuple(x.shape)} with {self.answer_text}; it "
+                f"raised {type(error).__name__}: {str(error)[:300]}. Try guide(x[:2]) by itself."
+            ) from error
+        if not self.is_answer(answer):
+            raise TypeError(
+                f"`guide` must return {self.answer_text} for x; got {type(answer).__name__}. The "
+                f"teacher's draws are {self.quantity}: leave `guide` out, or pass one of "
+                f"{sorted(self.guides)}."
+            )
+        shape = (tuple(answer.batch_shape), tuple(answer.event_shape))
+        if shape != (tuple(x.shape[:1]), self.event_shape):
+            raise ValueError(
+                f"`guide` must return {self.answer_text} with batch shape ({len(x)},) and event "
+                f"shape {self.event_shape} for N = {len(x)}; got {shape[0]} and {shape[1]}. Check "
+                "its last layer."
+            )
+        if not answer.mean.requires_grad or not torch.isfinite(answer.mean).all():
+            fault = "NaN or infinity" if answer.mean.requires_grad else "one without gradient"
+            raise ValueError(
+                f"`guide` must return {self.answer_text} with a finite mean that depends on its "
+                f"weights; got {fault}. Check its forward for NaN, torch.no_grad and .detach()."
+            )
+        return answer
+
+    # Judging -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def validation(self, x: Tensor, draws: Tensor, held: int | None) -> Any:
+        """A validation set: the teacher's draws ``(S, N, K)`` at x, of ``held`` in all."""
+
+    @abstractmethod
+    def chain(self, draws: Tensor) -> Tensor:
+        """Draws ``(S, N, K)`` in units in which a movement of 1e-6 is none, for R-hat."""
+
+    def describe(self, held_out: Any) -> dict[str, Any]:
+        """What a report says of the teacher's draws, by name."""
+        return {}
+
+    def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
+        """What a student's report says of its guide and of the teacher's draws."""
+        return found
+
+    def recalibrates(self, guide: nn.Module) -> bool:
+        """Whether :meth:`calibration` applies to this guide."""
+        return False
+
+    def calibration(self, guide: nn.Module, inputs: Any) -> dict[str, float]:
+        """What to add to the guide's log concentration, as "shift", and how it was found."""
+        return {"shift": 0.0}
+
+    def recalibrate(self, guide: Any, shift: float) -> None:
+        """Add the shift to the guide's log concentration."""
+        guide.recalibrate(1.0, shift)

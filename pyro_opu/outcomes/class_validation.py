@@ -1,0 +1,194 @@
+"""Held-out inputs with class probabilities: scores, lack of fit, calibration of a student."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributions import Answer
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
+from pyro_opu.guides.base import student_at
+from pyro_opu.metrics.distances import kl_of_rows
+from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.metrics.ranks import spearman
+from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration
+from pyro_opu.objectives import Objective
+from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.rng import seeded
+
+#: A spread that is float32 rounding of draws that all agree.
+NO_SPREAD = 1e-5
+#: Draws below which groups cannot be told from chance.
+FEWEST_DRAWS = 50
+#: To this part of the shift it is found how much of it costs nothing.
+CALIBRATION_STEP = 1 / 32
+#: Student's draws per input that the energy distance is judged by.
+JUDGING_DRAWS = 256
+
+__all__ = [
+    "ClassValidation",
+    "calibrating_shift",
+    "lack_of_fit",
+    "log_concentration_of",
+]
+
+
+@dataclass(frozen=True)
+class ClassValidation:
+    """Inputs with the teacher's answers there, to judge or to calibrate the student by.
+
+    Attributes:
+        x: ``(N, ...)``, on the student's device.
+        draws: Teacher's draws ``(S, N, C)``.
+        held: Draws M that the posterior holds, these among them: what the student is taught by.
+            ``None`` where every call draws afresh.
+    """
+
+    x: Tensor
+    draws: Tensor
+    held: int | None = None
+
+    @cached_property
+    def marginals(self) -> Marginals:
+        """The draws in order, which every judgement asks for."""
+        return Marginals(self.draws)
+
+    def for_objective(self, objective: Objective) -> ClassValidation:
+        """Itself."""
+        return self
+
+    def sampling_distance(self) -> float:
+        r"""Energy distance, as :meth:`judge` measures it, of S draws from their own posterior.
+
+        .. math:: \mathbb{E}_x\,\mathbb{E}\|\pi - \pi'\|_1 \,(1 / S - 2 / M), \qquad M = \infty
+            \text{ where every call draws afresh}
+
+        A student that is nearer to the posterior answers better than S of its draws would.
+
+        Where the posterior holds M draws, S of them at random have a distance of 1 / S - 1 / M
+        times the spread from all of them, nothing if they are all. The draws that judge are then
+        among those that teach, so that :meth:`judge`, which takes them for new ones, finds a
+        distance that is too small by 1 / M times the spread: -1 / M of a student that has learnt
+        all draws, 0 of one that has learnt half of them.
+        """
+        share = 1 / len(self.draws) - (0 if self.held is None else 2 / self.held)
+        return float(self.marginals.spread.mean()) * share
+
+    @torch.no_grad()
+    def judge(self, guide: nn.Module) -> dict[str, float]:
+        """Held-out fidelity of a guide.
+
+        Returns:
+            "energy_distance" and "kl" (of the means, nats); "log_concentration", the mean of g, and
+            "concentration_rank", its rank correlation with the teacher's over the held-out inputs
+            (0 where one of the two is constant): a collapse of g shows in these two.
+        """
+        student = student_at(guide, self.x)
+        rank = spearman(student.log_concentration, moment_concentration(self.draws))
+        return {
+            "energy_distance": float(_energies(student, self).mean()),
+            "kl": float(kl_of_rows(self.draws.mean(0), student.mean).mean()),
+            "log_concentration": float(student.log_concentration.mean()),
+            "concentration_rank": 0.0 if math.isnan(rank) else rank,
+        }
+
+
+def log_concentration_of(inputs: ClassValidation) -> float:
+    """The one g that moments of all the teacher's draws together ask for: where to begin."""
+    between, within = (part.double().sum() for part in gini_parts(inputs.draws))
+    return float((within / between.clamp_min(1e-12)).clamp(1e-3, 1e6).log())
+
+
+@torch.no_grad()
+def lack_of_fit(held_out: ClassValidation) -> float:
+    r"""What the best Dirichlet of every single input leaves, as a share of the draws' spread.
+
+    .. math::
+        \sum_x D\big(p(\pi|x),\, \mathrm{Dir}(\alpha^*(x))\big) \Big/
+        \sum_x \mathbb{E}\|\pi - \pi'\|_1
+
+    with the energy distance D and :math:`\alpha^*` by moments, fitted on half of the draws and
+    judged by the other half. No student that answers with one Dirichlet does better.
+
+    Args:
+        held_out: Inputs with the teacher's draws.
+
+    Returns:
+        The share, near 0 where draws are like a Dirichlet; 0 where there are fewer draws than 50
+        or no spread, or where it is within four standard errors (over inputs) of nothing.
+    """
+    if len(held_out.draws) < FEWEST_DRAWS:
+        return 0.0
+    fit, judge = held_out.draws[::2], held_out.draws[1::2]
+    with seeded(0):
+        samples = moment_matched(fit.mean(0), moment_concentration(fit)).sample((len(judge),))
+    judges = Marginals(judge)
+    left = judges.energy_distance(Marginals(samples))
+    error = left.std() / math.sqrt(len(left))
+    spread = float(judges.spread.mean())
+    if spread < NO_SPREAD or not left.mean() > 4 * error:
+        return 0.0
+    return float(left.mean() / spread)
+
+
+@torch.no_grad()
+def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, float]:
+    r"""What to add to g so that the mean mutual information is the teacher's, as far as it is free.
+
+    A Dirichlet with the teacher's second moments can have more mutual information than the
+    teacher, whose draws seldom are of Dirichlet shape. The mean over inputs falls with the shift,
+    so bisection finds the one to ask for. Of this as much is taken as does not raise the mean
+    energy distance to the teacher's draws, by bisection again.
+
+    Args:
+        guide: The student.
+        inputs: Where it is compared by both: all transfer inputs, with as many draws as there are.
+            The few that are held out cannot tell a rise by a half from chance.
+
+    Returns:
+        "shift", what to add; "asked", what mutual information alone asks for; "part", the one over
+        the other; the energy distance "before" and "after".
+    """
+    student = student_at(guide, inputs.x)
+    teacher = float(epistemic_uncertainty(inputs.draws).mean())
+    low, high = -2.0, 2.0
+    for _ in range(20):
+        middle = (low + high) / 2
+        mine = epistemic_uncertainty(_shifted(student, middle)).mean()
+        low, high = (middle, high) if mine > teacher else (low, middle)
+    asked = (low + high) / 2
+
+    def energy(part: float) -> float:
+        return float(_energies(_shifted(student, part * asked), inputs).mean())
+
+    before, part, too_much = energy(0.0), 0.0, 2.0  # so that all of it is tried first
+    while too_much - part > CALIBRATION_STEP and part < 1:
+        middle = (part + too_much) / 2
+        part, too_much = (middle, too_much) if energy(middle) <= before else (part, middle)
+    return {
+        "shift": part * asked,
+        "asked": asked,
+        "part": part,
+        "before": before,
+        "after": energy(part),
+    }
+
+
+def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
+    return PredictiveDirichlet(
+        student.log_mean, student.log_concentration + shift, validate_args=False
+    )
+
+
+def _energies(student: Answer, inputs: ClassValidation) -> Tensor:
+    """Energy distance to the teacher's draws, per input ``(N,)``.
+
+    The student's draws use a fixed seed, so that two students are compared on the same noise.
+    """
+    with seeded(0):
+        draws = student.sample((JUDGING_DRAWS,))
+    return inputs.marginals.energy_distance(Marginals(draws))

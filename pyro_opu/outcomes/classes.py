@@ -1,0 +1,168 @@
+"""Class labels: a teacher's draws are class probabilities, a student's answer is on the simplex."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from pyro_opu.distributions import Atoms, SimplexDistribution, is_answer
+from pyro_opu.guides import GUIDES, PredictiveGuide, named_guide
+from pyro_opu.objectives import (
+    CrossEntropy,
+    EnergyDistance,
+    MomentMatching,
+    Objective,
+    as_objective,
+)
+from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.outcomes.base import Outcome
+from pyro_opu.outcomes.class_validation import (
+    ClassValidation,
+    calibrating_shift,
+    lack_of_fit,
+    log_concentration_of,
+)
+from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout
+from pyro_opu.rng import drawing
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.pyro_model import is_deterministic
+from pyro_opu.teachers.sites import class_log_probs, site_kind
+
+__all__ = ["Classes"]
+
+#: Beyond this lack of fit one Dirichlet per input is not enough. Logistic regressions are below
+#: 0.01 with two classes and at 0.03 with ten, networks between 0.01 and 0.03; groups of hypotheses
+#: that contradict each other are at 0.05 (three) to 0.1 (four).
+MOST_LACK_OF_FIT = 0.04
+
+
+def _site_kinds(nodes: dict[str, Any], site: str) -> dict[str, str]:
+    """The observed site, and those that hold the class probabilities."""
+    probs = class_log_probs(nodes[site]["fn"], 2, site).exp()
+    kinds = {name: _kind(node, probs) for name, node in nodes.items()}
+    onehot = site_kind(nodes[site]["fn"]) in ("onehot", "multinomial")
+    kinds[site] = "onehot" if onehot else "label"
+    return {name: kind for name, kind in kinds.items() if kind is not None}
+
+
+def _kind(node: Any, probs: Tensor) -> str | None:
+    """Whether a site holds the class probabilities ``(2, C)``, or the second class's."""
+    value = node["value"]
+    if not is_deterministic(node) or not value.is_floating_point():
+        return None
+    if value.numel() == probs.numel() and _equal(value.reshape(probs.shape), probs):
+        return "probs"
+    if probs.shape[-1] == 2 and value.numel() == 2 and _equal(value.reshape(2), probs[:, 1]):
+        return "prob1"
+    return None
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    return torch.allclose(a.double(), b.double(), atol=1e-5)
+
+
+@dataclass(frozen=True)
+class Classes(Outcome):
+    """One of C classes at every input.
+
+    Attributes:
+        num_classes: C.
+    """
+
+    kind: ClassVar[str] = "classes"
+    quantity: ClassVar[str] = "class probabilities"
+    answer_text: ClassVar[str] = "a Dirichlet"
+    site_kinds: ClassVar[tuple[str, ...]] = ("label", "onehot", "probs", "prob1")
+    language: ClassVar[SiteLanguage] = SiteLanguage(
+        learned="class probabilities",
+        held="the class probabilities",
+        label=("label", "int64"),
+        extra="probs",
+        kinds=_site_kinds,
+    )
+    guides: ClassVar[dict[str, Any]] = GUIDES
+
+    num_classes: int
+
+    @classmethod
+    def of(cls, teacher: JointDraws) -> Classes:
+        return cls(teacher.num_outputs)
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        return (self.num_classes,)
+
+    def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
+        """Labels from the draws of class probabilities where those come back too.
+
+        Else from their mean, which gives labels of the same distribution.
+        """
+        probs = answer.sample((count,)) if any(site.needs_probs for site in sites) else None
+        weights = answer.mean if probs is None else probs.flatten(0, 1)
+        with drawing(weights.device) as generator:
+            if probs is None:
+                labels = torch.multinomial(weights, count, True, generator=generator).T
+            else:
+                labels = torch.multinomial(weights, 1, generator=generator).reshape(count, -1)
+        return {site.name: site.fill(self._values(site.kind, labels, probs)) for site in sites}
+
+    def _values(self, kind: str, labels: Tensor, probs: Any) -> Tensor:
+        if kind == "label":
+            return labels
+        if kind == "onehot":
+            return one_hot(labels, self.num_classes)
+        return probs if kind == "probs" else probs[..., 1]
+
+    def is_answer(self, value: Any) -> bool:
+        return is_answer(value)
+
+    def describe(self, held_out: ClassValidation) -> dict[str, Any]:
+        """``{"misfit"}``, what one Dirichlet per input leaves."""
+        return {"misfit": lack_of_fit(held_out)}
+
+    def guide(
+        self, name: str | None, x: Tensor, held_out: ClassValidation, found: dict[str, Any]
+    ) -> nn.Module:
+        """By default a Dirichlet, or a mixture where one Dirichlet does not fit the draws."""
+        best = "mixture" if found["misfit"] > MOST_LACK_OF_FIT else "dirichlet"
+        guide = named_guide(name or best, x, self.num_classes)
+        if isinstance(guide, PredictiveGuide):
+            guide.start_at(log_concentration_of(held_out))
+        return guide
+
+    def objectives(
+        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
+    ) -> tuple[Objective, Objective]:
+        """Moments of a Dirichlet, cross-entropy of points, likelihood and energy of all else."""
+        closed_form = self._closed_form(self.answer_of(guide, x))
+        return closed_form, closed_form if loss is None else as_objective(loss)
+
+    def _closed_form(self, answer: Any) -> Objective:
+        if isinstance(answer, Atoms):
+            return CrossEntropy()
+        if not isinstance(answer, SimplexDistribution):
+            return MomentMatching()
+        # The likelihood needs a density, which a family of the user's own may lack.
+        dense = type(answer).log_prob is not SimplexDistribution.log_prob
+        return LikelihoodFirst() if dense else EnergyDistance(likelihood=1.0)
+
+    def validation(self, x: Tensor, draws: Tensor, held: int | None) -> ClassValidation:
+        return ClassValidation(x, draws, held)
+
+    def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
+        return {"guide": type(guide).__name__, **found}
+
+    def chain(self, draws: Tensor) -> Tensor:
+        return draws
+
+    def recalibrates(self, guide: nn.Module) -> bool:
+        return isinstance(guide, PredictiveGuide)
+
+    def calibration(self, guide: nn.Module, inputs: ClassValidation) -> dict[str, float]:
+        """See :func:`~pyro_opu.outcomes.class_validation.calibrating_shift`."""
+        return calibrating_shift(guide, inputs)

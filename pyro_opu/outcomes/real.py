@@ -1,0 +1,151 @@
+"""A real y: a teacher's draws are normals of y, a student's answer is a normal or several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributions.normal import PredictiveNormal
+from pyro_opu.distributions.normal_mixture import is_real_answer
+from pyro_opu.guides.base import student_at
+from pyro_opu.guides.normal import REGRESSION_GUIDES, named_regression_guide
+from pyro_opu.metrics.normals import energies, energies_of_moments, kl_of_normals, teacher_moments
+from pyro_opu.objectives import Objective
+from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_objective
+from pyro_opu.outcomes.base import Outcome
+from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.pyro_model import is_deterministic
+from pyro_opu.teachers.real import normal_parameters
+
+__all__ = ["Real", "RealValidation"]
+
+
+def _site_kinds(nodes: dict[str, Any], site: str) -> dict[str, str]:
+    """The observed site, and those that hold the mean of y."""
+    mean = normal_parameters(nodes[site]["fn"], 2, site)[:, 0]
+    kinds = {name: "mean" for name, node in nodes.items() if _holds(node, mean)}
+    return {**kinds, site: "value"}
+
+
+def _holds(node: Any, mean: Tensor) -> bool:
+    """Whether a deterministic site holds the mean of y at two inputs."""
+    value = node["value"]
+    if not is_deterministic(node) or not value.is_floating_point() or value.numel() != 2:
+        return False
+    return torch.allclose(value.reshape(2).double(), mean.double(), rtol=1e-5, atol=0)
+
+
+@dataclass(frozen=True)
+class RealValidation:
+    """Inputs with the teacher's draws there, to judge the student by.
+
+    Attributes:
+        x: ``(N, ...)``, on the student's device.
+        draws: Teacher's draws ``(S, N, 2)``.
+        by_moments: Judge by the normals with the teacher's moments, in place of its draws: for a
+            student taught by moments. An iterate with wrong moments may happen to be nearer to
+            draws that no normal can follow.
+    """
+
+    x: Tensor
+    draws: Tensor
+    by_moments: bool = False
+
+    def for_objective(self, objective: Objective) -> RealValidation:
+        """The set that judges by what the objective teaches."""
+        return replace(self, by_moments=isinstance(objective, NormalMoments))
+
+    def sampling_distance(self) -> float:
+        """Minus infinity: every student is refined, if it is asked for."""
+        return -math.inf
+
+    @torch.no_grad()
+    def judge(self, guide: nn.Module) -> dict[str, float]:
+        """Held-out fidelity of a guide.
+
+        Returns:
+            "energy_distance", that of y plus that of its mean f (see :func:`energies`), since y
+            alone does not say which part of its variance is epistemic; "kl" of the normals with the
+            teacher's and the student's moments, nats; "mean_error", root mean square, in the
+            teacher's deviations of y.
+        """
+        student: Any = student_at(guide, self.x)
+        teacher, normal = teacher_moments(self.draws), student.normal()
+        judge = energies_of_moments if self.by_moments else energies
+        of_y, of_mean = judge(student, self.draws)
+        error = (normal.mean - teacher.mean) / teacher.scale
+        return {
+            "energy_distance": float((of_y + of_mean).mean()),
+            "kl": float(kl_of_normals(teacher, normal).mean()),
+            "mean_error": float(error.square().mean().sqrt()),
+        }
+
+
+@dataclass(frozen=True)
+class Real(Outcome):
+    """A real number at every input, normal under each draw."""
+
+    kind: ClassVar[str] = "real"
+    quantity: ClassVar[str] = "means and scales"
+    answer_text: ClassVar[str] = "a PredictiveNormal"
+    site_kinds: ClassVar[tuple[str, ...]] = ("value", "mean")
+    language: ClassVar[SiteLanguage] = SiteLanguage(
+        learned="y",
+        held="the mean of y",
+        label=("value", ""),
+        extra="mean",
+        kinds=_site_kinds,
+    )
+    guides: ClassVar[dict[str, Any]] = REGRESSION_GUIDES
+
+    @classmethod
+    def of(cls, teacher: JointDraws) -> Real:
+        return cls()
+
+    @property
+    def event_shape(self) -> tuple[int, ...]:
+        return ()
+
+    def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
+        """Of the kind "value" draws of y, of the kind "mean" of its mean f."""
+        f, y = answer.components().draw(count)
+        return {site.name: site.fill(y if site.kind == "value" else f) for site in sites}
+
+    def is_answer(self, value: Any) -> bool:
+        return is_real_answer(value)
+
+    def guide(
+        self, name: str | None, x: Tensor, held_out: RealValidation, found: dict[str, Any]
+    ) -> nn.Module:
+        """By default one normal; the units inside are those of y drawn from the teacher."""
+        f, log_scale = held_out.draws.unbind(-1)
+        y = f + log_scale.exp() * torch.randn_like(f)
+        return named_regression_guide(name or "gaussian", x, y)
+
+    def objectives(
+        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
+    ) -> tuple[Objective, Objective]:
+        """Moments of one normal, the ranked probability score of several."""
+        one = isinstance(self.answer_of(guide, x), PredictiveNormal)
+        objective = as_regression_objective(loss or ("moments" if one else "crps"))
+        if isinstance(objective, NormalMoments) and not one:
+            raise ValueError(
+                '`loss` "moments" needs a guide that answers with one normal, since moments do not '
+                'say how to place several; got a mixture. Use "crps".'
+            )
+        return (NormalMoments() if one else NormalCRPS()), objective
+
+    def validation(self, x: Tensor, draws: Tensor, held: int | None) -> RealValidation:
+        return RealValidation(x, draws)
+
+    def chain(self, draws: Tensor) -> Tensor:
+        """Means in deviations of y, and logarithms of scales."""
+        units = torch.ones_like(draws)
+        units[..., 0] = teacher_moments(draws).scale
+        return draws / units
