@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyro
+import pyro.distributions as dist
 import torch
+from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
 from pyro_opu import objectives
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood_first import LikelihoodFirst
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments
+from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 from pyro_opu.transfer import (
     Box,
     Gaussian,
@@ -94,4 +98,21 @@ REAL_OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "normal moments": NormalMoments,
     "crps": NormalCRPS,
     "crps alone": lambda: NormalCRPS(moments=0.0),
+}
+
+# Samplers ------------------------------------------------------------------------------------
+
+
+def two_classes(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """A logistic regression, which every sampler can draw from."""
+    w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.5).to_event(1))
+    with pyro.plate("data", len(x)):
+        return pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
+
+
+SAMPLERS: dict[str, Callable[[Callable[..., Tensor]], MCMCKernel]] = {
+    "sgld": lambda model: SGLD(model, step_size=1e-2),
+    "sgld, minibatches": lambda model: SGLD(model, step_size=1e-2, batch_size=7, thinning=2),
+    "sgld, rmsprop": lambda model: SGLD(model, step_size=1e-3, preconditioner="rmsprop"),
+    "polya-gamma": PolyaGammaGibbs,
 }
