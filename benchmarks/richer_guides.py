@@ -33,7 +33,7 @@ from pyro_opu.metrics.distances import energy_distance, kl_divergence, wasserste
 from pyro_opu.metrics.marginals import mean_absolute_difference
 from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.objectives import Objective
-from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.objectives.likelihood import LikelihoodFirst
 
 GUIDES = ("dirichlet", "mixture", "logistic_normal")
 #: S of the plug-in energy distance and of W1.

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_opu import objectives
 from pyro_opu.objectives import Objective
-from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments
 from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 from pyro_opu.transfer import (

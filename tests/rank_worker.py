@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.distributed import ALONE, Ranks, join
 from pyro_opu.objectives import Objective
-from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.outcomes.class_validation import ClassValidation
 from pyro_opu.training.loop import distillation_phase
 from pyro_opu.training.settings import Batches, Settings

@@ -27,7 +27,7 @@ from pyro_opu import (
 from pyro_opu.distributions import Atoms
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
-from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.outcomes import class_validation as validation
 from pyro_opu.outcomes.class_validation import ClassValidation, calibrating_shift
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher

@@ -1,4 +1,4 @@
-"""Objectives: what makes a student like its teacher, one file each, all called the same way."""
+"""Objectives: losses that fit a student to its teacher, one file each, all called the same way."""
 
 from __future__ import annotations
 
@@ -14,16 +14,6 @@ from pyro_opu.objectives.moments import MomentMatching
 from pyro_opu.objectives.proxy import ProxyDirichlet
 from pyro_opu.objectives.wasserstein import WassersteinELBO
 
-_BY_NAME: dict[str, type[Objective]] = {
-    "wasserstein": WassersteinELBO,
-    "moments": MomentMatching,
-    "energy": EnergyDistance,
-    "likelihood": DirichletLikelihood,
-    "cross_entropy": CrossEntropy,
-    "endd": EnsembleDistribution,
-    "proxy": ProxyDirichlet,
-}
-
 __all__ = [
     "Adversarial",
     "CrossEntropy",
@@ -38,16 +28,23 @@ __all__ = [
     "as_objective",
 ]
 
+_BY_NAME: dict[str, type[Objective]] = {
+    "wasserstein": WassersteinELBO,
+    "moments": MomentMatching,
+    "energy": EnergyDistance,
+    "likelihood": DirichletLikelihood,
+    "cross_entropy": CrossEntropy,
+    "endd": EnsembleDistribution,
+    "proxy": ProxyDirichlet,
+}
+
 
 def as_objective(loss: str | Objective) -> Objective:
-    """The objective of that name, or the objective itself.
+    """Return an objective of class probabilities, by name or as it is.
 
     Args:
         loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy",
             or an :class:`~pyro_opu.Objective`.
-
-    Returns:
-        A new objective with its default settings, or the one given.
 
     Raises:
         ValueError: an unknown name.

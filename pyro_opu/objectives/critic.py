@@ -1,4 +1,4 @@
-"""The meta-network of Cui et al.: x -> the weights of a witness function on the simplex."""
+"""The meta-network of Cui et al., from x to the weights of a witness on the simplex."""
 
 from __future__ import annotations
 
@@ -18,51 +18,14 @@ SLOPE = 0.2  # of the leaky ReLU
 Weights = list[tuple[Tensor, Tensor]]
 
 
-def dual_norm(gradient: Tensor, ground: Literal["l1", "l2"] = "l1") -> Tensor:
-    r"""Size of a gradient on the simplex: the slope of a function of probabilities.
-
-    Moves inside the simplex sum to zero, so only the tangent part of v counts:
-    :math:`(\max v - \min v)/2` for the l1 ground metric, :math:`\|v - \bar v\|_2` for l2. A
-    function is 1-Lipschitz on the simplex where this is at most 1.
-
-    Args:
-        gradient: ``(..., C)``.
-        ground: The ground metric.
-
-    Returns:
-        ``(...)``.
-    """
-    if ground == "l1":
-        return (gradient.amax(-1) - gradient.amin(-1)) / 2
-    return torch.linalg.vector_norm(gradient - gradient.mean(-1, keepdim=True), dim=-1)
-
-
-def witness(points: Tensor, weights: Weights) -> Tensor:
-    r"""Evaluate one multilayer perceptron per input, :math:`\psi(\pi; w_x)`.
-
-    Args:
-        points: ``(S, N, C)`` points of the simplex.
-        weights: Per layer ``(matrix (N, out, in), bias (N, out))``.
-
-    Returns:
-        ``(S, N)``.
-    """
-    *inner, (row, offset) = weights
-    hidden = points.transpose(0, 1).to(row.dtype)  # (N, S, C)
-    for matrix, bias in inner:
-        hidden = leaky_relu(torch.baddbmm(bias[:, None], hidden, matrix.transpose(1, 2)), SLOPE)
-    # The last matrix has one row, and its gradient as a batch of products would be slow.
-    return ((hidden * row).sum(-1) + offset).transpose(0, 1)
-
-
 class MetaCritic(nn.Module):
     r"""An amortized witness :math:`\psi(\pi; \Omega(x; v))` (Cui et al. 2019, eq. 9).
 
-    The meta-network :math:`\Omega` maps x to the weights of a small network on the simplex; the
-    whole batch is evaluated at once. Small witnesses have all their weights generated. A large
-    one (``generate="modulate"``) has weights shared by all x, of which x scales and shifts every
-    hidden unit: a 10-400-128-1 witness generated in full from 1024 units would need 57 million
-    weights. The head starts at one ordinary network, the same for all x.
+    The meta-network :math:`\Omega` maps x to the weights of a small network on the simplex. Small
+    witnesses have all their weights generated. A large one (``generate="modulate"``) has weights
+    shared by all x, and x scales and shifts every hidden unit: a 10-400-128-1 witness generated in
+    full from 1024 units would need 57 million weights. The head starts at one ordinary network, the
+    same for all x.
 
     Args:
         x: Transfer inputs ``(N, ...)``; they fix the meta-network's input size and scale.
@@ -151,3 +114,29 @@ class MetaCritic(nn.Module):
     def forward(self, x: Tensor, points: Tensor) -> Tensor:
         """Witness values ``(S, N)`` at points ``(S, N, C)`` of the simplex."""
         return witness(points, self.weights(x))
+
+
+def dual_norm(gradient: Tensor, ground: Literal["l1", "l2"] = "l1") -> Tensor:
+    r"""Slope of a function on the simplex ``(...)`` from its gradient ``(..., C)``.
+
+    Moves inside the simplex sum to zero, so only the tangent part of v counts:
+    :math:`(\max v - \min v)/2` for the l1 ground metric, :math:`\|v - \bar v\|_2` for l2. A
+    function is 1-Lipschitz on the simplex where this is at most 1.
+    """
+    if ground == "l1":
+        return (gradient.amax(-1) - gradient.amin(-1)) / 2
+    return torch.linalg.vector_norm(gradient - gradient.mean(-1, keepdim=True), dim=-1)
+
+
+def witness(points: Tensor, weights: Weights) -> Tensor:
+    r"""Evaluate one multilayer perceptron per input, :math:`\psi(\pi; w_x)`, ``(S, N)``.
+
+    ``points`` are ``(S, N, C)``; ``weights`` hold per layer a matrix ``(N, out, in)`` and a bias
+    ``(N, out)``.
+    """
+    *inner, (row, offset) = weights
+    hidden = points.transpose(0, 1).to(row.dtype)  # (N, S, C)
+    for matrix, bias in inner:
+        hidden = leaky_relu(torch.baddbmm(bias[:, None], hidden, matrix.transpose(1, 2)), SLOPE)
+    # The last matrix has one row, and its gradient as a batch of products would be slow.
+    return ((hidden * row).sum(-1) + offset).transpose(0, 1)

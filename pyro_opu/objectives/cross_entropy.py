@@ -1,11 +1,12 @@
-"""Cross-entropy: the mean of the student only."""
+"""Cross-entropy of the student's mean; the spread is not taught."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from pyro_opu.distributions import Answer
-from pyro_opu.objectives.base import Objective, cross_entropy
+from pyro_opu.objectives.base import Objective
 
 
 class CrossEntropy(Objective):
@@ -23,3 +24,16 @@ class CrossEntropy(Objective):
     def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy"}``."""
         return {"cross_entropy": cross_entropy(student, draws)}
+
+
+def cross_entropy(student: Answer, draws: Tensor) -> Tensor:
+    r"""Expected negative log-likelihood of labels drawn from the teacher's predictive, in nats.
+
+    .. math:: -\mathbb{E}_x \sum_k \bar\pi_k \log h_k(x), \quad \bar\pi = \tfrac1S \sum_s \pi_s
+
+    At least the entropy of the mean of ``draws`` ``(S, N, C)``.
+    """
+    log_mean = getattr(student, "log_mean", None)
+    if log_mean is None:
+        log_mean = student.mean.clamp_min(torch.finfo(student.mean.dtype).tiny).log()
+    return -(draws.mean(0) * log_mean).sum(-1).mean()

@@ -1,4 +1,4 @@
-"""Energy distance: a divergence whose best witness is known, so nothing adversarial is needed."""
+"""Energy distance: a divergence whose best witness is known, so that it needs no critic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,44 @@ from torch import Tensor
 from pyro_opu.checks import in_range, positive_int
 from pyro_opu.distributions import Answer, stratified_draws
 from pyro_opu.metrics.marginals import mean_absolute_difference
-from pyro_opu.objectives.base import Objective, cross_entropy
+from pyro_opu.objectives.base import Objective
+from pyro_opu.objectives.cross_entropy import cross_entropy
+
+
+class EnergyDistance(Objective):
+    r"""Energy distance between the teacher's draws and draws of the student.
+
+    An integral probability metric whose best witness is known,
+    :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi - \pi'\| - \mathbb{E}_p\|\pi - \pi'\|)`, so it is
+    minimised without a critic and without its noise.
+
+    Args:
+        num_samples: Student draws per input.
+        likelihood: Weight of the expected log-likelihood of labels beside it.
+
+    Raises:
+        ValueError: fewer than two draws, or a negative weight.
+
+    References:
+        Szekely and Rizzo (2013), Energy statistics; ``pyro.infer.EnergyDistance`` for the same
+        idea between data and a model.
+    """
+
+    learning_rate = 3e-5
+
+    def __init__(self, num_samples: int = 64, likelihood: float = 0.0) -> None:
+        super().__init__()
+        positive_int("num_samples", num_samples, 2)
+        in_range("likelihood", likelihood, 0)
+        self.num_samples, self.likelihood = num_samples, likelihood
+
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        """``{"energy"}``, and "log_likelihood" (negated) where it has a weight."""
+        samples, weights = stratified_draws(student, self.num_samples)
+        parts = {"energy": energy_distance_loss(samples, draws, weights).mean()}
+        if self.likelihood:
+            parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws)
+        return parts
 
 
 def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -25,8 +62,8 @@ def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | Non
     Args:
         student: Draws ``(S, N, C)``.
         teacher: Draws ``(T, N, C)``.
-        weights: Of K strata of S / K student draws each, one after the other, ``(K, N)``, summing
-            to one over K; by default one stratum.
+        weights: ``(K, N)``, summing to one over K, of K strata of S / K student draws each, one
+            after the other; by default one stratum.
 
     Returns:
         ``(N,)``; an unbiased estimate, so it can be slightly negative.
@@ -69,39 +106,3 @@ def _stratified(student: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
     own = own + (weights.T[:, None].square() * within).sum(-1) / size
     other = 2 * (gaps * theirs * (1 - theirs)).sum(-1) * m / (m - 1)
     return (2 * cross - own - other).sum(-1)
-
-
-class EnergyDistance(Objective):
-    r"""Energy distance between the teacher's draws and draws of the student.
-
-    An integral probability metric whose best witness is known,
-    :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi - \pi'\| - \mathbb{E}_p\|\pi - \pi'\|)`, so it is
-    minimised without a critic and without its noise.
-
-    Args:
-        num_samples: Student draws per input.
-        likelihood: Weight of the expected log-likelihood of labels beside it.
-
-    Raises:
-        ValueError: fewer than two draws, or a negative weight.
-
-    References:
-        Szekely and Rizzo (2013), Energy statistics; ``pyro.infer.EnergyDistance`` for the same
-        idea between data and a model.
-    """
-
-    learning_rate = 3e-5
-
-    def __init__(self, num_samples: int = 64, likelihood: float = 0.0) -> None:
-        super().__init__()
-        positive_int("num_samples", num_samples, 2)
-        in_range("likelihood", likelihood, 0)
-        self.num_samples, self.likelihood = num_samples, likelihood
-
-    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """``{"energy"}``, and "log_likelihood" (negated) where it has a weight."""
-        samples, weights = stratified_draws(student, self.num_samples)
-        parts = {"energy": energy_distance_loss(samples, draws, weights).mean()}
-        if self.likelihood:
-            parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws)
-        return parts

@@ -1,4 +1,4 @@
-"""Ensemble distribution distillation: the likelihood of the draws, heated first and then cooled."""
+"""Ensemble distribution distillation: the likelihood of the draws, annealed by a temperature."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pyro_opu.checks import in_range
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.objectives.likelihood import DirichletLikelihood
 
-#: Share of the training at the first temperature, and share at which it has come down to 1.
+#: Fraction of the training at the first temperature, and fraction at which it has come down to 1.
 HOLD_UNTIL, COOL_UNTIL = 1 / 3, 2 / 3
 
 
@@ -22,27 +22,22 @@ class EnsembleDistribution(DirichletLikelihood):
         \pi_{sk}^{(T)} = \frac{\pi_{sk}^{1/T}}{\sum_j \pi_{sj}^{1/T}}, \quad
         \tilde\pi = (1 - \varepsilon)\, \pi + \varepsilon / C
 
-    Draws near a corner of the simplex lie far from a student that starts flat, and their
-    likelihood has steep gradients. Heat moves both towards the middle: with logits z of the draws
-    and :math:`\log\alpha = z'` of the student, both are divided by T. It is
-    :class:`.DirichletLikelihood` at T = 1, and only there is it least at a student equal to a
-    Dirichlet teacher: powers of Dirichlet draws are not Dirichlet.
+    Draws near a corner of the simplex have steep gradients under a student that starts flat. Heat
+    moves both towards the middle: the logits of the draws and :math:`\log\alpha` are divided by T.
+    At T = 1 it is :class:`.DirichletLikelihood`, and only there is its minimum a Dirichlet teacher,
+    since powers of Dirichlet draws are not Dirichlet.
 
     A student that fits heated draws has the T-th power of their parameter, far above the range in
     which guides are held (at T = 10 and ten classes, :math:`\log\alpha_0 \approx 50`). A guide that
-    stays in it learns little but its mean until T has fallen; :func:`pyro_opu.rivals.endd`
-    lets go of it.
+    stays in it learns little but its mean until T has fallen; :func:`pyro_opu.rivals.endd` lifts
+    the bound in training.
 
     T stays at ``temperature`` for the first third of the steps, falls linearly over the second
-    and is 1 over the last (:meth:`anneal`). Before the first call of :meth:`anneal` it is at
-    ``temperature``.
+    and is 1 over the last (:meth:`anneal`).
 
     Args:
         temperature: T at the start, at least 1; at 1 nothing is heated.
         smoothing: :math:`\varepsilon`, how far heated draws are moved towards the uniform vector.
-
-    Raises:
-        ValueError: a temperature below 1, or a smoothing outside [0, 1).
 
     Example:
         >>> import torch
@@ -57,9 +52,8 @@ class EnsembleDistribution(DirichletLikelihood):
     References:
         Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, section 3 and
         its temperature annealing. Differences: the thirds stand for the paper's schedule, which
-        is tied to the two halves of a learning rate cycle and the epochs after it; draws come as
-        probabilities, so that one below 1e-38 is heated as 1e-38; the factor :math:`T^2` of the
-        authors' code is left out, since Adam's steps do not see it.
+        is tied to a learning rate cycle; a probability below 1e-38 is heated as 1e-38; the factor
+        :math:`T^2` of the authors' code is left out, since Adam's steps do not see it.
     """
 
     def __init__(self, temperature: float = 10.0, smoothing: float = 1e-4) -> None:
@@ -74,12 +68,12 @@ class EnsembleDistribution(DirichletLikelihood):
         return self._now
 
     def anneal(self, progress: float) -> None:
-        """Set T for the share of the training that is done, in [0, 1]."""
+        """Set T for the fraction of the training that is done, in [0, 1]."""
         cooled = min(max((progress - HOLD_UNTIL) / (COOL_UNTIL - HOLD_UNTIL), 0.0), 1.0)
         self._now = self.temperature + cooled * (1.0 - self.temperature)
 
     def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """``{"negative_log_likelihood"}``, of what is heated."""
+        """``{"negative_log_likelihood"}`` of the heated draws."""
         return super().parts(heated(student, self._now), heated_draws(draws, self._now), x)
 
 

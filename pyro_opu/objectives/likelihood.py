@@ -1,4 +1,4 @@
-"""Maximum likelihood of the teacher's draws under the student's Dirichlet (EnD^2)."""
+"""Maximum likelihood of the teacher's draws, alone (EnD^2) or before the energy distance."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pyro_opu.checks import in_range
 from pyro_opu.distributions import Answer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective
+from pyro_opu.objectives.energy import EnergyDistance
 
 
 class DirichletLikelihood(Objective):
@@ -51,3 +52,45 @@ class DirichletLikelihood(Objective):
         log_norm = torch.lgamma(total) - (torch.lgamma(alpha + 1) - log_alpha).sum(-1)
         value = -(log_norm + ((alpha - 1) * mean_log).sum(-1)).mean()
         return {"negative_log_likelihood": value.to(draws.dtype)}
+
+
+class LikelihoodFirst(EnergyDistance):
+    """Likelihood of the draws for the first steps, and the energy distance from there.
+
+    The energy distance sees the marginal of every class and not their dependence, so that from
+    scratch it may pair the wrong classes in the components of a mixture; the likelihood sees the
+    whole density, but is a poor target where the draws are not of the student's family. A student
+    that has found the groups of draws by likelihood keeps them under the energy distance.
+
+    Args:
+        until: Fraction of the steps under the likelihood, in [0, 1].
+        num_samples: Student draws per input, for the energy distance.
+        likelihood: Weight of the expected log-likelihood of labels beside the energy distance.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu import PredictiveDirichlet
+        >>> student = PredictiveDirichlet(torch.full((5, 3), 1 / 3).log(), torch.full((5,), 2.0))
+        >>> objective, draws = LikelihoodFirst(), student.sample((10,))
+        >>> for done in (0.0, 0.5):
+        ...     objective.anneal(done)
+        ...     print(list(objective.parts(student, draws, torch.zeros(5, 1))))
+        ['negative_log_likelihood']
+        ['energy', 'log_likelihood']
+    """
+
+    def __init__(self, until: float = 0.3, num_samples: int = 64, likelihood: float = 1.0) -> None:
+        super().__init__(num_samples, likelihood)
+        self.until = in_range("until", until, 0, 1, advice="It is a fraction of the steps.")
+        self.first = DirichletLikelihood()
+        self._progress = 0.0
+
+    def anneal(self, progress: float) -> None:
+        """Note the fraction of the training that is done."""
+        self._progress = progress
+
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        """Those of the likelihood or, from ``until`` on, of the energy distance."""
+        if self._progress < self.until:
+            return self.first.parts(student, draws, x)
+        return super().parts(student, draws, x)

@@ -1,4 +1,4 @@
-"""Moment matching in closed form: no critic and no draws from the student."""
+"""Moment matching in closed form, without a critic or draws from the student."""
 
 from __future__ import annotations
 
@@ -9,41 +9,11 @@ from torch.nn.functional import softplus
 
 from pyro_opu.checks import one_of
 from pyro_opu.distributions import Answer, as_answer
-from pyro_opu.objectives.base import Objective, cross_entropy
+from pyro_opu.objectives.base import Objective
+from pyro_opu.objectives.cross_entropy import cross_entropy
 
 #: Least Gini index that "share" weights divide by.
 LEAST_GINI = 0.01
-
-
-def gini_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Between-draw and within-draw parts of the Gini uncertainty, both unbiased for S >= 2.
-
-    .. math::
-        A = \operatorname{mean}_s \|\pi_s\|^2
-        - \operatorname{mean}_{s \neq s'} \pi_s \cdot \pi_{s'}, \qquad
-        B = 1 - \operatorname{mean}_s \|\pi_s\|^2
-
-    Args:
-        draws: ``(S, N, C)`` on the simplex.
-
-    Returns:
-        ``(A, B)``, each ``(N,)``. A is the summed variance of the class probabilities; A + B
-        estimates the Gini index 1 - sum of squares of the mean.
-
-    Raises:
-        ValueError: fewer than two draws.
-    """
-    count = len(draws)
-    if count < 2:
-        raise ValueError(
-            f"`draws` must hold at least two draws per input; got shape {tuple(draws.shape)}. "
-            "One draw says nothing about the spread."
-        )
-    # Centred, so that a spread of 1e-6 beside a mean of 0.9 keeps its digits in float32. Over draws
-    # first, and not by `var`: ten times as fast.
-    between = (draws - draws.mean(0)).square().sum(0).sum(-1) / (count - 1)
-    within = (draws * (1 - draws)).mean(0).sum(-1)
-    return between, within
 
 
 class MomentMatching(Objective):
@@ -58,9 +28,9 @@ class MomentMatching(Objective):
     uncertainty. The loss is convex in g, and its expectation over draws is least where that share
     is the teacher's, :math:`\sigma(-g) = \mathbb{E}A / \mathbb{E}(A + B)` (:func:`.gini_parts`),
     for any number of draws per step: the weight of an input does not depend on the step's draws.
-    Divided by their own A + B, rare draws at a sure input would count too little, and the
-    concentration there would come out too large. A smaller least G than 0.01 brings the noise of
-    very sure inputs into the trunk, and students of networks end twice as far from their teachers.
+    Divided by their own A + B, the concentration at sure inputs would come out too large. A floor
+    of G below 0.01 brings the noise of very sure inputs into the trunk, and students of networks
+    end twice as far from their teachers.
 
     Args:
         weights: "share" divides by the Gini index G of the student's own mean, held fixed, so that
@@ -84,8 +54,36 @@ class MomentMatching(Objective):
         return {"cross_entropy": cross_entropy(student, draws), "moments": loss.mean()}
 
 
+def gini_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Between-draw and within-draw parts of the Gini uncertainty, both unbiased for S >= 2.
+
+    .. math::
+        A = \operatorname{mean}_s \|\pi_s\|^2
+        - \operatorname{mean}_{s \neq s'} \pi_s \cdot \pi_{s'}, \qquad
+        B = 1 - \operatorname{mean}_s \|\pi_s\|^2
+
+    Args:
+        draws: ``(S, N, C)`` on the simplex, S >= 2.
+
+    Returns:
+        ``(A, B)``, each ``(N,)``. A is the summed variance of the class probabilities; A + B
+        estimates the Gini index 1 - sum of squares of the mean.
+    """
+    count = len(draws)
+    if count < 2:
+        raise ValueError(
+            f"`draws` must hold at least two draws per input; got shape {tuple(draws.shape)}. "
+            "One draw says nothing about the spread."
+        )
+    # Centred, so that a spread of 1e-6 beside a mean of 0.9 keeps its digits in float32. Summing
+    # over draws first is ten times as fast as `var`.
+    between = (draws - draws.mean(0)).square().sum(0).sum(-1) / (count - 1)
+    within = (draws * (1 - draws)).mean(0).sum(-1)
+    return between, within
+
+
 def concentration_loss(g: Tensor, between: Tensor, within: Tensor) -> Tensor:
-    """The loss in g of :class:`MomentMatching` before it is divided, per input ``(N,)``."""
+    """The loss in g of :class:`MomentMatching` before division by G, per input ``(N,)``."""
     return between * softplus(g) + within * softplus(-g)
 
 

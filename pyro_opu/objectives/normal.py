@@ -8,10 +8,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import in_range
+from pyro_opu.checks import in_range, one_of
 from pyro_opu.distributions.normal_mixture import RealAnswer
 from pyro_opu.metrics.normals import FLOOR, crps_of_mean, crps_of_y
-from pyro_opu.objectives import Objective
+from pyro_opu.objectives.base import Objective
 
 __all__ = [
     "NormalCRPS",
@@ -22,54 +22,8 @@ __all__ = [
 ]
 
 
-def expected_nll(mean: Tensor, log_variance: Tensor, draws: Tensor) -> Tensor:
-    r"""Expected negative log-likelihood of y under one normal, without its constant, in nats.
-
-    .. math::
-        L(x) = \tfrac12 \operatorname{mean}_s \left[\alpha +
-            e^{-\alpha} \left\{(f_s - \mu)^2 + \sigma_s^2\right\}\right], \qquad
-        \partial_\mu L = e^{-\alpha} (\mu - \bar f), \quad
-        \partial_\alpha L = \tfrac12 \left[1 - e^{-\alpha} \operatorname{mean}_s
-            \left\{(f_s - \mu)^2 + \sigma_s^2\right\}\right]
-
-    Least where :math:`\mu` and :math:`e^\alpha` are the mean and the total variance of the
-    teacher's y. Exact: the expectation over y given a draw is in closed form.
-
-    Args:
-        mean: :math:`\mu(x)`, ``(N,)``.
-        log_variance: :math:`\alpha(x)`, ``(N,)``.
-        draws: ``(S, N, 2)``, S of at least 1.
-
-    Returns:
-        The loss per input, ``(N,)``.
-
-    Example:
-        >>> import torch
-        >>> draws = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]])  # f = 1 and 3, variance 1
-        >>> expected_nll(torch.tensor([2.0]), torch.tensor([2.0]).log(), draws)  # (log 2 + 1) / 2
-        tensor([0.8466])
-
-    References:
-        Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eq. 5 and 6 (the
-        gradients) and the display before them.
-    """
-    f, noise = draws[..., 0], _noise(draws)
-    squares = ((f - mean).square() + noise).mean(0)
-    return (log_variance + (-log_variance).exp() * squares) / 2
-
-
 class RegressionObjective(Objective):
-    """A loss between a student's answers and a teacher's draws of real y; see its base class."""
-
-    def parts(self, student: RealAnswer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
-        """Named terms of the loss, each a scalar; their sum is the loss.
-
-        Args:
-            student: At N inputs.
-            draws: ``(S, N, 2)``.
-            x: Inputs ``(N, ...)``.
-        """
-        raise NotImplementedError
+    """A loss between a student's answers and a teacher's draws ``(S, N, 2)`` of real y."""
 
 
 class NormalMoments(RegressionObjective):
@@ -83,7 +37,7 @@ class NormalMoments(RegressionObjective):
 
     averaged over draws and inputs. The first term has the gradient of eq. 5; the variance of eq. 6
     is divided into its two parts. v is the draws' own variance, unbiased, so that an error of
-    :math:`\mu` is not taken for epistemic uncertainty; from a single draw there is none, and v is
+    :math:`\mu` is not taken for epistemic uncertainty; with a single draw v is
     :math:`(f_s - \mu)^2` with :math:`\mu` held.
 
     References:
@@ -113,17 +67,13 @@ class NormalCRPS(RegressionObjective):
 
     The first two are half the energy distance up to a constant of the teacher, exact for mixtures
     of normals. That of f is needed, since y alone does not say which part of its variance is
-    epistemic. :math:`s_y` is the student's own deviation of y, and :math:`s_f` that of f but at
-    least a tenth of :math:`s_y`; both are held, so that inputs count alike. The third,
-    :class:`NormalMoments` of the student's normal, keeps the variances where the score hardly feels
-    them, in heavy tails. A mixture can make all three smallest at once; one normal compromises
-    where the teacher's y is not normal.
+    epistemic. The student's own deviations of y, :math:`s_y`, and of f, :math:`s_f` (at least
+    :math:`s_y / 10`), are held, so that inputs count alike. The third, :class:`NormalMoments` of
+    the student's normal, keeps the variances in heavy tails, where the score hardly feels them. A
+    mixture can minimise all three at once; one normal compromises where the teacher's y is not.
 
     Args:
-        moments: :math:`\lambda`.
-
-    Raises:
-        ValueError: a negative weight.
+        moments: :math:`\lambda`, at least 0.
 
     References:
         Gneiting and Raftery (2007), Strictly proper scoring rules, prediction, and estimation,
@@ -150,39 +100,51 @@ class NormalCRPS(RegressionObjective):
         }
 
 
+def expected_nll(mean: Tensor, log_variance: Tensor, draws: Tensor) -> Tensor:
+    r"""Expected negative log-likelihood of y under one normal, without its constant, in nats.
+
+    .. math::
+        L(x) = \tfrac12 \operatorname{mean}_s \left[\alpha +
+            e^{-\alpha} \left\{(f_s - \mu)^2 + \sigma_s^2\right\}\right]
+
+    Its minimum is at the mean and the total variance of the teacher's y.
+
+    Args:
+        mean: :math:`\mu(x)`, ``(N,)``.
+        log_variance: :math:`\alpha(x)`, ``(N,)``.
+        draws: ``(S, N, 2)``, S of at least 1.
+
+    Returns:
+        The loss per input, ``(N,)``.
+
+    Example:
+        >>> import torch
+        >>> draws = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]])  # f = 1 and 3, variance 1
+        >>> expected_nll(torch.tensor([2.0]), torch.tensor([2.0]).log(), draws)  # (log 2 + 1) / 2
+        tensor([0.8466])
+
+    References:
+        Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, before eq. 5.
+    """
+    return _half_nll(log_variance, ((draws[..., 0] - mean).square() + _noise(draws)).mean(0))
+
+
 def _noise(draws: Tensor) -> Tensor:
     """The noise's variance, ``(S, N)``."""
     return (2 * draws[..., 1]).exp()
 
 
 def _half_nll(log_variance: Tensor, squares: Tensor) -> Tensor:
-    """Of a normal, without its constant; least where the variance is the mean of the squares."""
+    """Negative log-likelihood of a normal without its constant, given the mean square error."""
     return (log_variance + (-log_variance).exp() * squares) / 2
 
 
-_BY_NAME: dict[str, type[RegressionObjective]] = {
-    "moments": NormalMoments,
-    "crps": NormalCRPS,
-}
+_BY_NAME: dict[str, type[RegressionObjective]] = {"moments": NormalMoments, "crps": NormalCRPS}
 
 
 def as_regression_objective(loss: str | Objective) -> RegressionObjective:
-    """The objective of that name, or the objective itself.
-
-    Args:
-        loss: "moments", "crps", or a :class:`RegressionObjective`.
-
-    Raises:
-        ValueError: an unknown name, such as that of a loss for classes.
-        TypeError: neither a name nor an objective, or an objective for classes.
-    """
+    """Return an objective of real y: "moments", "crps", or a :class:`RegressionObjective`."""
     if isinstance(loss, RegressionObjective):
         return loss
-    if isinstance(loss, str) and loss in _BY_NAME:
-        return _BY_NAME[loss]()
-    error = ValueError if isinstance(loss, str) else TypeError
-    found = repr(loss) if isinstance(loss, str) else type(loss).__name__
-    raise error(
-        f"`loss` must be one of {sorted(_BY_NAME)} or a RegressionObjective, as the teacher's y is "
-        f"real; got {found}. Leave it out to take the default."
-    )
+    advice = "Or pass a RegressionObjective, as the teacher's y is real."
+    return _BY_NAME[one_of("loss", loss, _BY_NAME, advice)]()

@@ -1,4 +1,4 @@
-"""Reverse KL to a Dirichlet made from the draws: distillation that stands many classes."""
+"""Reverse KL to a Dirichlet made from the draws, for distillation with many classes."""
 
 from __future__ import annotations
 
@@ -11,34 +11,8 @@ from pyro_opu.distributions.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective
 
 
-def proxy_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Mean and inverse precision of the Dirichlet that stands for the draws.
-
-    .. math::
-        \bar\pi = \tfrac1S \sum_s \pi_s, \qquad
-        \frac{1}{\tilde\beta_0} = \frac{2}{C - 1} \sum_k \bar\pi_k
-        \Big( \log\bar\pi_k - \tfrac1S \sum_s \log\pi_{sk} \Big)
-
-    The sum is what Stirling's formula makes :math:`(C - 1) / 2\alpha_0` for draws of
-    :math:`\mathrm{Dir}(\alpha)`. It is right for large :math:`\alpha` and otherwise too low:
-    :math:`\alpha_0 / 2 \le \tilde\beta_0 \le \alpha_0` (for infinitely many draws), one half where
-    every :math:`\alpha_k` but the largest is small.
-
-    Args:
-        draws: ``(S, N, C)`` on the simplex. Zeros are raised to the smallest normal number.
-
-    Returns:
-        Mean ``(N, C)`` and inverse precision ``(N,)``, both float64; 0 where all draws agree.
-    """
-    mean = draws.double().mean(0)
-    tiny = torch.finfo(draws.dtype).tiny
-    mean_log = draws.clamp_min(tiny).double().log().mean(0)
-    gap = (mean * (mean.clamp_min(tiny).log() - mean_log)).sum(-1)
-    return mean, gap.clamp_min(0) * 2 / (draws.shape[-1] - 1)
-
-
 class ProxyDirichlet(Objective):
-    r"""Reverse KL divergence to a proxy Dirichlet, divided by the proxy's precision.
+    r"""Reverse KL divergence to a proxy Dirichlet, divided by the proxy's precision, in nats.
 
     With the proxy :math:`\beta = \tilde\beta_0 \bar\pi + 1` (:func:`.proxy_parts`) and the
     student's :math:`\alpha(x)` raised by one, too,
@@ -46,18 +20,15 @@ class ProxyDirichlet(Objective):
     .. math::
         \mathbb{E}_x \Big[ -\sum_k \bar\pi_k\, \mathbb{E}_q \log \pi_k
         + \frac{1}{\tilde\beta_0}\, \mathrm{KL}\big(q \,\|\, \mathrm{Dir}(1)\big) \Big], \qquad
-        q = \mathrm{Dir}(\alpha(x) + 1),
+        q = \mathrm{Dir}(\alpha(x) + 1)
 
-    with :math:`\mathbb{E}_q \log\pi_k = \psi(\alpha_k + 1) - \psi(\alpha_0 + C)`. It is
-    :math:`\mathrm{KL}(q \,\|\, \mathrm{Dir}(\beta)) / \tilde\beta_0` but for a constant, exactly
-    and without drawing, so that it is least at :math:`\alpha = \tilde\beta_0 \bar\pi`: the mean of
-    the draws and their Stirling precision, whose bias is told in :func:`.proxy_parts`. So a
-    Dirichlet teacher is copied in its mean, and with one half to all of its concentration.
+    which is :math:`\mathrm{KL}(q \,\|\, \mathrm{Dir}(\beta)) / \tilde\beta_0` but for a constant.
+    Its minimum is :math:`\alpha = \tilde\beta_0 \bar\pi`, with the bias of the proxy: a Dirichlet
+    teacher is copied in its mean, and with one half to all of its concentration. The ones are for
+    training alone: the student answers with :math:`\mathrm{Dir}(\alpha(x))`, as in the paper.
 
     Gradients stay bounded where classes are many and their probabilities small, for which the
-    likelihood of the draws has its largest. The ones are there for training alone: what the
-    student answers with is :math:`\mathrm{Dir}(\alpha(x))`, as in the paper's evaluation.
-    It is computed in float64.
+    likelihood of the draws has its largest. It is computed in float64.
 
     Example:
         >>> import torch
@@ -73,10 +44,9 @@ class ProxyDirichlet(Objective):
 
     References:
         Ryabinin, Malinin and Gales (2021), Scaling Ensemble Distribution Distillation to Many
-        Classes with Proxy Targets, section 4; Minka (2000), Estimating a Dirichlet distribution,
-        for the precision. Difference: the authors' code divides the second term by
-        :math:`\tilde\beta_0 + C`, which is no multiple of the divergence and is least where the
-        concentration is C above the proxy's; here the two terms belong together.
+        Classes with Proxy Targets, section 4. Difference: the authors' code divides the second term
+        by :math:`\tilde\beta_0 + C`, which is not a multiple of the divergence and has its minimum
+        where the concentration is C above the proxy's.
     """
 
     def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
@@ -92,3 +62,31 @@ class ProxyDirichlet(Objective):
             "reconstruction": reconstruction.to(draws.dtype),
             "prior": prior.to(draws.dtype),
         }
+
+
+def proxy_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Mean and inverse precision of the proxy Dirichlet of the draws.
+
+    .. math::
+        \bar\pi = \tfrac1S \sum_s \pi_s, \qquad
+        \frac{1}{\tilde\beta_0} = \frac{2}{C - 1} \sum_k \bar\pi_k
+        \Big( \log\bar\pi_k - \tfrac1S \sum_s \log\pi_{sk} \Big)
+
+    By Stirling's formula, right for draws of a Dirichlet with large :math:`\alpha` and otherwise
+    too low: :math:`\alpha_0 / 2 \le \tilde\beta_0 \le \alpha_0` for infinitely many draws, one half
+    where every :math:`\alpha_k` but the largest is small.
+
+    Args:
+        draws: ``(S, N, C)`` on the simplex. Zeros are raised to the smallest normal number.
+
+    Returns:
+        Mean ``(N, C)`` and inverse precision ``(N,)``, both float64; 0 where all draws agree.
+
+    References:
+        Minka (2000), Estimating a Dirichlet distribution.
+    """
+    mean = draws.double().mean(0)
+    tiny = torch.finfo(draws.dtype).tiny
+    mean_log = draws.clamp_min(tiny).double().log().mean(0)
+    gap = (mean * (mean.clamp_min(tiny).log() - mean_log)).sum(-1)
+    return mean, gap.clamp_min(0) * 2 / (draws.shape[-1] - 1)

@@ -1,4 +1,4 @@
-"""The Wasserstein evidence bound, its critic and its gradient penalty."""
+"""The Wasserstein evidence bound, with a learned witness and a gradient penalty."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pyro_opu.checks import check_bool, in_range, instance_of, one_of, positive_
 from pyro_opu.distributions import Answer, stratified_draws
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.objectives.adversarial import Adversarial
-from pyro_opu.objectives.base import cross_entropy
 from pyro_opu.objectives.critic import MetaCritic, dual_norm, witness
+from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.objectives.energy import energy_distance_loss
 
 
@@ -24,24 +24,23 @@ class WassersteinELBO(Adversarial):
         \mathbb{E}_x\,\mathbb{E}_{p(y|x,D)} \log h_y(x)
         \;-\; \beta\; \mathbb{E}_x\, W_1\big(p(\pi|x,D),\; \mathrm{Dir}(\alpha(x))\big)
 
-    The W1 of every input is the most that a 1-Lipschitz witness gains (Cui et al. 2019, eq. 5);
-    a :class:`MetaCritic` gives all witnesses at once (eq. 9), held to slope 1 by a penalty on the
+    W1 at an input is the supremum over 1-Lipschitz witnesses (Cui et al. 2019, eq. 5); a
+    :class:`MetaCritic` gives all witnesses at once (eq. 9), held to slope 1 by a penalty on the
     exact dual norm of its gradient on the simplex. With ``likelihood=0``, ``residual=False`` and
     ``two_sided=True`` this is the paper's own objective, stepped as in its Algorithm 1: h and g in
     turn, then the critic.
 
     The penalty is soft: the best penalised witness of two distant distributions has the slope
-    :math:`1 + W_1 / 2\lambda`, so the term reads larger than W1 by about that factor. It is
-    one-sided, on slopes above 1, by default. A two-sided one drives every slope to 1, and a
-    witness that runs one way cannot turn around: where the two means agree it is blind to the
-    spread, which is all that g is about (on two classes it mostly gains a tenth of W1).
+    :math:`1 + W_1 / 2\lambda`, so the term exceeds W1 by about that factor. It is one-sided, on
+    slopes above 1, by default. A two-sided one drives every slope to 1, and a witness that runs
+    one way cannot turn around: where the two means agree it is blind to the spread, which is all
+    that g is about (on two classes it mostly gains a tenth of W1).
 
     With ``residual`` the critic learns what to add to the witness of the energy distance,
     :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi-\pi'\|_1 - \mathbb{E}_p\|\pi-\pi'\|_1)`, which is
-    1-Lipschitz by construction and right about the direction from the first step; its gradient
-    is the difference of the marginal distribution functions. The penalty then holds the sum. The
-    value is what the whole witness gains; the student's gradient is that of
-    :math:`-\mathbb{E}_q\psi` with the witness held, as the envelope theorem has it for W1.
+    1-Lipschitz and right about the direction from the first step; the penalty then holds the sum.
+    The student's gradient is that of :math:`-\mathbb{E}_q\psi` with the witness held, as the
+    envelope theorem has it for W1.
 
     Args:
         beta: Weight of the transport term.
@@ -65,8 +64,7 @@ class WassersteinELBO(Adversarial):
     References:
         Cui, Yao, Li, Chan and Xue (2019), eq. 5-9 and Algorithm 1. Differences: the likelihood
         term, the exact dual norm, the one-sided penalty (Petzka, Fischer and Lukovnikov 2018, On
-        the regularization of Wasserstein GANs), and an ordinary network as the meta-network's
-        start.
+        the regularization of Wasserstein GANs), and the meta-network's start.
     """
 
     learning_rate = 3e-5
@@ -88,31 +86,25 @@ class WassersteinELBO(Adversarial):
         critic_learning_rate: float = 1e-3,
     ) -> None:
         super().__init__()
-        for name, value in (("beta", beta), ("likelihood", likelihood), ("penalty", penalty)):
-            in_range(name, value, 0)
         one_of("ground", ground, ("l1", "l2"))
-        for name, flag in (("two_sided", two_sided), ("residual", residual)):
-            check_bool(name, flag)
+        check_bool("two_sided", two_sided)
+        check_bool("residual", residual)
         kinds = (torch.nn.Module, type(None))
         instance_of("critic", critic, kinds, "a module or None", "Leave it out for a MetaCritic.")
         if residual and ground != "l1":
             raise ValueError('`residual` needs ground="l1"; pass residual=False for "l2".')
-        for name, count, least in (
-            ("num_samples", num_samples, 2),
-            ("critic_steps", critic_steps, 1),
-            ("critic_warmup", critic_warmup, 1),
-        ):
-            positive_int(name, count, least)
-        positive_float("critic_learning_rate", critic_learning_rate)
-        self.beta, self.likelihood, self.penalty = beta, likelihood, penalty
+        self.beta = in_range("beta", beta, 0)
+        self.likelihood = in_range("likelihood", likelihood, 0)
+        self.penalty = in_range("penalty", penalty, 0)
         self.critic = critic
-        self.two_sided = two_sided
-        self.residual, self.ground, self.num_samples = residual, ground, num_samples
-        self.critic_steps, self.critic_warmup = critic_steps, critic_warmup
-        self.critic_learning_rate = critic_learning_rate
+        self.two_sided, self.residual, self.ground = two_sided, residual, ground
+        self.num_samples = positive_int("num_samples", num_samples, 2)
+        self.critic_steps = positive_int("critic_steps", critic_steps)
+        self.critic_warmup = positive_int("critic_warmup", critic_warmup)
+        self.critic_learning_rate = positive_float("critic_learning_rate", critic_learning_rate)
 
     def prepare(self, x: Tensor, num_classes: int) -> None:
-        """Make the default critic for inputs like ``x``, if there is none yet."""
+        """Make the default critic for inputs like ``x``, unless there is one."""
         if self.critic is None:
             self.critic = MetaCritic(x, num_classes).to(x.device)
 
@@ -136,17 +128,7 @@ class WassersteinELBO(Adversarial):
         return parts
 
     def critic_loss(self, samples: Tensor, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """Terms the critic makes small: minus its gain, and the penalty on its slope.
-
-        Args:
-            samples: Student draws ``(S', N, C)``, detached.
-            draws: Teacher draws ``(S, N, C)``.
-            x: Inputs ``(N, ...)``.
-
-        Returns:
-            ``{"gain" (negated), "penalty"}``, scalars; no second derivative through a Dirichlet
-            draw is ever taken.
-        """
+        """``{"gain" (negated), "penalty"}``; the slope is taken at detached points."""
         self.prepare(x, draws.shape[-1])
         witness_of = self._witness_at(x)
         gain = (witness_of(draws).mean(0) - witness_of(samples).mean(0)).mean()
@@ -171,11 +153,7 @@ class WassersteinELBO(Adversarial):
     def witness_values(self, points: Tensor, samples: Tensor, draws: Tensor, x: Tensor) -> Tensor:
         """The whole witness ``(P, N)`` at points ``(P, N, C)``, up to a constant per input.
 
-        Args:
-            points: Where on the simplex.
-            samples: Student draws ``(S', N, C)``; only a residual looks at them.
-            draws: Teacher draws ``(S, N, C)``; likewise.
-            x: Inputs ``(N, ...)``.
+        Only a residual reads the draws of student and teacher.
         """
         values = self._witness_at(x)(points)
         if self.residual:

@@ -19,7 +19,7 @@ from pyro_opu.objectives import (
     Objective,
     as_objective,
 )
-from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.outcomes.base import Outcome
 from pyro_opu.outcomes.class_validation import (
     ClassValidation,

@@ -32,7 +32,7 @@ from pyro_opu.guides import (
 )
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import DirichletLikelihood, as_objective
-from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.objectives.likelihood import LikelihoodFirst
 
 C = 3
 RICH: dict[str, type[TrunkGuide]] = {

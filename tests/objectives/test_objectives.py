@@ -24,7 +24,7 @@ from pyro_opu import (
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.metrics.marginals import mean_absolute_difference
 from pyro_opu.objectives import as_objective
-from pyro_opu.objectives.base import cross_entropy
+from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.objectives.energy import energy_distance_loss
 from pyro_opu.objectives.moments import (
     LEAST_GINI,

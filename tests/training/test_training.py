@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_opu import MomentMatching, OnePassPredictive, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.objectives import Objective
-from pyro_opu.objectives.likelihood_first import LikelihoodFirst
+from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.training.autocast import checked_precision, in_precision
 from pyro_opu.training.loop import distillation_phase
 from pyro_opu.training.settings import Batches, Settings
