@@ -2,7 +2,8 @@
 
 Every function here is called ``name(source, x, *, ..., seed=None)``, with whatever
 :func:`~pyro_opu.as_teacher` takes, and returns a :class:`~pyro_opu.OnePassPredictive`: to compare
-two of them is to change one word.
+two of them is to change one word. All take ``site``, ``inputs``, ``return_sites`` and
+``num_samples`` as :func:`~pyro_opu.distill` does.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -27,20 +28,15 @@ from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import named_regression_guide
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.regression import (
-    NormalMoments,
-    RealTeacher,
-    as_regression_teacher,
-    regression_drop_in,
-)
+from pyro_opu.regression import NormalMoments, RealTeacher
+from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
-from pyro_opu.teachers import Source, as_teacher
+from pyro_opu.teachers import Source
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
-__all__ = ["dark_knowledge"]
+__all__ = ["Learner", "dark_knowledge"]
 
 Form = Literal["point", "dirichlet", "normal"]
 Rate = float | Callable[[int], float]
@@ -67,12 +63,9 @@ def dark_knowledge(
     learning_rate: Rate = 4e-3,
     prior_precision: float = 0.0,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    return_sites: Sequence[str] | None = None,
-    num_samples: int | None = None,
     seed: int | None = None,
     progress: bool = True,
+    **call: Any,
 ) -> OnePassPredictive:
     r"""Bayesian Dark Knowledge from any teacher: every step learns from one of its draws.
 
@@ -113,12 +106,10 @@ def dark_knowledge(
         prior_precision: :math:`\gamma` of the student, 0 for none. The teacher's :math:`\lambda` is
             in its model.
         optimizer: Called with the parameters, ``lr`` and ``weight_decay``.
-        site: The observed site, when the model has several.
-        inputs: Picks the input from a call's arguments.
-        return_sites: Sites that come back; by default those of the ``Predictive``.
-        num_samples: S of the answers; by default the ``Predictive``'s.
         seed: Fixes everything random; torch's generator is left as it was.
         progress: Show a bar.
+        **call: ``site``, ``inputs``, ``return_sites`` and ``num_samples`` of
+            :func:`~pyro_opu.distill`.
 
     Returns:
         The drop-in for ``source``. With "point" its draws of class probabilities are all alike, and
@@ -142,122 +133,94 @@ def dark_knowledge(
         Algorithm 1. Cui, Yao, Li, Chan and Xue (2019), section 4 (BDK-Dir).
     """
     check_inputs(x)
-    check_counts(num_steps=num_steps, batch_size=batch_size)
-    check_form(form)
-    check_learning(transfer, learning_rate, prior_precision, optimizer, progress)
+    positive_int("num_steps", num_steps)
+    learner = Learner(
+        form, guide, transfer, batch_size, learning_rate, prior_precision, optimizer, progress
+    )
+    served = Call(**call)
     with seeded(seed):
-        as_kind = as_regression_teacher if form == "normal" else as_teacher
-        teacher = as_kind(source, site, inputs=inputs)
-        student = student_of(form, guide, teacher, x)
-        policy = (default_transfer(x) if transfer is None else transfer).fit(x)
+        as_kind = served.real_teacher if form == "normal" else served.teacher
+        teacher = as_kind(source)
+        student = learner.student(teacher, x)
+        policy = learner.policy(x)
         batches = (policy.sample(batch_size) for _ in range(num_steps))
         labels = ((batch, one_draw(teacher, batch)) for batch in batches)
-        loss = learn(
-            student, form, labels, num_steps, learning_rate, prior_precision, optimizer, progress
-        )
-    return replacement(
-        student,
-        teacher,
-        x,
-        return_sites=return_sites,
-        num_samples=num_samples,
-        inputs=inputs,
-        report={"seed": seed, "form": form, "online": False, "num_steps": num_steps, "loss": loss},
-    )
+        loss = learner.learn(student, labels, num_steps)
+    report = {"seed": seed, "form": form, "online": False, "num_steps": num_steps, "loss": loss}
+    return served.student(student, teacher, x, report)
 
 
-def learn(
-    guide: nn.Module,
-    form: str,
-    labels: Iterator[tuple[Tensor, Tensor]],
-    num_steps: int,
-    learning_rate: Rate,
-    prior_precision: float,
-    optimizer: Callable[..., torch.optim.Optimizer],
-    progress: bool,
-) -> float:
-    """The student's half of Algorithm 1; returns a running mean of the loss.
+@dataclass(frozen=True)
+class Learner:
+    """The student's half of Algorithm 1; the fields are arguments of :func:`dark_knowledge`."""
 
-    Args:
-        guide: The student, stepped in place.
-        form: One of :data:`FORMS`, which says what is made small.
-        labels: Batches of inputs and what the teacher's one draw says there, one per step.
-        num_steps: How many there are.
-        learning_rate: As for :func:`dark_knowledge`, and so are the others.
-    """
-    objective, selection = FORMS[form][1](), KeepLast()
+    form: Form
+    guide: nn.Module | str | None = None
+    transfer: TransferPolicy | None = None
+    batch_size: int = 100
+    learning_rate: Rate = 4e-3
+    prior_precision: float = 0.0
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam
+    progress: bool = True
 
-    def losses() -> tuple[dict[str, Tensor], Any]:
-        x, draw = next(labels)
-        student = student_at(guide, x)
-        return objective.parts(student, draw, x), student
+    def __post_init__(self) -> None:
+        one_of("form", self.form, FORMS)
+        positive_int("batch_size", self.batch_size)
+        kinds, advice = (TransferPolicy, type(None)), "Pass such as Jitter()."
+        instance_of("transfer", self.transfer, kinds, "a TransferPolicy or None", advice)
+        if not callable(self.learning_rate):
+            positive_float("learning_rate", self.learning_rate, "Or pass a schedule step -> rate.")
+        in_range("prior_precision", self.prior_precision, 0)
+        check_callable("optimizer", self.optimizer, "(parameters, lr, weight_decay) -> Optimizer")
+        check_bool("progress", self.progress)
 
-    rate = learning_rate if callable(learning_rate) else cosine(learning_rate, num_steps)
-    steps = optimizer(guide.parameters(), lr=1.0, weight_decay=prior_precision)
-    descent = Descent(losses, steps, rate, clip=math.inf)
-    fit([Phase("dark knowledge", num_steps, [descent])], selection, progress=progress)
-    return selection.loss
+    def policy(self, x: Tensor) -> TransferPolicy:
+        """The student data generator D', fitted."""
+        return (default_transfer(x) if self.transfer is None else self.transfer).fit(x)
 
+    def student(self, teacher: JointDraws, x: Tensor) -> nn.Module:
+        """The guide, made where it is only named, checked, and ready to be taught."""
+        draw = one_draw(teacher, x[:UNIT_INPUTS])
+        name = FORMS[self.form][0] if self.guide is None else self.guide
+        if isinstance(teacher, RealTeacher):
+            y = draw[..., 0] + draw[..., 1].exp() * torch.randn_like(draw[..., 0])
+            student = named_regression_guide(name, x, y) if isinstance(name, str) else name
+            what, fits = "a PredictiveNormal", is_real_answer
+        else:
+            classes = teacher.num_outputs
+            student = named_guide(name, x, classes) if isinstance(name, str) else name
+            what = f"a distribution of {classes} class probabilities"
+            fits = partial(_is_over, classes)
+        advice = "Leave it out, or pass a guide of pyro_opu.guides or pyro_opu.regression."
+        instance_of("guide", student, nn.Module, "a name or a module", advice)
+        with torch.no_grad():
+            answer = student_at(student, x[:2])
+        if not fits(answer):
+            raise TypeError(f"`guide` must return {what}; got {answer!r}. {advice}")
+        return student.train().requires_grad_(True)
 
-def student_of(
-    form: str, guide: nn.Module | str | None, teacher: JointDraws, x: Tensor
-) -> nn.Module:
-    """The guide, made where it is only named, checked, and ready to be taught."""
-    draw = one_draw(teacher, x[:UNIT_INPUTS])
-    name = FORMS[form][0] if guide is None else guide
-    if isinstance(teacher, RealTeacher):
-        y = draw[..., 0] + draw[..., 1].exp() * torch.randn_like(draw[..., 0])
-        student = named_regression_guide(name, x, y) if isinstance(name, str) else name
-        what, fits = "a PredictiveNormal", is_real_answer
-    else:
-        classes = teacher.num_outputs
-        student = named_guide(name, x, classes) if isinstance(name, str) else name
-        what, fits = f"a distribution of {classes} class probabilities", partial(_is_over, classes)
-    advice = "Leave it out, or pass a guide of pyro_opu.guides or pyro_opu.regression."
-    instance_of("guide", student, nn.Module, "a name or a module", advice)
-    with torch.no_grad():
-        answer = student_at(student, x[:2])
-    if not fits(answer):
-        raise TypeError(f"`guide` must return {what}; got {answer!r}. {advice}")
-    return student.train().requires_grad_(True)
+    def learn(
+        self, guide: nn.Module, labels: Iterator[tuple[Tensor, Tensor]], num_steps: int
+    ) -> float:
+        """Teach the guide by batches of inputs with one draw each; a running mean of the loss."""
+        objective, selection = FORMS[self.form][1](), KeepLast()
+
+        def losses() -> tuple[dict[str, Tensor], Any]:
+            x, draw = next(labels)
+            student = student_at(guide, x)
+            return objective.parts(student, draw, x), student
+
+        rate = self.learning_rate
+        schedule = rate if callable(rate) else cosine(rate, num_steps)
+        optimizer = self.optimizer(guide.parameters(), lr=1.0, weight_decay=self.prior_precision)
+        descent = Descent(losses, optimizer, schedule, clip=math.inf)
+        fit([Phase("dark knowledge", num_steps, [descent])], selection, progress=self.progress)
+        return selection.loss
 
 
 def one_draw(teacher: JointDraws, x: Tensor) -> Tensor:
     """A draw at random, ``(1, N, C)``, or ``(1, N, 2)`` of a regressor."""
     return teacher.draws(x, 1)
-
-
-def replacement(
-    guide: nn.Module, teacher: JointDraws, x: Tensor, **options: Any
-) -> OnePassPredictive:
-    """The drop-in, with the options of :func:`~pyro_opu.predictive.drop_in.drop_in`."""
-    if isinstance(teacher, RealTeacher):
-        return regression_drop_in(guide, teacher, x, **options)
-    return drop_in(guide, teacher, x, **options)
-
-
-def check_form(form: str) -> None:
-    """Raise unless the form is one of :data:`FORMS`."""
-    one_of("form", form, FORMS)
-
-
-def check_learning(
-    transfer: Any, learning_rate: Any, prior_precision: Any, optimizer: Any, progress: Any
-) -> None:
-    """Raise unless the settings of the student's half are as :func:`dark_knowledge` has them."""
-    kinds = (TransferPolicy, type(None))
-    instance_of("transfer", transfer, kinds, "a TransferPolicy or None", "Pass such as Jitter().")
-    if not callable(learning_rate):
-        positive_float("learning_rate", learning_rate, "Or pass a schedule step -> rate.")
-    in_range("prior_precision", prior_precision, 0)
-    check_callable("optimizer", optimizer, "(parameters, lr, weight_decay) -> Optimizer")
-    check_bool("progress", progress)
-
-
-def check_counts(**counts: Any) -> None:
-    """Raise unless all are positive integers; errors name the argument."""
-    for name, count in counts.items():
-        positive_int(name, count)
 
 
 def _is_over(num_classes: int, answer: Any) -> bool:

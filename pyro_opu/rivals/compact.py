@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,8 @@ from tqdm.auto import tqdm
 from pyro_opu.checks import check_inputs, one_of, positive_int
 from pyro_opu.distributions import Atoms
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.predictive.student_file import KIND
+from pyro_opu.rivals.base import Call
 from pyro_opu.rivals.subsets import METHODS, SubsetTable
 from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.teachers import BaseTeacher, Source, as_teacher
@@ -72,12 +73,9 @@ def compact_approx(
     pool: int | None = None,
     method: str = "greedy",
     tries: int = 100_000,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    return_sites: Sequence[str] | None = None,
-    num_samples: int | None = None,
     seed: int | None = None,
     progress: bool = True,
+    **call: Any,
 ) -> OnePassPredictive:
     r"""Replace a posterior by the subset of its draws with the nearest mean.
 
@@ -109,12 +107,10 @@ def compact_approx(
             2^28 numbers.
         method: "greedy" or "random", see above.
         tries: Subsets that are judged, at most. Smaller ones on the way count as much as others.
-        site: The observed categorical site, when the model has several.
-        inputs: Picks the input from a call's arguments, as in :func:`~pyro_opu.distill`.
-        return_sites: Sites that come back; by default those of the ``Predictive``.
-        num_samples: S of the answers; by default the ``Predictive``'s.
         seed: Fixes everything random; torch's generator is left as it was.
         progress: Show a bar.
+        **call: ``site``, ``inputs``, ``return_sites`` and ``num_samples`` of
+            :func:`~pyro_opu.distill`.
 
     Returns:
         The drop-in for ``source``, with a :class:`CompactGuide`; read it back from a file by
@@ -142,12 +138,13 @@ def compact_approx(
         Cui, Yao, Li, Chan and Xue (2019), Sec. 4.2: 50 of 5000 draws, the best of 10^5 random
         subsets. The greedy search is this project's.
     """
+    served = Call(**call)
     check_inputs(x)
     one_of("method", method, METHODS)
     for name, value in (("size", size), ("tries", tries), ("pool", 1 if pool is None else pool)):
         positive_int(name, value)
     with seeded(seed), torch.no_grad():
-        teacher = as_teacher(source, site, inputs=inputs)
+        teacher = served.teacher(source)
         held, places = _pool(teacher, x, pool)
         if size > held.size:
             raise ValueError(
@@ -170,14 +167,11 @@ def compact_approx(
             "num_inputs": len(some),
             "seed": seed,
         }
-        return drop_in(
+        return served.student(
             CompactGuide(held.chosen(found)),
             teacher,
             x,
-            return_sites=return_sites,
-            num_samples=num_samples,
-            inputs=inputs,
-            report=report,
+            report,
         )
 
 
@@ -202,9 +196,6 @@ def load_compact(
         site: As there.
         inputs: As there.
         device: Where to put the draws; the CPU by default.
-
-    Returns:
-        The drop-in, with the same answers.
 
     Raises:
         FileNotFoundError: no such file.

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from pyro_opu.checks.inputs import check_inputs
+from pyro_opu.checks import check_inputs
 from pyro_opu.distillation import distill
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import SingleHeadGuide
-from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.ensemble_distribution import EnsembleDistribution
 from pyro_opu.objectives.proxy import ProxyDirichlet
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source, as_teacher
-from pyro_opu.transfer import TransferPolicy
 
 __all__ = ["endd", "proxy_dirichlet"]
 
@@ -28,16 +26,9 @@ def endd(
     temperature: float = 10.0,
     smoothing: float = 1e-4,
     num_steps: int = 3000,
-    batch_size: int = 256,
-    num_draws: int | None = None,
     learning_rate: float = 4e-3,
-    transfer: TransferPolicy | None = None,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    return_sites: Sequence[str] | None = None,
-    num_samples: int | None = None,
     seed: int | None = None,
-    progress: bool = True,
+    **settings: Any,
 ) -> OnePassPredictive:
     r"""Ensemble distribution distillation (EnD²) of a teacher, in the paper's way.
 
@@ -53,17 +44,10 @@ def endd(
         temperature: At the start; it falls to 1 over the second third of the steps.
         smoothing: How far draws are moved towards the uniform vector.
         num_steps: Steps in all.
-        batch_size: Inputs per step.
-        num_draws: Teacher's draws per input and step; by default 32, or all of a smaller posterior.
         learning_rate: Adam's at the top of a rise and a cosine fall.
-        transfer: As for :func:`~pyro_opu.distill`; ``HeldOut()`` for the rows of ``x`` alone, as
-            the paper has it without auxiliary data.
-        site: The observed categorical site, when the model has several.
-        inputs: Picks the input from a call's arguments.
-        return_sites: Sites that come back; by default those of the ``Predictive``.
-        num_samples: S of the answers; by default the ``Predictive``'s.
         seed: Fixes everything random.
-        progress: Show a bar.
+        **settings: Any others of :func:`~pyro_opu.distill`, such as ``transfer=HeldOut()`` for the
+            rows of ``x`` alone, as the paper has it without auxiliary data.
 
     Returns:
         The drop-in for ``source``, with the exponential average of the last weights; what is best
@@ -87,25 +71,11 @@ def endd(
     check_inputs(x)
     objective = EnsembleDistribution(temperature, smoothing)
     with seeded(seed):
-        teacher = as_teacher(source, site, inputs=inputs)
+        teacher = as_teacher(source, settings.pop("site", None), inputs=settings.get("inputs"))
         teacher.probs(x[:1])  # now it knows its number of classes
         guide = _Unbent.for_inputs(x, teacher.num_classes)
-    return _distilled(
-        objective,
-        guide,
-        teacher,
-        x,
-        num_steps=num_steps,
-        batch_size=batch_size,
-        num_draws=num_draws,
-        learning_rate=learning_rate,
-        transfer=transfer,
-        site=None,
-        inputs=inputs,
-        return_sites=return_sites,
-        num_samples=num_samples,
-        seed=seed,
-        progress=progress,
+    return _distill_alone(
+        teacher, x, objective, num_steps, learning_rate, guide=guide, seed=seed, **settings
     )
 
 
@@ -114,16 +84,8 @@ def proxy_dirichlet(
     x: Tensor,
     *,
     num_steps: int = 3000,
-    batch_size: int = 256,
-    num_draws: int | None = None,
     learning_rate: float = 4e-3,
-    transfer: TransferPolicy | None = None,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    return_sites: Sequence[str] | None = None,
-    num_samples: int | None = None,
-    seed: int | None = None,
-    progress: bool = True,
+    **settings: Any,
 ) -> OnePassPredictive:
     r"""Ensemble distribution distillation with proxy targets, for many classes.
 
@@ -140,16 +102,8 @@ def proxy_dirichlet(
         source: Whatever :func:`~pyro_opu.as_teacher` takes.
         x: Transfer inputs ``(N, *input_shape)``.
         num_steps: Steps in all.
-        batch_size: Inputs per step.
-        num_draws: Teacher's draws per input and step; by default 32, or all of a smaller posterior.
         learning_rate: Adam's at the top of a rise and a cosine fall.
-        transfer: As for :func:`~pyro_opu.distill`.
-        site: The observed categorical site, when the model has several.
-        inputs: Picks the input from a call's arguments.
-        return_sites: Sites that come back; by default those of the ``Predictive``.
-        num_samples: S of the answers; by default the ``Predictive``'s.
-        seed: Fixes everything random.
-        progress: Show a bar.
+        **settings: Any others of :func:`~pyro_opu.distill`.
 
     Returns:
         The drop-in for ``source``, with the exponential average of the last weights, as from
@@ -170,22 +124,8 @@ def proxy_dirichlet(
         Ryabinin, Malinin and Gales (2021), Scaling Ensemble Distribution Distillation to Many
         Classes with Proxy Targets.
     """
-    return _distilled(
-        ProxyDirichlet(),
-        "single_head",
-        source,
-        x,
-        num_steps=num_steps,
-        batch_size=batch_size,
-        num_draws=num_draws,
-        learning_rate=learning_rate,
-        transfer=transfer,
-        site=site,
-        inputs=inputs,
-        return_sites=return_sites,
-        num_samples=num_samples,
-        seed=seed,
-        progress=progress,
+    return _distill_alone(
+        source, x, ProxyDirichlet(), num_steps, learning_rate, guide="single_head", **settings
     )
 
 
@@ -205,43 +145,24 @@ class _Unbent(SingleHeadGuide):
         return PredictiveDirichlet(outputs.log_softmax(-1), log_concentration, validate_args=False)
 
 
-def _distilled(
-    objective: Objective,
-    guide: nn.Module | str,
+def _distill_alone(
     source: Source,
     x: Tensor,
-    *,
+    objective: EnsembleDistribution | ProxyDirichlet,
     num_steps: int,
-    batch_size: int,
-    num_draws: int | None,
     learning_rate: float,
-    transfer: TransferPolicy | None,
-    site: str | None,
-    inputs: Callable[..., Tensor] | None,
-    return_sites: Sequence[str] | None,
-    num_samples: int | None,
-    seed: int | None,
-    progress: bool,
+    **settings: Any,
 ) -> OnePassPredictive:
-    """The guide taught by this objective alone, from fresh weights to the last."""
+    """Distil by this objective alone, from fresh weights to the last."""
     objective.learning_rate = learning_rate  # of the phase after the warm start: here all of it
     return distill(
         source,
         x,
-        guide=guide,
         loss=objective,
         warm_start=False,
         recalibrate=False,
-        transfer=transfer,
         num_steps=num_steps,
-        batch_size=batch_size,
-        num_draws=num_draws,
         learning_rate=learning_rate,
-        site=site,
-        inputs=inputs,
-        return_sites=return_sites,
-        num_samples=num_samples,
-        seed=seed,
-        progress=progress,
         evaluate_every=num_steps,
+        **settings,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -13,9 +13,9 @@ from pyro_opu.checks import check_bool, check_inputs
 from pyro_opu.distributions.bridge import laplace_bridge
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.predictive.drop_in import drop_in
+from pyro_opu.rivals.base import Call
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers import BaseTeacher, FunctionTeacher, Source, as_teacher
+from pyro_opu.teachers import BaseTeacher, FunctionTeacher, Source
 
 __all__ = ["DrawnBridgeGuide", "GaussianLogits", "LaplaceBridgeGuide", "laplace_bridge_predictive"]
 
@@ -109,12 +109,9 @@ def laplace_bridge_predictive(
     *,
     normalize: bool = False,
     num_draws: int | None = None,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    return_sites: Sequence[str] | None = None,
-    num_samples: int | None = None,
     seed: int | None = None,
     progress: bool = True,
+    **call: Any,
 ) -> OnePassPredictive:
     r"""A posterior's Dirichlet by the Laplace bridge, in closed form; nothing is learned.
 
@@ -136,12 +133,10 @@ def laplace_bridge_predictive(
         x: A few inputs ``(N, *input_shape)``, floating and finite.
         normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
         num_draws: S of a teacher without ``logits``; by default its own number.
-        site: As in :func:`~pyro_opu.as_teacher`, for a teacher.
-        inputs: Picks the input from a call's arguments.
-        return_sites: Sites that come back; by default those of the ``Predictive``, else "obs".
-        num_samples: S of the answers; by default that of the source, or 500.
         seed: Of no use here, as nothing is drawn; taken so that the call is that of ``distill``.
         progress: Likewise.
+        **call: ``site``, ``inputs``, ``return_sites`` and ``num_samples`` of
+            :func:`~pyro_opu.distill`.
 
     Returns:
         The student. A source that is a module (and Gaussian) is saved with it, and loaded with
@@ -167,27 +162,25 @@ def laplace_bridge_predictive(
         Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with Bayesian
         deep networks (2020), eq. 5.
     """
+    served = Call(**call)
     check_inputs(x)
     check_bool("normalize", normalize)
     guide: nn.Module
-    if site is None and _knows_logits(source):
+    if served.site is None and _knows_logits(source):
         own: Any = copy.deepcopy(source) if isinstance(source, nn.Module) else source
         guide = LaplaceBridgeGuide(own, normalize=normalize)
         teacher: BaseTeacher = FunctionTeacher(_draws_of(guide))  # for what comes back
     else:
-        teacher = as_teacher(source, site, inputs=inputs)  # type: ignore[arg-type]
+        teacher = served.teacher(source)  # type: ignore[arg-type]
         guide = DrawnBridgeGuide(teacher, num_draws, normalize=normalize)
     with preserve_rng(), torch.no_grad():
         teacher.probs(x[:1], 1)
         guide(x[:2])  # what it refuses is refused now
-    return drop_in(
+    return served.student(
         guide,
         teacher,
         x,
-        return_sites=return_sites,
-        num_samples=num_samples,
-        inputs=inputs,
-        report={
+        {
             "method": "Laplace bridge",
             "normalize": normalize,
             "one_pass": isinstance(guide, LaplaceBridgeGuide),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from itertools import chain
 from typing import Any
 
@@ -10,30 +11,24 @@ import pyro
 import torch
 from pyro.infer import Predictive
 from pyro.poutine.messenger import Messenger
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_opu.checks import check_inputs, instance_of, positive_int
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import RegressionTeacher
-from pyro_opu.rivals.bayesian_dark_knowledge import (
-    Form,
-    Rate,
-    check_counts,
-    check_form,
-    check_learning,
-    learn,
-    replacement,
-    student_of,
-)
+from pyro_opu.rivals.base import Call
+from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
 from pyro_opu.teachers import PredictiveTeacher
 from pyro_opu.teachers.calling import Model, bound, call_of, first_argument
 from pyro_opu.teachers.real import normal_parameters
 from pyro_opu.teachers.sites import class_log_probs
-from pyro_opu.transfer import TransferPolicy, default_transfer
 
 __all__ = ["online_dark_knowledge"]
+
+#: Settings of the student's half.
+LEARNING = {field.name for field in fields(Learner)} - {"form"}
 
 
 def online_dark_knowledge(
@@ -42,20 +37,11 @@ def online_dark_knowledge(
     x: Tensor,
     *,
     form: Form = "point",
-    guide: nn.Module | str | None = None,
-    transfer: TransferPolicy | None = None,
     num_draws: int = 20_000,
     warmup_steps: int = 1000,
-    batch_size: int = 100,
-    learning_rate: Rate = 4e-3,
-    prior_precision: float = 0.0,
-    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    return_sites: Sequence[str] | None = None,
     num_samples: int = 500,
     seed: int | None = None,
-    progress: bool = True,
+    **settings: Any,
 ) -> OnePassPredictive:
     r"""Distilled SGLD, online: sampler and student step in turn, and no draw is kept.
 
@@ -77,21 +63,14 @@ def online_dark_knowledge(
         data: The model's arguments, the whole training data, such as ``(x_train, y_train)``.
         x: Transfer inputs ``(N, *input_shape)``, from which D' is made.
         form: "point", "dirichlet", or "normal" for a regression.
-        guide: The student, by name or a module; by default by the form.
-        transfer: The student data generator D'.
         num_draws: Draws after the burn-in, each a step of the student.
         warmup_steps: Draws of the burn-in, ``kernel.thinning`` steps each.
-        batch_size: M of the student; the teacher's is the kernel's.
-        learning_rate: :math:`\rho_t`.
-        prior_precision: :math:`\gamma`.
-        optimizer: Called with the parameters, ``lr`` and ``weight_decay``.
-        site: The observed site, when the model has several.
-        inputs: Picks the input from the arguments of the model, such as ``lambda n, x, y: x``, for
-            models not called ``model(x, ...)``.
-        return_sites: Sites that come back; by default the observed one.
         num_samples: S of the answers.
         seed: Fixes everything random; torch's generator is left as it was.
-        progress: Show a bar.
+        **settings: Any others of :func:`dark_knowledge`, such as ``guide`` and ``batch_size``, M of
+            the student (the teacher's is the kernel's), and ``site``, ``inputs`` and
+            ``return_sites``. ``inputs`` picks the input from the arguments of the model, such as
+            ``lambda n, x, y: x``, for models not called ``model(x, ...)``.
 
     Returns:
         The drop-in for ``Predictive(kernel.model, draws)``.
@@ -119,39 +98,31 @@ def online_dark_knowledge(
         eq. 4-6.
     """
     check_inputs(x)
-    check_counts(num_draws=num_draws, batch_size=batch_size)
+    positive_int("num_draws", num_draws)
     positive_int("warmup_steps", warmup_steps, 0)
-    check_form(form)
-    check_learning(transfer, learning_rate, prior_precision, optimizer, progress)
+    learner = Learner(form, **{k: settings.pop(k) for k in LEARNING & settings.keys()})
+    served = Call(num_samples=num_samples, **settings)
     expected = "a tuple, the model's arguments"
     instance_of("data", data, (tuple, list), expected, "Write (x_train, y_train).")
     advice = "For existing draws use dark_knowledge(Predictive(model, samples), x)."
     instance_of("kernel", kernel, SGLD, "an SGLD", advice)
-    call = first_argument if inputs is None else call_of(inputs, kernel.model) or first_argument
+    picked = None if served.inputs is None else call_of(served.inputs, kernel.model)
+    call = picked or first_argument
     model = bound(kernel.model, call)
     read, kind = (_normal, RegressionTeacher) if form == "normal" else (_probs, PredictiveTeacher)
     with seeded(seed):
         draws = kernel.stream(*data, num_samples=num_draws, warmup_steps=warmup_steps)
         first = next(draws)
         samples = {name: value[None] for name, value in first.items()}
-        teacher = kind(Predictive(kernel.model, samples), site, call)  # of this one draw
-        student = student_of(form, guide, teacher, x)
-        policy = (default_transfer(x) if transfer is None else transfer).fit(x)
-        batches = ((draw, policy.sample(batch_size)) for draw in chain([first], draws))
+        teacher = kind(Predictive(kernel.model, samples), served.site, call)  # of this one draw
+        student = learner.student(teacher, x)
+        policy = learner.policy(x)
+        batches = ((draw, policy.sample(learner.batch_size)) for draw in chain([first], draws))
         labels = ((batch, read(model, teacher.site, draw, batch)) for draw, batch in batches)
-        loss = learn(
-            student, form, labels, num_draws, learning_rate, prior_precision, optimizer, progress
-        )
+        loss = learner.learn(student, labels, num_draws)
         next(draws, None)  # the sampler cleans up after its last draw
-    return replacement(
-        student,
-        teacher,
-        x,
-        return_sites=return_sites,
-        num_samples=num_samples,
-        inputs=inputs,
-        report={"seed": seed, "form": form, "online": True, "num_steps": num_draws, "loss": loss},
-    )
+    report = {"seed": seed, "form": form, "online": True, "num_steps": num_draws, "loss": loss}
+    return served.student(student, teacher, x, report)
 
 
 def _probs(model: Model, site: str, draw: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -22,9 +21,9 @@ from pyro_opu.checks import (
 from pyro_opu.guides import SingleHeadGuide
 from pyro_opu.guides.base import student_at
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.predictive.drop_in import drop_in
+from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
-from pyro_opu.teachers import BaseTeacher, Source, as_teacher
+from pyro_opu.teachers import BaseTeacher, Source
 from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
 
 __all__ = ["prior_network"]
@@ -50,12 +49,9 @@ def prior_network(
     num_steps: int = 3000,
     batch_size: int = 256,
     learning_rate: float = 1e-3,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    return_sites: Sequence[str] | None = None,
-    num_samples: int | None = None,
     seed: int | None = None,
     progress: bool = True,
+    **call: Any,
 ) -> OnePassPredictive:
     r"""A Dirichlet prior network with the teacher's labels.
 
@@ -94,12 +90,10 @@ def prior_network(
         num_steps: Steps in all.
         batch_size: Inputs per step, of either kind.
         learning_rate: Adam's at the top of a rise and a cosine fall.
-        site: The observed categorical site, when the model has several.
-        inputs: Picks the input from a call's arguments.
-        return_sites: Sites that come back; by default those of the ``Predictive``.
-        num_samples: S of the answers; by default the ``Predictive``'s.
         seed: Fixes everything random; torch's generator is left as it was.
         progress: Show a bar.
+        **call: ``site``, ``inputs``, ``return_sites`` and ``num_samples`` of
+            :func:`~pyro_opu.distill`.
 
     Returns:
         The drop-in for ``source``, with the last weights. ``fast.report`` has, over inputs that
@@ -128,11 +122,24 @@ def prior_network(
         where the first paper gives each of them a fixed one; no auxiliary cross-entropy and no
         adversarial inputs.
     """
+    served = Call(**call)
     check_inputs(x)
     check_inputs(outside, "outside")
-    _check(x, outside, form, concentration, outside_weight, num_steps, batch_size, learning_rate)
+    check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
+    for name, rows in (("x", x), ("outside", outside)):
+        if len(rows) < 2:
+            raise ValueError(
+                f"`{name}` must hold at least 2 inputs, one to teach and one to report by; got "
+                f"{len(rows)}."
+            )
+    one_of("form", form, ("reverse", "forward"))
+    positive_float("concentration", concentration)
+    in_range("outside_weight", outside_weight, 0)
+    positive_int("num_steps", num_steps)
+    positive_int("batch_size", batch_size)
+    positive_float("learning_rate", learning_rate)
     with seeded(seed):
-        teacher = as_teacher(source, site, inputs=inputs)
+        teacher = served.teacher(source)
         probs = _predictive(teacher, x) if y is None else _as_probs(y, teacher, x)
         guide = SingleHeadGuide.for_inputs(
             torch.cat([x, outside.to(x)]), teacher.num_classes, hidden=hidden
@@ -150,14 +157,11 @@ def prior_network(
         descent = Descent(losses, optimizer, cosine(learning_rate, num_steps))
         fit([Phase("prior network", num_steps, [descent])], KeepLast(), progress=progress)
         report = _report(guide.eval(), loss, kept_x, kept_probs, kept_out)
-        return drop_in(
+        return served.student(
             guide,
             teacher,
             x,
-            return_sites=return_sites,
-            num_samples=num_samples,
-            inputs=inputs,
-            report={"seed": seed, "loss": f"prior network, {form}", **report},
+            {"seed": seed, "loss": f"prior network, {form}", **report},
         )
 
 
@@ -233,28 +237,3 @@ def _report(
         concentration = student_at(guide, rows).log_concentration.median().exp()
         parts[f"concentration_{name}"] = float(concentration)
     return parts
-
-
-def _check(
-    x: Tensor,
-    outside: Tensor,
-    form: str,
-    concentration: float,
-    outside_weight: float,
-    num_steps: int,
-    batch_size: int,
-    learning_rate: float,
-) -> None:
-    check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
-    for name, rows in (("x", x), ("outside", outside)):
-        if len(rows) < 2:
-            raise ValueError(
-                f"`{name}` must hold at least 2 inputs, one to teach and one to report by; got "
-                f"{len(rows)}."
-            )
-    one_of("form", form, ("reverse", "forward"))
-    positive_float("concentration", concentration)
-    in_range("outside_weight", outside_weight, 0)
-    for name, count in (("num_steps", num_steps), ("batch_size", batch_size)):
-        positive_int(name, count)
-    positive_float("learning_rate", learning_rate)

@@ -1,4 +1,4 @@
-"""Arguments that the commands which train a student share, checked by name before any work."""
+"""Arguments of ``distill``, checked by name before any work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pyro_opu.checks import (
     check_bool,
@@ -27,19 +27,15 @@ __all__ = ["checked_arguments"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+#: ``(name, value) ->`` the value, or another of the same meaning; raises where it is none.
+Check = Callable[[str, Any], Any]
 
 
 def checked_arguments(train: Callable[P, R]) -> Callable[P, R]:
-    """A function whose arguments of the names below are checked when it is called.
+    """A function whose arguments named in :data:`CHECKS` are checked when it is called.
 
     Gradients are on inside, whatever mode the caller is in: it trains. Where several ranks call it,
     an argument that one of them refuses stops them all.
-
-    Args:
-        train: The function.
-
-    Returns:
-        The function, with the same signature.
     """
     signature = inspect.signature(train)
 
@@ -60,20 +56,8 @@ def checked_arguments(train: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def check_guide(name: str, guide: Any) -> nn.Module | str:
-    """The name of a family, or a module that can be trained.
-
-    Args:
-        name: The argument's name in the message.
-        guide: What was passed.
-
-    Returns:
-        The guide.
-
-    Raises:
-        TypeError: anything else, such as a function or a class.
-        ValueError: a module on the meta device, or with weights made under inference mode.
-    """
+def _guide(name: str, guide: Any) -> nn.Module | str:
+    """The name of a family, or a module that can be trained."""
     if isinstance(guide, str):
         return guide
     if not isinstance(guide, nn.Module):
@@ -93,19 +77,7 @@ def check_guide(name: str, guide: Any) -> nn.Module | str:
     return guide
 
 
-def check_transfer(name: str, policy: Any) -> TransferPolicy:
-    """A transfer policy.
-
-    Args:
-        name: The argument's name in the message.
-        policy: What was passed.
-
-    Returns:
-        The policy.
-
-    Raises:
-        TypeError: anything else, such as a function or the class of a policy.
-    """
+def _transfer(name: str, policy: Any) -> TransferPolicy:
     if isinstance(policy, TransferPolicy):
         return policy
     found = f"the class {policy.__name__}" if isinstance(policy, type) else type(policy).__name__
@@ -116,21 +88,8 @@ def check_transfer(name: str, policy: Any) -> TransferPolicy:
     )
 
 
-def check_file(name: str, path: Any) -> str | os.PathLike[str]:
-    """The path of a file in a folder that exists.
-
-    Args:
-        name: The argument's name in the message.
-        path: What was passed.
-
-    Returns:
-        The path.
-
-    Raises:
-        TypeError: not a path.
-        ValueError: a folder.
-        FileNotFoundError: in a folder that does not exist.
-    """
+def _file(name: str, path: Any) -> str | os.PathLike[str]:
+    """The path of a file in a folder that exists."""
     whole = check_path(name, path)
     if whole.is_dir():
         raise ValueError(
@@ -146,7 +105,7 @@ def check_file(name: str, path: Any) -> str | os.PathLike[str]:
 
 def _trainable(_: str, x: Any) -> Any:
     """``x``, or a copy of a tensor made under ``inference_mode``, which no gradient may use."""
-    return x.clone() if isinstance(x, torch.Tensor) and x.is_inference() else x
+    return x.clone() if isinstance(x, Tensor) and x.is_inference() else x
 
 
 def _site(name: str, value: Any) -> str:
@@ -158,10 +117,10 @@ def _site(name: str, value: Any) -> str:
 
 
 #: Checks by the argument's name. An argument whose default is None may be None.
-CHECKS: dict[str, Callable[[str, Any], Any]] = {
+CHECKS: dict[str, Check] = {
     "x": _trainable,
-    "guide": check_guide,
-    "transfer": check_transfer,
+    "guide": _guide,
+    "transfer": _transfer,
     "num_steps": positive_int,
     "batch_size": positive_int,
     "num_draws": positive_int,
@@ -174,7 +133,7 @@ CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "site": _site,
     "inputs": lambda name, value: check_callable(name, value, "(*args, **kwargs) -> x"),
     "num_samples": positive_int,
-    "checkpoint": check_file,
+    "checkpoint": _file,
     "evaluate_every": positive_int,
     "accumulate": positive_int,
 }
