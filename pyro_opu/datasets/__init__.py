@@ -1,8 +1,8 @@
-"""The data sets of the papers: loaded as published, split and scaled by functions of their own.
+"""Data sets of the papers, loaded as published, and functions that split and scale them.
 
-Every loader returns a :class:`Dataset`: inputs ``x``, labels or targets ``y``, and their names.
-Nothing is scaled on loading; :func:`split` first, then :func:`standardize` or :func:`l2_columns`,
-which are fitted on the training part:
+Every loader returns a :class:`Dataset` with inputs ``x`` and labels or targets ``y``. Nothing is
+scaled on loading; :func:`split` first, then :func:`standardize` or :func:`l2_columns`, which are
+fitted on the training rows:
 
     >>> from pyro_opu import datasets
     >>> train, test = datasets.split(datasets.two_moons(200), test=0.1, seed=0)
@@ -10,10 +10,10 @@ which are fitted on the training part:
     >>> train
     Dataset('two_moons': 180 x 2, 2 classes)
 
-Files are looked for in the folder ``root``, else in the folder that the environment variable
-``PYRO_OPU_DATA`` names at the time of the call; nothing is ever written there. Where neither is
-given, they are taken from a cache folder, ``$XDG_CACHE_HOME/pyro_opu`` or ``~/.cache/pyro_opu``,
-and downloaded into it if need be. Every file, found or downloaded, is checked against its md5 sum.
+Files are read from the folder ``root``, else from the folder that the environment variable
+``PYRO_OPU_DATA`` names; neither is written to. Where neither is given, they are read from a cache
+folder, ``$XDG_CACHE_HOME/pyro_opu`` or ``~/.cache/pyro_opu``, and downloaded into it if missing. A
+file that is missing raises ``FileNotFoundError``, one with another md5 sum ``ValueError``.
 """
 
 from __future__ import annotations

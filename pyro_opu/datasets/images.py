@@ -16,7 +16,7 @@ from pyro_opu.datasets.sources import File, PathLike, content
 
 __all__ = ["fashion_mnist", "kmnist", "mnist", "semeion"]
 
-#: Folder -> where its files are given out.
+#: Folder -> servers of its files.
 _SERVERS = {
     "MNIST": (
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -25,44 +25,24 @@ _SERVERS = {
     "FashionMNIST": ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
     "KMNIST": ("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
 }
-#: Folder, part -> md5 of the images and labels, each of the archive and of what is in it.
-_SUMS: dict[tuple[str, str], tuple[str, str | None, str, str | None]] = {
-    ("MNIST", "train"): (
-        "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-        "6bbc9ace898e44ae57da46a324031adb",
-        "d53e105ee54ea40749a09fcbcd1e9432",
-        "a25bea736e30d166cdddb491f175f624",
-    ),
-    ("MNIST", "t10k"): (
-        "9fb629c4189551a2d022fa330f9573f3",
-        "2646ac647ad5339dbf082846283269ea",
-        "ec29112dd5afa0611ce80d1b7f02629c",
-        "27ae3e4e09519cfbb04c329615203637",
-    ),
-    ("FashionMNIST", "train"): (
-        "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-        "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-        "25c81989df183df01b3e8a0aad5dffbe",
-        "9018921c3c673c538a1fc5bad174d6f9",
-    ),
-    ("FashionMNIST", "t10k"): (
-        "bef4ecab320f06d8554ea6380940ec79",
-        "8181f5470baa50b63fa0f6fddb340f0a",
-        "bb300cfdad3c16e7a12a480ee83cd310",
-        "15d484375f8d13e6eb1aabb0c3f46965",
-    ),
-    ("KMNIST", "train"): (
-        "bdb82020997e1d708af4cf47b453dcf7",
-        None,
-        "e144d726b3acfaa3e44228e80efcd344",
-        None,
-    ),
-    ("KMNIST", "t10k"): (
-        "5c965bf0a639b31b8f53240b1b52f4d7",
-        "bf305b8cd328700fbc17f5acbc2856d2",
-        "7320c461ea6c1c855c0b718fb2a4b134",
-        "9f55f451c0988b028eccdf7d5cc265ab",
-    ),
+#: Folder, part, kind of an archive -> its md5 sum, and that of its content where it is known.
+_TABLE = """\
+MNIST train images f68b3c2dcbeaaa9fbdd348bbdeb94873 6bbc9ace898e44ae57da46a324031adb
+MNIST train labels d53e105ee54ea40749a09fcbcd1e9432 a25bea736e30d166cdddb491f175f624
+MNIST t10k images 9fb629c4189551a2d022fa330f9573f3 2646ac647ad5339dbf082846283269ea
+MNIST t10k labels ec29112dd5afa0611ce80d1b7f02629c 27ae3e4e09519cfbb04c329615203637
+FashionMNIST train images 8d4fb7e6c68d591d4c3dfef9ec88bf0d f4a8712d7a061bf5bd6d2ca38dc4d50a
+FashionMNIST train labels 25c81989df183df01b3e8a0aad5dffbe 9018921c3c673c538a1fc5bad174d6f9
+FashionMNIST t10k images bef4ecab320f06d8554ea6380940ec79 8181f5470baa50b63fa0f6fddb340f0a
+FashionMNIST t10k labels bb300cfdad3c16e7a12a480ee83cd310 15d484375f8d13e6eb1aabb0c3f46965
+KMNIST train images bdb82020997e1d708af4cf47b453dcf7
+KMNIST train labels e144d726b3acfaa3e44228e80efcd344
+KMNIST t10k images 5c965bf0a639b31b8f53240b1b52f4d7 bf305b8cd328700fbc17f5acbc2856d2
+KMNIST t10k labels 7320c461ea6c1c855c0b718fb2a4b134 9f55f451c0988b028eccdf7d5cc265ab
+"""
+_SUMS = {
+    (folder, part, kind): tuple(sums)
+    for folder, part, kind, *sums in map(str.split, _TABLE.splitlines())
 }
 SEMEION = File(
     "semeion.data",
@@ -71,17 +51,8 @@ SEMEION = File(
 )
 
 _DIGITS = tuple("0123456789")
-_CLOTHES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+_CLOTHES = tuple(
+    "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
 )
 _KANA = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
 
@@ -89,23 +60,16 @@ _KANA = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
 def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = True) -> Dataset:
     """MNIST: handwritten digits, white on black, 60,000 to train on and 10,000 to test on.
 
-    Pixels are divided by 255 and no more. The OPU paper normalises them "with mean 0.5 and std
-    0.5", which is ``2 * x - 1``; Bayesian Dark Knowledge divides the bytes by 126, which is
-    ``x * 255 / 126``, and trains on 50,000 of the rows, ``split(mnist(), test=10_000)``.
+    Pixels are divided by 255. The OPU paper normalises them "with mean 0.5 and std 0.5", which is
+    ``2 * x - 1``; Bayesian Dark Knowledge divides the bytes by 126, which is ``x * 255 / 126``, and
+    trains on 50,000 of the rows, ``split(mnist(), test=10_000)``.
 
     Args:
         train: The training rows, or the test rows.
-        root: The folder of the data sets, with the files in ``MNIST/raw`` (the layout of
-            torchvision), packed or unpacked; see :mod:`pyro_opu.datasets`.
-        download: Whether to download (10 MB, test rows 1.7 MB) what the cache lacks, where no
-            folder is given.
-
-    Returns:
-        ``x`` ``(N, 28, 28)`` in [0, 1], ``y`` ``(N,)``.
-
-    Raises:
-        FileNotFoundError: a file is not there and was not downloaded.
-        ValueError: a damaged file.
+        root: The data folder, with the files in ``MNIST/raw`` (the layout of torchvision), packed
+            or unpacked; see :mod:`pyro_opu.datasets`.
+        download: Whether to download files missing from the cache (10 MB, test rows 1.7 MB), where
+            no folder is given.
 
     Example:
         >>> mnist(train=False)
@@ -121,19 +85,7 @@ def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = 
 def fashion_mnist(
     *, train: bool = True, root: PathLike | None = None, download: bool = True
 ) -> Dataset:
-    """Fashion-MNIST: pictures of clothes, bright on black, in the form of MNIST.
-
-    Args:
-        train: The 60,000 training rows, or the 10,000 test rows.
-        root: As in :func:`mnist`; the files are in ``FashionMNIST/raw``.
-        download: As in :func:`mnist` (26 MB, test rows 4.4 MB).
-
-    Returns:
-        ``x`` ``(N, 28, 28)`` in [0, 1], ``y`` ``(N,)``, all classes equally often.
-
-    Raises:
-        FileNotFoundError: a file is not there and was not downloaded.
-        ValueError: a damaged file.
+    """Fashion-MNIST: pictures of clothes in the form of MNIST, 26 MB; called as :func:`mnist`.
 
     Example:
         >>> fashion_mnist(train=False)
@@ -146,23 +98,10 @@ def fashion_mnist(
 
 
 def kmnist(*, train: bool = False, root: PathLike | None = None, download: bool = True) -> Dataset:
-    """Kuzushiji-MNIST: ten characters of cursive Japanese, in the form of MNIST.
+    """Kuzushiji-MNIST: ten cursive Japanese characters in the form of MNIST, 18 MB.
 
-    The test rows are the default: here it is a set of inputs from elsewhere, and those need no
-    training rows.
-
-    Args:
-        train: The 60,000 training rows, or the 10,000 test rows.
-        root: As in :func:`mnist`; the files are in ``KMNIST/raw``, where those of the test rows
-            alone will do for these.
-        download: As in :func:`mnist` (18 MB, test rows 3 MB).
-
-    Returns:
-        ``x`` ``(N, 28, 28)`` in [0, 1], ``y`` ``(N,)``, all classes equally often.
-
-    Raises:
-        FileNotFoundError: a file is not there and was not downloaded.
-        ValueError: a damaged file.
+    Called as :func:`mnist`, but the test rows, mostly used as out-of-distribution inputs, are the
+    default; they need no training files.
 
     Example:
         >>> kmnist()
@@ -180,29 +119,21 @@ def semeion(
 ) -> Dataset:
     """Semeion: 1,593 handwritten digits, white on black, 16 x 16 pixels of 0 or 1.
 
-    There is no official split. As inputs from elsewhere for a classifier of MNIST they must be
-    28 x 28, and how they get there decides how hard they are to tell from MNIST. Semeion's digits
-    are stretched to the edges of their image; MNIST's keep their proportions in a box of 20 x 20,
-    with 4 pixels of black around.
+    There is no official split. As out-of-distribution inputs of an MNIST classifier they must be
+    28 x 28, and the way there decides how hard they are to detect: Semeion's digits are stretched
+    to the edges, MNIST's keep their proportions in a box of 20 x 20 with 4 black pixels around.
 
-    - ``semeion(28)`` enlarges the whole image, the likely reading of the papers. The digits come
-      out larger and fatter than any of MNIST: the mean pixel alone, without a classifier, tells
+    - ``semeion(28)`` enlarges the whole image, the likely reading of the papers. The digits are
+      larger and bolder than any of MNIST: the mean pixel alone, without a classifier, separates
       them from MNIST's test rows with an AUROC of 99.6 %.
     - ``semeion(20, pad=4)`` puts them into MNIST's frame, and the mean pixel gives 75.0 %.
 
     Args:
-        size: Side of the image, enlarged (or reduced, with smoothing) by linear interpolation; at
-            16 the pixels are those of the file. Values stay in [0, 1].
+        size: Side of the image, resized by (smoothed) linear interpolation; 16 keeps the pixels of
+            the file.
         pad: Black pixels then added on each side.
-        root: The folder of the data sets; see :mod:`pyro_opu.datasets`.
-        download: Whether to download (2.9 MB) what the cache lacks, where no folder is given.
-
-    Returns:
-        ``x`` ``(1593, H, H)`` in [0, 1], H = size + 2 pad, and ``y`` ``(1593,)``.
-
-    Raises:
-        FileNotFoundError: the file is not there and was not downloaded.
-        ValueError: a size below 1, a negative pad, or a damaged file.
+        root: The data folder; see :mod:`pyro_opu.datasets`.
+        download: Whether to download (2.9 MB) into the cache, where no folder is given.
 
     Example:
         >>> semeion(20, pad=4)
@@ -233,24 +164,16 @@ def _in_mnist_form(
     root: PathLike | None,
     download: bool,
 ) -> Dataset:
-    check_bool("train", train)
-    images, labels = (content(file, root, download) for file in _files(folder, train))
+    part = "train" if check_bool("train", train) else "t10k"
+    images, labels = (content(_file(folder, part, k), root, download) for k in ("images", "labels"))
     return Dataset(_read_images(images), _read_labels(labels), name, class_names=classes)
 
 
-def _files(folder: str, train: bool) -> tuple[File, File]:
-    """The files of images and of labels."""
-    part = "train" if train else "t10k"
-    images, bare_images, labels, bare_labels = _SUMS[folder, part]
-
-    def file(stem: str, md5: str, unpacked_md5: str | None) -> File:
-        urls = tuple(f"{server}{stem}.gz" for server in _SERVERS[folder])
-        return File(f"{folder}/raw/{stem}.gz", md5, urls, unpacked_md5)
-
-    return (
-        file(f"{part}-images-idx3-ubyte", images, bare_images),
-        file(f"{part}-labels-idx1-ubyte", labels, bare_labels),
-    )
+def _file(folder: str, part: str, kind: str) -> File:
+    name = f"{part}-{kind}-{'idx3' if kind == 'images' else 'idx1'}-ubyte.gz"
+    md5, *unpacked = _SUMS[folder, part, kind]
+    urls = tuple(f"{server}{name}" for server in _SERVERS[folder])
+    return File(f"{folder}/raw/{name}", md5, urls, unpacked[0] if unpacked else None)
 
 
 def _read_images(idx: bytes) -> Tensor:

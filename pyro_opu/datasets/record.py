@@ -1,4 +1,4 @@
-"""What a data set is once loaded, and how it is split."""
+"""A loaded data set, and how it is split."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor, positive_int
+from pyro_opu.checks import check_tensor, instance_of, positive_int
 
 __all__ = ["Dataset", "split"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Inputs, their labels or targets, and what they are called.
+    """Inputs, labels or targets, and their names.
 
     Attributes:
         x: Inputs ``(N, D)`` or ``(N, H, W)``, float32.
         y: Class labels ``(N,)``, int64 in ``[0, C)``; for regression targets ``(N,)``, float32.
-        name: The name of the data set.
+        name: Name of the data set.
         feature_names: ``D`` names; none for images.
         class_names: ``C`` names; none for regression.
-
-    Raises:
-        ValueError: ``x`` and ``y`` have different numbers of rows.
 
     Example:
         >>> data = Dataset(torch.zeros(5, 2), torch.tensor([0, 1, 1, 0, 1]), "mine", ("a", "b"))
@@ -61,11 +58,7 @@ class Dataset:
         return f"Dataset({self.name!r}: {sizes})"
 
     def take(self, rows: Tensor | slice) -> Dataset:
-        """The rows with these indices ``(M,)``, or of this slice, as a data set.
-
-        Raises:
-            ValueError: an index beyond the rows, or no index at all.
-        """
+        """The data set of these rows, indices ``(M,)`` or a slice."""
         try:
             return replace(self, x=self.x[rows], y=self.y[rows])
         except IndexError as error:
@@ -75,43 +68,32 @@ class Dataset:
 
 
 def generator(seed: int) -> torch.Generator:
-    """A generator on the CPU with this seed."""
+    """A seeded generator on the CPU."""
     return torch.Generator().manual_seed(positive_int("seed", seed, -(2**63)))
 
 
 def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
-    """Training and test rows at random, without replacement.
+    """Split the rows at random into ``(train, test)``.
 
-    The rows are put in the order ``torch.randperm(N, generator=g)``, g a new ``torch.Generator``
-    on the CPU with ``manual_seed(seed)``; the first ones are the test rows. Torch's own generators
-    are not used. With one seed, the test rows of a small part are among those of a larger.
+    The first rows in the order ``torch.randperm(N, generator=g)``, g a new CPU generator with this
+    seed, are the test rows. Torch's global generators are not used. With one seed, a smaller test
+    set is part of a larger one.
 
     Args:
-        dataset: What to split; the order of its rows does not matter.
-        test: The part of the rows to test on, a float in (0, 1), rounded to the nearest number of
-            rows; or that number itself, an integer.
+        dataset: The data set to split.
+        test: The fraction of the rows to test on, a float in (0, 1), or their number, an integer.
         seed: Seed of the order.
-
-    Returns:
-        ``(train, test)``, together all rows.
-
-    Raises:
-        ValueError: either part would be empty, or ``test`` or ``seed`` is not a number.
-        TypeError: ``dataset`` is not a :class:`Dataset`.
 
     Example:
         >>> split(Dataset(torch.zeros(768, 8), torch.zeros(768), "mine"), test=0.1)
         (Dataset('mine': 691 x 8), Dataset('mine': 77 x 8))
     """
-    if not isinstance(dataset, Dataset):
-        raise TypeError(
-            f"`dataset` must be a Dataset; got {type(dataset).__name__}. Make one of tensors: "
-            'Dataset(x, y, "mine").'
-        )
+    advice = 'Make one of tensors: Dataset(x, y, "mine").'
+    instance_of("dataset", dataset, Dataset, "a Dataset", advice)
     whole = isinstance(test, int) and not isinstance(test, bool)
     if not whole and not (isinstance(test, float) and 0 < test < 1):
         raise ValueError(
-            f"`test` must be a part of the rows, in (0, 1), or a number of rows; got {test!r}. "
+            f"`test` must be a fraction of the rows, in (0, 1), or their number; got {test!r}. "
             "Write 0.1 for a tenth, 50 for fifty rows."
         )
     rows = round(test * len(dataset)) if isinstance(test, float) else test
@@ -120,6 +102,5 @@ def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dat
             "`test` must leave at least one row on either side; got "
             f"{test!r} of {len(dataset)} rows, which is {rows}. Choose another part."
         )
-    order = torch.randperm(len(dataset), generator=generator(seed))
-    order = order.to(dataset.x.device)
+    order = torch.randperm(len(dataset), generator=generator(seed)).to(dataset.x.device)
     return dataset.take(order[rows:]), dataset.take(order[:rows])

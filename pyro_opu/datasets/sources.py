@@ -1,8 +1,7 @@
-"""Where the files of a data set are: found in a folder or downloaded, and always verified.
+"""Files of a data set: found in a folder or downloaded, and always verified.
 
-Downloads use the standard library, also for the image sets: torchvision would fetch the same files
-from the same addresses, but unpacks them beside the archives (into a folder that should stay as it
-is), opens no KMNIST of which only the test files are there, and is no small thing to install.
+torchvision is not used for the image sets: it unpacks the files beside the archives, in a folder
+that must not be written to, and does not open a KMNIST of which only the test files are there.
 """
 
 from __future__ import annotations
@@ -15,27 +14,28 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+from pyro_opu.checks import instance_of
 from pyro_opu.utils import files
 
 __all__ = ["File", "PathLike", "cache_folder", "content"]
 
 PathLike = str | os.PathLike[str]
-#: Seconds without an answer after which a server counts as out of reach.
+#: Timeout of a download, in seconds.
 _PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a data set, and how to know it.
+    """One file of a data set, and its checksum.
 
     Attributes:
-        path: Its place in a data folder. What ends in ``.gz`` is unpacked on reading.
-        md5: The sum of its bytes.
-        urls: Where it can be downloaded, in the order in which they are tried.
-        unpacked_md5: Of an archive, the sum of what is in it. The unpacked file is read where there
-            is no archive; one whose sum is not known is not.
-        any_line_end: Whether lines may also end in CR LF, in which form some servers (and git on
-            Windows) give a text; ``md5`` is then that of the file with LF.
+        path: Its path in a data folder; a ``.gz`` is unpacked on reading.
+        md5: Checksum of its bytes.
+        urls: Where it can be downloaded, in the order of trial.
+        unpacked_md5: Checksum of an archive's content; with it the unpacked file is read where
+            there is no archive.
+        any_line_end: Whether a text may also have CR LF, as some servers and git on Windows give
+            it; ``md5`` is that of the text with LF.
     """
 
     path: str
@@ -51,24 +51,14 @@ def cache_folder() -> Path:
 
 
 def content(file: File, root: PathLike | None = None, download: bool = True) -> bytes:
-    """The verified bytes of a file, unpacked where it is an archive.
+    """The verified bytes of a file, unpacked if it is an archive.
 
-    Args:
-        file: Which.
-        root: The folder to look in, by default the one that ``PYRO_OPU_DATA`` names. Where neither
-            is given, the cache folder.
-        download: Whether a file that the cache folder lacks is downloaded into it. It appears there
-            verified and whole, or not at all. A given folder is never written to.
-
-    Returns:
-        What is in the file.
-
-    Raises:
-        FileNotFoundError: it is in no such folder, and was or could not be downloaded.
-        ValueError: it is not the file that it should be.
+    It is read from ``root``, by default the folder that ``PYRO_OPU_DATA`` names. Where neither is
+    given, it is read from the cache folder, and downloaded into it if ``download``: verified and
+    whole, or not at all. A given folder is never written to.
     """
-    if root is not None and not isinstance(root, (str, os.PathLike)):
-        raise TypeError(f"`root` must be a path or None; got {root!r}. Pass the data folder.")
+    kinds = (str, os.PathLike, type(None))
+    instance_of("root", root, kinds, "a path or None", "Pass the data folder.")
     asked = "`root`" if root else "PYRO_OPU_DATA"
     given = root or os.environ.get("PYRO_OPU_DATA")
     folder = Path(given).expanduser() if given else cache_folder()
@@ -90,7 +80,7 @@ def content(file: File, root: PathLike | None = None, download: bool = True) -> 
 
 
 def _forms(file: File) -> tuple[File, ...]:
-    """The file itself, and the one that unpacking it would leave."""
+    """The file, and its unpacked form."""
     if file.unpacked_md5 is None:
         return (file,)
     return file, File(file.path.removesuffix(".gz"), file.unpacked_md5, file.urls)

@@ -1,4 +1,4 @@
-"""Data sets that are tables of numbers: Pima, Spambase and Boston Housing."""
+"""Tabular data sets: Pima, Spambase and Boston Housing."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pyro_opu.checks import one_of
 from pyro_opu.datasets.record import Dataset
 from pyro_opu.datasets.sources import File, PathLike, content
 
@@ -17,27 +18,22 @@ __all__ = ["Missing", "boston_housing", "pima", "spambase"]
 Missing = Literal["keep", "nan", "median", "drop"]
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
-PIMA = File(
-    "uci/pima-indians-diabetes.csv",
-    "b43dd020fa775d93fced49f959c227ed",
-    (  # UCI no longer gives it out
-        "https://raw.githubusercontent.com/plotly/datasets/348b89b48db1668e73b413dc56baed489a3ee27c"
-        "/diabetes.csv",
-    ),
-    any_line_end=True,
+_PLOTLY = (
+    "https://raw.githubusercontent.com/plotly/datasets/348b89b48db1668e73b413dc56baed489a3ee27c"
 )
-SPAMBASE = File(
-    "uci/spambase.data",
-    "2e66f086f61a3af28ddb96a82dcb0297",
-    (f"{_UCI}/spambase/spambase.data",),
-    any_line_end=True,
+
+
+def _file(name: str, md5: str, url: str) -> File:
+    return File(f"uci/{name}", md5, (url,), any_line_end=True)
+
+
+PIMA = _file(  # no longer at UCI
+    "pima-indians-diabetes.csv", "b43dd020fa775d93fced49f959c227ed", f"{_PLOTLY}/diabetes.csv"
 )
-HOUSING = File(
-    "uci/housing.data",
-    "d4accdce7a25600298819f8e28e8d593",
-    (f"{_UCI}/housing/housing.data",),
-    any_line_end=True,
+SPAMBASE = _file(
+    "spambase.data", "2e66f086f61a3af28ddb96a82dcb0297", f"{_UCI}/spambase/spambase.data"
 )
+HOUSING = _file("housing.data", "d4accdce7a25600298819f8e28e8d593", f"{_UCI}/housing/housing.data")
 
 _PIMA_COLUMNS = (
     "Pregnancies Glucose BloodPressure SkinThickness Insulin BMI DiabetesPedigreeFunction Age"
@@ -55,27 +51,19 @@ _HOUSING_COLUMNS = "CRIM ZN INDUS CHAS NOX RM AGE DIS RAD TAX PTRATIO B LSTAT".s
 def pima(
     missing: Missing = "keep", *, root: PathLike | None = None, download: bool = True
 ) -> Dataset:
-    """Pima Indians Diabetes: 768 women, 8 measurements, diabetes or not (500 to 268).
+    """Pima Indians Diabetes: 768 women, 8 measurements, diabetes (1) or not (500 to 268).
 
     A zero stands for a missing value in Glucose (5 rows), BloodPressure (35), SkinThickness (227),
     Insulin (374) and BMI (11); the papers take them as they are. (The 769 points of 9 dimensions in
     the OPU paper count the header line and the label.)
 
     Args:
-        missing: What becomes of those zeros. ``"keep"``: they stay. ``"nan"``: they become NaN, to
-            be imputed by statistics of the training rows alone. ``"median"``: the median of the
-            column where it is known, over *all* rows, so that a little of the later test rows leaks
-            into the training rows. ``"drop"``: the 392 complete rows only, 262 to 130; these are
-            not a random sample of all.
-        root: The folder of the data sets; see :mod:`pyro_opu.datasets`.
-        download: Whether to download (24 kB) what the cache lacks, where no folder is given.
-
-    Returns:
-        ``x`` ``(768, 8)``, ``y`` ``(768,)``, 1 for diabetes.
-
-    Raises:
-        FileNotFoundError: the file is not there and was not downloaded.
-        ValueError: an unknown ``missing``, or a damaged file.
+        missing: What to do with those zeros. ``"keep"`` them; ``"nan"`` makes them NaN, to be
+            imputed by statistics of the training rows; ``"median"`` of the known values of the
+            column, over *all* rows, which leaks a little of later test rows; ``"drop"`` keeps the
+            392 complete rows (262 to 130), which are not a random sample of all.
+        root: The data folder; see :mod:`pyro_opu.datasets`.
+        download: Whether to download (24 kB) into the cache, where no folder is given.
 
     Example:
         >>> pima()
@@ -85,11 +73,7 @@ def pima(
         Smith et al.: Using the ADAP learning algorithm to forecast the onset of diabetes mellitus
         (1988). Section 4.2 of Cui et al. (2019).
     """
-    if missing not in get_args(Missing):
-        raise ValueError(
-            f"`missing` must be one of {', '.join(map(repr, get_args(Missing)))}; got "
-            f"{missing!r}. Write pima(missing='keep') for the data as published."
-        )
+    one_of("missing", missing, get_args(Missing), 'Pass "keep" for the data as published.')
     table = _table(content(PIMA, root, download), delimiter=",", skiprows=1)
     if missing != "keep":
         measured = table[:, _NEVER_ZERO]  # a view: what is set here is set in the table
@@ -102,22 +86,11 @@ def pima(
 
 
 def spambase(*, root: PathLike | None = None, download: bool = True) -> Dataset:
-    """Spambase: 4,601 e-mails, 57 frequencies, spam or not (1,813 to 2,788).
+    """Spambase: 4,601 e-mails, 57 features, spam (1) or not (1,813 to 2,788).
 
     48 word and 6 character frequencies in percent, and 3 lengths of runs of capitals on a far
-    larger scale (up to 15,841). The rows are sorted by class, spam first: split them at random, as
-    :func:`~pyro_opu.datasets.split` does.
-
-    Args:
-        root: The folder of the data sets; see :mod:`pyro_opu.datasets`.
-        download: Whether to download (0.7 MB) what the cache lacks, where no folder is given.
-
-    Returns:
-        ``x`` ``(4601, 57)``, ``y`` ``(4601,)``, 1 for spam.
-
-    Raises:
-        FileNotFoundError: the file is not there and was not downloaded.
-        ValueError: a damaged file.
+    larger scale (up to 15,841). The rows are sorted by class, spam first. ``root`` and ``download``
+    (0.7 MB) are as of :func:`pima`.
 
     Example:
         >>> spambase()
@@ -141,18 +114,8 @@ def boston_housing(*, root: PathLike | None = None, download: bool = True) -> Da
     set on ethical grounds. Conclude nothing about houses or people from it.
 
     Bayesian Dark Knowledge trains on 456 rows and tests on 50, 20 times with different rows:
-    ``split(boston_housing(), test=50, seed=seed)``.
-
-    Args:
-        root: The folder of the data sets; see :mod:`pyro_opu.datasets`.
-        download: Whether to download (49 kB) what the cache lacks, where no folder is given.
-
-    Returns:
-        ``x`` ``(506, 13)``, ``y`` ``(506,)``, real.
-
-    Raises:
-        FileNotFoundError: the file is not there and was not downloaded.
-        ValueError: a damaged file.
+    ``split(boston_housing(), test=50, seed=seed)``. ``root`` and ``download`` (49 kB) are as of
+    :func:`pima`.
 
     Example:
         >>> boston_housing()

@@ -1,4 +1,4 @@
-"""Small made-up data sets, each from a seed of its own."""
+"""Small synthetic data sets, each with its own seed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,12 @@ __all__ = ["toy_classification", "toy_regression", "two_moons"]
 
 
 def two_moons(n: int = 200, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Two interleaved half circles, scikit-learn's ``make_moons``.
+    """Two interleaved half circles, scikit-learn's ``make_moons``, one a class.
 
     Args:
-        n: Number of points ``N``, half of them (rounded down) in class 0.
+        n: Number of points.
         noise: Standard deviation of the Gaussian noise on both coordinates.
         seed: Seed of the noise and of the order of the rows.
-
-    Returns:
-        ``x`` ``(N, 2)``, ``y`` ``(N,)`` in {0, 1}.
-
-    Raises:
-        ValueError: fewer than two points.
 
     Example:
         >>> two_moons(100, noise=0.2)
@@ -34,29 +28,18 @@ def two_moons(n: int = 200, noise: float = 0.1, seed: int = 0) -> Dataset:
     from sklearn.datasets import make_moons
 
     x, y = make_moons(n, noise=noise, random_state=seed)
-    return Dataset(
-        torch.tensor(x, dtype=torch.float32),
-        torch.tensor(y, dtype=torch.int64),
-        "two_moons",
-        ("x1", "x2"),
-        ("0", "1"),
-    )
+    inputs, labels = torch.tensor(x, dtype=torch.float32), torch.tensor(y, dtype=torch.int64)
+    return Dataset(inputs, labels, "two_moons", ("x1", "x2"), ("0", "1"))
 
 
 def toy_classification(seed: int = 0) -> Dataset:
-    r"""Twenty points of two classes in the plane, after Bayesian Dark Knowledge.
+    r"""Twenty points of two classes in the plane, after Bayesian Dark Knowledge; one ``seed``.
 
     The paper's points are not published. These are ten draws each from
     :math:`N((-2, 2), 1.5^2 I)`, class 0, and :math:`N((2, -2), 1.5^2 I)`, class 1. The best
-    boundary is the rising diagonal, with 3 % of the points expected beyond it. There is no data in
-    most of the square :math:`[-10, 10]^2` on which the paper teaches its students; as in its text,
-    the top left and bottom right corners lie far from the data and deep on one side.
-
-    Args:
-        seed: Seed of the points.
-
-    Returns:
-        ``x`` ``(20, 2)``, ``y`` ``(20,)``, the rows of class 0 first.
+    boundary is the rising diagonal, with 3 % of the points expected beyond it. Most of the square
+    :math:`[-10, 10]^2` on which the paper distils its students holds no data; its top left and
+    bottom right corners lie far from the data and deep on one side.
 
     Example:
         >>> toy_classification().y.bincount()
@@ -73,19 +56,13 @@ def toy_classification(seed: int = 0) -> Dataset:
 
 
 def toy_regression(n: int = 20, seed: int = 0) -> Dataset:
-    r"""Points of a cubic with noise of standard deviation 3.
+    r"""A cubic with noise of standard deviation 3.
 
     .. math:: y = x^3 + \epsilon, \qquad x \sim U(-4, 4), \quad \epsilon \sim N(0, 9)
 
     Args:
-        n: Number of points ``N``.
+        n: Number of points.
         seed: Seed of the points.
-
-    Returns:
-        ``x`` ``(N, 1)``, ``y`` ``(N,)`` real.
-
-    Raises:
-        ValueError: no points.
 
     Example:
         >>> toy_regression()

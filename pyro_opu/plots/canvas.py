@@ -1,31 +1,21 @@
-"""The axes that a plot is drawn on: those of the caller, or new ones."""
+"""What plots share: axes, colours, names and the legend."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pyro_opu.plots.colours import SERIES
+from pyro_opu.checks import instance_of
+from pyro_opu.plots.colours import SERIES, STYLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["axes_for", "check_names", "new_axes"]
+__all__ = ["axes_for", "check_names", "legend", "look_of", "new_axes"]
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float] = (5.0, 4.2)) -> Axes:
-    """The caller's axes, or those of a new pyplot figure.
-
-    Args:
-        ax: Axes to draw on, or ``None``.
-        size: Of a new figure, width and height in inches.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: ``ax`` is something else.
+    """The caller's axes, or those of a new pyplot figure of this size in inches.
 
     Example:
         >>> from matplotlib.figure import Figure
@@ -38,20 +28,12 @@ def axes_for(ax: Axes | None, size: tuple[float, float] = (5.0, 4.2)) -> Axes:
 
     if ax is None:
         return new_axes(size)
-    if not isinstance(ax, Given):
-        raise TypeError(
-            f"`ax` must be a matplotlib Axes or None; got {type(ax).__name__}. Of several axes, as "
-            "plt.subplots(1, 2) gives them, pass one."
-        )
-    return ax
+    advice = "Of several axes, as plt.subplots(1, 2) gives them, pass one."
+    return instance_of("ax", ax, Given, "a matplotlib Axes or None", advice)
 
 
 def new_axes(size: tuple[float, float], rows: int = 1) -> Any:
-    """Axes of a new pyplot figure, one above the other; an array of them if there are several.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-    """
+    """Axes of a new pyplot figure, or an array of them, one above the other."""
     _need_matplotlib()
     from matplotlib import pyplot
 
@@ -69,20 +51,22 @@ def _need_matplotlib() -> None:
 
 
 def check_names(named: Any, argument: str) -> Mapping[str, Any]:
-    """Return what has a name each, if it can be drawn in colours that differ.
-
-    Raises:
-        TypeError: no mapping.
-        ValueError: empty, or more entries than there are colours.
-    """
-    if not isinstance(named, Mapping):
-        raise TypeError(
-            f"`{argument}` must be a dict name -> values; got {type(named).__name__}. Give the one "
-            'a name: {"student": values}.'
-        )
+    """A dict name -> values with at most as many entries as there are colours."""
+    advice = 'Give the one a name: {"student": values}.'
+    instance_of(argument, named, Mapping, "a dict name -> values", advice)
     if not 1 <= len(named) <= len(SERIES):
         raise ValueError(
             f"`{argument}` must hold 1 to {len(SERIES)} entries, as many as there are colours to "
             f"tell apart; got {len(named)}. Draw the others on further axes."
         )
     return named
+
+
+def look_of(index: int) -> dict[str, Any]:
+    """Colour and line style of the curve with this index."""
+    return {"color": SERIES[index], "linestyle": STYLES[index % len(STYLES)]}
+
+
+def legend(ax: Axes) -> None:
+    """The legend of named curves."""
+    ax.legend(frameon=False, fontsize=9)

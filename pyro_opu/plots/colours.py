@@ -1,4 +1,4 @@
-"""The colours of all plots: those of Okabe and Ito, which colour-blind readers can tell apart.
+"""Colours of all plots, a palette for colour-blind readers.
 
 References:
     Okabe and Ito (2008), Color universal design, https://jfly.uni-koeln.de/color/.
@@ -10,8 +10,8 @@ BLACK, GREY = "#000000", "#777777"
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 
-#: Of classes and of named curves, in this order; yellow, faint on white, comes last.
+#: Classes and named curves, in this order; yellow, faint on white, comes last.
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW)
-#: Beside the colours, so that curves are told apart in black and white too.
+#: Line styles, which tell curves apart in black and white too.
 STYLES = ("-", "--", "-.", ":")
 TEACHER, STUDENT = BLUE, ORANGE

@@ -1,4 +1,4 @@
-"""Histograms of a measure of uncertainty, in the domain and out of it."""
+"""Histograms of a measure of uncertainty, in and out of distribution."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import positive_int
+from pyro_opu.checks import instance_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.metrics.uncertainty import Uncertainty, uncertainty
-from pyro_opu.plots.canvas import axes_for, check_names
-from pyro_opu.plots.colours import SERIES, STYLES
+from pyro_opu.plots.canvas import axes_for, check_names, legend, look_of
+from pyro_opu.plots.colours import SERIES
 from pyro_opu.plots.scales import FLOOR, finite, scale_of
 from pyro_opu.reports.readings import Array
 
@@ -32,28 +32,18 @@ def concentration_histograms(
     bins: int = 40,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how often each value of the concentration comes up, one outline per set of inputs.
+    """Draw histograms of the concentration, one outline per set of inputs.
 
-    Each outline adds up to 1, whatever the number of inputs, and all have the same bins. The
-    concentration, the mutual information, the variance and the pairwise KL are binned by their
-    logarithm to base 10; of these, values below 1e-6 are counted there.
+    Each outline sums to 1, and all have the same bins. The concentration, the mutual information,
+    the variance and the pairwise KL are binned by their logarithm to base 10, clipped at 1e-6.
 
     Args:
-        answers: What was answered at every set of inputs, by the set's name: of a student
-            ``fast.distribution(x)`` (any distribution on the simplex) or ``fast.uncertainty(x)``,
-            of a teacher its draws ``(S, N, C)``. Put the inputs of the domain first.
+        answers: Answers by the name of the set of inputs: ``fast.distribution(x)`` or
+            ``fast.uncertainty(x)`` of a student, draws ``(S, N, C)`` of a teacher. Put the
+            in-distribution inputs first.
         measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
         bins: Number of bins.
         ax: Where to draw; by default a new figure.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: ``answers`` is no dict, or holds something else.
-        ValueError: no such measure, bins that are no positive integer, no or too many answers, or
-            infinite values.
 
     Example:
         >>> import torch
@@ -75,27 +65,19 @@ def concentration_histograms(
     ax = axes_for(ax, (5.6, 3.8))
     for index, (name, each) in enumerate(values.items()):
         share = np.full(len(each), 1 / len(each))
-        look: dict[str, Any] = {"color": SERIES[index], "bins": edges, "weights": share}
-        ax.hist(each, histtype="stepfilled", alpha=0.18, **look)
-        ax.hist(
-            each, histtype="step", linewidth=1.5, linestyle=STYLES[index % len(STYLES)],
-            label=f"{name} (N = {len(each)})", **look,
-        )  # fmt: skip
-    ax.set(xlabel=_label(scale.label, scale.log), ylabel="share of inputs per bin")
-    ax.legend(frameon=False, fontsize=9)
+        binned: dict[str, Any] = {"bins": edges, "weights": share}
+        ax.hist(each, histtype="stepfilled", alpha=0.18, color=SERIES[index], **binned)
+        label = f"{name} (N = {len(each)})"
+        ax.hist(each, histtype="step", linewidth=1.5, label=label, **look_of(index), **binned)
+    label = rf"$\log_{{10}}$ {scale.label}" if scale.log else scale.label
+    ax.set(xlabel=label, ylabel="share of inputs per bin")
+    legend(ax)
     return ax
 
 
 def _values(name: str, answer: Any, measure: str) -> Array:
     """The measure at every input, float64, ``(N,)``."""
-    if not isinstance(answer, _KINDS):
-        raise TypeError(
-            f"`answers[{name!r}]` must be a distribution on the simplex, an Uncertainty, or draws "
-            f"(S, N, C); got {type(answer).__name__}. Pass fast.distribution(x)."
-        )
+    expected = "a distribution on the simplex, an Uncertainty, or draws (S, N, C)"
+    instance_of(f"answers[{name!r}]", answer, _KINDS, expected, "Pass fast.distribution(x).")
     found = answer if isinstance(answer, Uncertainty) else uncertainty(answer)
     return finite(found[measure].detach().double().reshape(-1).cpu().numpy(), measure)
-
-
-def _label(label: str, log: bool) -> str:
-    return rf"$\log_{{10}}$ {label}" if log else label

@@ -28,15 +28,6 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
         report: What :func:`~pyro_opu.distill` returns, or its ``.report``.
         axes: Two axes to draw on; by default those of a new figure.
 
-    Returns:
-        The two axes.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: ``report`` is neither, or ``axes`` holds something else than axes.
-        ValueError: the report has no history, as that of a student made by no such training, or
-            not two axes.
-
     Example:
         >>> import torch, pyro_opu
         >>> from matplotlib.figure import Figure

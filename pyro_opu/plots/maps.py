@@ -58,15 +58,6 @@ def decision_map(
         seed: Fixes a teacher's draws, and leaves torch's generators as they were.
         ax: Where to draw; by default a new figure.
 
-    Returns:
-        The axes; a colour bar of the measure stands beside them.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: ``x`` or ``y`` is no tensor of the right kind.
-        ValueError: bad bounds, resolution, measure or shapes, labels without inputs, more than
-            seven classes, or an infinite measure.
-
     Example:
         >>> import torch
         >>> from matplotlib.figure import Figure

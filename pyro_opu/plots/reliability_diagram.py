@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pyro_opu.checks import check_probs, positive_int
 from pyro_opu.metrics.scores import expected_calibration_error
-from pyro_opu.plots.canvas import axes_for, check_names
-from pyro_opu.plots.colours import GREY, SERIES, STYLES
+from pyro_opu.plots.canvas import axes_for, check_names, legend, look_of
+from pyro_opu.plots.colours import GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,28 +26,18 @@ def reliability(
     bins: int = 15,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw accuracy against confidence, bin by bin, for one model or several.
+    r"""Draw accuracy against confidence (the largest probability), bin by bin, for some models.
 
-    The confidence of an input is its largest probability. Bins are equally wide,
-    :math:`((b-1)/B, b/B]`, and every one that holds inputs has a point at the means of its inputs,
-    of an area that grows with their share. The diagonal is a calibrated model. The legend has
+    Bins are :math:`((b-1)/B, b/B]`; each that holds inputs has a point at their means, with an area
+    that grows with their share. The diagonal is a calibrated model. The legend shows
     :func:`~pyro_opu.metrics.scores.expected_calibration_error` over the same bins.
 
     Args:
-        probs: Class probabilities, ``(N, C)``, such as ``fast.distribution(x).mean``, or several
-            by name.
+        probs: Class probabilities ``(N, C)``, such as ``fast.distribution(x).mean``, or a dict of
+            them by name.
         y: Labels, integers in ``[0, C)``, ``(N,)``.
         bins: B.
         ax: Where to draw; by default a new figure.
-
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: ``y`` is no integer tensor, or ``probs`` no tensor.
-        ValueError: ``probs`` is not ``(N, C)`` with rows that sum to 1, the labels do not fit, or
-            ``bins`` is no positive integer.
 
     Example:
         >>> import torch
@@ -70,21 +60,13 @@ def reliability(
     ax = axes_for(ax, (4.4, 4.2))
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--", label="calibrated")
     for index, (name, (error, (confidence, accuracy, share))) in enumerate(points.items()):
-        colour, style = SERIES[index], STYLES[index % len(STYLES)]
-        ax.plot(
-            confidence,
-            accuracy,
-            style,
-            color=colour,
-            linewidth=1.3,
-            label=f"{name} (ECE {error:.3f})",
-        )
-        ax.scatter(confidence, accuracy, s=12 + 150 * share, color=colour, alpha=0.6, linewidths=0)
-    ax.set(
-        xlim=(0, 1), ylim=(0, 1), aspect="equal",
-        xlabel="confidence (largest class probability)", ylabel="accuracy (share right)",
-    )  # fmt: skip
-    ax.legend(frameon=False, fontsize=9)
+        label, look = f"{name} (ECE {error:.3f})", look_of(index)
+        ax.plot(confidence, accuracy, linewidth=1.3, label=label, **look)
+        area = 12 + 150 * share
+        ax.scatter(confidence, accuracy, s=area, color=look["color"], alpha=0.6, linewidths=0)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.set(xlabel="confidence (largest class probability)", ylabel="accuracy (share right)")
+    legend(ax)
     return ax
 
 

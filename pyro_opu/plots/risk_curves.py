@@ -1,4 +1,4 @@
-"""Risk against coverage: how many errors are left when the most uncertain inputs are set aside."""
+"""Risk against coverage: the errors left when the most uncertain inputs are rejected."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from pyro_opu.plots.canvas import axes_for, check_names
-from pyro_opu.plots.colours import BLACK, SERIES, STYLES
+from pyro_opu.plots.canvas import axes_for, check_names, legend, look_of
+from pyro_opu.plots.colours import BLACK
 from pyro_opu.reports.readings import Array
 
 if TYPE_CHECKING:
@@ -24,29 +24,21 @@ def risk_coverage(
     *,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw the error among the inputs kept against the share that is kept.
+    r"""Draw the error rate among the inputs kept against the share that is kept.
 
-    With inputs in the order of their score, the most certain first, and :math:`e_i` 1 for an error,
+    With inputs sorted by score, the most certain first, and :math:`e_i` 1 for an error,
 
     .. math:: \text{risk at } \tfrac{n}{N}: \; r_n = \frac1n \sum_{i \le n} e_i, \qquad
               \mathrm{AURC} = \frac1N \sum_{n=1}^N r_n
 
-    Inputs with the same score are kept in a random order, of which the mean is drawn, exactly. The
-    oracle keeps all that is right before anything that is wrong; no score can have less.
+    Among equal scores the expectation over random orders is drawn. The oracle sorts right before
+    wrong, which no score can beat. The legend shows the AURC.
 
     Args:
-        scores_by_name: Scores by name, each ``(N,)``, the larger the more suspect.
-        wrong: Whether an input is classified wrongly, ``(N,)``, boolean; or such by name, where
-            the scores belong to classifiers with errors of their own.
+        scores_by_name: Scores by name, each ``(N,)``, the larger the more uncertain.
+        wrong: Whether an input is misclassified, ``(N,)``, boolean; or a dict of such by name,
+            where each score belongs to another classifier.
         ax: Where to draw; by default a new figure.
-
-    Returns:
-        The axes. The legend has the AURC, between 0 and 1.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: ``scores_by_name`` is no dict, or ``wrong`` not boolean.
-        ValueError: lengths or names that do not fit, scores that are not finite, or no inputs.
 
     Example:
         >>> import torch
@@ -71,15 +63,15 @@ def risk_coverage(
     curves = {name: _curve(name, named[name], errors[name]) for name in named}
     ax = axes_for(ax)
     for index, (name, risk) in enumerate(curves.items()):
-        colour, style = SERIES[index], STYLES[index % len(STYLES)]
-        _draw(ax, risk, name, color=colour, linestyle=style, linewidth=1.6)
+        look = look_of(index)
+        _draw(ax, risk, name, linewidth=1.6, **look)
         if own:
-            _oracle(ax, errors[name], f"{name}, oracle", colour)
+            _oracle(ax, errors[name], f"{name}, oracle", look["color"])
     if not own:
         _oracle(ax, next(iter(errors.values())), "oracle", BLACK)
     ax.set(xlim=(0, 1), xlabel="coverage (share of inputs kept)", ylabel="risk (error among them)")
     ax.set_ylim(bottom=0.0)
-    ax.legend(frameon=False, fontsize=9)
+    legend(ax)
     return ax
 
 
@@ -100,7 +92,7 @@ def _errors(wrong: Any) -> Array:
 
 
 def _curve(name: str, scores: Any, errors: Array) -> Array:
-    """Risk at 1 / N, 2 / N, ..., 1; the mean over the orders of equal scores."""
+    """Risk at coverage 1 / N, 2 / N, ..., 1, averaged over the orders of equal scores."""
     values = _array(scores)
     numbers = np.issubdtype(values.dtype, np.number) or values.dtype == bool
     if values.shape != errors.shape or not numbers or not np.isfinite(values).all():

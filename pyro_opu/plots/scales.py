@@ -40,10 +40,6 @@ FLOOR = 1e-6
 def scale_of(measure: str) -> Scale:
     """The scale of a measure.
 
-    Raises:
-        TypeError: not a string.
-        ValueError: there is no such measure.
-
     Example:
         >>> scale_of("mutual_information").label
         'mutual information (nats)'
@@ -69,11 +65,7 @@ def natural(reading: Reading, measure: str) -> Array:
 
 
 def finite(values: Array, measure: str) -> Array:
-    """The values, if they are finite numbers; a reading holds the largest float for infinity.
-
-    Raises:
-        ValueError: some are not.
-    """
+    """The values, if they are finite numbers; a reading holds the largest float for infinity."""
     bad = ~(np.abs(values) < 1e300)
     if bad.any():
         raise ValueError(

@@ -47,15 +47,6 @@ def fidelity_scatter(
         seed: Fixes the teacher's draws, and leaves torch's generators as they were.
         ax: Where to draw; by default a new figure.
 
-    Returns:
-        The axes.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: ``x`` is no floating tensor.
-        ValueError: no such measure, a student of other classes, a single input, inputs that are not
-            finite, or infinite values.
-
     Example:
         >>> import torch
         >>> from matplotlib.figure import Figure

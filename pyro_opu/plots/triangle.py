@@ -68,15 +68,6 @@ def simplex(
         labels: Names of the three classes; by default 0, 1, 2.
         ax: Where to draw; by default a new figure.
 
-    Returns:
-        The axes. Means are marked.
-
-    Raises:
-        ImportError: matplotlib is not installed.
-        TypeError: ``distribution`` is no distribution on the simplex, ``draws`` no tensor.
-        ValueError: neither is given, more than three classes or one input, points off the simplex,
-            a distribution without a density, or a wrong number of labels.
-
     Example:
         >>> import torch
         >>> from matplotlib.figure import Figure
@@ -131,14 +122,6 @@ def three_classes(
     Args:
         source: A Dirichlet, batch shape ``(*B)``, or points of the simplex ``(..., C)``.
         classes: Three different classes; their order is that of the corners.
-
-    Returns:
-        The Dirichlet ``(*B)``, or the points ``(..., 3)``.
-
-    Raises:
-        TypeError: ``source`` is neither; of another distribution pass draws.
-        ValueError: not three different classes below C, or a point that gives all three of them
-            probability zero.
 
     Example:
         >>> import torch

@@ -29,11 +29,6 @@ def check_model(
         model: A Pyro model.
         batches: Its arguments.
         init_strategy: How latents get a value, as in ``NUTS``.
-
-    Raises:
-        ValueError: no latent site, a discrete one, or one that grows with the rows of a minibatch;
-            latents of several dtypes; a plate that subsamples; nothing observed; labels that
-            their distribution cannot have.
     """
     latents, observed = _sites(model, batches, batches.batch_size, init_strategy)
     if not latents:

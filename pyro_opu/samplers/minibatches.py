@@ -31,10 +31,6 @@ class Minibatches:
         order: The permutation of the present epoch ``(N,)``, empty before the first.
         position: How many of its rows have been used.
 
-    Raises:
-        TypeError: ``batch_size`` is no integer.
-        ValueError: it is not in 1..N; there is no tensor to slice; the data hold NaN or infinity.
-
     Example:
         >>> batches = Minibatches((torch.arange(6),), {"scale": 2.0}, batch_size=2)
         >>> args, kwargs = batches.next()

@@ -82,9 +82,6 @@ class Potential:
             args: The model's positional arguments.
             kwargs: Its keyword arguments.
             out: Where to write the gradient ``(P,)``.
-
-        Returns:
-            U, and the gradient ``(P,)``.
         """
         flat = flat.detach()
         leaves = {name: leaf.requires_grad_() for name, leaf in self.unflatten(flat).items()}

@@ -32,9 +32,6 @@ class Constant(_Schedule):
     Args:
         value: :math:`\eta`.
 
-    Raises:
-        ValueError: a setting that is not positive and finite.
-
     Example:
         >>> Constant(4e-6)(1000)
         4e-06
@@ -57,9 +54,6 @@ class PolynomialDecay(_Schedule):
         a: Scale, the step size where :math:`b + t = 1`.
         b: Delay in steps.
         gamma: Power, in (0, 1]; above 1 the step sizes have a finite sum, and the chain stops.
-
-    Raises:
-        ValueError: a setting that is not positive and finite.
 
     References:
         Max Welling and Yee Whye Teh, Bayesian Learning via Stochastic Gradient Langevin Dynamics,
@@ -91,9 +85,6 @@ class Halving(_Schedule):
         every: k, steps between two cuts.
         factor: f, in (0, 1].
 
-    Raises:
-        ValueError: a setting that is not positive and finite.
-
     References:
         Anoop Korattikara, Vivek Rathod, Kevin Murphy and Max Welling, Bayesian Dark Knowledge,
         2015, section 3.4.
@@ -120,10 +111,6 @@ class Halving(_Schedule):
 def as_schedule(step_size: float | Callable[[int], float]) -> Callable[[int], float]:
     """A callable as it is, a positive number as :class:`Constant`.
 
-    Raises:
-        TypeError: ``step_size`` is neither.
-        ValueError: it is a number that is not positive and finite.
-
     Example:
         >>> as_schedule(0.1)
         Constant(value=0.1)
@@ -139,11 +126,7 @@ def as_schedule(step_size: float | Callable[[int], float]) -> Callable[[int], fl
 
 
 def checked_step_size(value: Any, step: int | None = None) -> float:
-    """The step size as a float, if it is positive and finite.
-
-    Raises:
-        ValueError: it is not; the message names the step, where one is given.
-    """
+    """The step size as a float, if it is positive and finite."""
     value = float(value)
     if not (math.isfinite(value) and value > 0):
         where = "" if step is None else f" at step {step}"

@@ -48,12 +48,6 @@ def tempered(
         likelihood: :math:`\ell > 0`, the factor of observed sites (and of ``pyro.factor``).
         prior: :math:`\beta > 0`, the factor of latent sites.
 
-    Returns:
-        The model or guide, called as before, with its sites scaled.
-
-    Raises:
-        ValueError: a factor that is not positive.
-
     Example:
         >>> import pyro, pyro.distributions as dist, torch
         >>> from pyro_opu.samplers import tempered

@@ -29,9 +29,6 @@ def chunks(
     Yields:
         Consecutive slices that cover ``range(num_inputs)``.
 
-    Raises:
-        ValueError: When ``chunk_size`` is not positive.
-
     Example:
         >>> list(chunks(5, num_draws=100, num_classes=3, chunk_size=2))
         [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]

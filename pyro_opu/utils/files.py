@@ -80,13 +80,7 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def placed(path: str | os.PathLike[str]) -> Path:
-    """The path, if a file can be put there.
-
-    Raises:
-        FileNotFoundError: its folder does not exist.
-        TypeError: neither a string nor a path.
-        ValueError: something that is not a file is there.
-    """
+    """The path, if a file can be put there."""
     path = check_path("path", path)
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
@@ -109,10 +103,6 @@ def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], c
         kind: What the file holds, checked by :func:`read`.
         tensors: Named tensors.
         config: Anything JSON can hold.
-
-    Raises:
-        FileNotFoundError: the folder does not exist.
-        ValueError: ``path`` is a folder or a device.
     """
     path = placed(path)
     metadata = {
@@ -137,14 +127,6 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
     Args:
         path: The file.
         kind: What it must hold.
-
-    Returns:
-        ``(tensors, config)``, tensors on the CPU.
-
-    Raises:
-        FileNotFoundError: no such file.
-        TypeError: ``path`` is neither a string nor a path.
-        ValueError: damaged, of another library, of another kind, or of a newer version.
     """
     if not check_path("path", path).is_file():
         raise FileNotFoundError(
@@ -241,11 +223,7 @@ def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # no
 
 
 def unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:  # noqa: ANN401
-    """Put back together what :func:`flatten` took apart.
-
-    Raises:
-        ValueError: a description that :func:`flatten` does not give.
-    """
+    """Put back together what :func:`flatten` took apart."""
     try:
         return _unflatten(tensors, plain)
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:

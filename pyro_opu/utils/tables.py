@@ -15,9 +15,6 @@ def cell(value: float | None) -> str:
     Args:
         value: The number; ``None`` leaves the cell empty (``-``), NaN is undefined (``n/a``).
 
-    Returns:
-        Its text.
-
     Example:
         >>> [cell(v) for v in (0.12345, 0.00012345, 0.0, 12345.6, float("nan"), None)]
         ['0.1235', '1.2e-04', '0.0000', '1.2e+04', 'n/a', '-']
@@ -37,9 +34,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     Args:
         header: Column names; the first heads the row labels.
         rows: One sequence of texts per row, as long as the header.
-
-    Returns:
-        The lines, joined; no line ends in spaces.
 
     Example:
         >>> print(table(["", "student"], [["KL", "0.0057"], ["agreement", "0.98"]]))
