@@ -1,4 +1,4 @@
-"""Do a teacher's draws fall where a Dirichlet says they should?"""
+"""Coverage of a teacher's draws by the central intervals of an answer's marginals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["central_coverage", "central_coverage_of_draws"]
 def central_coverage(
     dirichlet: PredictiveDirichlet, draws: Tensor, weights: Tensor, levels: Sequence[float]
 ) -> Tensor:
-    r"""The share of draws inside the central intervals of a Dirichlet's Beta marginals.
+    r"""Share of draws inside the central intervals of a Dirichlet's Beta marginals.
 
     .. math::
         c_\ell(x) = \sum_k w_k(x)\, \frac{1}{S} \sum_s
@@ -43,11 +43,6 @@ def central_coverage(
 
     Returns:
         The coverage, shape ``(len(levels), N)``.
-
-    Raises:
-        TypeError: ``dirichlet`` is not a Dirichlet, or draws or weights are not floating tensors.
-        ValueError: shapes that do not fit, rows that are not probabilities, or a level outside
-            (0, 1).
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -78,15 +73,7 @@ def central_coverage(
 def central_coverage_of_draws(
     answer: Tensor, draws: Tensor, weights: Tensor, levels: Sequence[float]
 ) -> Tensor:
-    """The same where the answer is known by draws: intervals between its empirical quantiles.
-
-    Args:
-        answer: Draws of the answer, ``(T, N, C)``.
-        draws: As in :func:`central_coverage`, and so the rest.
-
-    Returns:
-        The coverage, shape ``(len(levels), N)``.
-    """
+    """`central_coverage` of an answer known by draws ``(T, N, C)``: by empirical quantiles."""
     _check(draws, weights, levels, answer.shape[1:])
     out = []
     for level in levels:

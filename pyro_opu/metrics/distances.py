@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_log_probs, check_probs, check_tensor
+from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["energy_distance", "kl_divergence", "kl_from_log", "wasserstein1"]
@@ -28,21 +29,15 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
     positive otherwise. Each expectation is estimated by its U-statistic (no draw is paired with
     itself), so the estimate has no bias at any number of draws, and *can be slightly negative*
     where the two distributions agree. The metric separates over classes, so one sort per class
-    does: with :math:`F, G` the two empirical distribution functions of a class, the V-statistic
-    is :math:`2\int (F - G)^2`, and the U-statistic takes off :math:`2\int F(1-F) / (S-1)` for each
-    of the two samples.
+    does (:class:`~pyro_opu.metrics.marginals.Marginals`).
 
     Args:
         p: Draws on the simplex, shape ``(S, N, C)``, ``S >= 2``.
-        q: Draws on the simplex, shape ``(S', N, C)``, ``S' >= 2``; ``S'`` may differ from ``S``.
+        q: Draws on the simplex, shape ``(S', N, C)``, ``S' >= 2``.
         chunk_size: Inputs handled at one time. By default as many as keep memory bounded.
 
     Returns:
         The distances, shape ``(N,)``, without gradient.
-
-    Raises:
-        ValueError: When the shapes do not fit, there is a single draw, or the draws are not on the
-            simplex.
 
     Example:
         >>> p = torch.tensor([[[0.0, 1.0]], [[1.0, 0.0]]])
@@ -61,12 +56,11 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
                 f"`{name}` must hold at least 2 draws for an unbiased energy distance; "
                 f"got {draws.shape[0]}. Ask for more draws, or compare means with `kl_divergence`."
             )
-    out = p.new_empty(p.shape[1], dtype=_working_dtype(p, q))
+    dtype = _working_dtype(p, q)
+    out = p.new_empty(p.shape[1], dtype=dtype)
     for inputs in chunks(p.shape[1], p.shape[0] + q.shape[0], p.shape[2], chunk_size):
-        f, g, gap = _distribution_functions(p[:, inputs], q[:, inputs])
-        v_statistic = 2 * (f - g).square()
-        own_pairs = 2 * f * (1 - f) / (p.shape[0] - 1) + 2 * g * (1 - g) / (q.shape[0] - 1)
-        out[inputs] = ((v_statistic - own_pairs) * gap).sum((-2, -1))
+        first, second = (Marginals(draws[:, inputs].to(dtype)) for draws in (p, q))
+        out[inputs] = first.energy_distance(second).to(dtype)
     return out
 
 
@@ -94,10 +88,6 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
     Returns:
         The distances, shape ``(N,)``, without gradient, each in ``[0, 2]``.
 
-    Raises:
-        ValueError: When the shapes do not fit, the draws are not on the simplex, or ``S' != S``
-            with ``C > 2``.
-
     Example:
         >>> p = torch.tensor([[[0.0, 1.0]], [[1.0, 0.0]]])
         >>> q = torch.tensor([[[0.5, 0.5]], [[0.5, 0.5]]])
@@ -112,8 +102,7 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
     out = p.new_empty(p.shape[1], dtype=_working_dtype(p, q))
     if p.shape[2] == 2:
         for inputs in chunks(p.shape[1], p.shape[0] + q.shape[0], p.shape[2], chunk_size):
-            f, g, gap = _distribution_functions(p[:, inputs, :1], q[:, inputs, :1])
-            out[inputs] = 2 * ((f - g).abs() * gap).sum((-2, -1))
+            out[inputs] = 2 * _area_between(p[:, inputs, 0].to(out), q[:, inputs, 0].to(out))
         return out
     if p.shape[0] != q.shape[0]:
         raise ValueError(
@@ -131,7 +120,7 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
 
 
 def kl_divergence(p_mean: Tensor, q_mean: Tensor) -> Tensor:
-    r"""The Kullback-Leibler divergence between categorical distributions, in nats.
+    r"""The Kullback-Leibler divergence between categorical distributions, nats, ``(N,)``.
 
     .. math:: \mathrm{KL}(p\,\|\,q) = \sum_k p_k (\log p_k - \log q_k)
 
@@ -141,13 +130,6 @@ def kl_divergence(p_mean: Tensor, q_mean: Tensor) -> Tensor:
     Args:
         p_mean: Class probabilities, shape ``(N, C)`` (or ``(*B, C)``).
         q_mean: Class probabilities, of the same shape.
-
-    Returns:
-        The divergences, shape ``(N,)`` (or ``(*B,)``).
-
-    Raises:
-        TypeError: When one of them is not a floating tensor.
-        ValueError: When the shapes differ, or rows are not probabilities.
 
     Example:
         >>> kl_divergence(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]]))  # log 2
@@ -170,13 +152,6 @@ def kl_from_log(log_p: Tensor, log_q: Tensor) -> Tensor:
             probability of zero.
         log_q: Normalised log-probabilities, of the same shape.
 
-    Returns:
-        The divergences in nats, shape ``(N,)`` (or ``(*B,)``).
-
-    Raises:
-        TypeError: When one of them is not a tensor.
-        ValueError: When the shapes differ, or rows are not log-probabilities.
-
     Example:
         >>> log_p, log_q = torch.tensor([[0.0, -torch.inf]]), torch.tensor([[-200.0, 0.0]])
         >>> kl_from_log(log_p, log_q)  # the probability exp(-200) is zero in float32
@@ -190,20 +165,12 @@ def kl_from_log(log_p: Tensor, log_q: Tensor) -> Tensor:
     return (log_p.exp() * difference).sum(-1)
 
 
-def _distribution_functions(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The empirical distribution functions of every class on the pooled draws, and their gaps.
-
-    Shapes ``(n, C, S + S' - 1)``. Between consecutive pooled draws both are constant, so an
-    integral over ``pi_k`` is a sum with weights ``gap``. The counts are whole numbers, exact in
-    float32.
-    """
-    num_p, num_q = p.shape[0], q.shape[0]
-    dtype = _working_dtype(p, q)
-    pooled = torch.cat([t.detach().to(dtype).movedim(0, -1) for t in (p, q)], -1)
-    values, order = pooled.sort(-1)
-    from_p = (order[..., :-1] < num_p).to(dtype).cumsum(-1)
-    from_q = torch.arange(1, num_p + num_q, device=p.device, dtype=dtype) - from_p
-    return from_p / num_p, from_q / num_q, values.diff(dim=-1)
+def _area_between(p: Tensor, q: Tensor) -> Tensor:
+    r""":math:`\int |F - G|` of the distribution functions of draws ``(S, n)`` and ``(S', n)``."""
+    pooled, order = torch.cat([p, q]).detach().sort(0)
+    from_p = (order[:-1] < len(p)).to(p).cumsum(0)  # whole numbers, exact in float32
+    from_q = torch.arange(1, len(pooled), device=p.device, dtype=p.dtype)[:, None] - from_p
+    return ((from_p / len(p) - from_q / len(q)).abs() * pooled.diff(dim=0)).sum(0)
 
 
 def _working_dtype(p: Tensor, q: Tensor) -> torch.dtype:

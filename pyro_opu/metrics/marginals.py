@@ -39,8 +39,7 @@ class Marginals:
     def energy_distance(self, other: Marginals) -> Tensor:
         r""":math:`2\,\mathbb{E}\|Y - Z\|_1` less both spreads, ``(N,)``, without bias.
 
-        The value of :func:`pyro_opu.metrics.distances.energy_distance`, at a fraction of its cost
-        where the same draws are compared with others again and again.
+        Cheap where the same draws are compared with others again and again.
         """
         between = self._distances(other.table).mean(-1).sum(-1)
         return 2 * between - self.spread - other.spread
@@ -66,7 +65,7 @@ class Marginals:
 
 
 def mean_absolute_difference(values: Tensor) -> Tensor:
-    r"""Unbiased :math:`\mathbb{E}|X - X'|` over the last axis, by sorting.
+    r"""Unbiased :math:`\mathbb{E}|X - X'|` of values along the last axis, by sorting.
 
     .. math:: \frac{2}{n(n-1)} \sum_i (2i - n - 1)\, x_{(i)}
     """
@@ -74,7 +73,7 @@ def mean_absolute_difference(values: Tensor) -> Tensor:
 
 
 def difference_of_sorted(values: Tensor) -> Tensor:
-    """The same of values in ascending order."""
+    """`mean_absolute_difference` of values that are in ascending order."""
     count = values.shape[-1]
     rank = 2 * torch.arange(1, count + 1, dtype=values.dtype, device=values.device) - count - 1
     return (values * rank).sum(-1) * 2 / (count * (count - 1))

@@ -41,14 +41,6 @@ def calibration(log_probs: Tensor, y: Tensor) -> Calibration:
             teacher's mean.
         y: Labels, integers in ``[0, C)``, shape ``(N,)``.
 
-    Returns:
-        The scores.
-
-    Raises:
-        TypeError: When ``log_probs`` is not a tensor, or ``y`` not one of integers.
-        ValueError: When rows are not log-probabilities, or ``y`` has another length or a label
-            that is not a class.
-
     Example:
         >>> calibration(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1])).accuracy
         0.5
@@ -77,14 +69,6 @@ def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> 
         probs: Class probabilities, shape ``(N, C)``.
         y: Labels, integers in ``[0, C)``, shape ``(N,)``.
         num_bins: Number of bins, closed on the right: :math:`((b-1)/B, b/B]`.
-
-    Returns:
-        The error, between 0 and 1.
-
-    Raises:
-        TypeError: When ``probs`` is not a floating tensor, or ``y`` not one of integers.
-        ValueError: When rows are not probabilities, ``y`` has another length or a label that is
-            not a class, or ``num_bins`` is not a positive integer.
 
     Example:
         >>> probs = torch.tensor([[0.75, 0.25]] * 4)

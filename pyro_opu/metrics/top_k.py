@@ -1,4 +1,4 @@
-r"""How many classes a Dirichlet holds for possible: an uncertainty-aware top-k.
+r"""Uncertainty-aware top-k: the classes that a Dirichlet holds for possible.
 
 The marginal of class k of a Dirichlet is :math:`\mathrm{Beta}(\alpha_k, \alpha_0 - \alpha_k)`.
 Where those of two classes overlap, the posterior does not know which of them is the likelier one.
@@ -55,30 +55,18 @@ class TopK:
         return self.k.double().mean().item()
 
     def covers(self, y: Tensor) -> Tensor:
-        """Whether the label is in the set, boolean, ``(N,)``.
-
-        Args:
-            y: Labels ``(N,)``, integers from 0 to C - 1.
-
-        Raises:
-            TypeError: ``y`` is no integer tensor.
-            ValueError: it has another length, or a label that is no class.
-        """
+        """Whether each label, integers ``(N,)`` from 0 to C - 1, is in its set, ``(N,)``."""
         return self._rank_of(y) < self.k
 
     def coverage(self, y: Tensor) -> float:
-        """Share of labels that are in their set; raises as :meth:`covers`."""
+        """Share of labels ``(N,)`` that are in their set."""
         return self.covers(y).double().mean().item()
 
     def fixed(self, y: Tensor, k: int) -> float:
-        """Share of labels among the ``k`` likeliest classes (k = 1: accuracy), to compare with.
-
-        Args:
-            y: Labels, as for :meth:`covers`.
-            k: From 1 to K.
+        """Share of labels ``(N,)`` among the ``k`` likeliest classes; k = 1 is the accuracy.
 
         Raises:
-            ValueError: ``k`` outside; or as :meth:`covers`.
+            ValueError: ``k`` is not between 1 and K, or a label is not a class.
         """
         if positive_int("k", k) > self.ranking.shape[1]:
             raise ValueError(
@@ -117,12 +105,12 @@ def top_k(
     falls with j, so that the set is the first k classes; k is 1 where the first is certain, and
     large where nothing is known.
 
-    The paper speaks of the overlap of a class with the *next* one, and its published notebook
-    compares quantiles with those of the *first*, as is done here with the whole area. Neighbours in
-    a tail of unlikely classes nearly coincide, so that the first rule lets more in: on digits 2.4
-    classes, rather than 1.8, for a coverage of 0.96. Sets of the same mean size made from the means
-    alone, of all classes whose ratio to the first is above one threshold for all inputs, cover as
-    much there, and with the bridge's Dirichlet more (0.97): benchmarks/laplace_bridge.py.
+    The paper speaks of the overlap of a class with the *next* one; its published notebook compares
+    with the *first*, as is done here. Neighbours in a tail of unlikely classes nearly coincide, so
+    that the first rule makes larger sets: on digits 2.4 classes, rather than 1.8, for a coverage of
+    0.96. Sets of the same mean size made from the means alone, by one threshold on the ratio to the
+    first class, cover as much there, and with the bridge's Dirichlet more (0.97):
+    benchmarks/laplace_bridge.py.
 
     Args:
         dirichlet: Batch shape ``(N,)``, such as ``fast.dirichlet(x)``.
