@@ -195,11 +195,11 @@ def right(log_mean: Tensor, y: Tensor) -> dict[str, float]:
 def judged(read: dict[str, Reading], wrong: Tensor) -> dict[str, dict[str, float]]:
     """Task -> AUROC and AUPR in percent, by every measure."""
     found = {}
-    inside = read[ERRORS].measures
+    inside = read[ERRORS].detectors
     for task, reading in read.items():
         values, positive = inside, wrong.numpy()
         if task != ERRORS:
-            values = {m: np.concatenate([inside[m], v]) for m, v in reading.measures.items()}
+            values = {m: np.concatenate([inside[m], v]) for m, v in reading.detectors.items()}
             positive = np.arange(len(values["entropy"])) >= len(wrong)
         found[task] = percent({m: score(v, positive) for m, v in values.items()})
     return found

@@ -80,7 +80,7 @@ def decision_map(
             f"tell apart; got {classes}. Merge classes in a function x -> (S, N, C)."
         )
     labels = None if y is None else check_labels(y, len(y), classes)
-    shade = finite(reading.measures[measure], measure)
+    shade = finite(reading.detectors[measure], measure)
     ax = axes_for(ax, (5.6, 4.2))
     extent = tuple(corners.flatten().tolist())
     _paint(ax, probs, shade.reshape(resolution, resolution), extent)

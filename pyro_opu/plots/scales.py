@@ -12,7 +12,7 @@ from pyro_opu.checks import check_inputs, one_of
 from pyro_opu.reports.answers import is_student
 from pyro_opu.reports.readings import Array, Reader, Reading
 
-__all__ = ["FLOOR", "SCALES", "Scale", "finite", "natural", "read", "scale_of"]
+__all__ = ["FLOOR", "SCALES", "Scale", "finite", "read", "scale_of"]
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,9 @@ def scale_of(measure: str) -> Scale:
 
 
 def read(source: Any, x: Tensor, num_draws: int) -> Reading:
-    """What a student or a teacher says at ``x``, the latter by one set of draws for all inputs.
-
-    Measures are the larger the more uncertain.
-    """
+    """What a student or a teacher says at ``x``, the latter by one set of draws for all inputs."""
     check_inputs(x)
     return Reader(source, x, is_student(source, x), num_draws, None).together(x)
-
-
-def natural(reading: Reading, measure: str) -> Array:
-    """A measure of a reading as it is defined, not turned to grow with uncertainty, ``(N,)``."""
-    values = finite(reading.measures[measure], measure)
-    if measure == "concentration":
-        return np.exp(-values)
-    return 1.0 - values if measure == "max_probability" else values
 
 
 def finite(values: Array, measure: str) -> Array:

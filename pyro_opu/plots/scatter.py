@@ -9,7 +9,7 @@ from torch import Tensor
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, STUDENT
-from pyro_opu.plots.scales import FLOOR, natural, read, scale_of
+from pyro_opu.plots.scales import FLOOR, finite, read, scale_of
 from pyro_opu.reports.readings import check_same_classes
 from pyro_opu.rng import seeded
 
@@ -63,7 +63,7 @@ def fidelity_scatter(
     with seeded(seed):
         readings = [read(who, x, num_draws) for who in (teacher, student)]
     check_same_classes(readings[1], readings[0])
-    theirs, mine = (natural(reading, measure) for reading in readings)
+    theirs, mine = (finite(reading.measures[measure], measure) for reading in readings)
     rank = spearman(theirs, mine)
     if scale.log:
         theirs, mine = theirs.clip(FLOOR), mine.clip(FLOOR)

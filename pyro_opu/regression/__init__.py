@@ -24,7 +24,8 @@ from pyro_opu.regression.predictive import (
     RegressionUncertainty,
     regression_drop_in,
 )
-from pyro_opu.reports.real_fidelity import RegressionFidelity, regression_fidelity
+from pyro_opu.reports.fidelity import FidelityReport as RegressionFidelity
+from pyro_opu.reports.fidelity import regression_fidelity
 from pyro_opu.teachers.real import RealTeacher, RegressionTeacher
 from pyro_opu.teachers.real_sources import (
     FunctionRegressionTeacher,

@@ -1,21 +1,21 @@
-"""Asking students and teachers: which call gives the answer."""
+"""Asking students and teachers, and looking at the inputs they are asked at."""
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
+from pyro_opu.checks import check_inputs, check_mapping, check_row_shape
 from pyro_opu.distributions import Answer, as_answer, is_answer
+from pyro_opu.distributions.normal_mixture import RealAnswer, is_real_answer
 from pyro_opu.rng import evaluating, seeded
+from pyro_opu.teachers import BaseTeacher, as_teacher
 
-if TYPE_CHECKING:
-    from pyro_opu.teachers import BaseTeacher
-
-__all__ = ["is_student", "ready_teacher", "student_answer"]
+__all__ = ["is_student", "named_inputs", "ready_teacher", "real_answer", "student_answer"]
 
 
 def student_answer(student: Any, x: Tensor) -> Answer:
@@ -28,18 +28,37 @@ def student_answer(student: Any, x: Tensor) -> Answer:
             ``dirichlet(x)``, or a callable ``x -> Dirichlet``, such as a guide.
         x: Inputs, shape ``(N, ...)``.
 
-    Returns:
-        A Dirichlet or a :class:`~pyro_opu.distributions.SimplexDistribution`, batch shape ``(N,)``.
-
-    Raises:
-        TypeError: When the student is not callable, or does not return one of these.
-        ValueError: When the distribution has another batch shape.
-
     Example:
         >>> guide = lambda x: torch.distributions.Dirichlet(torch.ones(len(x), 3))
         >>> student_answer(guide, torch.zeros(5, 2)).batch_shape
         torch.Size([5])
     """
+    answer = _asked(student, x)
+    if not is_answer(answer):
+        raise TypeError(
+            "`student` must answer an input with a Dirichlet; "
+            f"{type(student).__name__} returned {type(answer).__name__}. Give it a method "
+            "`dirichlet(x)`, or return `torch.distributions.Dirichlet(alpha)`."
+        )
+    _check_rows(answer, x)
+    return as_answer(answer)
+
+
+def real_answer(student: Any, x: Tensor) -> RealAnswer:
+    """`student_answer` of a regressor's student: a normal or a mixture of normals."""
+    answer = _asked(student, x)
+    if not is_real_answer(answer):
+        raise TypeError(
+            "`student` must answer an input with a PredictiveNormal or a mixture of them; "
+            f"{type(student).__name__} returned {type(answer).__name__}. Pass the result of "
+            "`distill`, or its `.guide`."
+        )
+    _check_rows(answer, x)
+    real: RealAnswer = answer
+    return real
+
+
+def _asked(student: Any, x: Tensor) -> Any:
     call = getattr(student, "distribution", None) or getattr(student, "dirichlet", student)
     if not callable(call):
         raise TypeError(
@@ -47,19 +66,25 @@ def student_answer(student: Any, x: Tensor) -> Answer:
             f"{type(student).__name__}. Pass the result of `distill`, or its `.guide`."
         )
     with torch.no_grad(), evaluating(student):
-        answer = call(x)
-    if not is_answer(answer):
-        raise TypeError(
-            "`student` must answer an input with a Dirichlet; "
-            f"{type(student).__name__} returned {type(answer).__name__}. Give it a method "
-            "`dirichlet(x)`, or return `torch.distributions.Dirichlet(alpha)`."
-        )
+        return call(x)
+
+
+def _check_rows(answer: Any, x: Tensor) -> None:
     if answer.batch_shape != x.shape[:1]:
         raise ValueError(
-            f"`student` must return a Dirichlet with batch shape (N,) = ({x.shape[0]},); got "
+            f"`student` must answer with batch shape (N,) = ({len(x)},); got "
             f"{tuple(answer.batch_shape)} for inputs of shape {tuple(x.shape)}."
         )
-    return as_answer(answer)
+
+
+def check_numbers(*parts: Tensor) -> None:
+    """Refuse a student whose answer, in parts ``(N, ...)``, holds NaN."""
+    undefined = torch.stack([p.isnan().reshape(len(p), -1).any(-1) for p in parts]).any(0)
+    if undefined.any():
+        raise ValueError(
+            f"`student` must answer with numbers; got NaN at {int(undefined.sum())} of "
+            f"{len(undefined)} inputs. Check its weights (torch.isfinite), or distil it again."
+        )
 
 
 def is_student(source: Any, x: Tensor) -> bool:
@@ -92,8 +117,37 @@ def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
 
 def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
     """The teacher of a source, shown one input so that its classes and draws are known."""
-    from pyro_opu.teachers import as_teacher
-
     teacher = as_teacher(source)
     teacher.probs(x[:1], 1)
     return teacher
+
+
+def named_inputs(
+    first: tuple[str, Tensor], argument: str, others: Any, taken: str
+) -> dict[str, Tensor]:
+    """Further sets of inputs by name, checked and of the shape of the first.
+
+    Args:
+        first: Name of the argument that holds the main inputs, and these ``(N, ...)``.
+        argument: Name of the argument that holds the others.
+        others: Name -> inputs ``(M, ...)``, or ``None``.
+        taken: The name that none may have.
+    """
+    name, x = first
+    check_inputs(x, name)
+    advice = f'Give them a name: {argument}={{"far": x_far}}.'
+    others = dict(check_mapping(argument, others, "name -> inputs", advice))
+    if taken in others:
+        raise ValueError(
+            f"`{argument}` must not use the name {taken!r}, which is taken. Choose another."
+        )
+    for key, inputs in others.items():
+        check_alike(first, (f"{argument}[{key!r}]", inputs))
+    return others
+
+
+def check_alike(first: tuple[str, Tensor], second: tuple[str, Tensor]) -> None:
+    """Refuse inputs of another shape than the first, which are known to be inputs."""
+    (main, x), (name, inputs) = first, second
+    advice = f"Bring it into the form of `{main}`, which the classifier takes."
+    check_row_shape(name, check_inputs(inputs, name), x.shape[1:], advice)

@@ -1,8 +1,7 @@
-"""Does the uncertainty point at errors and at inputs from elsewhere?
+"""Measures of uncertainty as detectors of errors and of out-of-distribution inputs.
 
-Every measure of uncertainty becomes a detector: the larger, the more suspect. Its scores are the
-area under the ROC curve and the average precision, with errors, or out-of-domain inputs, as the
-positive class.
+A detector's scores are the area under the ROC curve and the average precision, with errors, or
+out-of-distribution inputs, as the positive class.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_labels, check_mapping, check_row_shape
+from pyro_opu.checks import check_inputs, check_labels
 from pyro_opu.metrics.scores import calibration
-from pyro_opu.reports.answers import is_student
+from pyro_opu.reports.answers import check_alike, is_student, named_inputs
 from pyro_opu.reports.detection_report import DetectionReport, DetectionTable, Score
 from pyro_opu.reports.readings import Array, Reader, Reading, check_same_classes
 from pyro_opu.rng import seeded
@@ -40,16 +39,16 @@ def detection(
     """Compare student and teacher as classifiers and as detectors.
 
     One table for misclassification, where each of the two is asked to find *its own* errors, and
-    one for every set of outside inputs. Those also have two rows that need no classifier at all,
-    the Euclidean norm and the mean of the input, in whichever direction does better: a sceptic's
-    baseline, which many published pairs of data sets do not survive.
+    one for every set of outside inputs. The latter also have two rows that need no classifier, the
+    Euclidean norm and the mean of the input, in whichever direction does better: a baseline that
+    many published pairs of data sets do not survive.
 
     Args:
         student: What `distill` returns, any object with ``dirichlet(x)``, or ``x -> Dirichlet``.
         teacher: What `as_teacher` takes.
         x: Inputs from the domain, shape ``(N, ...)``.
         y: Their labels, integers in ``[0, C)``, shape ``(N,)``.
-        outside: Inputs from elsewhere by name, each ``(M, ...)``.
+        outside: Out-of-distribution inputs by name, each ``(M, ...)``.
         num_draws: Teacher draws; all that a posterior holds, if these are fewer.
         chunk_size: Inputs handled at once, to bound memory; by default about four million numbers.
         seed: Makes the report reproducible, and leaves torch's generators as they were.
@@ -73,11 +72,7 @@ def detection(
         >>> report.best("student", "near 0", epistemic=True)
         ('mutual_information', Score(auroc=1.0, aupr=1.0))
     """
-    advice = 'Give them a name: {"kmnist": x_out}.'
-    outside = check_mapping("outside", outside, "name -> inputs", advice)
-    if "misclassification" in outside:
-        raise ValueError("`outside` must not use the name 'misclassification', which is taken.")
-    _check({"x": x, **{f"outside[{name!r}]": other for name, other in outside.items()}})
+    outside = named_inputs(("x", x), "outside", outside, "misclassification")
     with seeded(seed):
         sources = {
             "student": Reader(student, x, True, num_draws, chunk_size),
@@ -127,10 +122,10 @@ def misclassification(
         >>> misclassification(student, x, torch.tensor([0, 1, 1]))["entropy"]
         Score(auroc=1.0, aupr=1.0)
     """
-    _check({"x": x})
+    check_inputs(x)
     with seeded(seed):
         reading = Reader(source, x, is_student(source, x), num_draws, chunk_size)(x)
-    return _scores(reading.measures, _errors(reading, y))
+    return _scores([reading], _errors(reading, y))
 
 
 def out_of_domain(
@@ -142,12 +137,12 @@ def out_of_domain(
     chunk_size: int | None = None,
     seed: int | None = None,
 ) -> dict[str, Score]:
-    """How well each measure tells inputs from elsewhere from inputs of the domain.
+    """How well each measure tells out-of-distribution inputs from inputs of the domain.
 
     Args:
         source: A student or a teacher, as in `detection`.
         x_in: Inputs of the domain, shape ``(N, ...)``.
-        x_out: Inputs from elsewhere, shape ``(M, ...)``.
+        x_out: Out-of-distribution inputs, shape ``(M, ...)``.
         num_draws: Draws, where the source is a teacher.
         chunk_size: As in `detection`.
         seed: As in `detection`.
@@ -164,11 +159,12 @@ def out_of_domain(
         >>> out_of_domain(student, torch.eye(2), torch.eye(2) / 9)["mutual_information"]
         Score(auroc=1.0, aupr=1.0)
     """
-    _check({"x_in": x_in, "x_out": x_out})
+    check_inputs(x_in, "x_in")
+    check_alike(("x_in", x_in), ("x_out", x_out))
     with seeded(seed):
         reader = Reader(source, x_in, is_student(source, x_in), num_draws, chunk_size)
-        measures = _joined(reader(x_in), reader(x_out))
-    return _scores(measures, _outside_positive(x_in, x_out))
+        readings = [reader(x_in), reader(x_out)]
+    return _scores(readings, _outside_positive(x_in, x_out))
 
 
 def _errors(reading: Reading, y: Tensor) -> NDArray[np.bool_]:
@@ -179,11 +175,9 @@ def _errors(reading: Reading, y: Tensor) -> NDArray[np.bool_]:
 
 def _error_table(inside: dict[str, Reading], y: Tensor) -> DetectionTable:
     wrong = {who: _errors(reading, y) for who, reading in inside.items()}
-    scores = {who: _scores(reading.measures, wrong[who]) for who, reading in inside.items()}
     return DetectionTable(
         name="misclassification",
-        student=scores["student"],
-        teacher=scores["teacher"],
+        **{who: _scores([reading], wrong[who]) for who, reading in inside.items()},
         trivial={},
         num_inputs=len(y),
         num_positive={who: int(errors.sum()) for who, errors in wrong.items()},
@@ -198,15 +192,11 @@ def _outside_table(
     x_out: Tensor,
 ) -> DetectionTable:
     positive = _outside_positive(x_in, x_out)
-    scores = {
-        who: _scores(_joined(reading, elsewhere[who]), positive) for who, reading in inside.items()
-    }
     flat = torch.cat([x_in.flatten(1), x_out.flatten(1)]).double().cpu()
     baselines = {"input_norm": flat.norm(dim=-1).numpy(), "input_mean": flat.mean(-1).numpy()}
     return DetectionTable(
         name=name,
-        student=scores["student"],
-        teacher=scores["teacher"],
+        **{who: _scores([inside[who], elsewhere[who]], positive) for who in inside},
         trivial={
             name: max(score(values, positive), score(-values, positive))
             for name, values in baselines.items()
@@ -216,19 +206,13 @@ def _outside_table(
     )
 
 
-def _joined(inside: Reading, elsewhere: Reading) -> dict[str, Array]:
-    return {
-        name: np.concatenate([values, elsewhere.measures[name]])
-        for name, values in inside.measures.items()
-    }
-
-
 def _outside_positive(x_in: Tensor, x_out: Tensor) -> NDArray[np.bool_]:
     return np.arange(len(x_in) + len(x_out)) >= len(x_in)
 
 
-def _scores(measures: dict[str, Array], positive: NDArray[np.bool_]) -> dict[str, Score]:
-    return {name: score(values, positive) for name, values in measures.items()}
+def _scores(readings: list[Reading], positive: NDArray[np.bool_]) -> dict[str, Score]:
+    detectors = Reading.joined(readings).detectors
+    return {name: score(values, positive) for name, values in detectors.items()}
 
 
 def score(values: Array, positive: NDArray[np.bool_]) -> Score:
@@ -240,11 +224,3 @@ def score(values: Array, positive: NDArray[np.bool_]) -> Score:
     return Score(
         float(roc_auc_score(positive, values)), float(average_precision_score(positive, values))
     )
-
-
-def _check(inputs: Mapping[str, Tensor]) -> None:
-    (first, domain), *others = inputs.items()
-    check_inputs(domain, first)
-    for name, x in others:
-        advice = f"Bring it into the form of `{first}`, which the classifier takes."
-        check_row_shape(name, check_inputs(x, name), domain.shape[1:], advice)

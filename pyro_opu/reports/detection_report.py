@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Literal, NamedTuple
 
 from pyro_opu.metrics.scores import Calibration
-from pyro_opu.utils.tables import cell, json_ready, table
+from pyro_opu.reports.base import Report
+from pyro_opu.utils.tables import cell, table
 
 __all__ = ["EPISTEMIC", "DetectionReport", "DetectionTable", "Score"]
 
-#: The measures that speak of the spread of the posterior, not of its mean alone.
+#: The measures of the spread of the posterior, as opposed to its mean alone.
 EPISTEMIC = frozenset(
     {
         "mutual_information",
@@ -25,18 +26,18 @@ EPISTEMIC = frozenset(
 
 
 class Score(NamedTuple):
-    """Of one detector: area under the ROC curve, and average precision. NaN when undefined."""
+    """Area under the ROC curve and average precision of one detector; NaN when undefined."""
 
     auroc: float
     aupr: float
 
 
 @dataclass(frozen=True, repr=False)
-class DetectionTable:
+class DetectionTable(Report):
     """Scores of every measure on one task.
 
     Attributes:
-        name: Of the task: ``"misclassification"``, or of the outside inputs.
+        name: ``"misclassification"``, or the name of the outside inputs.
         student: Scores by measure.
         teacher: Scores by measure.
         trivial: Scores of what needs no classifier, in the better of both directions.
@@ -51,20 +52,6 @@ class DetectionTable:
     trivial: dict[str, Score]
     num_inputs: int
     num_positive: dict[str, int]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers; undefined ones are ``None``."""
-        numbers: dict[str, Any] = json_ready(
-            {
-                **{
-                    who: {name: score._asdict() for name, score in getattr(self, who).items()}
-                    for who in ("student", "teacher", "trivial")
-                },
-                "num_inputs": self.num_inputs,
-                "num_positive": self.num_positive,
-            }
-        )
-        return numbers
 
     def __repr__(self) -> str:
         if self.name == "misclassification":
@@ -89,14 +76,14 @@ class DetectionTable:
 
 
 @dataclass(frozen=True, repr=False)
-class DetectionReport:
-    """Student and teacher as classifiers and as detectors: ``print`` it, or take what you need.
+class DetectionReport(Report):
+    """Student and teacher as classifiers and as detectors.
 
     Attributes:
         tables: By name, ``"misclassification"`` first, then every set of outside inputs;
             ``report[name]`` is the same.
         student: Accuracy, NLL, Brier score and ECE of the student's mean.
-        teacher: The same of the teacher's mean.
+        teacher: Accuracy, NLL, Brier score and ECE of the teacher's mean.
         num_draws: Teacher draws per input.
     """
 
@@ -123,15 +110,12 @@ class DetectionReport:
 
         Args:
             who: ``"student"`` or ``"teacher"``.
-            name: Of the table.
+            name: Name of the table.
             epistemic: Choose among the epistemic measures only, not entropy or max-probability.
 
-        Returns:
-            The measure and its score.
-
         Raises:
-            ValueError: When ``who`` is something else, or no AUROC is defined.
-            KeyError: When there is no such table.
+            ValueError: ``who`` is something else, or no AUROC is defined.
+            KeyError: There is no such table.
         """
         if who not in ("student", "teacher"):
             raise ValueError(f"`who` must be 'student' or 'teacher'; got {who!r}.")
@@ -148,22 +132,9 @@ class DetectionReport:
         best = max(defined, key=lambda measure: defined[measure].auroc)
         return best, defined[best]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for ``json.dump``; undefined ones are ``None``."""
-        numbers: dict[str, Any] = json_ready(
-            {
-                "student": self.student.to_dict(),
-                "teacher": self.teacher.to_dict(),
-                "num_draws": self.num_draws,
-                "tables": {name: part.to_dict() for name, part in self.tables.items()},
-            }
-        )
-        return numbers
-
     def __repr__(self) -> str:
         scores = [
-            [who, *map(cell, getattr(self, who).to_dict().values())]
-            for who in ("student", "teacher")
+            [who, *map(cell, asdict(getattr(self, who)).values())] for who in ("student", "teacher")
         ]
         calibrated = table(["", "accuracy", "NLL", "Brier", "ECE"], scores)
         notes = f"teacher: {self.num_draws} draws. positive: errors, or outside inputs."

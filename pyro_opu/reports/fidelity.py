@@ -4,43 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from itertools import permutations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_mapping, check_row_shape, check_seed, positive_int
-from pyro_opu.distributions import Answer as Distribution
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
-from pyro_opu.reports.answers import ready_teacher, student_answer
-from pyro_opu.reports.certainty import by_certainty, certainty_rows, verdict_of
+from pyro_opu.checks import check_seed, positive_int
+from pyro_opu.reports.answers import named_inputs
+from pyro_opu.reports.class_judging import ClassJudge
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
-from pyro_opu.reports.judging import (
-    Judged,
-    average,
-    by_input,
-    from_distribution,
-    from_draws,
-    joined,
-    judge,
-    posterior,
-    rows_of,
-    spreads,
-)
+from pyro_opu.reports.judging import Judge, Plan
+from pyro_opu.reports.real_judging import RealJudge
 from pyro_opu.rng import seeded
-from pyro_opu.utils.chunks import chunks
+from pyro_opu.teachers.real_sources import is_regressor
 
-if TYPE_CHECKING:
-    from pyro_opu.regression import RegressionFidelity
-    from pyro_opu.teachers import BaseTeacher
-
-__all__ = ["FidelityReport", "SetFidelity", "fidelity"]
+__all__ = ["FidelityReport", "SetFidelity", "fidelity", "regression_fidelity"]
 
 #: The name of the main input set in the report.
 HELD_OUT = "held-out"
-# Draws per input from which the trivial student is made; they are averaged over all inputs.
-_TRIVIAL_DRAWS = 64
 
 
 def fidelity(
@@ -54,7 +35,7 @@ def fidelity(
     seed: int | None = None,
     wasserstein_inputs: int = 64,
     wasserstein_draws: int = 200,
-) -> FidelityReport | RegressionFidelity:
+) -> FidelityReport:
     r"""Compare a student's answers with draws of its teacher, and with what a perfect one scores.
 
     Two disjoint sets of ``S`` teacher draws are taken at every input. The first, :math:`A`, judges;
@@ -125,11 +106,10 @@ def fidelity(
     Args:
         student: What `distill` returns, or any object with ``distribution(x)`` or
             ``dirichlet(x)``, or a guide ``x -> Dirichlet``.
-        teacher: What `as_teacher` takes. A regressor is compared as
-            :func:`~pyro_opu.regression_fidelity` says.
+        teacher: What `as_teacher` takes, or a regressor, for which
+            :func:`~pyro_opu.regression_fidelity` says what the rows are.
         x: Held-out inputs, shape ``(N, ...)``.
-        extra: More sets of inputs ``(M, ...)`` by name, such as out-of-domain ones. Not of a
-            regressor.
+        extra: More sets of inputs ``(M, ...)`` by name, such as out-of-distribution ones.
         num_draws: Draws ``S`` in each of the two sets.
         chunk_size: Inputs handled at once. By default such that a block of draws
             ``(2 S, chunk_size, C)`` has about four million numbers; all the draws are never held.
@@ -140,8 +120,7 @@ def fidelity(
 
     Returns:
         The report; ``print`` it, read ``report.kl_ratio``, ``report.verdict``, ``report.kl``,
-        ``report.kl_attainable``, ``report["name"].kl`` ... Of a regressor a
-        :class:`~pyro_opu.regression.RegressionFidelity`.
+        ``report.kl_attainable``, ``report["name"].kl`` ...
 
     Raises:
         TypeError: When ``x`` is no floating tensor, ``extra`` no mapping, or the student does not
@@ -157,155 +136,92 @@ def fidelity(
         >>> report.faithful, report.kl_ratio < 1.5, report.energy_distance_trivial > 0.01
         (True, True, True)
     """
-    from pyro_opu.regression import is_regressor, regression_fidelity  # built on this module
-
-    sets = _checked_sets(x, extra)
+    others = named_inputs(("x", x), "extra", extra, HELD_OUT)
     positive_int("num_draws", num_draws, 2, "One draw has no spread.")
     positive_int("wasserstein_inputs", wasserstein_inputs, 0, "0 leaves the distance out.")
     positive_int("wasserstein_draws", wasserstein_draws)
-    if is_regressor(teacher, x, None, None):
-        if extra:
-            raise ValueError(
-                "`extra` must be left out where `teacher` is a regressor; got "
-                f"{', '.join(map(repr, extra))}. Call `fidelity` once for every set of inputs."
-            )
-        return regression_fidelity(
-            student, teacher, x, num_draws=num_draws, chunk_size=chunk_size, seed=seed
-        )
+    judge_of = RealJudge if is_regressor(teacher, x, None, None) else ClassJudge
     with seeded(check_seed(seed)), torch.no_grad():
-        ready = ready_teacher(teacher, x)
-        _check_answer(student_answer(student, x[:1]), ready.num_classes)
-        held = ready.max_draws
+        judge: Judge = judge_of(teacher, x)
+        judge.ask(student, x[:1])
+        held = judge.max_draws
         if held is not None and held < 4:
             raise ValueError(
                 "`teacher` must hold at least 4 posterior draws, two in each half; it holds "
-                f"{held}. Sample a longer posterior, or compare the means with `kl_divergence`."
+                f"{held}. Sample a longer posterior."
             )
-        plan = _Plan(
+        plan = Plan(
             num_draws=num_draws if held is None else min(num_draws, held // 2),
             size=math.inf if held is None else held,
             chunk_size=chunk_size,
             wasserstein_inputs=wasserstein_inputs,
             wasserstein_draws=wasserstein_draws,
         )
-        trivial = _trivial_student(ready, x, plan)
-        return FidelityReport(
-            {
-                name: _compare(name, student, ready, trivial, inputs, plan)
-                for name, inputs in sets.items()
-            },
-            num_draws=plan.num_draws,
-            max_draws=held,
-        )
+        judge.begin(plan, x)
+        found = {
+            name: judge.compare(name, student, inputs)
+            for name, inputs in {HELD_OUT: x, **others}.items()
+        }
+    return FidelityReport(found, num_draws=plan.num_draws, max_draws=held)
 
 
-def _checked_sets(x: Tensor, extra: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
-    """All sets of inputs by name."""
-    check_inputs(x)
-    extra = check_mapping("extra", extra, "name -> inputs")
-    for name, inputs in extra.items():
-        if name == HELD_OUT:
-            raise ValueError(
-                f"`extra` must not use the name {HELD_OUT!r}, which is that of `x`. Choose another."
-            )
-        argument = f"extra[{name!r}]"
-        check_inputs(inputs, argument)
-        check_row_shape(argument, inputs, x.shape[1:], "Bring it into the form of `x`.")
-    return {HELD_OUT: x, **extra}
-
-
-def _check_answer(answer: Distribution, num_classes: int) -> None:
-    """Refuse an answer to another question, and one that is no number."""
-    if answer.event_shape[0] != num_classes:
-        raise ValueError(
-            f"`student` must have the teacher's {num_classes} classes; it has "
-            f"{answer.event_shape[0]}. Pass a student that was distilled from this teacher."
-        )
-    undefined = answer.log_mean.isnan().any(-1) | answer.log_concentration.isnan()
-    if undefined.any():
-        raise ValueError(
-            "`student` must answer with numbers; its mean or its concentration is NaN at "
-            f"{int(undefined.sum())} of {len(undefined)} inputs. Check its weights "
-            "(torch.isfinite), or distil it again."
-        )
-
-
-class _Plan(NamedTuple):
-    num_draws: int
-    size: float  # of a finite posterior, where both sets of draws judge in turn; or infinite
-    chunk_size: int | None
-    wasserstein_inputs: int
-    wasserstein_draws: int
-
-
-def _trivial_student(teacher: BaseTeacher, x: Tensor, plan: _Plan) -> PredictiveDirichlet:
-    """One Dirichlet with the first two moments of the teacher's draws at all inputs together."""
-    num_draws = min(plan.num_draws, _TRIVIAL_DRAWS)
-    mean, square = x.new_zeros(()), x.new_zeros(())
-    for part in chunks(len(x), num_draws, teacher.num_classes, plan.chunk_size):
-        draws = teacher.probs(x[part], num_draws)
-        mean = mean + draws.mean(0).sum(0) / len(x)
-        square = square + draws.square().sum(-1).mean(0).sum() / len(x)
-    within, between = 1 - square, square - mean.square().sum()
-    return moment_matched(mean, torch.where(between > 0, within / between, torch.inf))
-
-
-def _teacher_draws(teacher: BaseTeacher, x: Tensor, plan: _Plan) -> Tensor:
-    """Draws ``(2 S, n, C)`` in random order: the order may have been that of a Markov chain."""
-    draws = teacher.probs(x, 2 * plan.num_draws)
-    return draws[torch.randperm(len(draws), device=draws.device)]
-
-
-def _split(draws: Tensor) -> tuple[Tensor, Tensor]:
-    """Two halves, another split at every input: then chance in it averages out over inputs."""
-    order = torch.rand(draws.shape[:2], device=draws.device).argsort(0)
-    first, second = draws.gather(0, order[..., None].expand_as(draws)).chunk(2)
-    return first, second
-
-
-def _compare(
-    name_of_set: str,
+def regression_fidelity(
     student: Any,
-    teacher: BaseTeacher,
-    trivial: PredictiveDirichlet,
+    teacher: Any,
     x: Tensor,
-    plan: _Plan,
-) -> SetFidelity:
-    """All rows of one set of inputs: chunk by chunk, then summed up."""
-    asked = min(plan.wasserstein_inputs, len(x))
-    for_wasserstein = torch.zeros(len(x), dtype=torch.bool)
-    for_wasserstein[torch.linspace(0, len(x) - 1, asked).round().long()] = True
-    turns: list[list[Judged]] = [[] for _ in range(1 + math.isfinite(plan.size))]
-    for part in chunks(len(x), 2 * plan.num_draws, teacher.num_classes, plan.chunk_size):
-        answer = student_answer(student, x[part])
-        draws = _teacher_draws(teacher, x[part], plan)
-        _check_answer(answer, draws.shape[-1])
-        first, second = _split(draws)
-        taught = posterior(first, second, plan.size)
-        mine = from_distribution(answer, plan.num_draws)
-        again = spreads(draws)
-        sides = [from_draws(side, plan.size) for side in (first, second)]
-        for judged, (target, other) in zip(turns, permutations(sides), strict=False):
-            alike = trivial.expand(x[part].shape[:1])
-            answers = {
-                "student": mine,
-                "floor": other,
-                "trivial": from_distribution(alike, plan.num_draws),
-            }
-            here = for_wasserstein[part]
-            found = judge(target, answers, taught, here, plan.wasserstein_draws)
-            judged.append(again | found | by_input(mine, target, other, taught))
-    values = [joined(judged) for judged in turns]
-    certainty = by_certainty(values)
-    rows = certainty_rows(certainty)
-    faithful, verdict = verdict_of(certainty, rows)
-    return SetFidelity(
-        name=name_of_set,
-        num_inputs=len(x),
-        num_classes=teacher.num_classes,
-        wasserstein_inputs=asked,
-        rows=average([rows_of(turn) for turn in values]),
-        by_certainty=rows,
-        faithful=faithful,
-        verdict=verdict,
-    )
+    *,
+    extra: Mapping[str, Tensor] | None = None,
+    num_draws: int = 500,
+    chunk_size: int | None = None,
+    seed: int | None = None,
+) -> FidelityReport:
+    r"""`fidelity` of a regression student, by its rows.
+
+    Two sets of teacher draws are taken at every input, A and B, split anew for each: all that a
+    finite posterior holds, up to ``2 num_draws``, half in each. A judges the **student**; the
+    **floor**, the mixture that B is; the **best** normal, with the moments of the posterior; and
+    the **trivial** one, one normal for all inputs with the moments of all draws there. Beside them
+    stands what is **attainable**: what the posterior itself, as it was taught, would score.
+
+    The rows, means over inputs unless said otherwise:
+
+    - ``kl``: of the normals with the moments of A and of the answer, nats; ``kl_ratio``, that as a
+      multiple of the attainable;
+    - ``mean_error``: root mean square, in units of A's deviation of y;
+    - ``energy_distance``: of y, in the same units, to the posterior as it holds its draws; exact in
+      the student, unbiased in the draws, 0 for a perfect answer and possibly slightly negative;
+    - ``mean_energy_distance``: of its mean f, in units of A's deviation of f, but of at least a
+      tenth of y's;
+    - ``aleatoric``, ``epistemic``: the variances, in units of y squared; for both ``..._error``,
+      the typical relative error (median over inputs of \|answer / A - 1\|), and
+      ``..._spearman``, the rank correlation over inputs.
+
+    Args:
+        student: What :func:`~pyro_opu.distill` returns for a regressor, or another object with
+            ``distribution(x)``, or a guide ``x -> PredictiveNormal``.
+        teacher: What :func:`~pyro_opu.regression.as_regression_teacher` takes.
+        x: Held-out inputs ``(N, ...)``.
+        extra: More sets of inputs ``(M, ...)`` by name.
+        num_draws: Draws in each set, at most.
+        chunk_size: Inputs handled at once, to bound memory.
+        seed: Makes the report reproducible, and leaves torch's generators as they were.
+
+    Returns:
+        The report.
+
+    Raises:
+        TypeError: ``x`` is no floating tensor, or the student does not answer with normals.
+        ValueError: As :func:`~pyro_opu.fidelity`.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.regression import PredictiveNormal, regression_fidelity
+        >>> zero = lambda x: torch.zeros(len(x))
+        >>> student = lambda x: PredictiveNormal(x[:, 0], zero(x), zero(x))  # f ~ N(x, 1)
+        >>> teacher = lambda x, num_draws: (x[:, 0] + torch.randn(num_draws, 1), torch.ones(1, 1))
+        >>> report = regression_fidelity(student, teacher, torch.randn(50, 1), seed=0)
+        >>> report["energy_distance"].student < 0.01 < report["energy_distance"].trivial
+        True
+    """
+    options: dict[str, Any] = {"num_draws": num_draws, "chunk_size": chunk_size, "seed": seed}
+    return fidelity(student, teacher, x, extra=extra, **options)

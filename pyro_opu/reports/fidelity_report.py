@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from textwrap import fill
 from typing import Any, ClassVar
 
+from pyro_opu.reports.base import Report
 from pyro_opu.reports.certainty import CertaintyRow
-from pyro_opu.utils.tables import cell, json_ready, table
+from pyro_opu.utils.tables import cell, table
 
 __all__ = ["FidelityReport", "NamedNumbers", "Row", "SetFidelity"]
 
-_LABELS = {
-    "kl": "KL of the mean",
-    "kl_ratio": "  over attainable",
-    "energy_distance": "energy distance",
-    "wasserstein": "Wasserstein-1",
-    "mutual_information": "mutual information",
-    "mutual_information_error": "  relative error",
-    "mutual_information_spearman": "  Spearman",
-    "variance": "variance",
-    "variance_error": "  relative error",
-    "variance_spearman": "  Spearman",
-    "coverage_50": "coverage, central 50 %",
-    "coverage_90": "coverage, central 90 %",
-    "agreement": "same likeliest class",
-}
-_COLUMNS = {
-    "student": "student",
-    "attainable": "attainable",
-    "floor": "floor",
-    "best": "best Dirichlet",
-    "trivial": "trivial",
-    "teacher": "teacher",
-}
+_COLUMNS = ("student", "attainable", "floor", "best", "trivial", "teacher")
 # The columns of a table by certainty, by attribute of a row.
 _BY_CERTAINTY = {
     "kl": "KL",
@@ -45,8 +24,6 @@ _BY_CERTAINTY = {
     "concentration_median": "alpha_0",
     "concentration_mean": "mean",
 }
-# Rows of which a perfect student has another value than a posterior of infinitely many draws.
-_ATTAINABLE = ("kl", "kl_ratio", "energy_distance", "agreement")
 #: Columns of text that a line of words takes.
 WIDTH = 96
 
@@ -56,11 +33,11 @@ class Row:
     """One quantity: the student's, and what to read it beside. NaN where it is not defined.
 
     Attributes:
-        student: Of the student.
+        student: The student's.
         attainable: What a perfect student, the very posterior it was taught, would score.
-        floor: Of a second, independent set of teacher draws.
-        best: Of the best Dirichlet per input, by the moments of the posterior there.
-        trivial: Of one Dirichlet for all inputs.
+        floor: A second, independent set of teacher draws.
+        best: The best Dirichlet (or normal) per input, by the moments of the posterior there.
+        trivial: One Dirichlet (or normal) for all inputs.
         teacher: What a posterior of infinitely many draws would have.
     """
 
@@ -72,30 +49,26 @@ class Row:
     teacher: float
 
 
-class NamedNumbers:
+class NamedNumbers(Report):
     """``kl`` is the student's number of the row ``kl``; ``kl_floor`` and so on are the others."""
 
-    _names: ClassVar[Iterable[str]] = tuple(_LABELS)
-
-    def _row(self, name: str) -> Row | None:
-        raise NotImplementedError
+    rows: Mapping[str, Row]
 
     def __getattr__(self, name: str) -> float:
-        if not name.startswith("_"):
-            row = self._row(name)
-            if row is not None:
-                return row.student
+        if not name.startswith("_") and name != "rows":
+            if name in self.rows:
+                return self.rows[name].student
             stem, _, column = name.rpartition("_")
-            row = self._row(stem) if column in _COLUMNS else None
-            if row is not None:
-                return float(getattr(row, column))
-        raise AttributeError(
-            f"no number {name!r}; there are {', '.join(self._names)}, each of the student, and "
-            f"with the endings {', '.join('_' + c for c in _COLUMNS if c != 'student')}"
-        )
+            if stem in self.rows and column in _COLUMNS:
+                return float(getattr(self.rows[stem], column))
+            raise AttributeError(
+                f"no number {name!r}; there are {', '.join(self.rows)}, each of the student, and "
+                f"with the endings {', '.join('_' + c for c in _COLUMNS if c != 'student')}"
+            )
+        raise AttributeError(name)
 
     def __dir__(self) -> list[str]:
-        named = [*self._names, *(f"{row}_{column}" for row in self._names for column in _COLUMNS)]
+        named = [*self.rows, *(f"{row}_{column}" for row in self.rows for column in _COLUMNS)]
         return [*super().__dir__(), *named]
 
 
@@ -107,54 +80,114 @@ class SetFidelity(NamedNumbers):
     ``kl_trivial`` and ``kl_teacher``, and in the same way for the other rows.
 
     Attributes:
-        name: Of the set.
+        name: Name of the set.
         num_inputs: ``N``.
-        num_classes: ``C``.
-        wasserstein_inputs: Inputs on which the 1-Wasserstein distance was computed.
         rows: All quantities by name; `pyro_opu.fidelity` says what they are.
-        by_certainty: A row for every class of certainty, from the least certain to the most.
+        by_certainty: A row for every class of certainty, from the least certain to the most; none
+            for a real outcome.
         faithful: Whether the student is faithful on all inputs and in every class with enough.
         verdict: A sentence that says so, and where it is not.
+        num_classes: ``C``; ``None`` for a real outcome.
+        wasserstein_inputs: Inputs on which the 1-Wasserstein distance was computed, likewise.
     """
 
     name: str
     num_inputs: int
-    num_classes: int
-    wasserstein_inputs: int
     rows: dict[str, Row]
     by_certainty: tuple[CertaintyRow, ...]
     faithful: bool
     verdict: str
+    num_classes: int | None = None
+    wasserstein_inputs: int | None = None
 
-    def _row(self, name: str) -> Row | None:
-        return self.rows.get(name)
+    _best: ClassVar[str] = "best Dirichlet"
+    #: How each row is labelled, and whether a perfect student's value differs from the teacher's.
+    _labels: ClassVar[dict[str, tuple[str, bool]]] = {
+        "kl": ("KL of the mean", True),
+        "kl_ratio": ("  over attainable", True),
+        "energy_distance": ("energy distance", True),
+        "wasserstein": ("Wasserstein-1", False),
+        "mutual_information": ("mutual information", False),
+        "mutual_information_error": ("  relative error", False),
+        "mutual_information_spearman": ("  Spearman", False),
+        "variance": ("variance", False),
+        "variance_error": ("  relative error", False),
+        "variance_spearman": ("  Spearman", False),
+        "coverage_50": ("coverage, central 50 %", False),
+        "coverage_90": ("coverage, central 90 %", False),
+        "agreement": ("same likeliest class", True),
+    }
+    _notes: ClassVar[str] = (
+        "attainable: a perfect student by these draws. floor: the teacher asked again.\n"
+        "best: the posterior's moments, per input. trivial: one Dirichlet for all inputs.\n"
+        "By the teacher's largest mean probability: MI and alpha_0 (median, and of all inputs\n"
+        "together) are the student's over the teacher's."
+    )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers; undefined ones are ``None``."""
-        numbers: dict[str, Any] = json_ready(asdict(self))
-        return numbers
+    def draws_text(self, num_draws: int, max_draws: int | None) -> str:
+        """How many draws of the teacher judged, in words."""
+        if max_draws is None:
+            return f"{num_draws} teacher draws judge, {num_draws} others are the floor."
+        return (
+            f"The posterior holds {max_draws} draws: two disjoint random sets of "
+            f"{num_draws}\njudge in turn, the other being the floor."
+        )
 
     def __repr__(self) -> str:
-        shown = [row for row in self.by_certainty if row.num_inputs]
-        lines = [
-            [row.certainty, str(row.num_inputs), *(cell(getattr(row, c)) for c in _BY_CERTAINTY)]
-            for row in shown
-        ]
-        by_certainty = table(["  teacher's certainty", "inputs", *_BY_CERTAINTY.values()], lines)
-        return "\n\n".join([fill(self.verdict, WIDTH), self._table(), by_certainty])
+        parts = [fill(self.verdict, WIDTH), self._table()]
+        if self.by_certainty:
+            lines = [
+                [
+                    row.certainty,
+                    str(row.num_inputs),
+                    *(cell(getattr(row, c)) for c in _BY_CERTAINTY),
+                ]
+                for row in self.by_certainty
+                if row.num_inputs
+            ]
+            header = ["  teacher's certainty", "inputs", *_BY_CERTAINTY.values()]
+            parts.append(table(header, lines))
+        return "\n\n".join(parts)
 
     def _table(self) -> str:
-        header = [f"{self.name} ({self.num_inputs} inputs)", *_COLUMNS.values()]
+        columns = [self._best if column == "best" else column for column in _COLUMNS]
         lines = []
         for name, row in self.rows.items():
-            label = _LABELS[name]
-            if name == "wasserstein" and self.wasserstein_inputs < self.num_inputs:
+            label, attainable = self._labels[name]
+            if name == "wasserstein" and self.wasserstein_inputs != self.num_inputs:
                 label += f" ({self.wasserstein_inputs} inputs)"
             shown = {column: getattr(row, column) for column in _COLUMNS}
-            if name not in _ATTAINABLE:
+            if not attainable:
                 shown["attainable"] = None
             lines.append([label, *map(cell, shown.values())])
-        return table(header, lines)
+        return table([f"{self.name} ({self.num_inputs} inputs)", *columns], lines)
+
+
+class RealSetFidelity(SetFidelity):
+    """Fidelity on one set of inputs where the outcome is a real value."""
+
+    _best = "best normal"
+    _labels: ClassVar[dict[str, tuple[str, bool]]] = {
+        "kl": ("KL of the normals", True),
+        "kl_ratio": ("  over attainable", True),
+        "mean_error": ("error of the mean", True),
+        "energy_distance": ("energy distance of y", True),
+        "mean_energy_distance": ("  of its mean f", True),
+        "aleatoric": ("aleatoric variance", False),
+        "aleatoric_error": ("  relative error", False),
+        "aleatoric_spearman": ("  Spearman", False),
+        "epistemic": ("epistemic variance", False),
+        "epistemic_error": ("  relative error", False),
+        "epistemic_spearman": ("  Spearman", False),
+    }
+    _notes = (
+        "attainable: a perfect student by these draws. floor: the teacher asked again.\n"
+        "best: the normal with its moments, per input. trivial: one normal for all inputs.\n"
+        "Error of the mean and energy distances in the teacher's deviations."
+    )
+
+    def draws_text(self, num_draws: int, max_draws: int | None) -> str:
+        return super().draws_text(num_draws, None)  # one set judges, in one turn
 
 
 @dataclass(frozen=True, repr=False)
@@ -163,7 +196,8 @@ class FidelityReport(NamedNumbers):
 
     The numbers of the main set are attributes, ``report.kl``, ``report.kl_ratio``,
     ``report.mutual_information_teacher``, ``report.by_certainty``, ``report.verdict`` ... (see
-    `SetFidelity`); those of another set are found under its name, ``report["noise"].kl``.
+    `SetFidelity`), and ``report["kl"]`` is a whole row of it. Another set is found under its name,
+    ``report["noise"].kl``.
 
     Attributes:
         sets: Every set by name, the main one first.
@@ -174,11 +208,17 @@ class FidelityReport(NamedNumbers):
     sets: dict[str, SetFidelity]
     num_draws: int
     max_draws: int | None
+    _totals = ("verdict", "faithful")
 
-    def __getitem__(self, name: str) -> SetFidelity:
-        if name not in self.sets:
-            raise KeyError(f"no set of inputs {name!r}; there are {', '.join(self.sets)}")
-        return self.sets[name]
+    def __getitem__(self, name: str) -> Any:
+        if name in self.sets:
+            return self.sets[name]
+        if name in self.rows:
+            return self.rows[name]
+        raise KeyError(
+            f"no set of inputs {name!r}; there are {', '.join(self.sets)}; and no row {name!r}; "
+            f"there are {', '.join(self.rows)}"
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.sets)
@@ -187,6 +227,16 @@ class FidelityReport(NamedNumbers):
     def main(self) -> SetFidelity:
         """The main set."""
         return next(iter(self.sets.values()))
+
+    @property
+    def rows(self) -> dict[str, Row]:  # type: ignore[override]
+        """All quantities on the main set by name."""
+        return self.main.rows
+
+    @property
+    def num_inputs(self) -> int:
+        """Inputs of the main set."""
+        return self.main.num_inputs
 
     @property
     def by_certainty(self) -> tuple[CertaintyRow, ...]:
@@ -203,27 +253,6 @@ class FidelityReport(NamedNumbers):
         """A sentence that says so, and where it is not."""
         return self.main.verdict
 
-    def _row(self, name: str) -> Row | None:
-        return self.main.rows.get(name)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for ``json.dump``; undefined ones are ``None``."""
-        main = {"verdict": self.verdict, "faithful": self.faithful}
-        numbers: dict[str, Any] = json_ready(main | asdict(self))
-        return numbers
-
     def __repr__(self) -> str:
-        if self.max_draws is None:
-            draws = f"{self.num_draws} teacher draws judge, {self.num_draws} others are the floor."
-        else:
-            draws = (
-                f"The posterior holds {self.max_draws} draws: two disjoint random sets of "
-                f"{self.num_draws}\njudge in turn, the other being the floor."
-            )
-        notes = (
-            "attainable: a perfect student by these draws. floor: the teacher asked again.\n"
-            "best: the posterior's moments, per input. trivial: one Dirichlet for all inputs.\n"
-            "By the teacher's largest mean probability: MI and alpha_0 (median, and of all inputs\n"
-            "together) are the student's over the teacher's.\n" + draws
-        )
+        notes = f"{self.main._notes}\n{self.main.draws_text(self.num_draws, self.max_draws)}"
         return "\n\n".join([*(str(part) for part in self.sets.values()), notes])

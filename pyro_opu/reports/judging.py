@@ -1,308 +1,179 @@
-"""Judging answers by a teacher's draws: the measuring half of `pyro_opu.fidelity`."""
+"""Judging a student by its teacher's draws, whatever the outcome: the loop, and rows of results."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.distributions import Answer as Distribution
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
-from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
-from pyro_opu.metrics.distances import kl_from_log, wasserstein1
-from pyro_opu.metrics.marginals import Marginals
-from pyro_opu.metrics.ranks import spearman
-from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration, variance
-from pyro_opu.objectives.moments import gini_index, gini_parts
-from pyro_opu.reports.certainty import NAMES, class_of, ratio
-from pyro_opu.reports.fidelity_report import Row
+from pyro_opu.reports.certainty import CertaintyRow, Verdict, ratio
+from pyro_opu.reports.fidelity_report import Row, SetFidelity
+from pyro_opu.utils.chunks import chunks
 
-__all__ = [
-    "Answer",
-    "Posterior",
-    "average",
-    "by_input",
-    "from_distribution",
-    "from_draws",
-    "joined",
-    "judge",
-    "posterior",
-    "rows_of",
-    "spreads",
-]
+__all__ = ["COLUMNS", "Judge", "Judged", "Plan", "Values", "extrapolated", "row_of"]
 
-_COLUMNS = ("student", "attainable", "floor", "best", "trivial")
-_COVERAGE = {"coverage_50": 0.5, "coverage_90": 0.9}
-_HALVES = ("first half", "second half")
-_SPREADS = ("mutual_information", "variance")
-# A mutual information or variance of this size is float32 rounding of draws that all agree.
-_ROUNDING = 1e-7
+#: Draws per input from which the trivial answer is made; they are averaged over all inputs.
+TRIVIAL_DRAWS = 64
+#: What is judged; the teacher stands beside it.
+COLUMNS = ("student", "attainable", "floor", "best", "trivial")
 
 #: One number per input, by column and quantity.
 Judged = dict[tuple[str, str], Tensor]
+#: The numbers of all inputs, ``(N,)`` each.
+Values = dict[tuple[str, str], NDArray[np.float64]]
 
 
-class Answer(NamedTuple):
-    """A predictive distribution at ``n`` inputs, to judge or to be judged."""
-
-    log_mean: Tensor  # (n, C)
-    draws: Tensor  # (S, n, C)
-    mutual_information: Tensor  # (n,)
-    variance: Tensor  # (n,)
-    distribution: Distribution | None = None  # of a student
-
-
-def from_draws(draws: Tensor, size: float = math.inf) -> Answer:
-    """The answer of a teacher, from its draws ``(S, n, C)``.
-
-    Args:
-        draws: Some draws, or all.
-        size: Draws that the posterior holds, equally likely; infinite where they are fresh.
-    """
-    mean, spread = draws.mean(0), draws.var(0)
-    # The entropy of a mean of S draws is low by sum_k Var(pi_k) / (2 S m_k), to first order in 1/S.
-    bias = (spread / mean.clamp_min(torch.finfo(mean.dtype).tiny)).sum(-1) / 2
-    information = epistemic_uncertainty(draws) + bias * (1 / len(draws) - 1 / size)
-    return Answer(_log_mean(draws), draws, information, spread.sum(-1) * (1 - 1 / size))
-
-
-def from_distribution(answer: Distribution, num_draws: int) -> Answer:
-    """The answer of a student: its own measures, and draws to compare draws with."""
-    return Answer(
-        answer.log_mean.double().log_softmax(-1),
-        answer.sample((num_draws,)),
-        epistemic_uncertainty(answer),
-        variance(answer),
-        answer,
-    )
-
-
-def _log(mean: Tensor) -> Tensor:
-    """Normalised and finite logarithm of probabilities."""
-    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log().log_softmax(-1)
-
-
-class Posterior(NamedTuple):
-    """What both sets of draws say together, and what can be had of it.
+@dataclass(frozen=True)
+class Plan:
+    """How much is drawn, and of how much.
 
     Attributes:
-        answer: Of all ``2 S`` draws.
-        best: The Dirichlet with their moments.
-        best_distance: Its energy distance to the posterior, ``(n,)``.
-        size: Draws that the posterior holds; infinite where it draws afresh.
+        num_draws: S, in each of the two sets of draws.
+        size: M, draws that the posterior holds; infinite where it draws afresh.
+        chunk_size: Inputs handled at once, or ``None``.
+        wasserstein_inputs: As in `pyro_opu.fidelity`, and so the next.
+        wasserstein_draws: At most so many.
     """
 
-    answer: Answer
-    best: Answer
-    best_distance: Tensor
+    num_draws: int
     size: float
+    chunk_size: int | None
+    wasserstein_inputs: int
+    wasserstein_draws: int
+
+
+class Judge(ABC):
+    """What an outcome decides of a comparison: how to ask, what to measure, how to sum it up.
+
+    Args:
+        teacher: A source of draws; the subclass makes it a teacher that has seen an input.
+        x: The main inputs ``(N, ...)``.
+    """
+
+    #: The kind of table that comes out.
+    table: ClassVar[type[SetFidelity]] = SetFidelity
+
+    def __init__(self, teacher: Any, x: Tensor) -> None:
+        self.teacher = self.ready(teacher, x)
+        self.max_draws: int | None = self.teacher.max_draws
+
+    def begin(self, plan: Plan, x: Tensor) -> None:
+        """Keep the plan, and make the trivial answer from draws at the main inputs."""
+        self.plan = plan
+        self.trivial = self.trivial_answer(x, min(plan.num_draws, TRIVIAL_DRAWS))
 
     @property
-    def all_held(self) -> bool:
-        """Whether these are all the draws that there are, but for one of an odd number."""
-        return self.size - len(self.answer.draws) < 2
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers held at once per draw and input."""
+
+    @abstractmethod
+    def ready(self, teacher: Any, x: Tensor) -> Any:
+        """The teacher, shown one input."""
+
+    @abstractmethod
+    def ask(self, student: Any, x: Tensor) -> Any:
+        """The student's checked answer at ``x``."""
+
+    @abstractmethod
+    def draws(self, x: Tensor, count: int) -> Tensor:
+        """The teacher's joint draws at ``x``, ``(S, n, K)``."""
+
+    @abstractmethod
+    def trivial_answer(self, x: Tensor, num_draws: int) -> Any:
+        """One answer for all inputs, by the moments of all draws there together."""
+
+    @abstractmethod
+    def judge(self, answer: Any, draws: Tensor, picked: Tensor) -> list[Judged]:
+        """The numbers of each turn, from draws ``(2 S, n, K)``; a costly one where picked."""
+
+    @abstractmethod
+    def rows(self, values: Values) -> dict[str, dict[str, float]]:
+        """Numbers over all inputs by row and column."""
+
+    @abstractmethod
+    def verdict(self, turns: list[Values]) -> tuple[tuple[CertaintyRow, ...], Verdict]:
+        """Rows by the teacher's certainty, and whether the student is faithful."""
+
+    def facts(self, picked: Tensor) -> dict[str, Any]:
+        """Further entries of the table."""
+        return {}
+
+    def compare(self, name: str, student: Any, x: Tensor) -> SetFidelity:
+        """All rows of one set of inputs: chunk by chunk, then summed up."""
+        count = 2 * self.plan.num_draws
+        picked = torch.zeros(len(x), dtype=torch.bool)
+        asked = min(self.plan.wasserstein_inputs, len(x))
+        picked[torch.linspace(0, len(x) - 1, asked).round().long()] = True
+        found = [
+            self.judge(self.ask(student, x[part]), self.draws(x[part], count), picked[part])
+            for part in chunks(len(x), count, self.width, self.plan.chunk_size)
+        ]
+        turns = [_joined(turn) for turn in zip(*found, strict=True)]
+        by_certainty, verdict = self.verdict(turns)
+        return self.table(
+            name=name,
+            num_inputs=len(x),
+            rows=_average([self.rows(turn) for turn in turns]),
+            by_certainty=by_certainty,
+            faithful=verdict.faithful,
+            verdict=verdict.sentence,
+            **self.facts(picked),
+        )
 
 
-def posterior(first: Tensor, second: Tensor, size: float) -> Posterior:
-    r"""The posterior from two disjoint sets of its draws, ``(S, n, C)`` each.
+def split(draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Two halves, another split at every input: then chance in it averages out over inputs."""
+    order = torch.rand(draws.shape[:2], device=draws.device).argsort(0)
+    first, second = draws.gather(0, order[..., None].expand_as(draws)).chunk(2)
+    return first, second
 
-    The Dirichlet with the moments of n draws has an energy distance :math:`D_n` to these draws,
-    each counted as 1 / n, that is :math:`D + c / n + O(1 / n^2)`, since the draws are no more than
-    a sample and the moments are fitted to them. It is measured at S and at 2 S draws, and the line
-    followed to the number of draws that the posterior holds:
+
+def extrapolated(whole: Tensor, halves: Sequence[Tensor], left: float) -> Tensor:
+    r"""Distance of a posterior from the answer with its moments, measured on 2 S and on S draws.
+
+    The answer with the moments of n draws has a distance :math:`D_n` to these draws, each counted
+    as 1 / n, that is :math:`D + c / n + O(1 / n^2)`, since the draws are no more than a sample and
+    the moments are fitted to them. The line is followed to the number of draws M that the
+    posterior holds:
 
     .. math:: D_M = D_{2S} - (1 - 2 S / M)\, (D_S - D_{2S})
     """
-    draws = torch.cat([first, second])
-    best, whole = _best(draws)
-    left = 1 - len(draws) / size
-    halves = [_best(part)[1] for part in (first, second)] if left else [whole]
-    distance = whole - left * (torch.stack(halves).mean(0) - whole)
-    return Posterior(from_draws(draws, size), best, distance, size)
+    return whole - left * (torch.stack(list(halves)).mean(0) - whole)
 
 
-def _best(draws: Tensor) -> tuple[Answer, Tensor]:
-    """The Dirichlet with the moments of draws, and its energy distance to just these draws."""
-    matched = moment_matched(draws.mean(0), moment_concentration(draws))
-    answer = from_distribution(matched, len(draws))
-    marginals = Marginals(draws)
-    distance = marginals.energy_distance(Marginals(answer.draws))
-    return answer, distance + marginals.spread / len(draws)
-
-
-def _log_mean(draws: Tensor) -> Tensor:
-    """Logarithm of the mean of draws, in float64: of a sure input the KL is far below 1e-7."""
-    return _log(draws.mean(0, dtype=torch.float64))
-
-
-def judge(
-    target: Answer,
-    answers: dict[str, Answer],
-    taught: Posterior,
-    chosen: Tensor,
-    wasserstein_draws: int,
-) -> Judged:
-    """Every answer against the draws that judge, input by input.
+def row_of(
+    values: Values,
+    name: str,
+    sum_up: Callable[[NDArray[np.float64]], float],
+    teacher: float,
+    attainable: float | None = None,
+) -> dict[str, float]:
+    """One row: the summary of every column that was measured, NaN for the others.
 
     Args:
-        target: What judges: draws of the teacher.
-        answers: What is judged, by column. ``floor`` are other draws of the teacher.
-        taught: The posterior.
-        chosen: Inputs for the 1-Wasserstein distance, boolean, shape ``(n,)``.
-        wasserstein_draws: Draws for it, at most, when there are more than two classes.
+        values: What was measured.
+        name: The quantity.
+        sum_up: From numbers ``(N,)`` to one.
+        teacher: What a posterior of infinitely many draws would have.
+        attainable: What a perfect student has, where that was not measured; by default ``teacher``.
     """
-    weights = answers["floor"].log_mean.exp()
-    cut = None if target.draws.shape[-1] == 2 else min(wasserstein_draws, len(target.draws))
-    marginals = Marginals(target.draws)
-    attainable = _attainable(target, taught)
-    # A boundary between classes is crossed in proportion to the error, not to its square.
-    sampling = 2 * (1 - len(target.draws) / taught.size)
-    missed = taught.answer.log_mean.argmax(-1) != target.log_mean.argmax(-1)
-    out: Judged = {
-        ("teacher", "mutual_information"): target.mutual_information,
-        ("teacher", "variance"): target.variance,
-        ("attainable", "kl"): attainable,
-        ("attainable", "agreement"): 1 - missed * math.sqrt(sampling),
+    found = {
+        c: float(sum_up(values[c, name])) if (c, name) in values else math.nan for c in COLUMNS
     }
-    for column, answer in (answers | {"best": taught.best}).items():
-        if column == "best":  # any mean can be that of a Dirichlet
-            kl, distance = attainable, taught.best_distance
-        else:
-            kl = kl_from_log(target.log_mean, answer.log_mean)
-            distance = marginals.energy_distance(Marginals(answer.draws))
-        if column in ("student", "trivial"):  # to all M draws, not to what they are a sample of
-            distance = distance + marginals.spread / taught.size
-        out |= {
-            (column, "kl"): kl,
-            (column, "energy_distance"): distance,
-            (column, "mutual_information"): answer.mutual_information,
-            (column, "variance"): answer.variance,
-            (column, "agreement"): answer.log_mean.argmax(-1) == target.log_mean.argmax(-1),
-        }
-        if chosen.any():
-            here = chosen.to(target.draws.device)
-            samples = (target.draws[:cut, here], answer.draws[:cut, here])
-            out[column, "wasserstein"] = wasserstein1(*samples)
-        if answer.distribution is not None:
-            covered = _coverage(answer, target.draws, weights)
-            out |= {(column, name): part for name, part in zip(_COVERAGE, covered, strict=True)}
-    return out
+    if ("attainable", name) not in values:
+        found["attainable"] = teacher if attainable is None else attainable
+    return {**found, "teacher": teacher}
 
 
-def _coverage(answer: Answer, draws: Tensor, weights: Tensor) -> Tensor:
-    levels = list(_COVERAGE.values())
-    if isinstance(answer.distribution, PredictiveDirichlet):
-        return central_coverage(answer.distribution, draws, weights, levels)
-    return central_coverage_of_draws(answer.draws, draws, weights, levels)
-
-
-def spreads(draws: Tensor) -> Judged:
-    """Mutual information and variance of both halves of joint draws ``(2 S, n, C)``.
-
-    Their difference is the error of a mean over inputs that share the parameters of a draw.
-    """
-    out: Judged = {}
-    for half, part in zip(_HALVES, draws.chunk(2), strict=True):
-        answer = from_draws(part)
-        out[half, "mutual_information"] = answer.mutual_information
-        out[half, "variance"] = answer.variance
-    return out
-
-
-def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) -> Judged:
-    r"""What a table by certainty needs, input by input.
-
-    Where both sets are all that the posterior holds, they say how certain it is. Otherwise the one
-    set does, and the other judges: by its own draws an input without one of the rare draws, which
-    carry the mutual information of a sure input, would count as surer than it is.
-
-    The mutual information is the mean of :math:`\mathrm{KL}(\pi_s\,\|\,m)` over draws, and its
-    gradient in m vanishes: so its sampling error is that of a mean. Inputs share their draws, and
-    the error is that of the sum over a class of certainty, or over all inputs; every input bears
-    an equal share.
-    """
-    judges, seen = (taught.answer, taught.answer) if taught.all_held else (target, other)
-    classes = class_of(seen.log_mean.exp())
-    members = torch.nn.functional.one_hot(classes, len(NAMES)).double()
-    left = max(0.0, 1 / len(judges.draws) - 1 / taught.size)
-    gaps = _gaps(taught.answer)
-    shares = (gaps @ members).var(0) * left / members.sum(0).clamp_min(1)
-    log_mean, between = student.log_mean, student.variance.double()
-    between_teacher, within_teacher = gini_parts(judges.draws.double())
-    sampling = 1 - len(target.draws) / taught.size
-    # By its own halves: the other set, which says where the input belongs, must not say this too.
-    first, second = (
-        kl_from_log(_log_mean(half), target.log_mean) for half in target.draws.chunk(2)
-    )
-    halves = (first + second) / 2 * sampling
-    values = {
-        "class": classes,
-        "kl_attainable": _attainable(target, taught) if taught.all_held else halves,
-        "kl_expected": kl_from_log(_log_mean(student.draws), log_mean) * sampling,
-        "uncertainty": student.mutual_information,
-        "uncertainty_teacher": judges.mutual_information,
-        "between": between,
-        "within": gini_index(log_mean) - between,
-        "between_teacher": between_teacher,
-        "within_teacher": within_teacher,
-        "noise": shares[classes],
-        "noise_of_all": (gaps.sum(-1).var() * left / len(classes)).expand(len(classes)),
-        "noise_expected": _gaps(student).var(0) * left,
-    }
-    return {("certainty", name): value for name, value in values.items()}
-
-
-def _gaps(answer: Answer) -> Tensor:
-    """KL of every draw from the mean, ``(S, n)``."""
-    draws = answer.draws.double()
-    return torch.xlogy(draws, draws).sum(-1) - (draws * answer.log_mean).sum(-1)
-
-
-def _attainable(target: Answer, taught: Posterior) -> Tensor:
-    r"""KL of a perfect student, which has the mean of the posterior, by the draws that judge.
-
-    The mean of ``2 S`` draws stands in for it: :math:`\mathrm{KL}(\bar A\,\|\,\overline{A \cup B})`
-    times :math:`2 (1 - S / M)`, exactly if M is 2 S and else to second order in the sampling error.
-    """
-    sampling = 2 * (1 - len(target.draws) / taught.size)
-    return kl_from_log(target.log_mean, taught.answer.log_mean) * sampling
-
-
-def rows_of(values: dict[tuple[str, str], NDArray[np.float64]]) -> dict[str, dict[str, float]]:
-    """Means, errors and rank correlations over all inputs, by row and column."""
-
-    def means(row: str, teacher: float) -> dict[str, float]:
-        found = {c: values[c, row].mean() if (c, row) in values else math.nan for c in _COLUMNS}
-        if ("attainable", row) not in values:
-            found["attainable"] = teacher
-        return {**found, "teacher": teacher}
-
-    rows = {
-        "kl": means("kl", 0.0),
-        "energy_distance": means("energy_distance", 0.0),
-        "wasserstein": means("wasserstein", math.nan),
-    }
-    for row in _SPREADS:
-        truth = values["teacher", row]
-        mean = truth.mean()
-        rows[row] = means(row, mean)
-        error = {c: rows[row][c] / mean - 1 if mean > _ROUNDING else math.nan for c in _COLUMNS}
-        first, second = (values[half, row].mean() for half in _HALVES)
-        floor = abs(second / first - 1) if first > _ROUNDING else math.nan
-        rows[f"{row}_error"] = {**error, "floor": floor, "teacher": 0.0}
-        rank = {
-            c: spearman(values[c, row], truth, _ROUNDING) for c in _COLUMNS if c != "attainable"
-        }
-        rows[f"{row}_spearman"] = {**rank, "attainable": 1.0, "teacher": 1.0}
-    rows |= {name: means(name, level) for name, level in _COVERAGE.items()}
-    return rows | {"agreement": means("agreement", 1.0)}
-
-
-def joined(judged: list[Judged]) -> dict[tuple[str, str], NDArray[np.float64]]:
+def _joined(judged: Sequence[Judged]) -> Values:
     """The numbers of all chunks, one after the other."""
     keys = {key for part in judged for key in part}
     return {
@@ -311,7 +182,7 @@ def joined(judged: list[Judged]) -> dict[tuple[str, str], NDArray[np.float64]]:
     }
 
 
-def average(turns: list[dict[str, dict[str, float]]]) -> dict[str, Row]:
+def _average(turns: list[dict[str, dict[str, float]]]) -> dict[str, Row]:
     """The rows of one turn, or the averages of two, and the KL as a multiple of the attainable."""
     rows = {
         row: {name: float(np.mean([turn[row][name] for turn in turns])) for name in cells}

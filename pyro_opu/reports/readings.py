@@ -1,4 +1,4 @@
-"""What a student or a teacher says of many inputs: its mean, and how uncertain it is."""
+"""Means and measures of uncertainty of a student or a teacher at many inputs."""
 
 from __future__ import annotations
 
@@ -35,26 +35,56 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Reading:
-    """What one source says of one set of inputs."""
+    r"""What one source says of one set of inputs.
 
-    log_mean: Tensor  # (N, C)
-    measures: dict[str, Array]  # (N,) each, the larger the more uncertain
+    Attributes:
+        log_mean: Logarithm of the mean class probabilities, ``(N, C)``.
+        measures: Every measure as :func:`~pyro_opu.uncertainty` defines it, ``(N,)`` each.
+        detectors: For each measure a score that grows with uncertainty: the measure itself,
+            the probability of all classes but the likeliest for ``max_probability``, and
+            :math:`-\log\alpha_0` for ``concentration``.
+    """
+
+    log_mean: Tensor
+    measures: dict[str, Array]
+    detectors: dict[str, Array]
+
+    @classmethod
+    def of(cls, answer: Answer | Tensor) -> Reading:
+        """The reading of a student's answer, or of a teacher's log-probabilities (S, n, C)."""
+        if isinstance(answer, Tensor):
+            log_mean = answer.logsumexp(0) - math.log(len(answer))
+            found = uncertainty(answer.exp())
+        else:
+            log_mean, found = answer.log_mean, uncertainty(answer)
+        measures = {name: found[name] for name in MEASURES}
+        # 1 - max, added up from the other classes: in float32 the difference is often zero.
+        largest = torch.nn.functional.one_hot(log_mean.argmax(-1), log_mean.shape[-1]).bool()
+        others = log_mean.masked_fill(largest, -torch.inf).logsumexp(-1).exp()
+        turned = {"max_probability": others, "concentration": -found.concentration.log()}
+        return cls(log_mean, _arrays(measures), _arrays(measures | turned))
+
+    @classmethod
+    def joined(cls, parts: list[Reading]) -> Reading:
+        """One reading of several sets of inputs, one after the other."""
+        measures, detectors = (
+            {
+                name: np.concatenate([getattr(part, kind)[name] for part in parts])
+                for name in MEASURES
+            }
+            for kind in ("measures", "detectors")
+        )
+        return cls(torch.cat([part.log_mean for part in parts]), measures, detectors)
 
 
 class Reader:
     """Reads a student or a teacher at any inputs, with bounded memory."""
 
     def __init__(
-        self,
-        source: Any,
-        x: Tensor,
-        student: bool,
-        num_draws: int,
-        chunk_size: int | None,
+        self, source: Any, x: Tensor, student: bool, num_draws: int, chunk_size: int | None
     ) -> None:
         self.source, self.student, self.chunk_size = source, student, chunk_size
-        self.num_draws = 1
-        self.num_classes = 1
+        self.num_draws = self.num_classes = 1
         if not student:
             positive_int("num_draws", num_draws, 2, "One draw has no spread.")
             self.source = ready_teacher(source, x)
@@ -62,21 +92,31 @@ class Reader:
             self.num_draws = num_draws if held is None else min(num_draws, held)
             self.num_classes = self.source.num_classes
 
+    @torch.no_grad()
     def __call__(self, x: Tensor) -> Reading:
-        """The readings at ``x``; a teacher that draws afresh does so for every chunk of inputs."""
-        return _joined([self._read(x[part]) for part in self._parts(len(x))])
+        """The reading at ``x``; a teacher that draws afresh does so for every chunk of inputs."""
+        return Reading.joined(
+            [
+                Reading.of(
+                    student_answer(self.source, x[part])
+                    if self.student
+                    else self.source.log_probs(x[part], self.num_draws)
+                )
+                for part in self._parts(len(x))
+            ]
+        )
 
     @torch.no_grad()
     def together(self, x: Tensor) -> Reading:
-        """The readings at ``x`` by one set of draws for all inputs.
+        """The reading at ``x`` by one set of draws for all inputs.
 
         A function, and an object of the user's, is asked about all of them in one call.
         """
         if self.student:
             return self(x)
-        return _joined(
+        return Reading.joined(
             [
-                self._measured(block[:, part])
+                Reading.of(block[:, part])
                 for block in self.source.stream(x, self.num_draws)
                 for part in self._parts(block.shape[1])
             ]
@@ -84,34 +124,6 @@ class Reader:
 
     def _parts(self, rows: int) -> Iterator[slice]:
         return chunks(rows, self.num_draws, self.num_classes, self.chunk_size)
-
-    @torch.no_grad()
-    def _read(self, x: Tensor) -> Reading:
-        return self._measured(
-            student_answer(self.source, x)
-            if self.student
-            else self.source.log_probs(x, self.num_draws)
-        )
-
-    def _measured(self, answer: Answer | Tensor) -> Reading:
-        """The reading of a student's answer, or of a teacher's log-probabilities (S, n, C)."""
-        if isinstance(answer, Tensor):
-            log_mean = answer.logsumexp(0) - math.log(len(answer))
-            found = uncertainty(answer.exp())
-        else:
-            log_mean, found = answer.log_mean, uncertainty(answer)
-        values = {
-            **{name: found[name] for name in MEASURES},
-            # 1 - max, added up from the other classes: in float32 the difference is often zero.
-            "max_probability": _all_but_the_largest(log_mean),
-            "concentration": -found.concentration.log(),
-        }
-        return Reading(log_mean, {name: _array(name, value) for name, value in values.items()})
-
-
-def _joined(parts: list[Reading]) -> Reading:
-    measures = {name: np.concatenate([part.measures[name] for part in parts]) for name in MEASURES}
-    return Reading(torch.cat([part.log_mean for part in parts]), measures)
 
 
 def check_same_classes(student: Reading, teacher: Reading) -> None:
@@ -124,17 +136,12 @@ def check_same_classes(student: Reading, teacher: Reading) -> None:
         )
 
 
-def _all_but_the_largest(log_mean: Tensor) -> Tensor:
-    largest = torch.nn.functional.one_hot(log_mean.argmax(-1), log_mean.shape[-1]).bool()
-    return log_mean.masked_fill(largest, -torch.inf).logsumexp(-1).exp()
-
-
-def _array(name: str, values: Tensor) -> Array:
+def _arrays(measures: dict[str, Tensor]) -> dict[str, Array]:
     """As float64; infinite values (draws that all agree) become the largest there are."""
-    if values.isnan().any():
-        raise ValueError(
-            f"the measure {name!r} is NaN at {int(values.isnan().sum())} inputs; the source's "
-            "probabilities are not finite there."
-        )
-    array: Array = values.double().nan_to_num().cpu().numpy()
-    return array
+    for name, values in measures.items():
+        if values.isnan().any():
+            raise ValueError(
+                f"the measure {name!r} is NaN at {int(values.isnan().sum())} inputs; the source's "
+                "probabilities are not finite there."
+            )
+    return {name: v.double().nan_to_num().cpu().numpy() for name, v in measures.items()}

@@ -53,12 +53,14 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def json_ready(value: Any) -> Any:
-    """The same value in strict JSON's types, which know no NaN or infinity: those become ``None``.
+    """A value in strict JSON's types: NaN and infinity become ``None``.
 
     Example:
         >>> json_ready({"a": (1.0, float("nan"))})
         {'a': [1.0, None]}
     """
+    if hasattr(value, "_asdict"):  # a named tuple
+        value = value._asdict()
     if isinstance(value, Mapping):
         return {str(key): json_ready(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -712,8 +712,8 @@ class TestFidelity:
         assert report.to_dict() == regression_fidelity(fast, source, x, seed=0).to_dict()
         assert report.kl_ratio == report["kl_ratio"].student == report.kl / report.kl_attainable
         assert report.to_dict()["verdict"] == report.verdict
-        with pytest.raises(ValueError, match="`extra` must be left out where `teacher` is a regr"):
-            fidelity(fast, source, x, extra={"far": 9 * x})
+        far = fidelity(fast, source, x, extra={"far": 9 * x}, seed=0)["far"]
+        assert far.num_inputs == 20 and far.epistemic_teacher > 10 * report.epistemic_teacher
         with pytest.raises(TypeError, match="`student` must answer an input with a PredictiveNor"):
             fidelity(lambda x: torch.distributions.Dirichlet(torch.ones(len(x), 2)), source, x)
 

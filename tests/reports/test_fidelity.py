@@ -17,8 +17,8 @@ from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, variance
 from pyro_opu.reports.certainty import CertaintyRow, Verdict, verdict_of
+from pyro_opu.reports.class_judging import from_draws, posterior
 from pyro_opu.reports.fidelity import fidelity
-from pyro_opu.reports.judging import from_draws, posterior
 
 NUM_CLASSES = 3
 

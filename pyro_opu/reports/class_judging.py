@@ -1,0 +1,338 @@
+"""What `pyro_opu.fidelity` measures where the teacher's outcome is a class."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pyro_opu.distributions import Answer as Distribution
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
+from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
+from pyro_opu.metrics.distances import kl_from_log, wasserstein1
+from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.metrics.ranks import spearman
+from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration, variance
+from pyro_opu.objectives.moments import gini_index, gini_parts
+from pyro_opu.reports.answers import check_numbers, ready_teacher, student_answer
+from pyro_opu.reports.certainty import (
+    NAMES,
+    CertaintyRow,
+    Verdict,
+    by_certainty,
+    certainty_rows,
+    class_of,
+    verdict_of,
+)
+from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of, split
+from pyro_opu.teachers import BaseTeacher
+from pyro_opu.utils.chunks import chunks
+
+__all__ = ["Answer", "ClassJudge", "from_draws", "posterior"]
+
+_COVERAGE = {"coverage_50": 0.5, "coverage_90": 0.9}
+_HALVES = ("first half", "second half")
+# A mutual information or variance of this size is float32 rounding of draws that all agree.
+_ROUNDING = 1e-7
+
+
+class ClassJudge(Judge):
+    """Judges answers over classes; see `pyro_opu.fidelity`."""
+
+    @property
+    def width(self) -> int:
+        return int(self.teacher.num_classes)
+
+    def ready(self, teacher: Any, x: Tensor) -> BaseTeacher:
+        return ready_teacher(teacher, x)
+
+    def ask(self, student: Any, x: Tensor) -> Distribution:
+        answer = student_answer(student, x)
+        if answer.event_shape[0] != self.width:
+            raise ValueError(
+                f"`student` must have the teacher's {self.width} classes; it has "
+                f"{answer.event_shape[0]}. Pass a student that was distilled from this teacher."
+            )
+        check_numbers(answer.log_mean, answer.log_concentration)
+        return answer
+
+    def draws(self, x: Tensor, count: int) -> Tensor:
+        """In random order: the order may have been that of a Markov chain."""
+        draws: Tensor = self.teacher.probs(x, count)
+        return draws[torch.randperm(len(draws), device=draws.device)]
+
+    def trivial_answer(self, x: Tensor, num_draws: int) -> PredictiveDirichlet:
+        mean, square = x.new_zeros(()), x.new_zeros(())
+        for part in chunks(len(x), num_draws, self.width, self.plan.chunk_size):
+            draws = self.teacher.probs(x[part], num_draws)
+            mean = mean + draws.mean(0).sum(0) / len(x)
+            square = square + draws.square().sum(-1).mean(0).sum() / len(x)
+        within, between = 1 - square, square - mean.square().sum()
+        return moment_matched(mean, torch.where(between > 0, within / between, torch.inf))
+
+    def judge(self, answer: Distribution, draws: Tensor, picked: Tensor) -> list[Judged]:
+        """Both sets of draws judge in turn where the posterior holds no others."""
+        plan = self.plan
+        first, second = split(draws)
+        taught = posterior(first, second, plan.size)
+        mine = from_distribution(answer, plan.num_draws)
+        again = spreads(draws)
+        sides = [from_draws(side, plan.size) for side in (first, second)]
+        turns = []
+        for target, other in permutations(sides):
+            alike = self.trivial.expand(answer.batch_shape)
+            answers = {
+                "student": mine,
+                "floor": other,
+                "trivial": from_distribution(alike, plan.num_draws),
+            }
+            found = judge(target, answers, taught, picked, plan.wasserstein_draws)
+            turns.append(again | found | by_input(mine, target, other, taught))
+            if math.isinf(plan.size):
+                break
+        return turns
+
+    def rows(self, values: Values) -> dict[str, dict[str, float]]:
+        row = partial(row_of, values)
+        rows = {name: row(name, _mean, 0.0) for name in ("kl", "energy_distance")}
+        rows["wasserstein"] = row("wasserstein", _mean, math.nan)
+        for name in ("mutual_information", "variance"):
+            truth = values["teacher", name]
+            mean = float(truth.mean())
+            known = mean > _ROUNDING
+            error = (lambda v, mean=mean: v.mean() / mean - 1) if known else (lambda _: math.nan)
+            first, second = (float(values[half, name].mean()) for half in _HALVES)
+            rows[name] = row(name, _mean, mean)
+            rows[f"{name}_error"] = row(name, error, 0.0, attainable=error(truth))
+            rows[f"{name}_error"]["floor"] = (
+                abs(second / first - 1) if first > _ROUNDING else math.nan
+            )
+            ranked = partial(spearman, b=truth, rounding=_ROUNDING)
+            rows[f"{name}_spearman"] = row(name, ranked, 1.0)
+        rows |= {name: row(name, _mean, level) for name, level in _COVERAGE.items()}
+        return rows | {"agreement": row("agreement", _mean, 1.0)}
+
+    def verdict(self, turns: list[Values]) -> tuple[tuple[CertaintyRow, ...], Verdict]:
+        values = by_certainty(turns)
+        rows = certainty_rows(values)
+        return rows, verdict_of(values, rows)
+
+    def facts(self, picked: Tensor) -> dict[str, Any]:
+        return {"num_classes": self.width, "wasserstein_inputs": int(picked.sum())}
+
+
+def _mean(values: Any) -> float:
+    return float(values.mean())
+
+
+class Answer(NamedTuple):
+    """A predictive distribution at ``n`` inputs, to judge or to be judged."""
+
+    log_mean: Tensor  # (n, C)
+    draws: Tensor  # (S, n, C)
+    mutual_information: Tensor  # (n,)
+    variance: Tensor  # (n,)
+    distribution: Distribution | None = None  # of a student
+
+
+def from_draws(draws: Tensor, size: float = math.inf) -> Answer:
+    """The answer of a teacher, from its draws ``(S, n, C)``.
+
+    Args:
+        draws: Some draws, or all.
+        size: Draws that the posterior holds, equally likely; infinite where they are fresh.
+    """
+    mean, spread = draws.mean(0), draws.var(0)
+    # The entropy of a mean of S draws is low by sum_k Var(pi_k) / (2 S m_k), to first order in 1/S.
+    bias = (spread / mean.clamp_min(torch.finfo(mean.dtype).tiny)).sum(-1) / 2
+    information = epistemic_uncertainty(draws) + bias * (1 / len(draws) - 1 / size)
+    return Answer(_log_mean(draws), draws, information, spread.sum(-1) * (1 - 1 / size))
+
+
+def from_distribution(answer: Distribution, num_draws: int) -> Answer:
+    """The answer of a student: its own measures, and draws to compare draws with."""
+    return Answer(
+        answer.log_mean.double().log_softmax(-1),
+        answer.sample((num_draws,)),
+        epistemic_uncertainty(answer),
+        variance(answer),
+        answer,
+    )
+
+
+def _log(mean: Tensor) -> Tensor:
+    """Normalised and finite logarithm of probabilities."""
+    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log().log_softmax(-1)
+
+
+class Posterior(NamedTuple):
+    """What both sets of draws say together, and what can be had of it.
+
+    Attributes:
+        answer: Of all ``2 S`` draws.
+        best: The Dirichlet with their moments.
+        best_distance: Its energy distance to the posterior, ``(n,)``.
+        size: Draws that the posterior holds; infinite where it draws afresh.
+    """
+
+    answer: Answer
+    best: Answer
+    best_distance: Tensor
+    size: float
+
+    @property
+    def all_held(self) -> bool:
+        """Whether these are all the draws that there are, but for one of an odd number."""
+        return self.size - len(self.answer.draws) < 2
+
+
+def posterior(first: Tensor, second: Tensor, size: float) -> Posterior:
+    """The posterior from two disjoint sets of its draws, ``(S, N, C)`` each."""
+    draws = torch.cat([first, second])
+    best, whole = _best(draws)
+    left = 1 - len(draws) / size
+    halves = [_best(part)[1] for part in (first, second)] if left else [whole]
+    return Posterior(from_draws(draws, size), best, extrapolated(whole, halves, left), size)
+
+
+def _best(draws: Tensor) -> tuple[Answer, Tensor]:
+    """The Dirichlet with the moments of draws, and its energy distance to just these draws."""
+    matched = moment_matched(draws.mean(0), moment_concentration(draws))
+    answer = from_distribution(matched, len(draws))
+    marginals = Marginals(draws)
+    distance = marginals.energy_distance(Marginals(answer.draws))
+    return answer, distance + marginals.spread / len(draws)
+
+
+def _log_mean(draws: Tensor) -> Tensor:
+    """Logarithm of the mean of draws, in float64: of a sure input the KL is far below 1e-7."""
+    return _log(draws.mean(0, dtype=torch.float64))
+
+
+def judge(
+    target: Answer,
+    answers: dict[str, Answer],
+    taught: Posterior,
+    chosen: Tensor,
+    wasserstein_draws: int,
+) -> Judged:
+    """Every answer, by column, against the draws of the target, input by input."""
+    weights = answers["floor"].log_mean.exp()
+    cut = None if target.draws.shape[-1] == 2 else min(wasserstein_draws, len(target.draws))
+    marginals = Marginals(target.draws)
+    attainable = _attainable(target, taught)
+    # A boundary between classes is crossed in proportion to the error, not to its square.
+    sampling = 2 * (1 - len(target.draws) / taught.size)
+    missed = taught.answer.log_mean.argmax(-1) != target.log_mean.argmax(-1)
+    out: Judged = {
+        ("teacher", "mutual_information"): target.mutual_information,
+        ("teacher", "variance"): target.variance,
+        ("attainable", "kl"): attainable,
+        ("attainable", "agreement"): 1 - missed * math.sqrt(sampling),
+    }
+    for column, answer in (answers | {"best": taught.best}).items():
+        if column == "best":  # any mean can be that of a Dirichlet
+            kl, distance = attainable, taught.best_distance
+        else:
+            kl = kl_from_log(target.log_mean, answer.log_mean)
+            distance = marginals.energy_distance(Marginals(answer.draws))
+        if column in ("student", "trivial"):  # to all M draws, not to what they are a sample of
+            distance = distance + marginals.spread / taught.size
+        out |= {
+            (column, "kl"): kl,
+            (column, "energy_distance"): distance,
+            (column, "mutual_information"): answer.mutual_information,
+            (column, "variance"): answer.variance,
+            (column, "agreement"): answer.log_mean.argmax(-1) == target.log_mean.argmax(-1),
+        }
+        if chosen.any():
+            here = chosen.to(target.draws.device)
+            samples = (target.draws[:cut, here], answer.draws[:cut, here])
+            out[column, "wasserstein"] = wasserstein1(*samples)
+        if answer.distribution is not None:
+            covered = _coverage(answer, target.draws, weights)
+            out |= {(column, name): part for name, part in zip(_COVERAGE, covered, strict=True)}
+    return out
+
+
+def _coverage(answer: Answer, draws: Tensor, weights: Tensor) -> Tensor:
+    levels = list(_COVERAGE.values())
+    if isinstance(answer.distribution, PredictiveDirichlet):
+        return central_coverage(answer.distribution, draws, weights, levels)
+    return central_coverage_of_draws(answer.draws, draws, weights, levels)
+
+
+def spreads(draws: Tensor) -> Judged:
+    """Mutual information and variance of both halves of joint draws ``(2 S, n, C)``.
+
+    Their difference is the error of a mean over inputs that share the parameters of a draw.
+    """
+    out: Judged = {}
+    for half, part in zip(_HALVES, draws.chunk(2), strict=True):
+        answer = from_draws(part)
+        out[half, "mutual_information"] = answer.mutual_information
+        out[half, "variance"] = answer.variance
+    return out
+
+
+def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) -> Judged:
+    r"""What a table by certainty needs, input by input.
+
+    Where both sets are all that the posterior holds, they say how certain it is. Otherwise the one
+    set does, and the other judges: by its own draws an input without one of the rare draws, which
+    carry the mutual information of a sure input, would count as surer than it is.
+
+    The mutual information is the mean of :math:`\mathrm{KL}(\pi_s\,\|\,m)` over draws, and its
+    gradient in m vanishes: so its sampling error is that of a mean. Inputs share their draws, and
+    the error is that of the sum over a class of certainty, or over all inputs; every input bears
+    an equal share.
+    """
+    judges, seen = (taught.answer, taught.answer) if taught.all_held else (target, other)
+    classes = class_of(seen.log_mean.exp())
+    members = torch.nn.functional.one_hot(classes, len(NAMES)).double()
+    left = max(0.0, 1 / len(judges.draws) - 1 / taught.size)
+    gaps = _gaps(taught.answer)
+    shares = (gaps @ members).var(0) * left / members.sum(0).clamp_min(1)
+    log_mean, between = student.log_mean, student.variance.double()
+    between_teacher, within_teacher = gini_parts(judges.draws.double())
+    sampling = 1 - len(target.draws) / taught.size
+    # By its own halves: the other set, which says where the input belongs, must not say this too.
+    first, second = (
+        kl_from_log(_log_mean(half), target.log_mean) for half in target.draws.chunk(2)
+    )
+    halves = (first + second) / 2 * sampling
+    values = {
+        "class": classes,
+        "kl_attainable": _attainable(target, taught) if taught.all_held else halves,
+        "kl_expected": kl_from_log(_log_mean(student.draws), log_mean) * sampling,
+        "uncertainty": student.mutual_information,
+        "uncertainty_teacher": judges.mutual_information,
+        "between": between,
+        "within": gini_index(log_mean) - between,
+        "between_teacher": between_teacher,
+        "within_teacher": within_teacher,
+        "noise": shares[classes],
+        "noise_of_all": (gaps.sum(-1).var() * left / len(classes)).expand(len(classes)),
+        "noise_expected": _gaps(student).var(0) * left,
+    }
+    return {("certainty", name): value for name, value in values.items()}
+
+
+def _gaps(answer: Answer) -> Tensor:
+    """KL of every draw from the mean, ``(S, n)``."""
+    draws = answer.draws.double()
+    return torch.xlogy(draws, draws).sum(-1) - (draws * answer.log_mean).sum(-1)
+
+
+def _attainable(target: Answer, taught: Posterior) -> Tensor:
+    r"""KL of a perfect student, which has the mean of the posterior, by the draws that judge.
+
+    The mean of ``2 S`` draws stands in for it: :math:`\mathrm{KL}(\bar A\,\|\,\overline{A \cup B})`
+    times :math:`2 (1 - S / M)`, exactly if M is 2 S and else to second order in the sampling error.
+    """
+    sampling = 2 * (1 - len(target.draws) / taught.size)
+    return kl_from_log(target.log_mean, taught.answer.log_mean) * sampling

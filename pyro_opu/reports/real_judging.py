@@ -1,0 +1,150 @@
+"""What `pyro_opu.fidelity` measures where the teacher's outcome is a real value."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.distributions.normal import PredictiveNormal
+from pyro_opu.distributions.normal_mixture import RealAnswer
+from pyro_opu.metrics.normals import (
+    energies,
+    energies_of_draws,
+    kl_of_normals,
+    teacher_moments,
+)
+from pyro_opu.metrics.ranks import spearman
+from pyro_opu.reports.answers import check_numbers, real_answer
+from pyro_opu.reports.certainty import CertaintyRow, Verdict, verdict_of
+from pyro_opu.reports.fidelity_report import RealSetFidelity
+from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of, split
+from pyro_opu.teachers.real import RealTeacher
+from pyro_opu.teachers.real_sources import as_regression_teacher
+from pyro_opu.utils.chunks import chunks
+
+__all__ = ["RealJudge"]
+
+_VARIANCES = ("aleatoric", "epistemic")
+# What the verdict needs, by the columns and rows of the values.
+_VERDICT = {
+    "kl": ("student", "kl"),
+    "kl_attainable": ("attainable", "kl"),
+    "uncertainty": ("share", "student"),
+    "uncertainty_teacher": ("share", "teacher"),
+    "noise_of_all": ("share", "noise"),
+}
+
+
+class RealJudge(Judge):
+    """Judges answers of a real y; see `pyro_opu.regression_fidelity`."""
+
+    table = RealSetFidelity
+    width = 16
+
+    def ready(self, teacher: Any, x: Tensor) -> RealTeacher:
+        ready = as_regression_teacher(teacher)
+        ready.draws(x[:1], None if ready.max_draws is None else 1)
+        return ready
+
+    def ask(self, student: Any, x: Tensor) -> RealAnswer:
+        answer = real_answer(student, x)
+        normal = answer.normal()
+        check_numbers(normal.mean, normal.log_variance)
+        return answer
+
+    def draws(self, x: Tensor, count: int) -> Tensor:
+        draws: Tensor = self.teacher.draws(x, count)
+        return draws.double()
+
+    def trivial_answer(self, x: Tensor, num_draws: int) -> PredictiveNormal:
+        parts = chunks(len(x), num_draws, self.width, self.plan.chunk_size)
+        draws = torch.cat([self.teacher.draws(x[part], num_draws) for part in parts], 1)
+        return teacher_moments(draws.double().reshape(-1, 1, 2))
+
+    def judge(self, answer: RealAnswer, draws: Tensor, picked: Tensor) -> list[Judged]:
+        """The first half of the draws judges, in one turn."""
+        trivial = self.trivial.expand(draws.shape[1:2])
+        judged = _judged(answer, trivial, *split(draws), self.plan.size)
+        return [judged | _sampling(draws, self.plan.size)]
+
+    def rows(self, values: Values) -> dict[str, dict[str, float]]:
+        row = partial(row_of, values)
+        rows = {
+            "kl": row("kl", _mean, 0.0),
+            "mean_error": row("mean_error", lambda squares: math.sqrt(_mean(squares)), 0.0),
+            "energy_distance": row("energy_distance", _mean, 0.0),
+            "mean_energy_distance": row("mean_energy_distance", _mean, 0.0),
+        }
+        for name in _VARIANCES:
+            truth = values["teacher", name]
+            rows[name] = row(name, _mean, _mean(truth))
+            rows[f"{name}_error"] = row(name, partial(_typical_error, truth), 0.0)
+            rows[f"{name}_spearman"] = row(name, partial(spearman, b=truth), 1.0)
+        return rows
+
+    def verdict(self, turns: list[Values]) -> tuple[tuple[CertaintyRow, ...], Verdict]:
+        values = {name: turns[0][key] for name, key in _VERDICT.items()}
+        return (), verdict_of(values, uncertainty="epistemic variance")
+
+
+def _mean(values: Any) -> float:
+    return float(torch.from_numpy(values).mean())
+
+
+def _typical_error(truth: Any, values: Any) -> float:
+    """The median of the relative errors; of an even number, the lower of the two middle ones."""
+    return float(torch.from_numpy(abs(values / truth - 1)).median())
+
+
+def _judged(
+    student: RealAnswer, trivial: PredictiveNormal, a: Tensor, b: Tensor, size: float
+) -> Judged:
+    """Every answer against the draws ``a``, one number per input; ``b`` are others."""
+    draws = torch.cat([a, b])
+    teacher, other, best = teacher_moments(a), teacher_moments(b), teacher_moments(draws)
+    left = 1 - len(draws) / size
+    distances = {
+        "student": energies(student, a, size),
+        "attainable": (torch.zeros_like(best.mean),) * 2,
+        "floor": energies_of_draws(b, a),
+        "best": _best_energies(a, b, left),
+        "trivial": energies(trivial, a, size),
+    }
+    normals = {"student": student.normal(), "floor": other, "best": best, "trivial": trivial}
+    out = {("teacher", name): getattr(teacher, name) for name in _VARIANCES}
+    for column, normal in normals.items():
+        out |= {(column, name): getattr(normal, name) for name in _VARIANCES}
+    for column, normal in (normals | {"attainable": best}).items():
+        # The mean of S draws is further from that of M than from that of 2 S, by this factor.
+        sampling = 1 + left if normal is best else 1.0
+        error = ((normal.mean - teacher.mean) / teacher.scale).square()
+        of_y, of_mean = distances[column]
+        out |= {
+            (column, "kl"): kl_of_normals(teacher, normal) * sampling,
+            (column, "mean_error"): error * sampling,
+            (column, "energy_distance"): of_y,
+            (column, "mean_energy_distance"): of_mean,
+        }
+    # In units of y's variance, as shares of it.
+    out["share", "student"] = normals["student"].epistemic / best.variance
+    out["share", "teacher"] = best.epistemic / best.variance
+    return out
+
+
+def _best_energies(a: Tensor, b: Tensor, left: float) -> tuple[Tensor, ...]:
+    """Energy distances of y and of f of the normals with the moments of a posterior."""
+    sets = [torch.cat([a, b]), a, b]
+    found = [energies(teacher_moments(draws), draws, len(draws)) for draws in sets]
+    return tuple(extrapolated(whole, halves, left) for whole, *halves in zip(*found, strict=True))
+
+
+def _sampling(draws: Tensor, size: float) -> Judged:
+    """Shares of the variance of the sum of epistemic variances, from joint draws ``(S, N, 2)``."""
+    f, count = draws[..., 0], draws.shape[1]
+    squares = (f - f.mean(0)).square() / teacher_moments(draws).variance
+    noise = squares.sum(-1).var() * (1 / len(draws) - 1 / size) / count
+    return {("share", "noise"): noise.expand(count)}
