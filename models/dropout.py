@@ -17,7 +17,7 @@ _HOMOGENEOUS = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Flatten)
 
 @dataclass(frozen=True)
 class _Layer:
-    """A linear layer with the rates at which its outputs and its inputs are dropped."""
+    """A linear layer and the rates at which its outputs and its inputs are dropped."""
 
     name: str
     linear: nn.Linear
@@ -25,63 +25,50 @@ class _Layer:
     drop_inputs: float = 0.0
 
     def kept(self) -> dict[str, float]:
-        """The parameters of the layer, and the probability that a number of each is kept."""
+        """Parameter of the layer -> probability that one of its numbers is kept."""
         rows = 1 - self.drop
         weight = {"weight": rows * (1 - self.drop_inputs)}
         return weight if self.linear.bias is None else {**weight, "bias": rows}
 
 
 class DropoutGuide:
-    r"""The guide of Monte Carlo dropout: a row of weights and its bias are there or zero.
+    r"""Guide of Monte Carlo dropout: each row of weights is kept or set to zero.
 
     .. math::
         q(W^l_i, b^l_i) = \pi_l\, \delta(0, 0) + (1 - \pi_l)\, \delta(M^l_i, m^l_i)
 
-    A guide of ``bayesian_network(network)`` with the network's own dropout rates. Row i of layer l
-    makes unit i of that layer, so dropping rows is dropping units: with the same masks both give
-    the same outputs. A layer not followed by dropout, as the last one, is a point mass. Dropout of
-    the network's inputs drops columns of the first layer instead.
+    (eqs. 23-24 of Li 2022; Gal and Ghahramani 2016), a guide of ``bayesian_network(network)`` with
+    the network's own dropout rates. Row i of layer l makes unit i, so dropping rows drops units;
+    dropout of the inputs drops columns of the first layer. A layer without dropout after it is a
+    point mass.
 
-    Torch multiplies what it keeps by 1/(1 - p) in training, eq. 23 does not. ReLU commutes with
-    that factor, so a network is turned into a guide by :math:`M^l = W^l / (1 - \pi_l)`, and then
-    the guide's draws are distributed as the network's in training mode, each mask shared by all
-    rows of ``x``: ``as_teacher(Predictive(model, guide=guide, num_samples=S))`` is
-    ``as_teacher(network)``. The second is leaner, since it holds masks where the first holds
-    whole weights, 1 GB for 500 draws of a 784-400-400-10 network.
+    :math:`M^l = W^l / (1 - \pi_l)` holds the factor that torch applies in training and that ReLU
+    commutes with. So draws are distributed as the network's in training mode, each mask shared by
+    all rows of ``x``. ``as_teacher(network)`` has the same law and holds masks instead of weights,
+    which take 1 GB for 500 draws of a 784-400-400-10 network.
 
-    Trained by an ELBO it is dropout with the l2 term of :func:`dropout_l2`, the rest of the
-    divergence, infinite but constant, left out; each step has one mask for all its rows.
+    Trained by an ELBO this is dropout with the l2 term of :func:`dropout_l2`; the rest of the
+    divergence is infinite but constant, and left out. Each step has one mask for all its rows.
 
-    Sites: the network's parameters, ``Delta``; auxiliary "0.keep" ``(out,)`` per layer that drops,
-    "0.keep_inputs" ``(in,)``, of no density, 1 where kept. Parameters: "dropout.0.weight", ...,
-    the M and m.
+    Sites: the network's parameters, ``Delta``; auxiliary masks, 1 where kept, of no density,
+    "0.keep" ``(out,)`` per layer that drops and "0.keep_inputs" ``(in,)``.
 
     Args:
-        network: A ``nn.Sequential`` of ``Linear``, ``ReLU`` (``LeakyReLU``, ``Identity``,
-            ``Flatten``) and ``Dropout``, such as :func:`~models.neural_network.dropout_network`,
-            trained or not. It is not changed.
-        name: Prefix of the parameters' names. Two guides in one process need two names, unless
-            each has been through :func:`~models.variational.fit_svi` or
+        network: ``nn.Sequential`` of ``Linear``, ``ReLU`` (``LeakyReLU``, ``Identity``,
+            ``Flatten``) and ``Dropout``, trained or not; it is not changed.
+        name: Prefix of the names of Pyro's parameters, the M and m. Two guides in one process need
+            two, unless each is fitted by :func:`~models.variational.fit_svi` or wrapped in
             :class:`~models.variational.OwnParameters`.
-
-    Raises:
-        TypeError: ``network`` is no ``nn.Sequential``.
-        ValueError: layers of other kinds; a rate of 1. At the call: Pyro's store holds parameters
-            of another guide of this name.
 
     Example:
         >>> from pyro.infer import Predictive
         >>> from models.neural_network import bayesian_network, dropout_network
         >>> from pyro_opu import as_teacher
         >>> network = dropout_network((4, 8, 3))
-        >>> predictive = Predictive(
-        ...     bayesian_network(network), guide=DropoutGuide(network), num_samples=20)
+        >>> model, guide = bayesian_network(network), DropoutGuide(network)
+        >>> predictive = Predictive(model, guide=guide, num_samples=20)
         >>> as_teacher(predictive).probs(torch.zeros(5, 4)).shape
         torch.Size([20, 5, 3])
-
-    References:
-        Eqs. 23-24 of Li's lecture notes on Bayesian neural networks (2022).
-        Gal and Ghahramani: Dropout as a Bayesian approximation (2016).
     """
 
     def __init__(self, network: nn.Sequential, name: str = "dropout") -> None:
@@ -90,7 +77,7 @@ class DropoutGuide:
         self.name = name
         self._layers = _read(network)
         self._means = {
-            f"{layer.name}.{kind}": _scaled(getattr(layer.linear, kind), kept)
+            f"{layer.name}.{kind}": (getattr(layer.linear, kind).detach() / kept).requires_grad_()
             for layer in self._layers
             for kind, kept in layer.kept().items()
         }
@@ -99,10 +86,9 @@ class DropoutGuide:
         """Draw the sites; returns them by name."""
         draws: dict[str, Tensor] = {}
         for layer in self._layers:
-            rows = self._keep(f"{layer.name}.keep", layer.drop, layer.linear.out_features)
-            columns = self._keep(
-                f"{layer.name}.keep_inputs", layer.drop_inputs, layer.linear.in_features
-            )
+            inputs, units = layer.linear.in_features, layer.linear.out_features
+            rows = self._keep(f"{layer.name}.keep", layer.drop, units)
+            columns = self._keep(f"{layer.name}.keep_inputs", layer.drop_inputs, inputs)
             for kind in layer.kept():
                 site = f"{layer.name}.{kind}"
                 value = self.mean(site)
@@ -114,7 +100,7 @@ class DropoutGuide:
         return draws
 
     def mean(self, site: str) -> Tensor:
-        """M or m of a site: what it is where nothing is dropped."""
+        """M or m of a site: its value where nothing is dropped."""
         name, mine = f"{self.name}.{site}", self._means[site]
         value = pyro.param(name, mine)
         if value is not mine:
@@ -126,7 +112,7 @@ class DropoutGuide:
         return value
 
     def kept(self) -> Iterator[tuple[str, float]]:
-        """The sites with the probability that one of their numbers is not set to zero."""
+        """Yield each site with the probability that one of its numbers is kept."""
         for layer in self._layers:
             for kind, kept in layer.kept().items():
                 yield f"{layer.name}.{kind}", kept
@@ -140,33 +126,17 @@ class DropoutGuide:
 
 
 def dropout_l2(guide: DropoutGuide, prior_scale: float) -> Tensor:
-    r"""The l2 term of dropout, what its divergence from a normal prior leaves to be trained.
+    r"""The l2 term of dropout: what trains in its divergence from a normal prior.
 
     .. math::
         \sum_l \frac{1 - \pi_l}{2\sigma^2} \bigl(\|M^l\|^2 + \|m^l\|^2\bigr)
         = -\mathrm{E}_q \log p(\theta) - \frac n2 \log 2\pi\sigma^2
 
-    Exactly that expectation, n the number of weights; ``Trace_ELBO`` estimates it. In terms of
-    ``weight_decay``, :math:`\lambda`, of :func:`~models.neural_network.fit_network` (Adam's, not
-    AdamW's), which adds :math:`\frac\lambda2\|W\|^2` to the mean loss over N rows of a network with
-    torch's weights :math:`W = (1-\pi) M`: :math:`\lambda = 1 / (N \sigma^2 (1 - \pi_l))`. So one
-    weight decay is a prior of scale :math:`(N \lambda)^{-1/2}` on layers that are not dropped, and
-    :math:`(N \lambda (1 - \pi_l))^{-1/2}` on those that are: 1.3 and 1.8 for
-    N = 60,000, :math:`\lambda = 10^{-5}` and :math:`\pi = 1/2`.
-
-    Args:
-        guide: The guide, with dropped inputs or not.
-        prior_scale: :math:`\sigma`, of the prior of all weights.
-
-    Returns:
-        A scalar, differentiable in the guide's parameters.
-
-    Raises:
-        TypeError: ``guide`` is another one.
-        ValueError: ``prior_scale`` is not positive and finite.
-
-    References:
-        Section 3.2 of Li's lecture notes on Bayesian neural networks (2022).
+    with n weights and :math:`\sigma` = ``prior_scale`` (section 3.2 of Li 2022), differentiable in
+    the guide's parameters. A ``weight_decay`` :math:`\lambda` (Adam's, not AdamW's) of
+    :func:`~models.neural_network.fit_network` at N rows is this term with a prior of scale
+    :math:`\sigma = (N \lambda (1 - \pi_l))^{-1/2}`: for N = 60,000 and :math:`\lambda = 10^{-5}`
+    1.3 without dropout and 1.8 with :math:`\pi = 1/2`.
     """
     if not isinstance(guide, DropoutGuide):
         raise TypeError(
@@ -176,11 +146,6 @@ def dropout_l2(guide: DropoutGuide, prior_scale: float) -> Tensor:
     positive_float("prior_scale", prior_scale, "Pass that of the model's prior.")
     terms = [kept * guide.mean(site).square().sum() for site, kept in guide.kept()]
     return torch.stack(terms).sum() / (2 * prior_scale**2)
-
-
-def _scaled(weight: Tensor, kept: float) -> Tensor:
-    """M or m: torch's weights with the factor of its dropout."""
-    return (weight.detach() / kept).requires_grad_()
 
 
 def _read(network: nn.Sequential) -> list[_Layer]:

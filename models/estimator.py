@@ -35,20 +35,9 @@ LEAST_ROWS = 4
 def logistic_teacher(
     x: Tensor, y: Tensor, *, num_draws: int = 1000, warmup_steps: int = 500, scale: float = 1.0
 ) -> Predictive:
-    """Bayesian logistic regression, its exact posterior by Polya-Gamma Gibbs sampling.
+    """Bayesian logistic regression of standardised inputs, its posterior by Polya-Gamma sampling.
 
-    Args:
-        x: Inputs ``(N, D)``, standardised.
-        y: Classes ``(N,)``, integers from 0.
-        num_draws: Draws that are kept.
-        warmup_steps: Draws before.
-        scale: Standard deviation of the prior of each weight.
-
-    Returns:
-        The model with its draws.
-
-    Raises:
-        ImportError: the package polyagamma is missing.
+    ``scale`` is the standard deviation of the prior of each weight.
     """
     positive_int("num_draws", num_draws)
     positive_int("warmup_steps", warmup_steps, 0)
@@ -64,22 +53,14 @@ def dropout_teacher(
 ) -> nn.Module:
     """A perceptron trained with dropout; its masks make the draws (Monte Carlo dropout).
 
-    Args:
-        x: Inputs ``(N, D)``, standardised.
-        y: Classes ``(N,)``, integers from 0.
-        hidden: Widths of the hidden layers.
-        p: Probability that a hidden unit is dropped.
-        epochs: Passes over the data.
-
-    Returns:
-        The network.
+    ``hidden`` are the widths of the hidden layers, ``p`` the probability that a unit is dropped.
     """
     network = dropout_network((x.shape[1], *hidden, _count_classes(y)), p)
     return fit_network(network, x, y, epochs=epochs)
 
 
 def _count_classes(y: Tensor) -> int:
-    """C of labels from 0 to C - 1."""
+    """C, from integer labels."""
     if not isinstance(y, Tensor) or y.is_floating_point() or not y.numel():
         raise TypeError("`y` must be a tensor of integer labels from 0. Convert it with .long().")
     return int(y.max()) + 1
@@ -90,54 +71,41 @@ TEACHERS: dict[str, TeacherMaker] = {"dropout": dropout_teacher, "logistic": log
 
 
 class OnePassClassifier(ClassifierMixin, BaseEstimator):
-    r"""A classifier that says how sure it is, for people who have no Pyro model.
+    r"""A scikit-learn classifier that says how sure it is, without any Pyro model.
 
-    ``fit`` standardises the inputs, makes a Bayesian teacher of them, and distills the teacher into
-    one network :math:`x \mapsto \mathrm{Dir}(\alpha(x))` (:func:`pyro_opu.distill`). Predictions
-    are one forward pass of that student, in float64; the teacher is not kept. Any ``Pipeline``,
-    ``cross_val_score`` or ``GridSearchCV`` takes it, and it can be pickled.
+    ``fit`` standardises the inputs, makes a Bayesian teacher and distills it into one network
+    :math:`x \mapsto \mathrm{Dir}(\alpha(x))` (:func:`pyro_opu.distill`). Predictions are one
+    forward pass of that student in float64; the teacher is not kept. It works in a ``Pipeline``,
+    ``cross_val_score`` and ``GridSearchCV``, and can be pickled.
 
     The uncertainty is the teacher's, right or wrong: "logistic" knows only what a linear model can
-    be unsure of, "dropout" is a rough posterior whose spread follows its rate. ``fit`` shows the
-    student inputs around the data too; far outside it knows as little as any network. Covariance
-    between inputs is lost.
+    be unsure of, "dropout" is a rough posterior whose spread follows its rate. Far outside the data
+    it knows as little as any network.
 
     Args:
         teacher: "dropout" (:func:`dropout_teacher`), "logistic" (:func:`logistic_teacher`, which
-            needs the package polyagamma), or a function ``(x, y) -> teacher`` of the standardised
-            inputs, float32 ``(N, D)``, and the classes, int64 ``(N,)`` from 0, that returns
-            anything :func:`pyro_opu.as_teacher` takes. Settings of a ready one go in by
-            ``functools.partial(dropout_teacher, p=0.5)``.
-        guide: The student's family by name, as for :func:`pyro_opu.distill`, which chooses where it
-            is ``None``.
-        loss: The objective by name, as for :func:`pyro_opu.distill`.
-        num_steps: Of distillation.
-        random_state: Fixes everything random in ``fit``: an integer, a ``RandomState``, or ``None``
+            needs the package polyagamma), or a function ``(x, y) -> teacher`` of standardised
+            float32 inputs ``(N, D)`` and int64 classes ``(N,)`` that returns anything
+            :func:`pyro_opu.as_teacher` takes, such as ``partial(dropout_teacher, p=0.5)``.
+        guide, loss, num_steps: As for :func:`pyro_opu.distill`.
+        random_state: Seed of everything random in ``fit``: an integer, a ``RandomState``, or None
             for NumPy's own. Torch's generator is left as it was.
 
     Attributes:
         classes_: The class labels, sorted, ``(C,)``.
-        n_features_in_: D.
-        feature_names_in_: Names of the columns, where X had names.
         scaler_: The ``StandardScaler`` of the inputs.
         student_: The :class:`~pyro_opu.OnePassPredictive`, of standardised inputs.
 
     Example:
         >>> from functools import partial
         >>> from sklearn.datasets import load_iris
-        >>> from models.estimator import OnePassClassifier, dropout_teacher
         >>> X, y = load_iris(return_X_y=True)
         >>> quick = partial(dropout_teacher, hidden=(16,), epochs=20)
         >>> classifier = OnePassClassifier(quick, loss="moments", num_steps=40, random_state=0)
-        >>> classifier = classifier.fit(X, y)
-        >>> classifier.predict_proba(X).shape
+        >>> classifier.fit(X, y).predict_proba(X).shape
         (150, 3)
         >>> sorted(classifier.predict_uncertainty(X))[:4]
         ['aleatoric', 'concentration', 'differential_entropy', 'epistemic']
-
-    References:
-        Cui, Yao, Li, Chan and Xue (2019), for the student; Polson, Scott and Windle (2013), and Gal
-        and Ghahramani (2016), for the teachers.
     """
 
     def __init__(
@@ -158,16 +126,8 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any) -> OnePassClassifier:
         """Make the teacher and distill it.
 
-        Args:
-            X: Inputs ``(N, D)``, dense, numeric and finite; at least 4 rows.
-            y: Class labels ``(N,)`` of any kind, at least two different ones.
-
-        Returns:
-            The classifier itself.
-
-        Raises:
-            ValueError: bad ``X`` or ``y``; an unknown ``teacher``, or one that has not as many
-                classes as ``y``; whatever :func:`pyro_opu.distill` refuses.
+        ``X`` ``(N, D)`` is dense, numeric and finite with at least 4 rows; ``y`` holds labels of
+        any kind, of at least two classes.
         """
         maker = self._maker()
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=LEAST_ROWS)
@@ -183,50 +143,26 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with seeded(seed):
             source = maker(x, torch.tensor(codes))
-        student = distill(
-            source,
-            x,
-            guide=self.guide,
-            loss=self.loss,
-            num_steps=self.num_steps,
-            seed=seed,
-            progress=False,
-        )
+        settings: dict[str, Any] = {k: getattr(self, k) for k in ("guide", "loss", "num_steps")}
+        student = distill(source, x, **settings, seed=seed, progress=False)
         self.student_ = self._checked(student).double()
         return self
 
     def predict(self, X: Any) -> np.ndarray:
-        """The likeliest class at every row, ``(N,)``, of the labels' own kind.
-
-        Args:
-            X: Inputs ``(N, D)``.
-        """
-        likeliest = self.predict_proba(X).argmax(1)
-        return self.classes_[likeliest]
+        """Predict the most probable class of every row, ``(N,)``, as in ``classes_``."""
+        return self.classes_[self.predict_proba(X).argmax(1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities ``(N, C)``, the mean of the posterior predictive, by ``classes_``.
-
-        Args:
-            X: Inputs ``(N, D)``.
-        """
+        """Mean of the posterior predictive, ``(N, C)`` in the order of ``classes_``."""
         return self._answer(X).log_mean.softmax(-1).numpy()
 
     def predict_uncertainty(self, X: Any) -> dict[str, np.ndarray]:
-        """Every measure of :func:`pyro_opu.uncertainty` by name, ``(N,)`` each; entropies in nats.
-
-        "total" is "aleatoric", which more data would not take away, and "epistemic", which they
-        would; "concentration" is high where the posterior agrees with itself.
-
-        Args:
-            X: Inputs ``(N, D)``.
-        """
-        found = uncertainty(self._answer(X))
-        return {name: value.numpy() for name, value in found.to_dict().items()}
+        """Every measure of :func:`pyro_opu.uncertainty` by name, ``(N,)``; entropies in nats."""
+        measures = uncertainty(self._answer(X)).to_dict()
+        return {name: value.numpy() for name, value in measures.items()}
 
     @torch.no_grad()
     def _answer(self, X: Any) -> Answer:
-        """The student's answer."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self.student_.distribution(torch.tensor(self.scaler_.transform(X)))

@@ -1,4 +1,4 @@
-"""Predictions of a sparse Gaussian process by factors that are computed once for every draw."""
+"""Predict with a sparse Gaussian process by Cholesky factors computed once for every draw."""
 
 from __future__ import annotations
 
@@ -24,34 +24,20 @@ SITE = "lower"
 def factored(
     model: SparseGaussianProcess, samples: dict[str, Tensor]
 ) -> tuple[SparseGaussianProcess, dict[str, Tensor]]:
-    r"""The same posterior with the Cholesky factor L of every draw at hand, as site "lower".
+    r"""The same posterior with the Cholesky factor L of every draw as a site "lower".
 
-    :math:`L L^\top = K_{ZZ}` depends on the hyper-parameters alone, and at few inputs it is most of
-    what a prediction costs: with 414 inducing inputs two thirds at 64 inputs, and a sixth at 460.
-    Answers are those of ``model``, number for number.
+    :math:`L L^\top = K_{ZZ}` depends on the hyper-parameters alone and is most of the cost of a
+    prediction at few inputs: with 414 inducing inputs two thirds at 64 inputs, a sixth at 460.
 
-    Args:
-        model: Of :func:`~models.gaussian_process.gaussian_process`.
-        samples: Posterior draws by site, ``(S, ...)``.
-
-    Returns:
-        The model that takes L from its site, and the draws with "lower" ``(S, M, M)`` among them:
-        ``Predictive(*factored(model, samples))``. They take ``4 S M^2`` bytes in float32.
-
-    Raises:
-        ValueError: ``samples`` lacks a hyper-parameter of the kernel.
+    Returns the model that reads L from its site, and the draws with "lower" ``(S, M, M)`` added:
+    ``Predictive(*factored(model, samples))`` has the same answers, number for number.
 
     Example:
         >>> from models.gaussian_process import gaussian_process
         >>> model = gaussian_process(torch.zeros(3, 2), 2)
         >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.ones(5, 3)}
-        >>> model, draws = factored(model, draws)
-        >>> draws["lower"].shape
+        >>> factored(model, draws)[1]["lower"].shape
         torch.Size([5, 3, 3])
-
-    References:
-        Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes
-        (2015), whose inducing values are whitened by this factor.
     """
     found = model.hyper_parameters(samples)
     draws = range(len(next(iter(found.values()))))
@@ -61,7 +47,7 @@ def factored(
 
 
 class _Factored(SparseGaussianProcess):
-    """Reads L from a site, which computes it only where it is not given."""
+    """Reads L from a site, and computes it only where the site is not given."""
 
     def lower(self, parameters: Parameters) -> Tensor:
         compute = super().lower
@@ -71,7 +57,7 @@ class _Factored(SparseGaussianProcess):
 
 
 class _Computed(dist.TorchDistribution):
-    """A point mass whose place is computed when it is drawn: a value that is given spares it."""
+    """A point mass whose value is computed when it is drawn, so not where a value is given."""
 
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.lower_cholesky

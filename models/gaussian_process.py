@@ -1,4 +1,4 @@
-"""Sparse Gaussian-process classification as a Pyro model; inference is in ``models.sgpmc``."""
+"""Sparse Gaussian-process classification as a Pyro model; ``models.sgpmc`` infers it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from models.kernels import Kernel, Parameters
+from models.likelihoods import check_classes
 from models.quadrature import (
     ExpectedBernoulli,
     ExpectedCategorical,
@@ -54,7 +55,7 @@ class SparseGaussianProcess:
         return 1 if self.num_classes == 2 else self.num_classes
 
     def is_joint(self, num_rows: int) -> bool:
-        """Whether a prediction at so many inputs at once draws their latent values jointly."""
+        """Whether a prediction at this many inputs draws their latent values jointly."""
         return num_rows <= self.joint_rows
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
@@ -73,11 +74,7 @@ class SparseGaussianProcess:
             return pyro.sample("obs", fn, obs=y)
 
     def hyper_parameters(self, samples: dict[str, Tensor]) -> Parameters:
-        """Those of posterior draws by site, ``(S, ...)``.
-
-        Raises:
-            ValueError: a site is missing.
-        """
+        """Select the kernel's sites ``(S, ...)`` from posterior draws."""
         missing = [name for name in self.kernel.names if name not in samples]
         if missing:
             raise ValueError(
@@ -149,43 +146,30 @@ def gaussian_process(
         v \sim N(0, I), \quad u = f(Z) = L v, \; L L^\top = K_{ZZ}, \quad
         f(x) \mid v \sim N\bigl(A v, \; K_{xx} - A A^\top\bigr), \; A = K_{xZ} L^{-\top}
 
-    with the kernel and priors of :class:`~models.kernels.Kernel`; with more than two classes one f
-    per class, with a common kernel. Sites: "lengthscale", "variance", "slope" (with ``linear``) and
-    the whitened "v" ``(M,)`` or ``(C, M)``, all of them global; and "obs".
+    with the kernel and priors of :class:`~models.kernels.Kernel`; more than two classes have one f
+    each and a common kernel. Global sites: "lengthscale", "variance", "slope" (with ``linear``) and
+    the whitened "v" ``(M,)`` or ``(C, M)``; and "obs".
 
-    Given ``y``, the site "obs" scores it by :math:`\mathrm{E}_{f|v} \log p(y|f)`: the posterior of
-    the global latents is then the one that, extended to f by the prior, is nearest to that of the
-    whole process (Hensman et al. 2015). The expectation is by quadrature, for more than two classes
-    over fixed points; both are deterministic.
+    Given ``y``, the site "obs" scores it by :math:`\mathrm{E}_{f|v} \log p(y|f)`, computed by
+    deterministic quadrature: the posterior of the global sites, extended to f by the prior, is then
+    the nearest to that of the whole process (Hensman et al. 2015).
 
-    Without ``y``, site "f" is drawn given v, ``(1, N)`` or ``(C, N)``, and "obs" is Bernoulli or
-    Categorical given it: ``Predictive(model, samples)`` and ``pyro_opu.as_teacher`` take the model
-    as it is, and draw a fresh f for every posterior draw. Up to ``joint_rows`` inputs at a time f
-    is joint over them; beyond, the inputs are independent given v (what they share through v is
-    kept), see ``model.is_joint(N)``. The distribution at every single input is the same either
-    way, but for a jitter of 1e-4 of the prior variance (float64: 1e-8). A teacher cuts many inputs
-    into blocks, so that its f is joint within blocks at most; set ``joint_rows=0`` where only
-    single inputs matter, which is faster.
-
-    One lengthscale for all features is the default, because MCMC over one per feature is slow to
-    mix (on Pima, 8 features, the smallest effective sample size is 100 of 1,000 draws, not 700).
-    The linear part carries what a squared exponential cannot: trends beyond the inducing inputs,
-    and rows far from all others.
+    Without ``y``, the site "f" ``(1, N)`` or ``(C, N)`` is drawn given v, and "obs" given f, anew
+    for every posterior draw. Up to ``joint_rows`` inputs f is joint over them; beyond, inputs are
+    independent given v. Every single input has the same law either way, but for a jitter of 1e-4 of
+    the prior variance (1e-8 in float64). A teacher cuts many inputs into blocks, so its f is joint
+    within blocks at most; ``joint_rows=0`` is faster where only single inputs matter.
 
     Args:
         inducing: Z ``(M, D)``, for example :func:`inducing_points`; its dtype is the model's.
         num_classes: C >= 2.
         link: "logit", or for two classes "probit".
-        ard: One lengthscale per feature.
-        linear: Add a linear part to the kernel.
+        ard: One lengthscale per feature, which mixes slowly under MCMC: on Pima, 8 features, the
+            smallest effective sample size is 100 of 1,000 draws instead of 700.
+        linear: Add a linear part to the kernel, for trends beyond the inducing inputs and rows far
+            from all others.
         constant: Prior variance of a constant mean.
-        joint_rows: Most inputs at once at which f is drawn jointly.
-
-    Raises:
-        TypeError: ``inducing`` is no floating tensor, or is half precision.
-        ValueError: on its shape or values, fewer than two classes, an unknown link, negative
-            ``constant`` or ``joint_rows``. When called: on inputs of another width or dtype, and
-            labels that are not classes.
+        joint_rows: Largest number of inputs at which f is drawn jointly.
 
     Example:
         >>> model = gaussian_process(torch.zeros(3, 2), 2)
@@ -221,23 +205,9 @@ def gaussian_process(
 
 
 def inducing_points(x: Tensor, share: float = 0.1, seed: int = 0) -> Tensor:
-    """Centres of k-means clusters of the inputs, as inducing inputs.
+    """Centres of k-means clusters of the inputs ``(N, D)``, as inducing inputs ``(M, D)``.
 
-    Args:
-        x: Inputs ``(N, D)``.
-        share: Their number as a part of N.
-        seed: Seed of k-means.
-
-    Returns:
-        ``(M, D)``, M = share N rounded, at least 1.
-
-    Raises:
-        TypeError: ``x`` is no floating tensor.
-        ValueError: it is not ``(N, D)`` and finite; ``share`` is not in (0, 1].
-
-    Example:
-        >>> inducing_points(torch.randn(200, 3)).shape
-        torch.Size([20, 3])
+    M is ``share`` times N, rounded, at least 1; ``seed`` is that of k-means.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -251,13 +221,7 @@ def inducing_points(x: Tensor, share: float = 0.1, seed: int = 0) -> Tensor:
 
 
 def check_data(model: SparseGaussianProcess, x: Tensor, y: Tensor) -> None:
-    """Refuse training data that the model cannot learn from.
-
-    Raises:
-        TypeError: ``x`` is no floating tensor.
-        ValueError: ``x`` is not finite or of another width; ``y`` does not hold one class per
-            row, or one class only; there are more inducing inputs than rows.
-    """
+    """Refuse training data that the model cannot learn from."""
     check_inputs(x)
     check_call(model, x, y)
     if len(model.inducing) > len(x):
@@ -279,26 +243,15 @@ def check_call(model: SparseGaussianProcess, x: Tensor, y: Tensor | None = None)
             f"`x` must be {z.dtype} of shape (N, {z.shape[1]}), as the inducing inputs; got "
             f"{tuple(x.shape)}, {x.dtype}. Convert it, or build the model from such inputs."
         )
-    if y is None:
-        return
-    if y.shape != x.shape[:1]:
-        raise ValueError(
-            f"`y` must have shape ({len(x)},), one label per row of `x`; got {tuple(y.shape)}. "
-            "Flatten it?"
-        )
-    low, high = y.aminmax()
-    if not (low >= 0 and high <= model.num_classes - 1) or (y != y.round()).any():
-        raise ValueError(
-            f"`y` must hold labels from 0 to {model.num_classes - 1}; got values from {low:g} to "
-            f"{high:g}. Labels -1 and 1 become 0 and 1 by (y + 1) / 2."
-        )
+    if y is not None:
+        check_classes(y, len(x), model.num_classes)
 
 
 def _on_plate(values: Tensor) -> Tensor:
-    """Values ``(O, N)`` as they are; of draws in parallel, ``(S, 1, O, N)``, the 1 is the plate's.
+    """Drop the plate's axis of parallel draws, ``(S, 1, O, N)``; others stay ``(O, N)``.
 
     ``Predictive(parallel=True)`` and vectorized particles give latents, ``(S, 1, M)``, with an axis
-    for every plate of the model: here "data", and its place is that of the N inputs.
+    for every plate of the model: here "data", whose place is that of the N inputs.
     """
     return values.squeeze(-3) if values.ndim > 2 else values
 

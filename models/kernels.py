@@ -18,28 +18,22 @@ Parameters = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Kernel:
-    r"""A squared exponential, plus, where asked for, a linear part; plus a constant.
+    r"""A squared exponential plus a constant and, with ``linear``, a linear part.
 
     .. math::
         k(x, x') = \sigma^2 \exp\Bigl(-\tfrac12 \sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
                    + \tau^2 \, x \cdot x' + c^2
 
-    with log-normal priors, for features of unit variance:
+    with log-normal priors for features of unit variance, at whose medians two inputs at their usual
+    distance, :math:`\sqrt{2D}`, are correlated by 1/e:
 
     .. math::
         \log \ell_d \sim N(\log \sqrt D, 1), \quad
         \log \sigma^2 \sim N(\log 10, 1), \quad \log \tau \sim N(\log 0.3, 1)
 
-    so that at the median two inputs at their usual distance, :math:`\sqrt{2D}`, are correlated by
-    1/e. A constant mean with the prior :math:`N(0, c^2)` and an intercept are the same thing as
-    :math:`c^2`, without a latent variable. Everything broadcasts over leading axes of the
-    hyper-parameters.
-
-    Args:
-        features: D.
-        ard: One lengthscale per feature (automatic relevance determination), or one for all.
-        linear: Whether there is a linear part.
-        constant: :math:`c^2`.
+    ``ard`` gives each of the D ``features`` a lengthscale of its own (automatic relevance
+    determination). The ``constant`` :math:`c^2` stands for a constant mean with the prior
+    :math:`N(0, c^2)`. Everything broadcasts over leading axes of the hyper-parameters.
 
     Example:
         >>> kernel = Kernel(2, ard=False, linear=False, constant=0.0)
@@ -61,7 +55,7 @@ class Kernel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Sites of the hyper-parameters."""
+        """Names of the hyper-parameters' sites."""
         return ("lengthscale", "variance", "slope") if self.linear else ("lengthscale", "variance")
 
     def unpack(self, values: Tensor) -> Parameters:
@@ -77,7 +71,7 @@ class Kernel:
         return like.new_tensor(lengthscales + ([10.0, 0.3] if self.linear else [10.0]))
 
     def priors(self, like: Tensor) -> dict[str, dist.TorchDistribution]:
-        """Priors by site: "lengthscale" ``(D,)``, or one for all ``()``; the others ``()``."""
+        """Priors by site: "lengthscale" ``(D,)`` with ``ard``, the others ``()``."""
         middle = {name: value.log() for name, value in self.unpack(self.medians(like)).items()}
         return {
             name: dist.LogNormal(value, torch.ones_like(value)).to_event(value.ndim)
@@ -95,16 +89,7 @@ class Kernel:
         return torch.stack(parts).sum()
 
     def __call__(self, a: Tensor, b: Tensor, parameters: Parameters) -> Tensor:
-        """Covariances of rows.
-
-        Args:
-            a: Inputs ``(N, D)``.
-            b: Inputs ``(M, D)``.
-            parameters: Hyper-parameters by site, ``(*B, D)`` or ``(*B)``.
-
-        Returns:
-            ``(*B, N, M)``.
-        """
+        """Covariances ``(*B, N, M)`` of rows ``(N, D)`` with rows ``(M, D)``."""
         product, lengthscale = a @ b.mT, parameters["lengthscale"]
         # With one lengthscale all hyper-parameters share the distances of the rows.
         if self.ard:
@@ -128,11 +113,10 @@ class Kernel:
 
 
 def _squared_distances(a: Tensor, b: Tensor, product: Tensor) -> Tensor:
-    """Of rows ``(*B, N, D)`` and ``(*B, M, D)``; rounding may leave them a little below zero.
+    """Squared distances of rows; rounding may leave them a little below zero.
 
-    Of rows with themselves they are computed in float64. In float32 there is nothing left of the
-    distance of two near rows far from the origin, and where the lengthscale is short the covariance
-    then is not positive.
+    Distances within one set are computed in float64: in float32 nothing is left of that of two near
+    rows far from the origin, and with a short lengthscale the covariance is then not positive.
     """
     if a is not b:
         ends = a.square().sum(-1)[..., None] + b.square().sum(-1)[..., None, :]

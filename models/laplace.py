@@ -1,4 +1,4 @@
-"""The Laplace approximation of a logistic regression, or of a network's last layer."""
+"""Laplace approximation of a logistic regression, or of a network's last layer."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from models.gaussian_draw import gaussian_draw
+from models.likelihoods import check_classes
+from models.normals import gaussian_draw
 from pyro_opu import laplace_bridge, probit_predictive
-from pyro_opu.checks import (
-    check_inputs,
-    check_row_shape,
-    check_tensor,
-    positive_float,
-    positive_int,
-)
+from pyro_opu.checks import check_inputs, check_row_shape, positive_float, positive_int
 
 #: Newton's method on a strictly convex function; it takes 5 to 15.
 MAX_ITERATIONS = 200
@@ -29,14 +24,13 @@ MAX_ITERATIONS = 200
 class Laplace:
     r"""A Gaussian over the weights of a linear classifier, :math:`q = N(\mathrm{MAP}, H^{-1})`.
 
-    Made by :func:`laplace`. It answers in three ways: by draws, with :meth:`guide` in Pyro's
-    ``Predictive``; and in closed form with :meth:`probit` and :meth:`bridge`, from the exact
-    Gaussian law of the logits.
+    Made by :func:`laplace`. It answers by draws, with :meth:`guide` in Pyro's ``Predictive``, and
+    in closed form by :meth:`probit` and :meth:`bridge`, from the exact Gaussian law of the logits.
 
     Attributes:
         weight: MAP of the site "weight", ``(D, outputs)``; ``outputs`` is C, or 1 for two classes.
         bias: MAP of the site "bias", ``(outputs,)``.
-        covariance: Of ``torch.cat([weight, bias[None]]).flatten()``, float64.
+        covariance: Covariance of ``torch.cat([weight, bias[None]]).flatten()``, float64.
     """
 
     weight: Tensor
@@ -44,7 +38,7 @@ class Laplace:
     covariance: Tensor
 
     def guide(self, *args: Any, **kwargs: Any) -> None:
-        """A Pyro guide that draws "weight" and "bias", whatever the model's arguments are."""
+        """A Pyro guide that draws "weight" and "bias" and ignores its arguments."""
         mean = torch.cat([self.weight, self.bias.unsqueeze(0)])
         flat, density = gaussian_draw("_laplace", mean.flatten(), self._scale_tril.to(mean.dtype))
         drawn = flat.reshape(flat.shape[:-1] + mean.shape)
@@ -52,27 +46,15 @@ class Laplace:
         pyro.sample("bias", dist.Delta(drawn[..., -1, :], event_dim=1))
 
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        r"""Mean and covariance of the logits, exact under q.
+        r"""Mean ``(N, C)`` and covariance ``(N, C, C)`` of the logits, exact under q.
 
         .. math:: \mu = W^\top \phi, \quad
                   \Sigma_{kl} = \phi^\top \mathrm{Cov}(w_k, w_l)\, \phi, \quad \phi = (x, 1)
 
-        Two classes have one logit :math:`f \sim N(m, v)`, and :math:`(0, f)`, :math:`(-f/2, f/2)`
-        and :math:`(-f, 0)` have one law on the simplex. Returned is the one in the middle: its
-        logits sum to zero, as the Laplace bridge's formula wants, both have the variance
-        :math:`v / 4`, and relabelling the classes swaps its rows. In :math:`(0, f)` one variance is
-        zero, by which the bridge would divide if it did not project. More classes have the logits
-        of the model: the bridge projects them, and the probit is nearer to the integral without.
-
-        Args:
-            x: Inputs, or a network's last hidden features, ``(N, D)``.
-
-        Returns:
-            Mean ``(N, C)`` and covariance ``(N, C, C)``, in the dtype of ``x``.
-
-        Raises:
-            TypeError: ``x`` is no floating tensor.
-            ValueError: ``x`` is not ``(N, D)``, or not finite.
+        Two classes have one logit :math:`f \sim N(m, v)`, returned as :math:`(-f/2, f/2)`, whose
+        law on the simplex is that of :math:`(0, f)`: its logits sum to zero, as the Laplace bridge
+        wants, both have variance :math:`v / 4`, and relabelling the classes swaps the rows. More
+        classes have the model's logits: the bridge projects them, the probit is better without.
         """
         advice = "For a last layer pass what goes into it."
         check_row_shape("x", check_inputs(x), self.weight.shape[:1], advice)
@@ -106,22 +88,9 @@ def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Lapla
               H = \sum_n \phi_n\phi_n^\top \otimes (\mathrm{diag}\,p_n - p_n p_n^\top)
               + \frac{I}{\mathrm{scale}^2}
 
-    by Newton's method with the exact Hessian, in float64. On the last hidden features of a trained
-    network this is a last-layer Laplace approximation whose mode is found afresh. Memory and time
-    grow with the square and the cube of (D + 1) times the number of outputs.
-
-    Args:
-        x: Inputs or features ``(N, D)``.
-        y: Labels ``(N,)``, whole numbers from 0 to C - 1, of any dtype.
-        num_classes: C >= 2.
-        scale: Standard deviation of the prior of each weight and bias.
-
-    Returns:
-        The approximation.
-
-    Raises:
-        TypeError: ``x`` is no floating tensor.
-        ValueError: ``x`` or ``y`` not as described; ``scale`` not positive.
+    by Newton's method with the exact Hessian, in float64. Memory and time grow with the square and
+    the cube of (D + 1) times the number of outputs. Labels are whole numbers from 0 to C - 1, of
+    any dtype; ``scale`` is the standard deviation of the prior of weights and bias.
 
     Example:
         >>> import torch
@@ -134,7 +103,13 @@ def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Lapla
         MacKay: The evidence framework applied to classification networks (1992).
         Thome: Bayesian deep learning, slides on Bayesian logistic regression.
     """
-    _check(x, y, num_classes, scale)
+    if check_inputs(x).ndim != 2:
+        raise ValueError(
+            f"`x` must have shape (N, D); got {tuple(x.shape)}. Flatten the inputs: x.flatten(1)."
+        )
+    positive_int("num_classes", num_classes, 2, "Pass the model's.")
+    positive_float("scale", scale, "Pass the model's.")
+    check_classes(y, len(x), num_classes)
     outputs = 1 if num_classes == 2 else num_classes
     phi, labels = with_ones(x), y.long()
     target = torch.nn.functional.one_hot(labels, num_classes).double()[:, -outputs:]
@@ -171,7 +146,7 @@ def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Lapla
 
 
 def _hessian(phi: Tensor, probs: Tensor, scale: float) -> Tensor:
-    """Of the negative log posterior, for ``theta (D + 1, outputs)`` flattened."""
+    """Hessian of the negative log posterior, for ``theta (D + 1, outputs)`` flattened."""
     features, outputs = phi.shape[1], probs.shape[1]
     hessian = phi.new_empty(features, outputs, features, outputs)
     for k in range(outputs):
@@ -184,21 +159,5 @@ def _hessian(phi: Tensor, probs: Tensor, scale: float) -> Tensor:
 
 
 def with_ones(x: Tensor) -> Tensor:
-    """Rows (x, 1) in float64."""
+    """Append a one to every row; float64."""
     return torch.cat([x, torch.ones_like(x[:, :1])], -1).double()
-
-
-def _check(x: Tensor, y: Tensor, num_classes: int, scale: float) -> None:
-    if check_inputs(x).ndim != 2 or check_tensor("y", y, "(N,)").shape != x.shape[:1]:
-        raise ValueError(
-            f"`x` must have shape (N, D) and `y` (N,); got {tuple(x.shape)} and {tuple(y.shape)}. "
-            "Flatten the inputs, and give one label per row."
-        )
-    positive_int("num_classes", num_classes, 2, "Pass the model's.")
-    positive_float("scale", scale, "Pass the model's.")
-    bad = ~((y >= 0) & (y < num_classes) & (y == y.round()))  # also where NaN
-    if bad.any():
-        raise ValueError(
-            f"`y` must hold whole numbers from 0 to {num_classes - 1}; got {y[bad][0].item():g} "
-            f"in {int(bad.sum())} of {len(y)} rows. Encode the labels so."
-        )

@@ -1,4 +1,4 @@
-"""The Laplace approximation of a trained network: normal weights in its last layer, or in all."""
+"""Laplace approximation of a trained network: normal weights in its last layer, or in all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from models.laplace import Laplace
 from models.last_layer import split_last_layer
 from models.neural_network import class_count
-from pyro_opu.checks import check_inputs, check_labels, positive_float, positive_int
+from pyro_opu.checks import check_inputs, check_labels, one_of, positive_float, positive_int
 from pyro_opu.rng import preserve_rng
 
 Subset = Literal["last_layer", "all"]
@@ -69,8 +69,8 @@ class FullRoot(nn.Module):
 class KroneckerRoot(nn.Module):
     r"""R with R R' block-diagonal: :math:`(A \otimes B + \delta I)^{-1}` for every parameter.
 
-    Kept are the eigenvectors of A (outputs) and of B (inputs), and the inverse roots of
-    the eigenvalues :math:`a_i b_j + \delta`. A bias has no B.
+    Holds the eigenvectors of A (outputs) and of B (inputs; a bias has none), and the inverse roots
+    of the eigenvalues :math:`a_i b_j + \delta`.
     """
 
     def __init__(self, shapes: list[torch.Size]) -> None:
@@ -106,13 +106,12 @@ class KroneckerRoot(nn.Module):
             scale.copy_((product + delta).rsqrt())
 
 
-_ROOTS: dict[str, type[DiagonalRoot | FullRoot | KroneckerRoot]] = {
-    "diagonal": DiagonalRoot,
-    "full": FullRoot,
-    "kron": KroneckerRoot,
+#: Structure -> laplace-torch's word for it, and the root.
+_ROOTS: dict[str, tuple[str, type[DiagonalRoot | FullRoot | KroneckerRoot]]] = {
+    "diagonal": ("diag", DiagonalRoot),
+    "full": ("full", FullRoot),
+    "kron": ("kron", KroneckerRoot),
 }
-# The same in laplace-torch's words.
-_STRUCTURES = {"diagonal": "diag", "full": "full", "kron": "kron"}
 
 
 class NetworkLaplace(nn.Module):
@@ -122,35 +121,17 @@ class NetworkLaplace(nn.Module):
               \theta \sim N(\theta^*, \Sigma), \qquad
               z(x) \sim N\bigl(f(x; \theta^*),\; J(x) \Sigma J(x)^\top\bigr)
 
-    with J the Jacobian of the logits in the weights. In the last layer's weights the network is
-    linear, so there nothing is lost; for all weights this is the linearised Laplace approximation,
-    which is the one that the Gauss-Newton curvature belongs to.
+    with J the Jacobian of the logits in the weights: exact for the last layer, and for all weights
+    the linearised Laplace approximation, to which the Gauss-Newton curvature belongs.
 
     Made by :func:`network_laplace` or :func:`with_trunk`. It is a teacher (draws are joint over
-    inputs), and :func:`~pyro_opu.rivals.laplace_bridge.laplace_bridge_predictive` takes it for its
-    :meth:`logits`. Everything it answers with is in its ``state_dict``; as constructed the weights
-    have no variance yet, which is what a saved one is loaded into.
+    inputs), and :func:`~pyro_opu.rivals.laplace_bridge.laplace_bridge_predictive` reads its
+    :meth:`logits`. Its ``state_dict`` holds all it answers with, and is loaded into a newly
+    constructed one, whose weights have no variance yet.
 
-    Args:
-        network: Trained, ``x (N, ...) -> logits (N, C)``, C >= 2; a copy is kept.
-        num_classes: C.
-        subset: Which weights are normal. "last_layer" takes ``nn.Sequential(trunk, head)`` or any
-            other that ends with a ``Linear``.
-        structure: Of :math:`\Sigma`.
-
-    Attributes:
-        prior_precision: The :math:`\delta` of :func:`network_laplace`, for information.
-
-    Raises:
-        TypeError: ``subset="last_layer"`` of another network.
-        ValueError: an unknown subset or structure.
-
-    Example:
-        >>> from models.neural_network import perceptron
-        >>> fit = NetworkLaplace(perceptron((4, 8, 3)), 3, structure="full")
-        >>> mean, covariance = fit.logits(torch.zeros(5, 4))
-        >>> covariance.shape, fit.probs(torch.zeros(5, 4), 7).shape
-        (torch.Size([5, 3, 3]), torch.Size([7, 5, 3]))
+    ``network`` is trained, ``x (N, ...) -> logits (N, C)``, and copied; "last_layer" takes any
+    ``nn.Sequential`` that ends with a ``Linear``. ``prior_precision`` is the :math:`\delta` of
+    :func:`network_laplace`, for information.
     """
 
     prior_precision: float | None = None
@@ -164,12 +145,8 @@ class NetworkLaplace(nn.Module):
         structure: Structure = "kron",
     ) -> None:
         super().__init__()
-        for name, value, choices in (
-            ("subset", subset, Subset),
-            ("structure", structure, Structure),
-        ):
-            if value not in get_args(choices):
-                raise ValueError(f"`{name}` must be one of {get_args(choices)}; got {value!r}.")
+        one_of("subset", subset, get_args(Subset))
+        one_of("structure", structure, get_args(Structure))
         self.num_classes = positive_int("num_classes", num_classes, 2)
         self.trunk: nn.Module
         self.body: nn.Module
@@ -183,22 +160,12 @@ class NetworkLaplace(nn.Module):
                 f"{num_classes}. Pass that."
             )
         weights = list(self.body.parameters())
-        self.root = _ROOTS[structure]([w.shape for w in weights]).to(weights[0])
+        self.root = _ROOTS[structure][1]([w.shape for w in weights]).to(weights[0])
         self.requires_grad_(False).eval()
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean ``(N, C)`` and covariance ``(N, C, C)`` of the logits, exact for linear logits.
-
-        The Jacobians, C times P numbers per input, are held for a few inputs at a time.
-
-        Args:
-            x: Inputs ``(N, ...)``.
-
-        Raises:
-            TypeError: ``x`` is no floating tensor.
-            ValueError: ``x`` holds nothing, or what is not finite.
-        """
+        """Mean ``(N, C)`` and covariance ``(N, C, C)`` of the linearised logits."""
         means, roots = zip(*self._blocks(x), strict=True)
         return torch.cat(means), torch.cat([root @ root.mT for root in roots])
 
@@ -219,7 +186,7 @@ class NetworkLaplace(nn.Module):
         return self.log_probs(x, num_draws).exp()
 
     def _blocks(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Means ``(n, C)`` and J R ``(n, C, Q)`` for a few inputs at a time."""
+        """Yield means ``(n, C)`` and J R ``(n, C, Q)`` for a few inputs at a time."""
         weights = dict(self.body.named_parameters())
         width = self.num_classes * sum(w.numel() for w in weights.values())
 
@@ -245,37 +212,26 @@ def network_laplace(
     validation: tuple[Tensor, Tensor] | None = None,
     batch_size: int = 256,
 ) -> NetworkLaplace:
-    r"""The Laplace approximation at a network's trained weights, curvature by laplace-torch.
+    r"""Laplace approximation at a network's trained weights, curvature by laplace-torch.
 
     .. math:: \Sigma^{-1} = \sum_n J_n^\top (\mathrm{diag}\,\pi_n - \pi_n \pi_n^\top) J_n
               + \delta I
 
-    the Gauss-Newton matrix and the precision :math:`\delta` of a normal prior on the weights
-    that are normal; for "diagonal" its diagonal, for "kron" one Kronecker product for every weight
-    matrix (KFAC; exact neither as a matrix nor on its diagonal). Nothing is trained: the weights
-    are taken for the mode, which they are if the network was trained to the end with weight decay
-    :math:`\delta / N` on the mean loss.
+    the Gauss-Newton matrix and the precision :math:`\delta` of a normal prior on the weights;
+    "diagonal" takes its diagonal, "kron" one Kronecker product per weight matrix (KFAC). Nothing is
+    trained: the weights are taken for the mode, which they are after training to the end with
+    weight decay :math:`\delta / N` on the mean loss.
 
     Args:
-        network: Trained, ``x (N, ...) -> logits (N, C)``; not changed.
-        x: Its training inputs ``(N, ...)``.
-        y: Labels ``(N,)``, integers.
-        subset: "last_layer" (of ``nn.Sequential(trunk, head)``) or "all". Of P normal weights,
+        network: Trained on ``x`` and ``y``, ``x (N, ...) -> logits (N, C)``; not changed.
+        subset: "last_layer" (of ``nn.Sequential(trunk, head)``) or "all". With P normal weights,
             "full" needs P² numbers, and every structure P times C for an input's Jacobian.
-        structure: "diagonal", "kron" or "full".
         prior_precision: :math:`\delta`; or "marginal likelihood", where Laplace's approximation to
             it is highest (100 steps of Adam); or "validation", the best of 21 values from 1e-4 to
             1e4 by the negative log-likelihood of the probit on ``validation``.
         validation: Inputs and labels that ``x`` does not hold.
-        batch_size: Rows for the curvature at a time.
-
-    Returns:
-        The approximation; its :math:`\delta` is ``.prior_precision``.
 
     Raises:
-        ImportError: without laplace-torch.
-        TypeError: ``x`` or ``y`` of another dtype; a network without a last layer.
-        ValueError: an unknown choice; labels that do not fit; ``validation`` missing or useless.
         NotImplementedError: "kron" of a layer that has no Kronecker factors, such as BatchNorm.
 
     References:
@@ -309,7 +265,7 @@ def network_laplace(
         body,
         "classification",
         subset_of_weights="all",
-        hessian_structure=_STRUCTURES[structure],
+        hessian_structure=_ROOTS[structure][0],
         prior_precision=float(fixed),
     )
     with preserve_rng(), warnings.catch_warnings():
@@ -333,50 +289,24 @@ def network_laplace(
 
 def _check_prior(prior_precision: float | Tuning, validation: object) -> None:
     if isinstance(prior_precision, str):
-        known = prior_precision in get_args(Tuning)
+        one_of("prior_precision", prior_precision, get_args(Tuning), "Or pass a positive number.")
     else:
-        known = bool(positive_float("prior_precision", prior_precision))
-    if not known:
+        positive_float("prior_precision", prior_precision)
+    pair = isinstance(validation, tuple) and len(validation) == 2
+    if (not pair and validation is not None) or pair != (prior_precision == "validation"):
         raise ValueError(
-            f"`prior_precision` must be positive or one of {get_args(Tuning)}; got "
-            f"{prior_precision!r}."
-        )
-    if (validation is not None) != (prior_precision == "validation"):
-        raise ValueError(
-            '`validation` must be inputs and labels for prior_precision="validation", and is of no '
-            f"use else; got {type(validation).__name__} and {prior_precision!r}."
-        )
-    if validation is not None and (not isinstance(validation, tuple) or len(validation) != 2):
-        raise ValueError(
-            "`validation` must be a pair (inputs, labels); got "
-            f"{type(validation).__name__}. Pass (x, y)."
+            '`validation` must be inputs and labels (x, y) for prior_precision="validation", and '
+            f"is of no use else; got {type(validation).__name__} and {prior_precision!r}."
         )
 
 
 def with_trunk(trunk: nn.Module, fit: Laplace) -> NetworkLaplace:
     """The Laplace approximation of a linear classifier on features, as a network of inputs.
 
-        fitted = with_trunk(*last_layer_laplace(network, x, y))
-
-    has the logits of ``fit.logits(trunk(x))`` and is a teacher; it needs no laplace-torch. With two
-    classes, whose one logit f became (-f/2, f/2), the head is that too. A saved one is loaded into
-    ``NetworkLaplace(nn.Sequential(trunk, nn.Linear(D, C)), C, structure="full")``.
-
-    Args:
-        trunk: ``x (N, ...) -> features (N, D)``; ``nn.Identity()`` for a regression on the inputs.
-        fit: Of :func:`~models.laplace.laplace` on the features.
-
-    Returns:
-        The same law of the logits, "full" in the last layer.
-
-    Example:
-        >>> from models.last_layer import last_layer_laplace
-        >>> from models.neural_network import perceptron
-        >>> x = torch.randn(50, 4)
-        >>> trunk, fit = last_layer_laplace(perceptron((4, 8, 3)), x, torch.arange(50) % 3)
-        >>> mean, _ = with_trunk(trunk, fit).logits(x)
-        >>> torch.allclose(mean, fit.logits(trunk(x))[0], atol=1e-5)
-        True
+    ``with_trunk(*last_layer_laplace(network, x, y))`` has the logits of ``fit.logits(trunk(x))``
+    and is a teacher; it needs no laplace-torch. With two classes the head gives (-f/2, f/2). Load
+    a saved one into ``NetworkLaplace(nn.Sequential(trunk, nn.Linear(D, C)), C, structure="full")``.
+    For a :func:`~models.laplace.laplace` on the inputs themselves the trunk is ``nn.Identity()``.
     """
     if not isinstance(fit, Laplace):
         raise TypeError(

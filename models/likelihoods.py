@@ -17,28 +17,14 @@ Likelihood = Callable[[Tensor, Tensor | None], Tensor]
 
 
 def classification(logits: Tensor, y: Tensor | None = None) -> Tensor:
-    r"""Labels, :math:`y_n \sim \mathrm{Cat}(\mathrm{softmax}(f(x_n)))`.
-
-    Args:
-        logits: ``(N, C)``.
-        y: Integer labels ``(N,)``, or None to sample them.
-
-    Raises:
-        ValueError: not one label per row.
-
-    References:
-        Eq. 3 of Li's lecture notes on Bayesian neural networks (2022).
-    """
+    r"""Labels of logits ``(N, C)``, :math:`y \sim \mathrm{Cat}(\mathrm{softmax}(f(x)))`."""
     check_length(y, len(logits))
     with pyro.plate("data", len(logits)):
         return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 
 
 def check_length(y: Tensor | None, rows: int) -> None:
-    """Raise unless there is one label per row, or none at all.
-
-    Pyro would take fewer labels, and broadcast or leave out.
-    """
+    """Refuse labels that are not one per row, which Pyro would broadcast or leave out."""
     if y is not None and check_tensor("y", y, "(N,)").shape != (rows,):
         raise ValueError(
             f"`y` must hold one label per row of `x`, shape ({rows},); got {tuple(y.shape)}. Were "
@@ -46,28 +32,26 @@ def check_length(y: Tensor | None, rows: int) -> None:
         )
 
 
+def check_classes(y: Tensor, rows: int, num_classes: int) -> None:
+    """Refuse labels that are not one whole number from 0 to C - 1 per row, of any dtype."""
+    check_length(y, rows)
+    bad = ~((y >= 0) & (y < num_classes) & (y == y.round()))  # also where NaN
+    if bad.any():
+        raise ValueError(
+            f"`y` must hold whole numbers from 0 to {num_classes - 1}; got {y[bad][0].item():g} "
+            f"in {int(bad.sum())} of {len(y)} rows. Labels -1 and 1 become 0 and 1 by (y + 1) / 2."
+        )
+
+
 def regression(precision: float | TorchDistributionMixin = 1.0) -> Likelihood:
     r"""Real targets with normal noise, :math:`y_n \sim N(f(x_n), 1/\lambda)`.
 
-    Args:
-        precision: :math:`\lambda`, a positive number; or its prior, such as ``Gamma(6, 6)``, and
-            then it is a latent site "precision".
-
-    Returns:
-        The likelihood: an output ``(N, 1)`` is the mean of targets ``(N,)``, an output ``(N, K)``
-        that of targets ``(N, K)`` with independent noise.
-
-    Raises:
-        ValueError: a precision that is not positive; at the call, targets of another shape.
-
-    Example:
-        >>> import torch
-        >>> regression(25.0)(torch.zeros(3, 1)).shape
-        torch.Size([3])
+    An output ``(N, 1)`` is the mean of targets ``(N,)``, an output ``(N, K)`` that of targets
+    ``(N, K)`` with independent noise. ``precision`` is :math:`\lambda`, or its prior, such as
+    ``Gamma(6, 6)``, and then it is a latent site "precision".
 
     References:
-        Eq. 2 of Li's lecture notes on Bayesian neural networks (2022); section 2.2 of Korattikara
-        et al., Bayesian dark knowledge (2015).
+        Eq. 2 of Li (2022); section 2.2 of Korattikara et al., Bayesian dark knowledge (2015).
     """
     if not isinstance(precision, TorchDistributionMixin):
         positive_float("precision", precision, "It is one over the variance, or its prior.")

@@ -1,7 +1,6 @@
-"""Bayesian logistic regression, binary and multi-class, as Pyro models, and how to infer it.
+"""Bayesian logistic regression, binary and multi-class, as Pyro models.
 
-The posterior by sampling, by variational inference (``AutoNormal``: mean field,
-``AutoMultivariateNormal``: full covariance) and by Laplace's approximation:
+Its posterior by sampling, by variational inference and by Laplace's approximation:
 
     MCMC(NUTS(model), 500, 500).run(x, y)
     MCMC(PolyaGammaGibbs(model), 500, 100).run(x, y)              # of pyro_opu
@@ -33,18 +32,8 @@ def logistic_regression(
         w_{dk}, b_k \sim N(0, \mathrm{scale}^2), \quad
         y \sim \mathrm{Cat}(\mathrm{softmax}(x w + b))
 
-    Two classes are a Bernoulli with one weight vector.
-
-    Args:
-        num_classes: C >= 2.
-        scale: Standard deviation of the prior of each weight.
-
-    Returns:
-        The model: ``x (N, D)`` floating, ``y (N,)`` labels or None; sites "weight", "bias", "obs".
-
-    Raises:
-        ValueError: fewer than two classes, or a scale that is not positive; at the call, inputs or
-            labels of another shape.
+    Two classes are a Bernoulli with one weight vector. Sites "weight", "bias", "obs"; ``x (N, D)``
+    floating, ``y (N,)`` labels or None.
 
     Example:
         >>> import torch
@@ -70,7 +59,7 @@ def logistic_regression(
 
 
 def _check_call(x: Tensor, y: Tensor | None) -> int:
-    """D of the inputs, if they and the labels have the right shapes."""
+    """Check inputs and labels; returns D."""
     if check_tensor("x", x, "(N, D)").ndim != 2:
         raise ValueError(
             f"`x` must have shape (N, D); got {tuple(x.shape)}. Pass x[None] for a single input, "

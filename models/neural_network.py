@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pyro
 import torch
@@ -12,9 +14,8 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from models.isotropic_normal import IsotropicNormal
 from models.likelihoods import Likelihood, classification
-from models.skeleton import Skeleton
+from models.normals import IsotropicNormal
 from pyro_opu.checks import (
     check_callable,
     check_inputs,
@@ -39,41 +40,27 @@ def bayesian_network(
     .. math::
         \theta_j \sim N(0, \sigma^2), \quad y_n \sim p(y \mid f_\theta(x_n))
 
-    Architecture, prior and likelihood are three separate arguments. Every parameter of the network
-    is a latent site of the same name and shape ("0.weight", "0.bias", "2.weight", ...), so a
-    ``state_dict`` is a point of the posterior and back. The network's own values are not used, nor
-    is its mode: a copy in evaluation mode is run, in which dropout does nothing.
-
-    Nothing in the model branches on values: it runs under ``torch.vmap``, NUTS (also with
-    ``jit_compile=True``), SGLD and autoguides as it is.
+    (eqs. 2-5 of Li 2022). Every parameter of the network is a latent site of the same name and
+    shape ("0.weight", "0.bias", ...), so a ``state_dict`` is a point of the posterior; "obs" is in
+    the plate "data". The network's own values are not used, and a copy in evaluation mode is run,
+    in which dropout does nothing. The model runs under ``torch.vmap``, NUTS (also with
+    ``jit_compile=True``), SGLD and autoguides, and can be pickled if its arguments can.
 
     Args:
-        network: The skeleton, ``x (N, ...) -> (N, K)``: :func:`perceptron`,
-            :func:`convolutional_network`, or any module.
-        prior: The scale :math:`\sigma` of a normal prior on every parameter; or a function of name
-            and shape that returns the distribution of a parameter, such as
+        network: ``x (N, ...) -> (N, K)``: :func:`perceptron`, :func:`convolutional_network`, or any
+            module. Weights have the dtype of ``x``.
+        prior: Scale :math:`\sigma` of a normal prior on every parameter; or a function of name and
+            shape that returns the distribution of a parameter, such as
             ``lambda name, shape: Normal(0.0, shape[-1] ** -0.5).expand(shape).to_event()``.
         likelihood: ``(output, y) -> observation``: :func:`~models.likelihoods.classification`, or
             :func:`~models.likelihoods.regression` with a noise precision, fixed or latent.
 
-    Returns:
-        The model: ``x (N, ...)`` floating of the dtype wanted for the weights, ``y`` or None;
-        latent sites as the network's parameters, "obs" in the plate "data". It can be pickled if
-        its arguments can.
-
-    Raises:
-        ValueError: a network without parameters; a scale that is not positive.
-
     Example:
-        >>> import torch
         >>> from pyro.infer import Predictive
         >>> from pyro_opu import as_teacher
         >>> model = bayesian_network(perceptron((4, 8, 3)), prior=0.5)
         >>> as_teacher(Predictive(model, num_samples=20)).probs(torch.zeros(5, 4)).shape
         torch.Size([20, 5, 3])
-
-    References:
-        Eqs. 2-5 of Li's lecture notes on Bayesian neural networks (2022).
     """
     if not isinstance(network, nn.Module) or next(network.parameters(), None) is None:
         raise ValueError(
@@ -93,7 +80,6 @@ def _run(
     x: Tensor,
     y: Tensor | None = None,
 ) -> Tensor:
-    """The model of :func:`bayesian_network`."""
     if callable(prior):
         priors = {name: prior(name, shape) for name, shape in network.shapes.items()}
     else:
@@ -103,39 +89,59 @@ def _run(
     return likelihood(network(theta, x), y)
 
 
-def perceptron(sizes: Sequence[int]) -> nn.Sequential:
-    """Linear layers with ReLU between them.
+class Skeleton:
+    """A copy of a network without its parameters, called as ``skeleton(theta, x)``.
 
-    Args:
-        sizes: Widths, input and outputs included, such as (784, 400, 400, 10).
-
-    Returns:
-        ``x (N, D) -> (N, K)``, layers "0", "2", "4", ...
-
-    Raises:
-        ValueError: fewer than two widths, or one that is not a positive integer.
+    It does what ``torch.func.functional_call`` does, and works also inside ``torch.jit.trace``,
+    where that refuses and which NUTS with ``jit_compile=True`` needs. It runs in evaluation mode,
+    in one thread at a time, and keeps the network's buffers. ``shapes`` maps the name of each
+    parameter to its shape, tied ones once.
     """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = copy.deepcopy(network).eval()
+        names = {parameter: name for name, parameter in self.network.named_parameters()}
+        self.shapes = {name: parameter.shape for parameter, name in names.items()}
+        # Each place of a parameter: module, attribute, and the parameter's name.
+        self._places: list[tuple[nn.Module, str, str]] = []
+        for module in self.network.modules():
+            for attribute, parameter in list(module._parameters.items()):
+                if parameter is not None:
+                    self._places.append((module, attribute, names[parameter]))
+                    delattr(module, attribute)
+
+    def __call__(self, theta: Mapping[str, Tensor], x: Tensor) -> Any:
+        for module, attribute, name in self._places:
+            setattr(module, attribute, theta[name])
+        try:
+            return self.network(x)
+        finally:
+            for module, attribute, _ in self._places:
+                delattr(module, attribute)
+
+
+def perceptron(sizes: Sequence[int]) -> nn.Sequential:
+    """Linear layers with ReLU between them, ``x (N, D) -> (N, K)``; layers "0", "2", "4", ...
+
+    ``sizes`` are the widths, input and outputs included, such as (784, 400, 400, 10).
+    """
+    return _linear_layers(sizes, nn.ReLU)
+
+
+def _linear_layers(sizes: Sequence[int], *between: Callable[[], nn.Module]) -> nn.Sequential:
     layers: list[nn.Module] = []
     for before, after in pairwise(check_sizes("sizes", sizes, least=2)):
-        layers += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+        layers += [nn.Linear(before, after), *(make() for make in between)]
+    return nn.Sequential(*layers[: -len(between)])
 
 
 def convolutional_network(
     image_shape: tuple[int, ...], num_outputs: int, channels: tuple[int, int] = (8, 16)
 ) -> nn.Sequential:
-    """Twice a 3 x 3 convolution, ReLU and 2 x 2 maximum, then a linear layer.
+    """Twice a 3 x 3 convolution, ReLU and 2 x 2 maximum, then a linear layer to ``(N, K)``.
 
-    Args:
-        image_shape: ``(H, W)`` or ``(ch, H, W)``; H and W at least 4.
-        num_outputs: K.
-        channels: Of the two convolutions.
-
-    Returns:
-        ``x (N, *image_shape) -> (N, K)``.
-
-    Raises:
-        ValueError: sides below 4, or a size that is not a positive integer.
+    ``image_shape`` is ``(H, W)`` or ``(ch, H, W)``, H and W at least 4; ``channels`` are those that
+    come out of the two convolutions.
     """
     check_sizes("image_shape", image_shape, least=2)
     inputs, height, width = (1, *image_shape)[-3:]
@@ -157,7 +163,7 @@ def convolutional_network(
 
 
 def class_count(network: nn.Module, x: Tensor) -> int:
-    """C of a network ``x -> logits (N, C)``, from what it says of the first input."""
+    """C of a network ``x -> logits (N, C)``, from its output at the first input."""
     try:
         with torch.no_grad(), evaluating(network):
             return int(network(x[:1]).shape[-1])
@@ -182,21 +188,11 @@ class _Reshape(nn.Module):
 def dropout_network(sizes: tuple[int, ...], p: float = 0.5) -> nn.Sequential:
     """A perceptron with ReLU and dropout after every hidden layer (Gal and Ghahramani 2016).
 
-    Args:
-        sizes: Widths, input and classes included, such as (64, 128, 128, 10).
-        p: Probability that a unit is dropped, in [0, 1).
-
-    Returns:
-        ``x (N, D) -> logits (N, C)``.
-
-    Raises:
-        ValueError: ``p`` outside, fewer than two widths, or one that is not a positive integer.
+    ``sizes`` are the widths, input and classes included, such as (64, 128, 128, 10); ``p`` is the
+    probability that a unit is dropped.
     """
     in_range("p", p, 0, 1, "[)")
-    layers: list[nn.Module] = []
-    for before, after in pairwise(check_sizes("sizes", sizes, least=2)):
-        layers += [nn.Linear(before, after), nn.ReLU(), nn.Dropout(p)]
-    return nn.Sequential(*layers[:-2])
+    return _linear_layers(sizes, nn.ReLU, partial(nn.Dropout, p))
 
 
 def fit_network(
@@ -209,24 +205,10 @@ def fit_network(
     learning_rate: float = 1e-3,
     weight_decay: float = 1e-4,
 ) -> nn.Module:
-    """Train a classifier by cross-entropy with Adam, in place; returns it.
+    """Train a classifier ``x -> logits (N, C)`` by cross-entropy with Adam, in place; returns it.
 
-    The l2 term of ``weight_decay`` is the one that makes dropout a variational posterior under
-    a Gaussian prior on the weights; :func:`models.dropout.dropout_l2` says which prior.
-
-    Args:
-        network: ``x (N, ...) -> logits (N, C)``.
-        x: Inputs ``(N, ...)``.
-        y: Labels ``(N,)``.
-        epochs: Passes over the data.
-        batch_size: Rows per step.
-        learning_rate: Adam's.
-        weight_decay: Coefficient of the l2 term.
-
-    Raises:
-        TypeError: ``x`` is not a floating tensor, or ``y`` not one of integers.
-        ValueError: NaN in ``x``, labels that are not classes of the network, or a setting out of
-            range.
+    ``weight_decay`` makes dropout a variational posterior under a normal prior on the weights;
+    :func:`models.dropout.dropout_l2` says which.
     """
     positive_int("epochs", epochs)
     positive_int("batch_size", batch_size)

@@ -1,4 +1,4 @@
-"""A student that begins with what a Gaussian process says of an input in closed form."""
+"""A student that begins with the closed-form answer of a Gaussian process."""
 
 from __future__ import annotations
 
@@ -27,32 +27,8 @@ class LatentLaw(nn.Module):
         a = k(x, Z)\, L^{-\top}
 
     with mean :math:`\mu` and covariance :math:`\Sigma` of the draws of v. Only the ``rank`` leading
-    principal directions of a at the inputs ``x`` are kept, :math:`z = a Q`, so that it costs one
-    product with the inducing inputs, one exponential and one product with :math:`L^{-\top} Q`.
-
-    Args:
-        model: Of :func:`~models.gaussian_process.gaussian_process`.
-        samples: Posterior draws by site, ``(S, ...)`` with S >= 2: the kernel's sites and "v".
-        x: Inputs ``(N, D)`` like those to come.
-        rank: Most directions kept.
-
-    Attributes:
-        num_features: D + 1 + 4 O, with O latent functions.
-
-    Raises:
-        TypeError, ValueError: ``x`` is not floating, finite and ``(N, D)``; ``samples`` lacks a
-            site or holds one draw; ``rank`` is below 1.
-
-    Example:
-        >>> from models.gaussian_process import gaussian_process
-        >>> model = gaussian_process(torch.eye(3), 2)
-        >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.randn(5, 3)}
-        >>> law = LatentLaw(model, draws, torch.randn(20, 3))
-        >>> mean, given, between = law.moments(torch.randn(4, 3))
-        >>> mean.shape, given.shape, between.shape
-        (torch.Size([4, 1]), torch.Size([4, 1]), torch.Size([4, 1]))
-        >>> law(torch.randn(4, 3)).shape, law.num_features
-        (torch.Size([4, 8]), 8)
+    principal directions of a at the inputs ``x`` are kept, :math:`z = a Q`, so that one pass is two
+    products and an exponential. ``num_features`` is D + 1 + 4 O, with O latent functions.
     """
 
     scaled: Tensor
@@ -64,11 +40,7 @@ class LatentLaw(nn.Module):
     between: Tensor
 
     def __init__(
-        self,
-        model: SparseGaussianProcess,
-        samples: dict[str, Tensor],
-        x: Tensor,
-        rank: int = 96,
+        self, model: SparseGaussianProcess, samples: dict[str, Tensor], x: Tensor, rank: int = 96
     ) -> None:
         super().__init__()
         check_inputs(x)
@@ -98,11 +70,11 @@ class LatentLaw(nn.Module):
             self.register_buffer(name, value.to(x.device, torch.get_default_dtype()))
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean of f at the inputs ``x`` ``(N, D)``, and both parts of its variance.
+        """Mean of f at the inputs ``x`` ``(N, D)``, and both parts of its variance.
 
         Returns:
-            The mean ``(N, O)``; the variance given v ``(N, 1)``; and, between the draws of v, that
-            of the mean given v ``(N, O)``.
+            The mean ``(N, O)``; the variance given v ``(N, 1)``; and the variance between the draws
+            of v of the mean given v ``(N, O)``.
         """
         scaled, squares = x / self.lengthscale, x.square().sum(-1, keepdim=True)
         half = 0.5 * scaled.square().sum(-1, keepdim=True)
@@ -115,7 +87,7 @@ class LatentLaw(nn.Module):
         return mean, given, between
 
     def forward(self, x: Tensor) -> Tensor:
-        """Features ``(N, F)``: x itself and the moments, on scales that a network reads."""
+        """Features ``(N, F)``: x itself and the moments, on scales that suit a network."""
         mean, given, between = self.moments(x)
         whole = given + between
         # A probit's argument: the logit that the law averages to (MacKay 1992).
@@ -134,30 +106,24 @@ def process_guide(
 ) -> PredictiveGuide:
     """A guide for ``distill`` on the features of :class:`LatentLaw`.
 
-    A Gaussian process is sure at its training rows and less sure between them; a network of x alone
-    learns so fine a grain slowly. Here the network is told what the process says at one set of
-    hyper-parameters, with the draws of v summed up by two moments, and learns what that leaves out.
+    A Gaussian process is sure at its training rows and less sure between them, a grain so fine that
+    a network of x alone learns it slowly. This network is given the process's answer at one set of
+    hyper-parameters, with the draws of v summed up by two moments, and learns the rest.
+
+    Its weights are drawn from torch's default generator. A saved student is loaded with such a
+    guide, ``OnePassPredictive.load(path, guide=process_guide(...))``.
 
     Args:
-        model: Of :func:`~models.gaussian_process.gaussian_process`.
-        samples: Posterior draws by site, ``(S, ...)``: the kernel's sites and "v".
+        samples: At least two posterior draws by site, ``(S, ...)``: the kernel's sites and "v".
         x: Inputs ``(N, D)`` like those to come.
         hidden: Widths of the layers on the features.
-        rank: Directions kept; the cost of one pass grows with it.
-
-    Returns:
-        The guide, with fresh weights drawn from torch's default generator. A saved student of it
-        is loaded with such a guide, ``OnePassPredictive.load(path, guide=process_guide(...))``.
-
-    Raises:
-        TypeError, ValueError: as :class:`LatentLaw`.
+        rank: Number of directions kept; the cost of one pass grows with it.
 
     Example:
         >>> from models.gaussian_process import gaussian_process
         >>> model = gaussian_process(torch.eye(3), 2)
         >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.randn(5, 3)}
-        >>> guide = process_guide(model, draws, torch.randn(20, 3))
-        >>> guide(torch.randn(4, 3)).batch_shape
+        >>> process_guide(model, draws, torch.randn(20, 3))(torch.randn(4, 3)).batch_shape
         torch.Size([4])
     """
     check_sizes("hidden", hidden)

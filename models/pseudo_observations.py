@@ -1,10 +1,9 @@
-r"""A Gaussian process' posterior made nearly standard normal, for samplers and as a start.
+"""A Gaussian process's posterior made nearly standard normal, for samplers and as a start.
 
-The whitened values v of a Gaussian process and its hyper-parameters depend on each other in a way
-that no constant mass matrix removes: what the data fix are the values u = L(theta) v, so that v
-moves whenever theta does. :class:`Transport` replaces the likelihood by a Gaussian one of u, that
-of pseudo-observations, whose posterior of v given theta is known; what NUTS or HMC see in its
-coordinates are nearly independent standard normals.
+The data fix the values u = L(theta) v, so the whitened values v move whenever theta does, and no
+constant mass matrix removes that. :class:`Transport` replaces the likelihood by a Gaussian one of
+u, that of pseudo-observations, whose posterior of v given theta is known; in its coordinates NUTS
+and HMC see nearly independent standard normals.
 
 References:
     Murray, Adams: Slice sampling covariance hyperparameters of latent Gaussian models (2010), for
@@ -39,7 +38,7 @@ STEPS, STEP = 20, 0.6
 
 @dataclass(frozen=True, eq=False)
 class Transport:
-    r"""Standard normals to hyper-parameters and whitened values.
+    r"""A map from standard normals to hyper-parameters and whitened values.
 
     .. math::
         \log\theta = \hat\theta + S \epsilon_\theta, \quad
@@ -50,7 +49,7 @@ class Transport:
     Gaussian for v; elsewhere they are the same Gaussian likelihood of the values u = L v.
 
     Args:
-        model: The Gaussian process, with K hyper-parameters, M inducing inputs and O functions.
+        model: With K hyper-parameters, M inducing inputs and O functions.
         center: :math:`\hat\theta` ``(K,)``.
         spread: S, lower triangular ``(K, K)``.
         lower: :math:`L(\hat\theta)` ``(M, M)``.
@@ -100,7 +99,7 @@ class Transport:
 class Transported:
     """The model in the coordinates of a transport: one latent site, "noise" ``(K + O M,)``.
 
-    Where rounding leaves a covariance singular its density is NaN, which for HMC is a divergence.
+    A covariance that rounding leaves singular has the density NaN, a divergence for HMC.
     """
 
     transport: Transport
@@ -115,26 +114,12 @@ class Transported:
 
 @torch.no_grad()
 def transport_to_posterior(model: SparseGaussianProcess, x: Tensor, y: Tensor) -> Transport:
-    r"""The transport of the best Gaussian for v, at the best hyper-parameters.
+    """The transport of the best Gaussian for v, at the best hyper-parameters; deterministic.
 
     Twice in turn: the q(v) = N(m, P^-1) of largest evidence bound, by natural-gradient steps, and
     the hyper-parameters of largest bound plus log-prior, by L-BFGS, with q(v) moved along by its
-    pseudo-observations. S is the bound's curvature there. For more than two classes the functions
-    are independent under q. It is deterministic; no part of it is estimated by sampling.
-
-    Args:
-        model: Of :func:`~models.gaussian_process.gaussian_process`.
-        x: Inputs ``(N, D)``.
-        y: Labels ``(N,)``.
-
-    Raises:
-        TypeError, ValueError: as :func:`~models.gaussian_process.check_data`.
-
-    Example:
-        >>> from models.gaussian_process import gaussian_process
-        >>> x = torch.linspace(-1.0, 1.0, 20)[:, None]
-        >>> transport_to_posterior(gaussian_process(x[::4], 2), x, (x[:, 0] > 0).float()).size
-        8
+    pseudo-observations. S comes from the bound's curvature there. For more than two classes the
+    functions are independent under q.
     """
     check_data(model, x, y)
     center = model.kernel.medians(x).log()
@@ -162,7 +147,7 @@ def _best_gaussian(
 ) -> tuple[Tensor, Tensor]:
     r"""Mean ``(O, M)`` and precision ``(O, M, M)`` of the q(v) of largest bound.
 
-    It is where :math:`m = A^\top g` and :math:`P = I + A^\top W A`, g and W the mean slope and
+    There :math:`m = A^\top g` and :math:`P = I + A^\top W A`, with g and W the mean slope and
     curvature of the log-likelihood under q.
     """
     projection = model.projection(x, parameters)

@@ -4,8 +4,8 @@ The observed site of a sparse Gaussian process scores a label by
 
 .. math:: \mathrm{E}_{f \sim N(\mu, \sigma^2)} \log p(y \mid f),
 
-a lower bound of :math:`\log \mathrm{E}\, p(y \mid f)` and the choice that makes the sparse
-posterior the nearest, in Kullback-Leibler divergence, to that of the full process.
+a lower bound of :math:`\log \mathrm{E}\, p(y \mid f)`, which makes the sparse posterior the
+nearest, in Kullback-Leibler divergence, to that of the full process.
 
 References:
     Eqs. 4-8 of Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian
@@ -42,7 +42,7 @@ def gauss_hermite(num_nodes: int) -> tuple[Tensor, Tensor]:
 def normal_points(num_points: int, dimensions: int) -> Tensor:
     """Fixed, evenly spread standard normal points ``(Q, C)``: a scrambled Sobol sequence.
 
-    Every point has its mirror image, so that odd functions average to zero exactly.
+    Every point has its mirror image, so that odd functions average to exactly zero.
     """
     positive_int("num_points", num_points, 2)
     positive_int("dimensions", dimensions)
@@ -55,14 +55,9 @@ def normal_points(num_points: int, dimensions: int) -> Tensor:
 class ExpectedBernoulli(TorchDistribution):
     r"""A label in {0, 1} scored by :math:`\mathrm{E}\log p(y|f)`, f normal, by Gauss-Hermite.
 
-    A sample is a label of the model itself: f drawn, then y given f.
-
-    Args:
-        loc: :math:`\mu`, ``(*B, N)``.
-        scale: :math:`\sigma`, of the same shape.
-        link: "logit", :math:`p = 1/(1+e^{-f})`, or "probit", :math:`p = \Phi(f)`.
-        nodes: Nodes ``(Q,)`` of :func:`gauss_hermite`.
-        weights: Their weights ``(Q,)``.
+    A sample is a label of the model itself: f drawn, then y given f, with :math:`p = 1/(1+e^{-f})`
+    for the link "logit" and :math:`p = \Phi(f)` for "probit". :math:`\mu` and :math:`\sigma` are
+    ``(*B, N)``, the nodes and weights ``(Q,)`` those of :func:`gauss_hermite`.
 
     Example:
         >>> nodes, weights = (each.float() for each in gauss_hermite(20))
@@ -103,12 +98,8 @@ class ExpectedCategorical(TorchDistribution):
 
     .. math:: \mu_y - \frac1Q \sum_q \log\sum_k \exp(\mu_k + \sigma_k z_{qk})
 
-    with fixed points z, so that it is a deterministic function of its parameters.
-
-    Args:
-        loc: :math:`\mu`, ``(*B, N, C)``.
-        scale: :math:`\sigma`, of the same shape.
-        points: ``(Q, C)``, of :func:`normal_points`.
+    with fixed ``points`` z ``(Q, C)`` of :func:`normal_points`, so a deterministic function of
+    :math:`\mu` and :math:`\sigma`, ``(*B, N, C)``.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}

@@ -12,8 +12,8 @@ import torch
 from pyro.infer import HMC, MCMC, NUTS, Trace_ELBO
 from torch import Tensor
 
-from models.gaussian_draw import gaussian_draw
 from models.gaussian_process import SparseGaussianProcess, check_data
+from models.normals import gaussian_draw
 from models.pseudo_observations import Transport, Transported, transport_to_posterior
 from pyro_opu.checks import in_range, positive_float, positive_int
 from pyro_opu.samplers import tempered
@@ -28,12 +28,8 @@ LEFT_OUT_MOST = 0.1
 class SVGP:
     """A guide: one Gaussian over the log hyper-parameters and v, in this order.
 
-    It has no Pyro parameters, so that several of them do not meet in the parameter store.
-
-    Attributes:
-        model: The Gaussian process.
-        loc: Mean ``(K + O M,)``.
-        scale_tril: Cholesky factor of the covariance.
+    It has no Pyro parameters, so that several of them do not meet in the parameter store. ``loc``
+    is the mean ``(K + O M,)``, ``scale_tril`` the Cholesky factor of the covariance.
     """
 
     model: SparseGaussianProcess
@@ -41,7 +37,7 @@ class SVGP:
     scale_tril: Tensor
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """One joint draw of the latents; arguments are taken and ignored."""
+        """One joint draw of the latents; arguments are ignored."""
         flat, density = gaussian_draw("_svgp_latent", self.loc, self.scale_tril)
         size = len(self.model.kernel.medians(self.loc))
         parameters = self.model.kernel.unpack(flat[:size].exp())
@@ -68,33 +64,21 @@ def svgp(
     .. math:: \max_q \; \mathrm{E}_q\Bigl[ \sum_n \mathrm{E}_{f_n|v,\theta} \log p(y_n|f_n) \Bigr]
               - \mathrm{KL}\bigl(q(v, \theta) \,\|\, p(v)\, p(\theta)\bigr)
 
-    It starts at the deterministic solution of
-    :func:`~models.pseudo_observations.transport_to_posterior`, made linear in the
-    hyper-parameters, and goes on by minibatches. Predict by ``Predictive(model, guide=guide,
-    num_samples=S)``. Pyro's parameter store is not touched.
+    SVI on minibatches starts at the deterministic solution of
+    :func:`~models.pseudo_observations.transport_to_posterior`, made linear in the hyper-parameters.
+    Predict by ``Predictive(model, guide=guide, num_samples=S)``.
 
     Args:
-        model: Of :func:`~models.gaussian_process.gaussian_process`.
-        x: Inputs ``(N, D)``.
-        y: Labels ``(N,)``.
         num_steps: Steps of Adam, the rate falling to a twentieth along them; 0 leaves the start.
-        batch_size: Rows per step.
-        learning_rate: Of the first step.
-        transport: The start, where it has been computed already.
-
-    Returns:
-        The guide.
 
     Raises:
-        TypeError, ValueError: as :func:`~models.gaussian_process.check_data`.
         FloatingPointError: more than a tenth of the steps had no finite gradient; fewer are left
             out.
 
     Example:
         >>> from models.gaussian_process import gaussian_process
         >>> x = torch.linspace(-1.0, 1.0, 20)[:, None]
-        >>> model = gaussian_process(x[::4], 2)
-        >>> guide = svgp(model, x, (x[:, 0] > 0).float(), num_steps=5)
+        >>> guide = svgp(gaussian_process(x[::4], 2), x, (x[:, 0] > 0).float(), num_steps=5)
         >>> guide()["v"].shape
         torch.Size([5])
 
@@ -104,9 +88,7 @@ def svgp(
     positive_int("num_steps", num_steps, 0)
     positive_int("batch_size", batch_size)
     positive_float("learning_rate", learning_rate)
-    _check(model, transport)
-    check_data(model, x, y)
-    start = transport_to_posterior(model, x, y) if transport is None else transport
+    start = _transport(model, x, y, transport)
     rows = min(batch_size, len(x))
     weighed, elbo = tempered(model, likelihood=len(x) / rows), Trace_ELBO()
     decay = 0.05 ** (1.0 / max(num_steps, 1))
@@ -145,13 +127,10 @@ def svgp(
 
 
 class SGPMC(NamedTuple):
-    """What :func:`sgpmc` returns.
+    """Draws by site, chains one after another, for ``Predictive``; and the run.
 
-    Attributes:
-        samples: Draws by site, chains one after another, ``(S, ...)``: for ``Predictive``.
-        mcmc: The run; ``diagnostics()`` has R-hat and effective sample size of the site "noise",
-            the coordinates in which it was made, and the divergences.
-        num_chains: Chains, all of one length.
+    ``mcmc.diagnostics()`` has the divergences, and R-hat and effective sample size of the site
+    "noise", the coordinates in which the run was made.
     """
 
     samples: dict[str, Tensor]
@@ -182,64 +161,35 @@ def sgpmc(
     r"""Posterior draws of inducing values and hyper-parameters by HMC or NUTS.
 
     It runs in the coordinates of :class:`~models.pseudo_observations.Transport`, in which the
-    posterior is nearly standard normal. There only the step size is left to adapt, and a fixed
-    trajectory a little over a quarter of a normal's period :math:`2\pi` needs about half the
-    gradients of a NUTS tree, which doubles until it turns, at :math:`\pi` or beyond. The target
-    is the posterior whatever the transport, which is a matter of speed alone.
+    posterior is nearly standard normal. Only the step size is adapted, and a fixed trajectory a
+    little over a quarter of a normal's period :math:`2\pi` needs about half the gradients of a NUTS
+    tree, which doubles until it turns. The transport affects the speed alone, not the target.
 
     With one lengthscale per feature and many features the hyper-parameters mix slowly (57 of
     Spambase: R-hat 1.9 after 60 draws); look at ``mcmc.diagnostics()``.
 
     Args:
-        model: Of :func:`~models.gaussian_process.gaussian_process`.
-        x: Inputs ``(N, D)``.
-        y: Labels ``(N,)``.
-        num_samples: Draws kept per chain.
-        warmup_steps: Draws before, in which the step size is found.
-        num_chains: Each starts at a draw of the Gaussian approximation.
-        trajectory_length: Of HMC, its number of steps times the step size; ``None`` for NUTS.
+        num_samples: Draws kept per chain, after ``warmup_steps`` that find the step size.
+        num_chains: Number of chains; each starts at a draw of the Gaussian approximation.
+        trajectory_length: HMC's number of steps times the step size; None for NUTS.
         target_accept_prob: Acceptance that the step size aims at.
-        transport: Where it has been computed already.
-        progress: Show a progress bar.
-
-    Returns:
-        Draws and the run.
-
-    Raises:
-        TypeError, ValueError: as :func:`~models.gaussian_process.check_data`.
-
-    Example:
-        >>> from models.gaussian_process import gaussian_process
-        >>> x = torch.linspace(-1.0, 1.0, 20)[:, None]
-        >>> model = gaussian_process(x[::4], 2)
-        >>> draws = sgpmc(model, x, (x[:, 0] > 0).float(), num_samples=4, warmup_steps=4)
-        >>> draws.samples["v"].shape
-        torch.Size([4, 5])
 
     References:
         Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes
         (2015). Cui et al. (2019), section 4.4.
     """
-    for name, value in (("num_samples", num_samples), ("num_chains", num_chains)):
-        positive_int(name, value)
+    positive_int("num_samples", num_samples)
+    positive_int("num_chains", num_chains)
     positive_int("warmup_steps", warmup_steps, 0)
     if trajectory_length is not None:
         positive_float("trajectory_length", trajectory_length, "Pass None for NUTS.")
     in_range("target_accept_prob", target_accept_prob, 0, 1, "()")
-    _check(model, transport)
-    check_data(model, x, y)
-    transport = transport_to_posterior(model, x, y) if transport is None else transport
-    settings: dict[str, Any] = {
-        "step_size": 0.3,
-        "adapt_mass_matrix": False,
-        "target_accept_prob": target_accept_prob,
-    }
-    target = Transported(transport)
-    kernel = (
-        NUTS(target, **settings)
-        if trajectory_length is None
-        else HMC(target, trajectory_length=trajectory_length, **settings)
-    )
+    transport = _transport(model, x, y, transport)
+    settings: dict[str, Any] = {"step_size": 0.3, "adapt_mass_matrix": False}
+    if trajectory_length is not None:
+        settings["trajectory_length"] = trajectory_length
+    method = NUTS if trajectory_length is None else HMC
+    kernel = method(Transported(transport), target_accept_prob=target_accept_prob, **settings)
     start = torch.randn(num_chains, transport.size, dtype=x.dtype, device=x.device)
     mcmc = MCMC(
         kernel,
@@ -256,8 +206,10 @@ def sgpmc(
     return SGPMC(samples, mcmc, num_chains)
 
 
-@torch.no_grad()
-def _check(model: SparseGaussianProcess, transport: Transport | None) -> None:
+def _transport(
+    model: SparseGaussianProcess, x: Tensor, y: Tensor, transport: Transport | None
+) -> Transport:
+    """Check the arguments, and compute the transport where it is not given."""
     if not isinstance(model, SparseGaussianProcess):
         raise TypeError(
             f"`model` must be a SparseGaussianProcess; got {type(model).__name__}. Make one by "
@@ -268,6 +220,8 @@ def _check(model: SparseGaussianProcess, transport: Transport | None) -> None:
             f"`transport` must be a Transport or None; got {type(transport).__name__}. Make one by "
             "transport_to_posterior(model, x, y)."
         )
+    check_data(model, x, y)
+    return transport_to_posterior(model, x, y) if transport is None else transport
 
 
 def _linearized(transport: Transport) -> tuple[Tensor, Tensor]:

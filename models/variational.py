@@ -1,4 +1,4 @@
-"""Fitting a guide to a model by the (tempered) evidence bound, on minibatches."""
+"""Fit a guide to a model by the (tempered) evidence bound, on minibatches."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ class OwnParameters:
     """A guide whose ``pyro.param`` values are its own, not those of Pyro's global store.
 
     Two guides of one kind name their parameters alike, and in one store the second would silently
-    run with the values of the first. Wrapped, each runs with its own; the global store is left as
-    it was. Call it like the guide.
-
-    Args:
-        guide: Any guide.
+    run with the values of the first. Call it like the guide.
     """
 
     def __init__(self, guide: Callable[..., Any]) -> None:
@@ -43,7 +39,6 @@ class OwnParameters:
             yield
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the guide."""
         with self.in_force():
             return self.guide(*args, **kwargs)
 
@@ -56,13 +51,7 @@ class OwnParameters:
 
 @dataclass(frozen=True)
 class Fit:
-    """What :func:`fit_svi` found.
-
-    Attributes:
-        guide: The fitted guide, with parameters of its own: ``Predictive(model, guide=fit.guide)``.
-        elbo: Estimate of the (tempered) evidence bound at every step, ``(steps,)``, in nats over
-            all data.
-    """
+    """The fitted guide, and an estimate of the bound at every step, in nats over all data."""
 
     guide: OwnParameters
     elbo: Tensor
@@ -88,56 +77,49 @@ def fit_svi(
         \mathrm{ELBO}_\beta(q, D) \approx \frac NM \sum_{m=1}^M \log p(y_m \mid x_m, \theta)
         - \beta \log\frac{q(\theta)}{p(\theta)}, \quad \theta \sim q
 
-    Unbiased: the M rows are drawn with replacement, the divergence by the same draw of
-    :math:`\theta`. Adam, its rate falling geometrically.
+    (eqs. 10, 11 and 17-20 of Li 2022). Unbiased: the M rows are drawn with replacement, the
+    divergence by the same draw of :math:`\theta`. Adam, its rate falling geometrically to the share
+    ``final_rate``.
 
     Args:
-        model: ``model(x, y)``, its observed sites independent over the rows of ``x``.
-        guide: ``guide(x, y)``; an autoguide or a module is trained in place. Parameters of the
-            model (``pyro.param``) are trained too.
-        x: Inputs ``(N, ...)``.
-        y: Labels or targets, N on axis 0.
-        steps: Number of steps.
+        model: ``model(x, y)``, its observed sites independent over the rows of ``x``. Its own
+            parameters (``pyro.param``) are trained too.
+        guide: ``guide(x, y)``; an autoguide or a module is trained in place.
+        x, y: Inputs ``(N, ...)``, and labels or targets with N on axis 0.
         batch_size: M; by default all rows, in order.
-        learning_rate: Adam's at the first step.
-        final_rate: That of the last step, as a share of the first.
-        beta: :math:`\beta`, the temperature of a cold posterior where below 1.
+        beta: :math:`\beta`, the temperature; below 1 the posterior is cold.
         num_particles: Draws of :math:`\theta` per step.
         seed: Fixes everything random, and leaves torch's generator as it was.
 
-    Returns:
-        The guide with its parameters, and the bound at every step.
-
-    Raises:
-        TypeError: ``x`` is no floating tensor.
-        ValueError: bad sizes, rates or ``beta``; a bound that stops being finite.
-
     Example:
-        >>> from pyro.infer import Predictive
         >>> from models.neural_network import bayesian_network, perceptron
-        >>> from pyro_opu import as_teacher
         >>> x = torch.randn(50, 2)
         >>> model = bayesian_network(perceptron((2, 8, 3)))
         >>> fit = fit_svi(model, mean_field(model), x, torch.arange(50) % 3, steps=5)
-        >>> as_teacher(Predictive(model, guide=fit.guide, num_samples=10)).probs(x).shape
-        torch.Size([10, 50, 3])
-
-    References:
-        Eqs. 10, 11 and 17-20 of Li's lecture notes on Bayesian neural networks (2022).
+        >>> fit.elbo.shape
+        torch.Size([5])
     """
     check_inputs(x)
     size = len(x) if batch_size is None else batch_size
-    _check_settings(len(x), len(y), steps, size, learning_rate, final_rate, beta)
+    if len(y) != len(x):
+        raise ValueError(
+            f"`y` must have one entry per row of `x`, {len(x)}; got {len(y)}. Cut both alike."
+        )
+    rates = {"learning_rate": learning_rate, "final_rate": final_rate, "beta": beta}
+    for name, value in rates.items():
+        positive_float(name, value, "The defaults suit small networks.")
+    if positive_int("batch_size", size) > len(x):
+        raise ValueError(
+            f"`batch_size` must be between 1 and the {len(x)} rows of `x`; got {size}. Leave it "
+            "out to use all rows at every step."
+        )
+    positive_int("steps", steps)
     positive_int("num_particles", num_particles)
     check_callable("guide", guide, "(x, y)")
-    rates = {"lr": learning_rate, "lrd": final_rate ** (1 / steps), "clip_norm": math.inf}
-    scaled = tempered(model, likelihood=len(x) / size, prior=beta)
-    svi = SVI(
-        scaled,
-        tempered(guide, prior=beta),
-        ClippedAdam(rates),
-        Trace_ELBO(num_particles=num_particles),
-    )
+    adam = {"lr": learning_rate, "lrd": final_rate ** (1 / steps), "clip_norm": math.inf}
+    weighed = tempered(model, likelihood=len(x) / size, prior=beta)
+    bound = Trace_ELBO(num_particles=num_particles)
+    svi = SVI(weighed, tempered(guide, prior=beta), ClippedAdam(adam), bound)
     own, elbo = OwnParameters(guide), torch.empty(steps)
     with seeded(seed), own.in_force():
         for step in range(steps):
@@ -163,27 +145,14 @@ def mean_field(
 
     .. math:: q(\theta) = \prod_j N(\theta_j;\, \mu_j, \sigma_j^2)
 
-    Pyro's ``AutoNormal`` with means that start at a network's weights and a small scale. At zero,
-    hidden units are all alike and stay so; at draws from a wide prior, the noise of the draws hides
-    the data.
+    Pyro's ``AutoNormal`` with means that start at a network's weights, and a small scale. At zero,
+    hidden units would stay alike; at draws from a wide prior, their noise would hide the data.
 
-    Args:
-        model: The model, such as :func:`~models.neural_network.bayesian_network`.
-        start: Where the means start: a network with the sites' names as its parameters' (fresh or
-            trained), or values by site; other sites, and all without it, at the median of 15 draws
-            of the prior.
-        scale: Where the standard deviations start.
-
-    Returns:
-        The guide, to be given to :func:`fit_svi`.
-
-    Example:
-        >>> from models.neural_network import bayesian_network, perceptron
-        >>> network = perceptron((2, 8, 3))
-        >>> guide = mean_field(bayesian_network(network), network)
+    ``start`` is a network whose parameters are named like the sites, or values by site; other sites
+    start at the median of 15 draws of the prior, and all standard deviations at ``scale``.
 
     References:
-        Eqs. 12-16 of Li's lecture notes on Bayesian neural networks (2022).
+        Eqs. 12-16 of Li (2022).
         Blundell, Cornebise, Kavukcuoglu and Wierstra: Weight uncertainty in neural networks (2015).
     """
     positive_float("scale", scale, "It is a standard deviation.")
@@ -196,30 +165,3 @@ def mean_field(
     values = {name: value.detach().clone() for name, value in values.items()}
     first = init_to_value(values=values, fallback=init_to_median)
     return AutoNormal(model, init_loc_fn=first, init_scale=scale)
-
-
-def _check_settings(
-    rows: int,
-    labels: int,
-    steps: int,
-    size: int,
-    learning_rate: float,
-    final_rate: float,
-    beta: float,
-) -> None:
-    if labels != rows:
-        raise ValueError(
-            f"`y` must have one entry per row of `x`, {rows}; got {labels}. Cut both alike."
-        )
-    positive_int("steps", steps)
-    for name, value in (
-        ("learning_rate", learning_rate),
-        ("final_rate", final_rate),
-        ("beta", beta),
-    ):
-        positive_float(name, value, "The defaults suit small networks.")
-    if positive_int("batch_size", size) > rows:
-        raise ValueError(
-            f"`batch_size` must be between 1 and the {rows} rows of `x`; got {size}. Leave it out "
-            "to use all rows at every step."
-        )

@@ -491,9 +491,9 @@ def test_failures():
         model(x[:, :1])
     with pytest.raises(ValueError, match="`x` must be torch.float32 .* torch.float64"):
         model(x.double())
-    with pytest.raises(ValueError, match="`y` must hold labels from 0 to 1; got values from -1"):
+    with pytest.raises(ValueError, match="`y` must hold whole numbers from 0 to 1; got -1 in"):
         model(x, 2 * y - 1)
-    with pytest.raises(ValueError, match=r"`y` must have shape \(8,\)"):
+    with pytest.raises(ValueError, match=r"`y` must hold one label .* \(8,\); got \(3,\)"):
         model(x, y[:3])
     with pytest.raises(ValueError, match="`x` must be finite"):
         svgp(model, x.clone().index_fill_(0, torch.tensor([1]), math.nan), y)

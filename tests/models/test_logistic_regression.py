@@ -252,7 +252,7 @@ X, Y = torch.tensor([[1.0], [2.0], [-1.0]]), torch.tensor([0, 1, 1])
         ((X, torch.tensor([0, 2, 1]), 2), r"`y` must hold.*from 0 to 1; got 2 in 1 of 3 rows"),
         ((X, torch.tensor([0.0, torch.nan, 1.0]), 2), r"from 0 to 1; got nan"),
         ((X, torch.tensor([0.5, 0.0, 1.0]), 3), r"from 0 to 2; got 0\.5"),
-        ((X, Y[:, None], 2), r"`y` \(N,\); got \(3, 1\) and \(3, 1\)"),
+        ((X, Y[:, None], 2), r"`y` must hold one label .* \(3,\); got \(3, 1\)"),
         ((X[None], Y, 2), r"shape \(N, D\).*got \(1, 3, 1\)"),
         ((X, Y, 1), r"`num_classes` must be an integer of at least 2.*got 1"),
         ((X, Y, 2, 0.0), r"`scale` must be a positive finite number; got 0"),

@@ -17,15 +17,15 @@ from pyro.infer.autoguide import AutoDelta
 from pyro.ops.stats import gelman_rubin
 from torch import nn
 
-from models.isotropic_normal import IsotropicNormal
 from models.likelihoods import regression
 from models.neural_network import (
+    Skeleton,
     bayesian_network,
     convolutional_network,
     dropout_network,
     perceptron,
 )
-from models.skeleton import Skeleton
+from models.normals import IsotropicNormal
 from models.variational import OwnParameters, fit_svi, mean_field
 from pyro_opu import as_teacher
 

@@ -282,7 +282,7 @@ def test_missing_library(network, data, monkeypatch) -> None:
         ({"y": torch.full((90,), 3)}, ValueError, "labels from 0 to C - 1 = 2"),
         ({"x": torch.full((90, 2), torch.nan)}, ValueError, "`x` must be finite"),
         ({"prior_precision": 0.0}, ValueError, "must be a positive finite number; got 0.0"),
-        ({"prior_precision": "guess"}, ValueError, "must be positive or one of .* got 'guess'"),
+        ({"prior_precision": "guess"}, ValueError, "_precision` must be one of .* got 'guess'"),
         ({"prior_precision": "validation"}, ValueError, "`validation` must be inputs and labels"),
         ({"validation": (1, 2)}, ValueError, "of no use else; got tuple and 1.0"),
     ],

@@ -1,10 +1,12 @@
-"""A normal prior of one scale over a whole tensor, with a cheap density."""
+"""Normal distributions of a network's or a model's weights."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
+import pyro
+import pyro.distributions as dist
 import torch
 from pyro.distributions import TorchDistribution
 from torch import Tensor
@@ -17,16 +19,14 @@ class IsotropicNormal(TorchDistribution):
     .. math::
         \log p(\theta) = -\frac{\|\theta\|^2}{2\sigma^2} - n \log\sigma - \frac n2 \log 2\pi
 
-    For a gradient of the log-joint of a 784-400-400-10 network at 100 rows that is 3.9 ms where
-    Pyro's normal takes 5.2 ms (best times, one core; without any prior 2.6 ms), and half the time
-    where other processes need the memory too.
+    A gradient of the log-joint of a 784-400-400-10 network at 100 rows takes 3.9 ms with it, 5.2 ms
+    with Pyro's normal and 2.6 ms without any prior (best times, one core).
 
     Args:
         scale: :math:`\sigma`, positive, ``(*B)``; its dtype and device are those of the draws.
         shape: Shape of one value, the event; ``n`` numbers.
 
     Example:
-        >>> import pyro.distributions as dist
         >>> theta = torch.ones(2, 3)
         >>> float(IsotropicNormal(torch.tensor(2.0), (2, 3)).log_prob(theta))
         -10.42251...
@@ -55,11 +55,10 @@ class IsotropicNormal(TorchDistribution):
 
     @property
     def variance(self) -> Tensor:
-        """The squared scale, ``(*B, *shape)``."""
+        """Squared scale ``(*B, *shape)``."""
         return self._over_event(self.scale.square()).expand(self.batch_shape + self.event_shape)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> IsotropicNormal:
-        """The same for another batch shape."""
         return IsotropicNormal(
             self.scale.expand(batch_shape), self.event_shape, self._validate_args
         )
@@ -79,3 +78,15 @@ class IsotropicNormal(TorchDistribution):
 
     def _over_event(self, per_batch: Tensor) -> Tensor:
         return per_batch.reshape(self.batch_shape + (1,) * len(self.event_shape))
+
+
+def gaussian_draw(name: str, loc: Tensor, scale_tril: Tensor) -> tuple[Tensor, Tensor]:
+    r"""A draw ``(P,)`` of :math:`N(\mu, L L^\top)` inside a guide, to be cut into sites.
+
+    The noise is the auxiliary site ``name``, so the sites must carry the rest of the density,
+    :math:`-\log |\det L|`, returned second. A ``MultivariateNormal`` would need no such site, but
+    ``vmap`` copies its factor for every draw; here one product with one matrix serves all.
+    """
+    noise = dist.Normal(loc.new_zeros(loc.shape), 1.0).to_event(1)
+    noise = pyro.sample(name, noise, infer={"is_auxiliary": True})
+    return loc + noise @ scale_tril.mT, -scale_tril.diagonal().log().sum()
