@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import torch
+from pyro.infer import Predictive
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
-from torch import Tensor
+from torch import Tensor, nn
 
-from pyro_opu import objectives
+from pyro_opu import OnePassPredictive, as_teacher, distill, objectives, rivals
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments
@@ -29,6 +32,70 @@ from pyro_opu.transfer import (
     TransferPolicy,
 )
 from pyro_opu.transfer.corruptions import IMAGE_KINDS
+
+# Teachers' sources ----------------------------------------------------------------------------
+
+S, D, C = 40, 3, 4
+X = torch.randn(12, D, generator=torch.Generator().manual_seed(1))
+
+
+def model(x: Tensor, y: Tensor | None = None) -> Tensor:
+    """A softmax regression; the names of its latents are no names of attributes or of files."""
+    weight = pyro.sample("a.weight", dist.Normal(torch.zeros(D, C), 1.0).to_event(2))
+    bias = pyro.sample("bias%2E", dist.Normal(torch.zeros(C), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        return pyro.sample("obs", dist.Categorical(logits=x @ weight + bias), obs=y)
+
+
+def guide(x: Tensor, y: Tensor | None = None) -> None:
+    pyro.sample("a.weight", dist.Normal(torch.ones(D, C), 0.5).to_event(2))
+    pyro.sample("bias%2E", dist.Normal(torch.zeros(C), 0.5).to_event(1))
+
+
+def samples(count: int = S) -> dict[str, Tensor]:
+    return {"a.weight": torch.randn(count, D, C), "bias%2E": torch.randn(count, C)}
+
+
+def drawing(guide: Callable[..., None] | None = None) -> Predictive:
+    return Predictive(model, guide=guide, num_samples=S, return_sites=("obs",))
+
+
+def network(dropout: Sequence[nn.Module] = ()) -> nn.Module:
+    return nn.Sequential(nn.Linear(D, 8), nn.ReLU(), *dropout, nn.Linear(8, C))
+
+
+def function(count: int = S, classes: int = C) -> Callable[[Tensor], Tensor]:
+    weight = torch.randn(count, D, classes)
+    return lambda x: (x @ weight.to(x.dtype)).softmax(-1)
+
+
+class Own:
+    """A user's teacher that holds its draws."""
+
+    num_classes, max_draws = C, S
+
+    def __init__(self) -> None:
+        self.function = function()
+
+    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        return self.function(x)[:num_draws]
+
+    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        return self.probs(x, num_draws).log()
+
+
+#: Name -> a source, and whether its draws are held by itself, in order.
+SOURCES: dict[str, tuple[Callable[[], Any], bool]] = {
+    "samples": (lambda: Predictive(model, samples()), True),
+    "guide": (lambda: drawing(guide), False),
+    "prior": (drawing, False),
+    "dropout": (lambda: network([nn.Dropout()]), False),
+    "ensemble": (lambda: [network() for _ in range(S)], True),
+    "function": (function, True),
+    "teacher": (Own, True),
+    "mixture": (lambda: [as_teacher(network([nn.Dropout()])), as_teacher(function())], False),
+    "mixed sites": (lambda: [Predictive(model, samples()), drawing(guide)], False),
+}
 
 # Draws of a known Dirichlet ------------------------------------------------------------------
 
@@ -115,4 +182,22 @@ SAMPLERS: dict[str, Callable[[Callable[..., Tensor]], MCMCKernel]] = {
     "sgld, minibatches": lambda model: SGLD(model, step_size=1e-2, batch_size=7, thinning=2),
     "sgld, rmsprop": lambda model: SGLD(model, step_size=1e-3, preconditioner="rmsprop"),
     "polya-gamma": PolyaGammaGibbs,
+}
+
+# Rivals --------------------------------------------------------------------------------------
+
+#: As quick as they can be, and distillation itself; each is called (source, x, **options).
+RIVALS: dict[str, Callable[..., OnePassPredictive]] = {
+    "distill": partial(distill, num_steps=5),
+    "endd": partial(rivals.endd, num_steps=5),
+    "proxy": partial(rivals.proxy_dirichlet, num_steps=5),
+    "dark knowledge": partial(rivals.dark_knowledge, num_steps=5),
+    "dark knowledge, dirichlet": partial(rivals.dark_knowledge, form="dirichlet", num_steps=5),
+    "prior network": partial(rivals.prior_network, outside=X + 6, hidden=(8,), num_steps=5),
+    "prior network, forward": partial(
+        rivals.prior_network, outside=X + 6, form="forward", hidden=(8,), num_steps=5
+    ),
+    "compact": partial(rivals.compact_approx, size=4, tries=50),
+    "compact, random": partial(rivals.compact_approx, size=4, tries=50, method="random"),
+    "laplace bridge": rivals.laplace_bridge_predictive,
 }

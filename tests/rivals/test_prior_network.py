@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
-from pyro.infer import Predictive
 from scipy import integrate, stats
 from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
@@ -199,49 +197,6 @@ def test_weight_of_the_outside() -> None:
     outside = ring()
     assert without.report["outside"] == 0
     assert without.dirichlet(outside).log_concentration.median().exp() > 30
-
-
-def test_seed_fixes_everything_and_leaves_the_generator() -> None:
-    torch.manual_seed(5)
-    settings = {"num_steps": 10, "outside": ring()}
-    x, _ = blobs(40)
-    first = fitted("reverse", **settings)
-    state = torch.get_rng_state()
-    torch.rand(3)
-    torch.set_rng_state(state)
-    runs = [
-        prior_network(teacher, x, seed=s, progress=False, **settings).dirichlet(x).concentration
-        for s in (1, 1, 2)
-    ]
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(runs[0], runs[1]) and not torch.equal(runs[0], runs[2])
-    assert not any(parameter.requires_grad for parameter in first.parameters())
-
-
-def test_same_call_as_the_predictive_it_replaces(tmp_path: Path) -> None:
-    import pyro
-    import pyro.distributions as dist
-
-    def model(x: Tensor, y: Tensor | None = None) -> None:
-        weight = pyro.sample("w", dist.Normal(0, 1).expand([2, 2]).to_event(2))
-        with pyro.plate("data", len(x)):
-            pyro.sample("obs", dist.Categorical(logits=x @ weight), obs=y)
-
-    predictive = Predictive(model, {"w": torch.randn(7, 2, 2)})
-    x = torch.randn(30, 2)
-    fast = prior_network(
-        predictive, x, outside=ring(30), hidden=(8,), num_steps=3, seed=0, progress=False
-    )
-    expected, found = predictive(x[:1]), fast(x[:1])
-    assert {k: (v.shape, v.dtype) for k, v in found.items()} == {
-        k: (v.shape, v.dtype) for k, v in expected.items()
-    }
-    fast.save(tmp_path / "prior.safetensors")
-    again = OnePassPredictive.load(tmp_path / "prior.safetensors")
-    found, expected = (each.dirichlet(x).concentration for each in (again, fast))
-    # Weights that lie elsewhere in memory may be summed in another order.
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
-    assert again.report == fast.report
 
 
 def test_smallest_sizes() -> None:
