@@ -407,7 +407,7 @@ class TestNames:
                 r"`loss` must be one of \['crps', 'moments'\].*wasserstein",
             ),
             (MomentMatching(), TypeError, "`loss` must be .*got MomentMatching"),
-            (3, TypeError, "`loss` must be .*got int"),
+            (3, TypeError, "`loss` must be .*got 3"),
         ],
     )
     def test_failures(self, loss, error, message) -> None:
