@@ -1,35 +1,25 @@
-"""Image corruptions: the table of kinds that ``ImageCorruption`` draws from.
+"""Image corruptions: the kinds, and the policy that draws from them.
 
-Every kind is a function ``(images, lo, hi) -> images``. ``images`` is ``(n, channels, H, W)`` with
-values in ``[lo, hi]`` (0-dimensional tensors), each of the n rows gets parameters of its own, and
-the result has the same shape and dtype. Results may leave ``[lo, hi]``; the caller clamps.
-Randomness comes from torch's default generator of the images' device.
-
-A corruption need not keep the class of the image: the teacher labels whatever comes out.
+A kind is a function ``(images, lo, hi) -> images``: ``images`` is ``(n, channels, H, W)`` with
+values in ``[lo, hi]`` (0-dimensional tensors), and each row gets random parameters of its own. The
+result keeps shape and dtype; it may leave ``[lo, hi]``, since the policy clamps. A corruption need
+not keep the class of the image: the teacher labels whatever comes out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, max_pool2d
 
-__all__ = [
-    "IMAGE_KINDS",
-    "Corruption",
-    "affine",
-    "blobs",
-    "contrast",
-    "dilate",
-    "erode",
-    "invert",
-    "noise",
-    "patch_shuffle",
-    "threshold",
-]
+from pyro_opu.checks import positive_int, sizes
+from pyro_opu.transfer.policy import TransferPolicy, in_random_order, split_count
+
+__all__ = ["IMAGE_KINDS", "Corruption", "ImageCorruption"]
 
 Corruption = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -47,11 +37,9 @@ def _log_uniform(images: Tensor, low: float, high: float) -> Tensor:
 def affine(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
     r"""Rotate, scale, shear and shift each image, and extend its border outwards.
 
-    Output coordinates :math:`u \in [-1, 1]^2` read the input at
+    Output coordinates :math:`u \in [-1, 1]^2`, relative to the image's sides, read the input at
     :math:`R(a) \begin{pmatrix} 1 & k \\ 0 & 1 \end{pmatrix} u / s + t`, with angle a in ±60
-    degrees, scale s log-uniform in [0.6, 1.7], shear k in ±0.5 and shift t in ±0.3 of half the
-    image. Coordinates are relative to the image's sides, so rotating an oblong image also
-    stretches it.
+    degrees, scale s in [0.6, 1.7], shear k in ±0.5 and shift t in ±0.3 of half the image.
     """
     angle, shear = _uniform(images, -math.pi / 3, math.pi / 3), _uniform(images, -0.5, 0.5)
     zoom = _log_uniform(images, 0.6, 1.7)
@@ -99,10 +87,7 @@ def noise(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
 
 
 def _shuffle_grid(images: Tensor, cells: int) -> Tensor:
-    """Permute a ``cells x cells`` grid of patches, each row in its own order.
-
-    Pixels beyond the largest multiple of ``cells`` stay where they are.
-    """
+    """Permute a grid of patches; pixels beyond the largest multiple of ``cells`` stay."""
     n, channels, height, width = images.shape
     h, w = height // cells, width // cells
     inner = images[:, :, : h * cells, : w * cells].reshape(n, channels, cells, h, cells, w)
@@ -126,10 +111,9 @@ def blobs(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
 
     .. math:: lo + (hi - lo)\,\sigma(b\,(f - t))
 
-    f is a standardised Gaussian random field (white noise blurred, with periodic borders, by a
-    Gaussian of width log-uniform between half a pixel and a sixth of the shorter side), t a
-    standard normal level, and the sharpness b is log-uniform in [1, 50]: from clouds to two-valued
-    blobs.
+    f is a standardised Gaussian random field (white noise blurred by a Gaussian of width from half
+    a pixel to a sixth of the shorter side), t a standard normal level, and the sharpness b from 1
+    to 50: from clouds to two-valued blobs.
     """
     height, width = images.shape[-2:]
     blur = _log_uniform(images, 0.5, max(1.0, min(height, width) / 6))
@@ -145,6 +129,7 @@ def blobs(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
     return lo + (hi - lo) * torch.sigmoid(_log_uniform(images, 1.0, 50.0) * (field - level))
 
 
+#: The kinds by name, in the order in which ``ImageCorruption`` uses them by default.
 IMAGE_KINDS: dict[str, Corruption] = {
     "affine": affine,
     "threshold": threshold,
@@ -156,4 +141,82 @@ IMAGE_KINDS: dict[str, Corruption] = {
     "noise": noise,
     "contrast": contrast,
 }
-"""The kinds by name, in the order in which ``ImageCorruption`` uses them by default."""
+
+
+@dataclass(frozen=True)
+class ImageCorruption(TransferPolicy):
+    """Rows of x as images, each distorted in one or several ways, within the value range of x.
+
+    Every row passes through 1 to ``depth`` kinds (each number equally likely), each kind drawn
+    from ``kinds``. The result is clamped to the smallest and largest value of x.
+
+    Args:
+        kinds: Names out of :data:`pyro_opu.transfer.corruptions.IMAGE_KINDS`; by default all.
+        depth: Largest number of kinds applied to one row.
+        image_shape: ``(H, W)`` or ``(channels, H, W)`` where x holds flattened images (N, D). Not
+            needed for x of shape (N, H, W) or (N, channels, H, W).
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.transfer import ImageCorruption
+        >>> digits = torch.rand(20, 64)
+        >>> policy = ImageCorruption(("affine", "dilate"), image_shape=(8, 8)).fit(digits)
+        >>> policy.sample(5).shape
+        torch.Size([5, 64])
+    """
+
+    kinds: tuple[str, ...] = tuple(IMAGE_KINDS)
+    depth: int = 2
+    image_shape: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.kinds, str) or not isinstance(self.kinds, Sequence):
+            raise TypeError(
+                f"`kinds` must be a tuple of names; got {self.kinds!r}. Write ({self.kinds!r},)."
+            )
+        object.__setattr__(self, "kinds", tuple(self.kinds))
+        unknown = [kind for kind in self.kinds if kind not in IMAGE_KINDS]
+        if unknown or not self.kinds:
+            raise ValueError(
+                f"`kinds` must be one or more of {', '.join(IMAGE_KINDS)}; got "
+                f"{', '.join(map(repr, unknown)) or 'none'}."
+            )
+        positive_int("depth", self.depth)
+        if self.image_shape is not None:
+            object.__setattr__(self, "image_shape", sizes("image_shape", self.image_shape))
+
+    def _channels_first(self, shape: tuple[int, ...]) -> tuple[int, int, int]:
+        """The (channels, H, W) in which inputs of this shape are read."""
+        image = self.image_shape or shape
+        if len(image) not in (2, 3) or math.prod(image) != math.prod(shape):
+            raise ValueError(
+                f"`x` must hold images, (N, H, W) or (N, channels, H, W), or flattened ones with "
+                f"a matching `image_shape`; got inputs of shape {shape} and image_shape="
+                f"{self.image_shape}. For tabular inputs use Jitter, Mixup, Box or Shuffle."
+            )
+        if min(image[-2:]) < 4:
+            raise ValueError(f"`x` must hold images of at least 4 x 4 pixels; got shape {image}.")
+        channels = image[0] if len(image) == 3 else 1
+        return channels, image[-2], image[-1]
+
+    def _statistics(self, x: Tensor) -> dict[str, Tensor]:
+        self._channels_first(tuple(x.shape[1:]))  # raises here rather than at the first draw
+        return {"x": x, "low": x.min(), "high": x.max()}
+
+    def _draw(self, n: int) -> Tensor:
+        rows = self._rows(n)
+        dtype = torch.promote_types(rows.dtype, torch.float32)  # FFT and grids know no half
+        low, high = self.buffers["low"].to(dtype), self.buffers["high"].to(dtype)
+        images = rows.reshape(n, *self._channels_first(tuple(rows.shape[1:]))).to(dtype)
+        for level in range(self.depth):
+            again, _ = split_count(n, (self.depth - level, level))  # rows distorted once more
+            distorted = self._distort(images[:again], low, high)
+            images = in_random_order(torch.cat([distorted, images[again:]]))
+        return images.to(rows.dtype).view(rows.shape)
+
+    def _distort(self, images: Tensor, low: Tensor, high: Tensor) -> Tensor:
+        """Split the rows evenly among the kinds and apply each kind to its part."""
+        counts = split_count(len(images), [1.0] * len(self.kinds))
+        parts = zip(self.kinds, images.split(counts), strict=True)
+        done = [IMAGE_KINDS[kind](part, low, high) for kind, part in parts if len(part)]
+        return torch.cat(done).clamp(low, high) if done else images

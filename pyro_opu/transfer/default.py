@@ -1,10 +1,11 @@
-"""The policy used where none is given."""
+"""The default transfer policy."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, sizes
+from pyro_opu.transfer.corruptions import ImageCorruption
 from pyro_opu.transfer.features import (
     Box,
     Gaussian,
@@ -15,9 +16,7 @@ from pyro_opu.transfer.features import (
     Shuffle,
     Stretch,
 )
-from pyro_opu.transfer.images import ImageCorruption
-from pyro_opu.transfer.mixture import Mixture
-from pyro_opu.transfer.policy import TransferPolicy
+from pyro_opu.transfer.policy import Mixture, TransferPolicy
 
 __all__ = ["default_transfer"]
 
@@ -37,13 +36,6 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
         x: Transfer inputs ``(N, *input_shape)``, floating and finite.
         image_shape: (H, W) or (channels, H, W) where x holds flattened images.
 
-    Returns:
-        An unfitted mixture of policies; print it to see its parts.
-
-    Raises:
-        TypeError: x is not a floating tensor.
-        ValueError: x is empty or not finite.
-
     Example:
         >>> import torch
         >>> from pyro_opu.transfer import default_transfer
@@ -55,24 +47,16 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
     if image_shape is not None:
         sizes("image_shape", image_shape)
     if image_shape is not None or (x.ndim in (3, 4) and min(x.shape[-2:]) >= 8):
-        return _for_images(image_shape)
-    return _for_tables(exchangeable=_features_share_scale(x))
-
-
-def _for_images(image_shape: tuple[int, ...] | None) -> Mixture:
-    return Mixture(
-        [
-            (0.30, HeldOut()),
-            (0.45, ImageCorruption(image_shape=image_shape)),
-            (0.10, Mixup()),
-            (0.05, Jitter()),
-            (0.05, Box(expand=0.0)),
-            (0.05, Permute()),
-        ]
-    )
-
-
-def _for_tables(exchangeable: bool) -> Mixture:
+        return Mixture(
+            [
+                (0.30, HeldOut()),
+                (0.45, ImageCorruption(image_shape=image_shape)),
+                (0.10, Mixup()),
+                (0.05, Jitter()),
+                (0.05, Box(expand=0.0)),
+                (0.05, Permute()),
+            ]
+        )
     components: list[tuple[float, TransferPolicy]] = [
         (0.35, HeldOut()),
         (0.20, Mixup()),
@@ -83,13 +67,11 @@ def _for_tables(exchangeable: bool) -> Mixture:
         (0.045, Gaussian(scale=2.0)),
         (0.045, Gaussian(scale=4.0)),
     ]
-    if exchangeable:
-        components.append((0.05, Permute()))
-    return Mixture(components)
+    return Mixture([*components, (0.05, Permute())] if _look_exchangeable(x) else components)
 
 
-def _features_share_scale(x: Tensor) -> bool:
-    """Whether x looks like pixels; the rule is in the docstring of :func:`default_transfer`."""
+def _look_exchangeable(x: Tensor) -> bool:
+    """Whether features look like pixels, by the rule of :func:`default_transfer`."""
     maxima = x.reshape(len(x), -1).amax(dim=0)
     alike = 2 * int((maxima >= maxima.max() / 2).sum()) >= len(maxima)
     return len(maxima) >= 8 and bool(x.min() >= 0) and alike

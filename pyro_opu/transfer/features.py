@@ -35,9 +35,6 @@ class Jitter(TransferPolicy):
     Args:
         scale: Largest noise, in standard deviations of the feature.
         min_scale: Smallest noise, likewise; at most ``scale``.
-
-    Raises:
-        ValueError: a scale that is not positive and finite, or ``min_scale`` above ``scale``.
     """
 
     scale: float = 1.0
@@ -65,13 +62,8 @@ class Jitter(TransferPolicy):
 class Mixup(TransferPolicy):
     r"""Points between two rows of x: :math:`w x_i + (1 - w) x_j` with :math:`w \sim Beta(a, a)`.
 
-    With a single row in x there is nothing to mix, and that row comes back.
-
     Args:
         alpha: a > 0; 1 is uniform along the segment, smaller stays nearer to its ends.
-
-    Raises:
-        ValueError: ``alpha`` is not positive and finite.
 
     References:
         Zhang, Cisse, Dauphin, Lopez-Paz. mixup: Beyond Empirical Risk Minimization. ICLR 2018,
@@ -96,14 +88,11 @@ class Stretch(TransferPolicy):
 
     .. math:: \bar x + r\,(x_i - \bar x), \qquad \log r \sim U(-\log factor, \log factor)
 
-    New inputs seldom lie where old ones were, but outliers lie in directions like those of others:
-    in tables with heavy tails this teaches what a line through the data becomes further out.
+    Outliers lie in directions like those of others: in tables with heavy tails this teaches how a
+    line through the data continues further out.
 
     Args:
         factor: The largest stretch, above 1; the smallest is its reciprocal.
-
-    Raises:
-        ValueError: ``factor`` is not above 1, or not finite.
     """
 
     factor: float = 4.0
@@ -126,9 +115,6 @@ class Box(TransferPolicy):
     Args:
         expand: By how much each side moves outwards, in widths of the box; 0 keeps the box. A
             feature that never varies in x stays constant.
-
-    Raises:
-        ValueError: ``expand`` is negative or not finite.
     """
 
     expand: float = 0.1
@@ -149,10 +135,7 @@ class Box(TransferPolicy):
 
 @dataclass(frozen=True)
 class Shuffle(TransferPolicy):
-    """The product of the marginals: every feature is drawn from its own column of x.
-
-    Each value is one that the feature takes in x; their combinations are new.
-    """
+    """The product of the marginals: every feature is drawn from its own column of x."""
 
     def _draw(self, n: int) -> Tensor:
         x = self.buffers["x"]
@@ -163,15 +146,12 @@ class Shuffle(TransferPolicy):
 
 @dataclass(frozen=True)
 class Gaussian(TransferPolicy):
-    """A Gaussian blob with the mean and the (enlarged) standard deviation of each feature of x.
+    """A Gaussian blob with the mean and the enlarged standard deviation of each feature of x.
 
     Args:
         scale: Factor on the standard deviations. A feature that never varies in x stays constant.
         max_scale: At least ``scale``: every row then has a factor of its own, log-uniform between
             the two, so that a student learns what its teacher says however far away.
-
-    Raises:
-        ValueError: a scale that is not positive and finite, or ``max_scale`` below ``scale``.
     """
 
     scale: float = 2.0
@@ -203,10 +183,7 @@ class Gaussian(TransferPolicy):
 
 @dataclass(frozen=True)
 class Permute(TransferPolicy):
-    """Rows of x with their features in random order, another order for each row.
-
-    Meant for features that share a scale, such as pixels: see :func:`default_transfer`.
-    """
+    """Rows of x with their features, which must share a scale, in a random order for each row."""
 
     def _draw(self, n: int) -> Tensor:
         rows = self._rows(n)

@@ -1,4 +1,4 @@
-"""Columns that a teacher uses as an index: made-up values there name nothing, or something else."""
+"""Detection of columns that a teacher uses as an index, where generated values are invalid."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pyro_opu.rng import preserve_rng
 
 __all__ = ["at_made_up_inputs", "check_indices", "index_columns"]
 
-#: Rows at which the teacher is asked, columns that are tried, and draws.
+#: Rows, columns and draws at most.
 ROWS, COLUMNS, DRAWS = 16, 64, 2
-#: An index runs from 0 to this at most; above it a number may well change by nothing.
+#: Largest index; above it rounding may hide a change.
 LARGEST = 10_000
-#: What is added to an index: rounded or cut, it is the same one.
+#: What is added to an index: rounded or truncated, it is the same one.
 FRACTION = 0.45
-#: Between two indices the answer must change by this share of its size, above all rounding, and
-#: within one index by less than this share of that: what is linear up to LARGEST changes by more.
+#: Least relative change between two indices, above all rounding, and largest change within one
+#: index relative to that: what is linear up to LARGEST changes by more.
 BETWEEN, WITHIN = 1e-3, 2e-5
 ADVICE = (
     "Pass transfer=HeldOut() for the rows of x alone, or transfer=Shuffle() for values of x in new "
@@ -30,19 +30,13 @@ Asked = Callable[[Tensor, int], Iterator[Tensor]]
 
 
 def index_columns(stream: Asked, x: Tensor) -> list[int]:
-    """Columns of ``x`` that the teacher uses as an index, found by asking at values that x has.
+    """Find the columns of ``x`` ``(N, D)`` that the teacher uses as an index, at most 64 tried.
 
     A column of whole numbers from 0 is one if the answer at k + 0.45 is that at k, and the answer
-    at another of its values is another one. Codes that enter as numbers, counts, binary and one-hot
+    at another of its values differs. Codes that enter as numbers, counts, binary and one-hot
     columns and pixels change the answer by their fraction too. No value is asked about that is
-    below the smallest or reaches the next above the largest of its column.
-
-    Args:
-        stream: The teacher's, from inputs and a number of draws to blocks ``(S, n, K)``.
-        x: Transfer inputs ``(N, D)``; of inputs of another shape no column is looked at.
-
-    Returns:
-        Their numbers, in ascending order, of at most 64 columns that are tried.
+    below the smallest or reaches the next above the largest of its column. ``stream`` is the
+    teacher's, from inputs and a number of draws to blocks ``(S, n, K)``.
     """
     if x.ndim != 2:
         return []
@@ -73,15 +67,7 @@ def index_columns(stream: Asked, x: Tensor) -> list[int]:
 
 
 def check_indices(stream: Asked, x: Tensor) -> None:
-    """Refuse inputs that the default transfer policy would make indices for.
-
-    Args:
-        stream: As for :func:`index_columns`.
-        x: Transfer inputs ``(N, *input_shape)``.
-
-    Raises:
-        ValueError: the teacher uses a column as an index.
-    """
+    """Raise ValueError if the teacher uses a column as an index, see :func:`index_columns`."""
     found = index_columns(stream, x)
     if found:
         raise ValueError(
@@ -94,7 +80,7 @@ def check_indices(stream: Asked, x: Tensor) -> None:
 
 
 def at_made_up_inputs(ask: Callable[[Tensor, int], Tensor]) -> Callable[[Tensor, int], Tensor]:
-    """The same question to the teacher, with an IndexError of the model explained."""
+    """Wrap a call of the teacher: an IndexError of the model becomes a ValueError that advises."""
 
     @wraps(ask)
     def asked(x: Tensor, num_draws: int) -> Tensor:

@@ -1,28 +1,27 @@
-"""What every transfer policy is: settings, ``fit(x)`` and ``sample(n)``."""
+"""The interface of transfer policies, ``fit(x)`` and ``sample(n)``, and mixtures of them."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, positive_int
+from pyro_opu.checks import check_inputs, positive_float, positive_int
 
-__all__ = ["TransferPolicy", "in_random_order", "split_count"]
+__all__ = ["Mixture", "TransferPolicy", "in_random_order", "split_count"]
 
 Self = TypeVar("Self", bound="TransferPolicy")
 
 
 def split_count(n: int, weights: Sequence[float]) -> list[int]:
-    """Split n into whole parts, each within one of its share of n and exact on average.
+    """Split n into whole parts by systematic sampling.
 
-    Systematic sampling: the cumulative shares, all shifted by the same uniform number, are rounded
-    down.
+    Each part differs from its share of n by less than one, and by nothing on average.
     """
     shift, total = float(torch.rand(())), math.fsum(weights)
     edges = [0]
@@ -39,7 +38,7 @@ def in_random_order(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TransferPolicy:
-    """Base class: settings as dataclass fields, and a dictionary of tensors once fitted.
+    """Base class of transfer policies: settings, and a dictionary of tensors once fitted.
 
     A policy of your own is a frozen dataclass that implements ``_draw(n)`` from ``self.buffers``;
     extend ``_statistics`` where it needs more than the rows themselves.
@@ -64,19 +63,11 @@ class TransferPolicy:
         return bool(self.buffers)
 
     def fit(self: Self, x: Tensor) -> Self:
-        """Return a copy of this policy that is ready to sample; the policy itself is unchanged.
+        """Return a copy of this policy that is ready to sample.
 
         Args:
-            x: Transfer inputs ``(N, *input_shape)``, floating and finite. One row is enough,
-                though most policies then return that row. The rows are kept by reference, not
-                copied.
-
-        Returns:
-            The fitted policy.
-
-        Raises:
-            TypeError: x is not a floating tensor.
-            ValueError: x is empty or not finite, or of a shape this policy cannot use.
+            x: Transfer inputs ``(N, *input_shape)``, floating and finite, kept by reference. One
+                row is enough, though most policies then return that row.
         """
         check_inputs(x, features=False)
         fitted = copy.copy(self)
@@ -85,20 +76,13 @@ class TransferPolicy:
         return fitted
 
     def sample(self, n: int) -> Tensor:
-        """Draw n transfer inputs.
-
-        Args:
-            n: Number of inputs, at least 1.
-
-        Returns:
-            Tensor ``(n, *input_shape)``, with the dtype and device of the fitted x, without
-            gradient.
+        """Draw n transfer inputs ``(n, *input_shape)`` like those of x, without gradient.
 
         Raises:
             RuntimeError: The policy has not been fitted, or its ``_draw`` raised an error.
-            TypeError: ``_draw`` gave no tensor.
-            ValueError: n is below 1; what ``_draw`` gave is of another shape, dtype or device than
-                n rows of x, or not finite.
+            TypeError: ``_draw`` did not return a tensor.
+            ValueError: n is below 1; what ``_draw`` returned has another shape, dtype or device
+                than n rows of x, or is not finite.
         """
         n = positive_int("n", n)
         if not self.fitted:
@@ -107,7 +91,7 @@ class TransferPolicy:
             drawn = self._draw(n)
         except Exception as error:
             if type(error).__module__ != "builtins" or str(error).startswith("`"):
-                raise  # one to be caught, or that of a policy inside this one
+                raise  # a user's own error, or that of a policy inside this one
             raise RuntimeError(
                 f"`{self._short()}`, a transfer policy, must give {n} inputs; it raised "
                 f"{type(error).__name__}: {error}. Try policy.fit(x).sample({n}) by itself."
@@ -120,7 +104,7 @@ class TransferPolicy:
         return text if len(text) <= 60 else type(self).__name__
 
     def _checked_draw(self, drawn: Tensor, n: int) -> Tensor:
-        """What ``_draw(n)`` gave, if it is n finite rows like those of x."""
+        """Check that ``_draw(n)`` gave n finite rows like those of x."""
         if not isinstance(drawn, Tensor):
             raise TypeError(
                 f"`{self._short()}`, a transfer policy, must give a torch.Tensor of {n} inputs; "
@@ -146,7 +130,7 @@ class TransferPolicy:
         return drawn.detach()
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
-        """What to keep of x."""
+        """What ``fit`` keeps of x."""
         return {"x": x}
 
     def _draw(self, n: int) -> Tensor:
@@ -162,6 +146,65 @@ class TransferPolicy:
         return x[torch.randint(len(x), (n,), device=x.device)]
 
     def _per_row(self, n: int) -> Tensor:
-        """An empty tensor (n, 1, ..., 1) that broadcasts one number per row over the features."""
+        """An empty tensor ``(n, 1, ..., 1)``, for one number per row."""
         x = self.buffers["x"]
         return x.new_empty(n, *(1 for _ in x.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Mixture(TransferPolicy):
+    """Several policies at once: each gives its share of every sample, and the rows are shuffled.
+
+    Args:
+        components: Pairs (weight, policy); the weights are positive and need not sum to 1.
+
+    Example:
+        >>> from pyro_opu.transfer import Box, HeldOut, Mixture
+        >>> Mixture([(3, HeldOut()), (1, Box(expand=0.5))])
+        Mixture(components=((3, HeldOut()), (1, Box(expand=0.5))))
+    """
+
+    components: Sequence[tuple[float, TransferPolicy]]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.components, Iterable):
+            raise TypeError(
+                "`components` must be a list of pairs (weight, policy); got "
+                f"{type(self.components).__name__}. Write for example "
+                "Mixture([(0.5, HeldOut()), (0.5, Mixup())])."
+            )
+        object.__setattr__(self, "components", tuple(self.components))
+        if not self.components:
+            raise ValueError("`components` must hold at least one pair (weight, policy); got none.")
+        for index, pair in enumerate(self.components):
+            if not (isinstance(pair, tuple) and len(pair) == 2):
+                raise TypeError(
+                    f"`components` must be pairs (weight, policy); got {pair!r}. Write for example "
+                    "Mixture([(0.5, HeldOut()), (0.5, Mixup())])."
+                )
+            weight, policy = pair
+            if not isinstance(policy, TransferPolicy):
+                raise TypeError(
+                    f"`components` must pair a weight with a TransferPolicy; got {policy!r} of "
+                    f"type {type(policy).__name__}. Write for example (0.5, HeldOut())."
+                )
+            positive_float(
+                f"components[{index}][0]", weight, "Leave a policy out rather than weigh it 0."
+            )
+
+    @property
+    def fitted(self) -> bool:
+        """Whether every component is fitted."""
+        return all(policy.fitted for _, policy in self.components)
+
+    def fit(self, x: Tensor) -> Mixture:
+        """Fit every component to x; see :meth:`TransferPolicy.fit`."""
+        fitted = replace(self, components=[(w, policy.fit(x)) for w, policy in self.components])
+        object.__setattr__(fitted, "_like", x[:0])
+        return fitted
+
+    def _draw(self, n: int) -> Tensor:
+        counts = split_count(n, [weight for weight, _ in self.components])
+        parts = zip(self.components, counts, strict=True)
+        drawn = [policy.sample(count) for (_, policy), count in parts if count]
+        return in_random_order(torch.cat(drawn))

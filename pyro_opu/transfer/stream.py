@@ -1,4 +1,4 @@
-"""Transfer inputs that a loader gives, more of them than fit into memory."""
+"""Transfer inputs from a loader, more than fit in memory."""
 
 from __future__ import annotations
 
@@ -16,30 +16,27 @@ from pyro_opu.transfer.policy import TransferPolicy
 
 __all__ = ["Passes", "Stream", "is_loader"]
 
-#: A window holds so many numbers, but so many rows at least and at most.
+#: Numbers in a window, and its least and most rows.
 WINDOW_NUMBERS, LEAST_ROWS, MOST_ROWS = 2**24, 256, 2**14
 
 
 def is_loader(x: Any) -> bool:
-    """Whether x gives batches: a ``DataLoader``, or another iterable that is no array or list."""
+    """Whether x is a ``DataLoader`` or another iterable that is not a collection."""
     return isinstance(x, Iterable) and not isinstance(x, Collection)
 
 
 class Passes:
-    """The batches of a loader, pass after pass without end, and the way back to any of them.
+    """The batches of a loader, pass after pass, with a position that can be saved and restored.
 
-    The loader runs on random numbers of its own, so that what is drawn between two batches does not
-    change the next one. Ranks that share a loader take its batches in turn; where its sampler is
-    torch's ``DistributedSampler``, which has divided them already, each takes all that it gets.
+    The loader has random numbers of its own, so that draws between two batches do not change the
+    next. Ranks that share a loader take its batches in turn; under torch's ``DistributedSampler``,
+    which has divided them already, each takes all that it gets.
 
     Args:
-        loader: Iterable, again and again, over batches: tensors ``(n, *input_shape)``, or tuples or
-            lists whose first item is one.
+        loader: Re-iterable over batches: tensors ``(n, *input_shape)``, or tuples or lists whose
+            first item is one.
         seed: Of the loader's random numbers; the same on all ranks.
-        ranks: Those that share the loader.
-
-    Raises:
-        TypeError: ``loader`` is an iterator, which passes only once.
+        ranks: Ranks that share the loader.
     """
 
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
@@ -55,12 +52,7 @@ class Passes:
         self._batches: Iterator[Any] | None = None
 
     def take(self) -> Tensor | None:
-        """The next batch ``(n, *input_shape)``, whosever it is; ``None`` where a pass ends.
-
-        Raises:
-            TypeError: a batch that is no floating tensor and does not begin with one.
-            ValueError: a pass without a batch; a batch that is not finite.
-        """
+        """The next batch ``(n, *input_shape)`` of any rank; ``None`` where a pass ends."""
         began = self.random.states
         with self.random.borrowed():
             if self._batches is None:
@@ -82,7 +74,7 @@ class Passes:
         return None
 
     def own(self) -> Tensor:
-        """The next batch that is this rank's."""
+        """The next batch of this rank."""
         while True:
             mine = self._divided() or self.number % self.ranks.size == self.ranks.rank
             batch = self.take()
@@ -90,7 +82,7 @@ class Passes:
                 return batch
 
     def position(self) -> dict[str, Any]:
-        """Where the passes are, for :meth:`seek`."""
+        """The position, for :meth:`seek`."""
         return {
             "random": self.random.states if self._batches is None else self.began,
             "passed": self.passed,
@@ -99,11 +91,7 @@ class Passes:
         }
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Go back to a position; the batches of its pass before it are read, and dropped.
-
-        Raises:
-            ValueError: the loader has fewer batches than it had.
-        """
+        """Restore a position; the earlier batches of its pass are read and dropped."""
         self._batches, self.taken = None, 0
         self.random.states, self.passed = position["random"], position["passed"]
         while self.taken < position["taken"]:
@@ -115,34 +103,25 @@ class Passes:
         self.number = position["number"]
 
     def _divided(self) -> bool:
-        """Whether every rank's loader gives batches of its own."""
+        """Whether a sampler has divided the batches between the ranks."""
         from torch.utils.data.distributed import DistributedSampler
 
         return isinstance(getattr(self.loader, "sampler", None), DistributedSampler)
 
 
 class Stream:
-    """Transfer inputs from a loader, through a window that moves on as they are drawn.
+    """Transfer inputs from a loader, drawn by a policy from a window that moves.
 
-    The first window is what :func:`~pyro_opu.distill` looks at: its held-out inputs judge the
-    student, and they are left out of every later window. Any policy draws from the window. As many
-    rows as are drawn are read from the loader; when they fill a window the policy is fitted to it
-    and goes on from there. So memory holds two windows, a loader in sorted order is mixed within
-    windows only, and policies see the scale and the extremes of one window at a time.
-
-    Args:
-        loader: See :class:`Passes`.
-        seed: Of the loader's random numbers.
-        ranks: Those that share the loader; all of them begin with the first window of rank 0.
+    The held-out inputs of the first window validate the student, and are left out of every later
+    window. As many rows are read as are drawn; when they fill a window the policy is fitted to it.
+    So memory holds two windows, a sorted loader is mixed within windows only, and policies see the
+    scale and the extremes of one window at a time. All ranks begin with the first window of rank 0.
+    Arguments as of :class:`Passes`.
 
     Attributes:
         first: The rows of the first window.
         fitted: The policy, fitted to the window.
         settings: Sizes of the loader's first batch and of a window.
-
-    Raises:
-        TypeError: an iterator, or batches that are no floating tensors.
-        ValueError: a loader without batches, or of batches that are not finite.
 
     Example:
         >>> from pyro_opu.transfer import HeldOut
@@ -164,7 +143,7 @@ class Stream:
         self._owed = 0
 
     def _first_window(self) -> Tensor:
-        """Batches until the window is full or the pass ends, whosever they are."""
+        """Read batches until the window is full or the pass ends."""
         parts: list[Tensor] = []
         while (batch := self.passes.take()) is not None:
             parts.append(batch)
@@ -173,18 +152,13 @@ class Stream:
             if sum(map(len, parts)) >= self.rows:
                 break
         self.settings = {"first batch": len(parts[0]), "window": self.rows}
-        return _joined(parts)
+        return _concatenate(parts)
 
     def follow(self, policy: TransferPolicy, rest: Tensor, held_out: Tensor) -> Stream:
         """Draw by a policy from now on, first from ``rest``, and never give ``held_out``.
 
-        Args:
-            policy: Fitted to every window anew.
-            rest: Rows of the first window ``(N, *input_shape)``.
-            held_out: The others; a row that is in both is given.
-
-        Returns:
-            The stream itself.
+        The two are the rows of the first window ``(N, *input_shape)``; a row in both is given. The
+        policy is fitted to every window anew. Returns the stream itself.
         """
         self._policy, self.fitted = policy, policy.fit(rest)
         keys = row_keys(held_out)
@@ -193,7 +167,7 @@ class Stream:
         return self
 
     def sample(self, n: int) -> Tensor:
-        """Draw n transfer inputs from the window, and read as many from the loader."""
+        """Draw n transfer inputs from the window, and read as many rows from the loader."""
         self._owed += n
         while self._owed > 0:
             self._read()
@@ -201,7 +175,7 @@ class Stream:
         return self.fitted.sample(n)
 
     def _read(self) -> None:
-        """Read one batch into the window that is coming; move there when it is full."""
+        """Read one batch into the next window; move there when it is full."""
         if not self._coming:
             self._next = self.passes.position()
         batch = self.passes.own()
@@ -210,15 +184,15 @@ class Stream:
         self._coming.append(batch[~torch.isin(row_keys(batch), held_out)])
         if sum(map(len, self._coming)) >= self.rows:
             assert self._policy is not None
-            self.fitted = self._policy.fit(_joined(self._coming))
+            self.fitted = self._policy.fit(_concatenate(self._coming))
             self._coming, self._window = [], self._next
 
     def position(self) -> dict[str, Any]:
-        """Where the stream is, for :meth:`seek`: no rows, but where to read them again."""
+        """The position, for :meth:`seek`: where to read the rows again, not the rows."""
         return {"window": self._window, "coming": len(self._coming), "owed": self._owed}
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Go on from a position; its window, and the rows of its pass before, are read again."""
+        """Restore a position; its window is read again."""
         if position["window"] is not None:
             self.passes.seek(position["window"])
             while self._window is None:
@@ -229,7 +203,7 @@ class Stream:
 
 
 def row_keys(x: Tensor) -> Tensor:
-    """A number for every row ``(N,)``: equal for equal rows, and all but never for others."""
+    """Hash every row, ``(N,)``."""
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     words = x.detach().flatten(1).contiguous().view(kinds[x.element_size()]).long()
     generator = torch.Generator().manual_seed(0)
@@ -238,7 +212,7 @@ def row_keys(x: Tensor) -> Tensor:
 
 
 def _inputs_of(batch: Any) -> Tensor:
-    """The inputs of a batch, checked."""
+    """Check and return the inputs of a batch."""
     x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
     if not isinstance(x, Tensor):
         raise TypeError(
@@ -248,12 +222,8 @@ def _inputs_of(batch: Any) -> Tensor:
     return check_inputs(x.detach())
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
-    """All rows.
-
-    Raises:
-        ValueError: inputs of different shapes.
-    """
+def _concatenate(parts: list[Tensor]) -> Tensor:
+    """Concatenate rows, which must have one shape."""
     shapes = {tuple(part.shape[1:]) for part in parts}
     if len(shapes) > 1:
         raise ValueError(
