@@ -23,20 +23,22 @@ from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.teachers.real_sources import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.autocast import checked_precision
-from pyro_opu.training.checkpoint import Checkpoint
-from pyro_opu.training.fit import Settings, Source, made_ready
-from pyro_opu.training.loop import train
-from pyro_opu.training.plan import (
-    CALIBRATE_NUMBERS,
-    JUDGE_NUMBERS,
-    as_transfer_inputs,
-    chosen_rate,
-    chosen_seed,
+from pyro_opu.training.checkpoint import Checkpoint, run_seed
+from pyro_opu.training.settings import (
+    Batches,
+    Settings,
+    default_rate,
     draws_per_step,
-    labelled,
-    split,
-    transfer_inputs,
     warm_steps,
+)
+from pyro_opu.training.train import prepare_guide, train
+from pyro_opu.training.validation import (
+    CALIBRATION_NUMBERS,
+    VALIDATION_NUMBERS,
+    as_transfer_inputs,
+    fit_policy,
+    hold_out,
+    validation_set,
 )
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
@@ -150,7 +152,7 @@ def distill(
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
             killed run started again ends with the weights of an unbroken one. It is refused where
             anything that the weights depend on differs: arguments, ``x``, the teacher's draws, the
-            guide's modules, the number of threads (``pyro_opu.training.fingerprint``).
+            guide's modules, the number of threads (``pyro_opu.training.checkpoint``).
         evaluate_every: Steps between evaluations.
         accumulate: Batches per step, one after the other: the gradient of a batch so many times
             larger, in the memory of one.
@@ -182,8 +184,8 @@ def distill(
         recalibration are this project's.
     """
     with together() as ranks:
-        resume = None if checkpoint is None else Checkpoint(checkpoint, ranks)
-        seed = ranks.broadcast(chosen_seed(seed, resume))
+        saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
+        seed = ranks.broadcast(run_seed(seed, saved))
         x, stream = as_transfer_inputs(x, seed, ranks)
         target = ranks.device(x.device if device is None else check_device(device))
         random = RandomStream(seed, target)
@@ -195,15 +197,15 @@ def distill(
                 check_indices(teacher.stream, x)
             sites = outcome.layouts(teacher, x, return_sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
-            chosen, rest = split(x)
-            held_out = labelled(teacher, outcome, chosen, target, JUDGE_NUMBERS)
+            chosen, rest = hold_out(x)
+            held_out = validation_set(teacher, outcome, chosen, target, VALIDATION_NUMBERS)
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            inputs_drawn = transfer_inputs(transfer, stream, rest, held_out.x)
+            policy = fit_policy(transfer, stream, rest, held_out.x)
             # The guide, and what it makes small.
             found = ranks.broadcast(outcome.describe(held_out))
             if guide is None or isinstance(guide, str):
                 guide = outcome.guide(guide, x, held_out, found)
-            guide = made_ready(guide, target)
+            guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
             # Training.
@@ -214,22 +216,31 @@ def distill(
                 num_steps - warm,
                 batch_size,
                 *ranks.broadcast(per_step),
-                chosen_rate(learning_rate, guide),
+                default_rate(guide) if learning_rate is None else learning_rate,
                 evaluate_every,
                 accumulate=accumulate,
                 precision=checked_precision(precision, guide),
             )
             ask = at_made_up_inputs(teacher.draws)
-            feed = Source(ask, inputs_drawn, settings, target, teacher.max_draws, ranks)
-            enough = held_out.sampling_distance()
+            batches = Batches(ask, policy, settings, target, teacher.max_draws, ranks)
+            skip_refinement_below = held_out.sampling_distance()
         report = train(
-            guide, closed_form, objective, feed, held_out, x, random, resume, progress, enough
+            guide,
+            closed_form,
+            objective,
+            batches,
+            held_out,
+            x,
+            random,
+            saved,
+            progress,
+            skip_refinement_below,
         )
         if recalibrate and outcome.recalibrates(guide):
             shift: dict[str, float] = {}
             if ranks.first:
                 with random.borrowed():
-                    many = labelled(teacher, outcome, x, target, CALIBRATE_NUMBERS)
+                    many = validation_set(teacher, outcome, x, target, CALIBRATION_NUMBERS)
                     shift = outcome.calibration(guide, many)
             report["recalibration"] = ranks.broadcast(shift)
             outcome.recalibrate(guide, report["recalibration"]["shift"])

@@ -22,8 +22,8 @@ from pyro_opu.distributed import ALONE, Ranks, join
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.outcomes.class_validation import ClassValidation
-from pyro_opu.training.loop import distillation_phase
 from pyro_opu.training.settings import Batches, Settings
+from pyro_opu.training.train import distillation_phase
 from pyro_opu.transfer import HeldOut, Jitter
 
 QUICK: dict[str, Any] = {

@@ -31,10 +31,9 @@ from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.outcomes import class_validation as validation
 from pyro_opu.outcomes.class_validation import ClassValidation, calibrating_shift
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
-from pyro_opu.training import plan
 from pyro_opu.training.fit import cosine
-from pyro_opu.training.loop import distillation_phase
 from pyro_opu.training.settings import DRAW_BLOCKS, Batches, Settings
+from pyro_opu.training.train import distillation_phase
 from pyro_opu.transfer import HeldOut, TransferPolicy
 
 C = 3
@@ -409,7 +408,7 @@ def test_classes_that_come_with_the_inputs_are_refused() -> None:
 
 
 def test_a_warm_start_nearer_than_the_draws_is_not_refined(monkeypatch) -> None:
-    monkeypatch.setattr(plan, "LABEL_DRAWS", 50)
+    monkeypatch.setattr("pyro_opu.training.validation.LABEL_DRAWS", 50)
     # Easy to learn to within what 50 draws leave: one Dirichlet, the same for all inputs.
     posterior = torch.distributions.Dirichlet(torch.ones(C))
     changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}

@@ -16,14 +16,15 @@ from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks, differences
 from pyro_opu.objectives import Objective
-from pyro_opu.rng import RandomStream
-from pyro_opu.training.fit import Judge, KeepBest, Phase
+from pyro_opu.outcomes import ValidationSet
+from pyro_opu.rng import RandomStream, drawing
+from pyro_opu.training.fit import KeepBest, Phase
 from pyro_opu.training.settings import Batches, Sampler
 from pyro_opu.transfer.stream import Stream
 from pyro_opu.utils import files
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["Checkpoint", "describe", "digest", "fingerprint", "sketch", "text"]
+__all__ = ["Checkpoint", "describe", "digest", "fingerprint", "run_seed", "sketch", "text"]
 
 _KIND = "distillation checkpoint"
 #: Length of a sketch, and the period of its signs.
@@ -64,15 +65,9 @@ class Checkpoint:
         return saved
 
     @property
-    def exists(self) -> bool:
-        """Whether there is something to resume from."""
-        return self._saved is not None
-
-    @property
-    def seed(self) -> int:
-        """Seed of the run that was saved."""
-        assert self._saved is not None
-        return self._saved["identity"]["seed"]
+    def seed(self) -> int | None:
+        """Seed of the run that was saved, if there is one."""
+        return None if self._saved is None else self._saved["identity"]["seed"]
 
     def start(
         self, run: dict[str, Any], selection: KeepBest, policy: Sampler, random: RandomStream
@@ -150,12 +145,22 @@ class Checkpoint:
         files.write(self.path, _KIND, *files.flatten(content))
 
 
+def run_seed(seed: int | None, checkpoint: Checkpoint | None) -> int:
+    """The seed asked for, that of the run to resume, or one drawn from torch's generator."""
+    saved = None if checkpoint is None else checkpoint.seed
+    chosen = saved if seed is None else seed
+    if chosen is not None:
+        return chosen
+    with drawing() as generator:
+        return int(torch.randint(2**31, (), generator=generator))
+
+
 def fingerprint(
     guide: nn.Module,
     seed: int,
     batches: Batches,
     objective: Objective,
-    validation: Judge,
+    validation: ValidationSet,
     x: Tensor,
 ) -> dict[str, Any]:
     """Fingerprint of a run; a checkpoint is resumed only if it matches.

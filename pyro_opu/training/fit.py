@@ -15,15 +15,13 @@ from tqdm.auto import tqdm
 
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.rng import RandomStream
-from pyro_opu.training.settings import Batches as Source
-from pyro_opu.training.settings import Settings
-
-__all__ = ["Settings", "Source"]
 
 #: Named parts of a loss at one batch, and the student's answer they are of.
 Losses = Callable[[], tuple[dict[str, Tensor], Any]]
 #: Learning rate by the number of the step.
 Schedule = Callable[[int], float]
+#: Scores of a guide; "energy_distance", the less the better, decides what is kept.
+Judge = Callable[[nn.Module], dict[str, float]]
 #: What of a selection is saved beside the weights.
 _COUNTED = ("best", "score", "evals_since_best", "history")
 #: Weight of a step in the running mean of the loss.
@@ -159,14 +157,6 @@ class Phase:
         return parts | self.turns[number % len(self.turns)].step(number)
 
 
-def made_ready(guide: nn.Module, device: torch.device) -> nn.Module:
-    """The guide where it is trained; one that is wholly frozen, as distilled guides are, thawed."""
-    guide = guide.to(device).train()
-    if not any(parameter.requires_grad for parameter in guide.parameters()):
-        guide.requires_grad_(True)
-    return guide
-
-
 class Selection(Protocol):
     """What of a run is kept."""
 
@@ -209,24 +199,6 @@ class KeepLast:
         """The last weights are in the student already."""
 
 
-class Judge(Protocol):
-    """Held-out inputs with the teacher's draws, which say how good a guide is there."""
-
-    @property
-    def x(self) -> Tensor:
-        """Inputs ``(N, ...)``, on the student's device."""
-        ...
-
-    @property
-    def draws(self) -> Tensor:
-        """The teacher's draws there, ``(S, N, ...)``."""
-        ...
-
-    def judge(self, guide: nn.Module) -> dict[str, float]:
-        """Named numbers; "energy_distance", the less the better, decides what is kept."""
-        ...
-
-
 class KeepBest:
     """Keeps the best exponential average of the weights by held-out energy distance.
 
@@ -264,7 +236,7 @@ class KeepBest:
 
     def scores(self, guide: nn.Module) -> dict[str, float]:
         """Scores of a guide, by rank 0 for all."""
-        return self.ranks.broadcast(self.judge.judge(guide) if self.ranks.first else {})
+        return self.ranks.broadcast(self.judge(guide) if self.ranks.first else {})
 
     def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> dict[str, float]:
         """Judge the average; keep its weights if they are the best so far."""

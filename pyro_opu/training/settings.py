@@ -1,4 +1,4 @@
-"""Settings of a distillation, and its batches."""
+"""Settings of a distillation, their defaults, and its batches."""
 
 from __future__ import annotations
 
@@ -7,14 +7,27 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_opu.checks import positive_float, positive_int
 from pyro_opu.distributed import ALONE, Ranks
+from pyro_opu.objectives import Objective
+from pyro_opu.teachers.base import JointDraws
 
+#: Teacher's draws per input and step. More than that average out over the steps, but not at inputs
+#: that few batches come near: the closed-form start takes more, as long as their matrix products
+#: take fewer operations than these and they hold fewer numbers; of a posterior that draws afresh at
+#: most so many.
+NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
 #: Parts of a batch with draws of their own. Draws are joint over the inputs of one call, and the
 #: luck of one set shared by a whole batch does not average out within the batch.
 DRAW_BLOCKS = 4
+#: Share of the steps that the closed-form warm start takes.
+WARM_SHARE = 0.9
+#: Adam's rate for layers of up to so many units. Students of MC dropout on MNIST, 512 units, are
+#: left with 1.6 times the KL by this rate as by half of it or a fifth; at 256 units digits are
+#: better off with half of it and Spambase with all of it.
+RATE, NARROW = 4e-3, 256
 
 
 @dataclass(frozen=True)
@@ -111,3 +124,48 @@ class Batches:
         else:
             draws = torch.cat([self.ask(b, num_draws) for b in x.chunk(DRAW_BLOCKS)], 1)
         return x.to(self.device), draws.to(self.device, torch.float32)
+
+
+def default_rate(guide: nn.Module) -> float:
+    r"""Adam's rate by the width w of the guide's widest layer, :math:`0.004 \min(1, 256 / w)`.
+
+    A layer is as wide as the smaller side of its weight, so that inputs and classes do not count.
+
+    References:
+        Yang et al. (2021), Tensor Programs V, table 3: Adam's rate falls as one over the width.
+    """
+    matrices = (p.flatten(1).shape for p in guide.parameters() if p.ndim > 1)
+    return RATE * min(1.0, NARROW / max((min(shape) for shape in matrices), default=NARROW))
+
+
+def warm_steps(
+    num_steps: int, objective: Objective, closed_form: Objective, warm_start: bool
+) -> int:
+    """Steps of the warm start: all, if the objective is of the same kind."""
+    if not warm_start:
+        return 0
+    same = isinstance(objective, type(closed_form))
+    return num_steps if same else max(1, round(WARM_SHARE * num_steps))
+
+
+def draws_per_step(
+    teacher: JointDraws,
+    x: Tensor,
+    num_draws: int | None,
+    batch_size: int,
+    most: int | None = None,
+) -> tuple[int, int]:
+    """Draws per input in a step of the warm start, at most ``most`` there, and of the objective."""
+    held = teacher.max_draws
+    if num_draws is not None:
+        return (min(num_draws, held or num_draws),) * 2
+    refine = min(NUM_DRAWS, held or NUM_DRAWS)
+    cost = teacher.operations(x)
+    if cost is None:
+        return refine, refine
+    cheap = min(
+        CHEAP_OPERATIONS // max(1, batch_size * cost),
+        CHEAP_NUMBERS // (batch_size * teacher.num_outputs),
+    )
+    warm = max(refine, min(cheap, held or MOST_DRAWS))
+    return warm if most is None else min(warm, most), refine

@@ -12,7 +12,7 @@ from models.factored import factored
 from models.gaussian_process import gaussian_process
 from pyro_opu import as_teacher
 from pyro_opu.teachers.cost import operations_of
-from pyro_opu.training.plan import draws_per_step
+from pyro_opu.training.settings import draws_per_step
 
 LOWER = torch.eye(6).repeat(3, 1, 1)
 

@@ -12,11 +12,20 @@ from torch import Tensor, nn
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Adversarial, Objective
+from pyro_opu.outcomes import ValidationSet
 from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
-from pyro_opu.training.fit import Descent, Judge, KeepBest, Phase, cosine, fit
+from pyro_opu.training.fit import Descent, KeepBest, Phase, cosine, fit
 from pyro_opu.training.settings import Batches
+
+
+def prepare_guide(guide: nn.Module, device: torch.device) -> nn.Module:
+    """Move a guide to where it is trained, and thaw one that is frozen, as distilled ones are."""
+    guide = guide.to(device).train()
+    if not any(parameter.requires_grad for parameter in guide.parameters()):
+        guide.requires_grad_(True)
+    return guide
 
 
 def distillation_phase(
@@ -99,7 +108,7 @@ def train(
     closed_form: Objective,
     objective: Objective,
     batches: Batches,
-    validation: Judge,
+    validation: ValidationSet,
     x: Tensor,
     random: RandomStream,
     checkpoint: Checkpoint | None = None,
@@ -113,7 +122,7 @@ def train(
         closed_form: Objective of the warm start.
         objective: Objective of the refinement; where it is of the same kind it is used for both.
         batches: Where inputs and draws come from, the settings and the ranks.
-        validation: Judges the iterates.
+        validation: ValidationSets the iterates.
         x: All transfer inputs at hand, a part of the run's fingerprint.
         random: Random numbers of the run; other threads may use torch's between two steps.
         checkpoint: Where the run is saved and resumed from, if anywhere.
@@ -151,7 +160,7 @@ def train(
         skip_below=skip_below,
     )
     phases = [phase for phase in (warm, refinement) if phase.steps]
-    selection = KeepBest(guide, validation, settings.averaging, ranks)
+    selection = KeepBest(guide, validation.judge, settings.averaging, ranks)
     start = (0, 0)
     if checkpoint is not None:
         start = checkpoint.start(run, selection, batches.policy, random)

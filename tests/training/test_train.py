@@ -13,8 +13,8 @@ from pyro_opu import MomentMatching, OnePassPredictive, PredictiveGuide, Wassers
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.training.autocast import checked_precision, in_precision
-from pyro_opu.training.loop import distillation_phase
 from pyro_opu.training.settings import Batches, Settings
+from pyro_opu.training.train import distillation_phase
 
 
 def feed(*batches: Tensor, accumulate: int) -> Batches:

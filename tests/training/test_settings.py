@@ -11,8 +11,8 @@ from torch import nn
 
 from pyro_opu import PredictiveGuide, distill
 from pyro_opu.regression import distill_regression
-from pyro_opu.training import loop
-from pyro_opu.training.plan import chosen_rate
+from pyro_opu.training import train
+from pyro_opu.training.settings import default_rate
 
 DISTILLERS = {
     "classifier": (distill, teacher),
@@ -33,8 +33,7 @@ DISTILLERS = {
     ],
 )
 def test_rate_by_default(guide: nn.Module, rate: float) -> None:
-    assert chosen_rate(None, guide) == rate
-    assert chosen_rate(0.5, guide) == 0.5
+    assert default_rate(guide) == rate
 
 
 @pytest.mark.parametrize("kind", DISTILLERS)
@@ -45,9 +44,9 @@ def test_the_default_is_taken(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
         seen.extend([rate] * bool(steps))
         return own(*args, rate=rate, steps=steps, **options)
 
-    own = loop.distillation_phase
-    monkeypatch.setattr(loop, "distillation_phase", watched)
-    monkeypatch.setattr("pyro_opu.training.plan.RATE", 1e-5)
+    own = train.distillation_phase
+    monkeypatch.setattr(train, "distillation_phase", watched)
+    monkeypatch.setattr("pyro_opu.training.settings.RATE", 1e-5)
     run, source = DISTILLERS[kind]
     run(source, X[:12], loss="moments", num_steps=6, seed=0, progress=False)
     assert seen == [1e-5]

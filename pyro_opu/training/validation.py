@@ -1,0 +1,74 @@
+"""Transfer inputs: those held out to validate a student, and those it is taught at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.checks import check_inputs
+from pyro_opu.distributed import Ranks
+from pyro_opu.outcomes import Outcome
+from pyro_opu.rng import fold_in
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.transfer import TransferPolicy, default_transfer
+from pyro_opu.transfer.stream import Stream, is_loader
+
+#: Fraction of the transfer inputs held out for validation, and its cap.
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
+#: Teacher's draws at each input that validates or calibrates, at most.
+LABEL_DRAWS = 1000
+#: Blocks of such inputs with draws of their own, where the teacher can draw afresh. Draws are joint
+#: over inputs: with one block the iterate nearest to their luck would look like the best.
+LABEL_BLOCKS = 16
+#: Numbers in all draws that validate, which is done often, and that calibrate, which is done once.
+VALIDATION_NUMBERS, CALIBRATION_NUMBERS = 2**20, 2**23
+
+
+def as_transfer_inputs(x: Any, seed: int, ranks: Ranks) -> tuple[Tensor, Stream | None]:
+    """Validate the transfer inputs ``x``; for a loader return the first window and the stream."""
+    if is_loader(x):
+        stream = Stream(x, fold_in(seed, 0), ranks)
+        return check_inputs(stream.first), stream
+    return check_inputs(x), None
+
+
+def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows for validation, chosen at random, and the rows to teach at."""
+    if len(x) < 4:
+        raise ValueError(
+            "`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got "
+            f"{len(x)}. More inputs need no labels."
+        )
+    order = torch.randperm(len(x)).to(x.device)
+    count = min(HELD_OUT_MOST, max(2, round(HELD_OUT_SHARE * len(x))))
+    return x[order[:count]], x[order[count:]]
+
+
+def validation_set(
+    teacher: JointDraws, outcome: Outcome, x: Tensor, device: torch.device, numbers: int
+) -> Any:
+    """The teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
+
+    Where there would be more, draws are left out first, down to a quarter of the most that are
+    taken, and then inputs.
+    """
+    each = teacher.num_outputs
+    most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * each)))
+    count = min(most, teacher.max_draws or most)
+    some = x[: max(2, numbers // (count * each))]
+    blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
+    draws = torch.cat([teacher.draws(block, count) for block in blocks], 1)
+    return outcome.validation(some.to(device), draws.to(device, torch.float32), teacher.max_draws)
+
+
+def fit_policy(
+    policy: TransferPolicy | None, stream: Stream | None, x: Tensor, held_out: Tensor
+) -> TransferPolicy | Stream:
+    """The policy, or the default one, fitted to the rows to teach at.
+
+    A stream then draws by it from its windows, and never gives a row that is held out.
+    """
+    policy = default_transfer(x) if policy is None else policy
+    return policy.fit(x) if stream is None else stream.follow(policy, x, held_out)
