@@ -35,23 +35,6 @@ class TestHeldDraws:
         # Reading x above aside, nothing random was touched.
         assert torch.equal(before, torch.get_rng_state()) and teacher.probs(x, 6).shape == (6, 5, 3)
 
-    def test_subset_is_without_replacement(self) -> None:
-        x = torch.randn(1, 4)
-        teacher = as_teacher(held)
-        everything = held(x)[:, 0]
-        for _ in range(10):
-            distance = (teacher.probs(x, 4) - everything).abs().sum(-1)
-            assert distance.min(1).values.max() < 1e-5  # rounding of log and exp
-            assert len(distance.argmin(1).unique()) == 4
-
-    @pytest.mark.parametrize("first", [True, False])
-    def test_more_than_held_is_refused(self, first: bool) -> None:
-        teacher = as_teacher(held)
-        if not first:
-            teacher.probs(torch.randn(2, 4))
-        with pytest.raises(ValueError, match="`num_draws` must be at most 6.*got 7"):
-            teacher.probs(torch.randn(2, 4), 7)
-
     def test_called_once_with_all_rows(self) -> None:
         """A function that draws afresh at every call is joint over rows all the same."""
         calls = []

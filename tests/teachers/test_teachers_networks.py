@@ -240,10 +240,6 @@ class TestDropout:
         with pytest.raises(ValueError, match=message):
             as_teacher(build()).probs(torch.randn(2, 4))
 
-    def test_refused_inputs(self) -> None:
-        with pytest.raises(ValueError, match=r"NaN or infinity in 2 of 2 rows"):
-            as_teacher(perceptron()).probs(torch.full((2, 4), torch.nan))
-
 
 class Answering(nn.Module):
     """A network whose answer is made from logits by a function."""
@@ -331,13 +327,6 @@ class TestEnsemble:
         assert teacher._stackable and teacher.max_draws == 6
         torch.testing.assert_close(probs, ensemble_loop(modules, x), **ROUNDING)
 
-    @pytest.mark.parametrize("size", [1, 100, 10**7])
-    def test_chunks_of_any_size_give_the_same(self, size: int) -> None:
-        modules, x = [perceptron() for _ in range(5)], torch.randn(7, 4)
-        teacher = as_teacher(modules)
-        teacher.chunk_size = size
-        torch.testing.assert_close(teacher.probs(x), ensemble_loop(modules, x), **ROUNDING)
-
     def test_of_several_architectures(self) -> None:
         modules = [perceptron(), perceptron(width=9), nn.Linear(4, 3), Functional()]
         x = torch.randn(5, 4)
@@ -399,23 +388,6 @@ class TestEnsemble:
         teacher = as_teacher(kind([nn.Linear(4, 3), nn.Linear(4, 3)]))
         assert isinstance(teacher, EnsembleTeacher)
         assert teacher.probs(torch.zeros(1, 4)).shape == (2, 1, 3)
-
-    def test_a_subset_is_without_replacement(self) -> None:
-        modules, x = [nn.Linear(4, 3) for _ in range(5)], torch.randn(1, 4)
-        everything = ensemble_loop(modules, x)[:, 0]
-        teacher = as_teacher(modules)
-        for _ in range(10):
-            chosen = teacher.probs(x, 3)[:, 0]
-            distance = (chosen[:, None] - everything).abs().sum(-1)
-            assert distance.min(1).values.max() < 1e-5
-            assert len(distance.argmin(1).unique()) == 3
-        with pytest.raises(ValueError, match="`num_draws` must be at most 5.*got 6"):
-            teacher.probs(x, 6)
-
-    def test_nothing_random_is_touched(self) -> None:
-        teacher, before = as_teacher([perceptron() for _ in range(3)]), torch.get_rng_state()
-        teacher.probs(torch.randn(2, 4, generator=torch.Generator().manual_seed(0)))
-        assert torch.equal(before, torch.get_rng_state())
 
     @pytest.mark.parametrize(
         ("source", "error", "message"),

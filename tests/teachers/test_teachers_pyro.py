@@ -305,37 +305,6 @@ class TestDraws:
         teacher.probs(torch.randn(rows, D))
         assert seen == expected
 
-    def test_fewer_draws_are_a_subset_without_replacement(self) -> None:
-        samples = {"w": torch.arange(1.0, 9.0)}
-        teacher = as_teacher(Predictive(line_model, samples))
-        x, firsts = torch.ones(1, 1), set()
-        for _ in range(20):
-            chosen = logit_of(teacher.log_probs(x, 5)).flatten().round()
-            assert len(chosen.unique()) == 5 and set(chosen.tolist()) <= set(range(1, 9))
-            firsts.add(float(chosen[0]))
-        assert len(firsts) > 1  # and not always the same
-        torch.manual_seed(3)
-        once = teacher.probs(x, 5)
-        torch.manual_seed(3)
-        assert torch.equal(once, teacher.probs(x, 5))
-
-    def test_all_draws_come_in_order_and_touch_nothing_random(self) -> None:
-        samples, x = softmax_samples(5), torch.randn(4, D)
-        teacher = as_teacher(Predictive(softmax_model(), samples))
-        before = torch.get_rng_state()
-        first, again = teacher.probs(x), teacher.probs(x, 5)
-        assert torch.equal(before, torch.get_rng_state())
-        assert torch.equal(first, again)
-
-    def test_first_call_consumes_what_later_calls_consume(self) -> None:
-        samples, x = softmax_samples(5), torch.randn(4, D)
-        answers = []
-        teacher = as_teacher(Predictive(softmax_model(), samples))
-        for _ in range(2):
-            torch.manual_seed(1)
-            answers.append((teacher.probs(x, 3), torch.rand(())))
-        assert torch.equal(answers[0][0], answers[1][0]) and answers[0][1] == answers[1][1]
-
     def test_nothing_is_left_behind(self) -> None:
         def model(x: Tensor) -> None:
             bias = pyro.param("bias", torch.zeros(()))
@@ -443,15 +412,6 @@ class TestGuides:
         assert_moments(logits[:, 0], 1.0, 0.5)
         assert_moments(logits[:, 0] + logits[:, 1], 0.0, 0.1)
         assert torch.equal(logits[:, :2], logits[:, 2:])
-
-    def test_every_call_draws_afresh_and_a_seed_repeats_it(self) -> None:
-        guide = AutoNormal(poutine.block(line_model, hide=["obs"]))
-        teacher = as_teacher(Predictive(observed_line, guide=guide, num_samples=8))
-        x, answers = torch.ones(2, 1), []
-        for seed in (1, 1, 2):
-            torch.manual_seed(seed)
-            answers.append(teacher.probs(x))
-        assert torch.equal(answers[0], answers[1]) and not torch.equal(answers[0], answers[2])
 
     @pytest.mark.parametrize("chunk_size", [2**21, 200])
     def test_amortised_local_latents(self, chunk_size: int) -> None:
@@ -690,37 +650,9 @@ class TestRefused:
         with pytest.raises(ValueError, match=r"are none. Is the class label's site among the post"):
             as_teacher(Predictive(line_model, samples)).probs(torch.randn(5, 1))
 
-    @pytest.mark.parametrize(
-        ("x", "error", "message"),
-        [
-            ([[1.0]], TypeError, r"`x` must be a torch.Tensor.*got list.*torch.as_tensor"),
-            (torch.ones(2, 1, dtype=torch.long), TypeError, r"got torch.int64.*x\.float\(\)"),
-            (torch.ones(2), ValueError, r"`x` must have shape \(N, D\).*got \(2,\).*x\[None\]"),
-            (torch.ones(0, 1), ValueError, r"`x` must hold at least one input.*\(0, 1\)"),
-            (torch.tensor([[1.0], [float("nan")]]), ValueError, r"NaN or infinity in 1 of 2 rows"),
-            (torch.tensor([[float("-inf")]]), ValueError, r"in 1 of 1 rows \(first: row 0\)"),
-        ],
-    )
-    def test_inputs(self, x: object, error: type[Exception], message: str) -> None:
-        with pytest.raises(error, match=message):
-            as_teacher(Predictive(line_model, {"w": torch.randn(4)})).probs(x)
-
     def test_large_inputs_are_no_infinite_ones(self) -> None:
         x = torch.full((4, 1), 2e38)  # their sum overflows
         assert as_teacher(Predictive(line_model, {"w": torch.zeros(4)})).probs(x).eq(0.5).all()
-
-    @pytest.mark.parametrize("num_draws", [0, -1, 2.0, True, "3"])
-    def test_number_of_draws(self, num_draws: object) -> None:
-        teacher = as_teacher(Predictive(line_model, {"w": torch.randn(4)}))
-        with pytest.raises(ValueError, match="`num_draws` must be a positive integer; got"):
-            teacher.probs(torch.ones(1, 1), num_draws)
-
-    def test_more_draws_than_the_posterior_holds(self) -> None:
-        teacher = as_teacher(Predictive(line_model, {"w": torch.randn(4)}))
-        with pytest.raises(
-            ValueError, match="must be at most 4, the draws .* holds; got 5. Ask for"
-        ):
-            teacher.probs(torch.ones(1, 1), 5)
 
     @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
     @pytest.mark.parametrize("shape", [(4,), (4, 2), (4, 2, 3)])
