@@ -60,7 +60,7 @@ def add(name: str, what: str, call: Callable[..., Any], /, *args: Any, **kwargs:
 
 for _name in measures.__all__:
     _measure = getattr(measures, _name)
-    if _name in ("Uncertainty", "entropy", "mutual_information"):
+    if _name in ("RegressionUncertainty", "Uncertainty", "entropy", "mutual_information"):
         continue
     for _what, _source in {
         "logits": LOGITS,
@@ -288,13 +288,12 @@ for _what, _mean, _concentration in (
 for _what, _alpha in (("zero", torch.zeros(3)), ("a list", [1.0, 2.0]), ("NaN", broken(PROBS))):
     add("PredictiveDirichlet.from_alpha", _what, pyro_opu.PredictiveDirichlet.from_alpha, _alpha,
         validate_args=True)  # fmt: skip
-add("Atoms", "two axes", distributions.Atoms, PROBS.log())
-add("Atoms", "a list", distributions.Atoms, DRAWS.log().tolist())
+add("Empirical", "two axes", distributions.Empirical, PROBS.log())
+add("Empirical", "a list", distributions.Empirical, DRAWS.log().tolist())
 add("DirichletMixture", "other inputs", distributions.DirichletMixture, torch.zeros(6, 2),
     torch.zeros(5, 2, 3), torch.zeros(6, 2))  # fmt: skip
 add("DirichletMixture", "lists", distributions.DirichletMixture, [[0.0]], [[[0.0, 0.0]]], [[0.0]])
 add("LogisticNormal", "no factor", distributions.LogisticNormal, MEAN, MEAN, MEAN)
-add("GeneralizedDirichlet", "other shapes", distributions.GeneralizedDirichlet, MEAN, MEAN[:, :1])
 
 for _what, _distribution, _settings in (
     ("nothing to draw", None, {}),

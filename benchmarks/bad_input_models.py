@@ -463,15 +463,15 @@ add("Dataset.take", "rows that are not there", datasets.toy_classification().tak
 # Capture and export
 
 add("capture", "no student", capture, NETWORK, X)
-add("capture", "another width", lambda: capture(student(), X[:, :2]))
-add("capture", "a list", lambda: capture(student(), X.tolist()))
-add("capture", "another precision", lambda: capture(student(), X, precision=torch.float64))
-add("capture", "a precision in words", lambda: capture(student(), X, precision="half"))
-add("export", "another format", lambda: export(student(), "student.bin"))
-add("export", "a folder that is not there", lambda: export(student(), "nowhere/student.pt2"))
-add("export", "no student", export, NETWORK, "student.pt2")
-add("export", "no such output", lambda: export(student(), "student.pt2", outputs=["doubt"]))
-add("export", "outputs that are a number", lambda: export(student(), "student.pt2", outputs=3))
+add("capture", "another width", lambda: student().capture(X[:, :2]))
+add("capture", "a list", lambda: student().capture(X.tolist()))
+add("capture", "another precision", lambda: student().capture(X, precision=torch.float64))
+add("capture", "a precision in words", lambda: student().capture(X, precision="half"))
+add("export", "another format", lambda: student().export("student.bin"))
+add("export", "a folder that is not there", lambda: student().export("nowhere/student.pt2"))
+add("export", "no student", export, NETWORK, "student.pt2", X)
+add("export", "no such output", lambda: student().export("student.pt2", outputs=["doubt"]))
+add("export", "outputs that are a number", lambda: student().export("student.pt2", outputs=3))
 add("export", "an example of another width",
-    lambda: export(student(), "student.pt2", example_x=X[:, :2]))  # fmt: skip
-add("export", "a path that is a number", lambda: export(student(), 3))
+    lambda: student().export("student.pt2", example_x=X[:, :2]))  # fmt: skip
+add("export", "a path that is a number", lambda: student().export(3))

@@ -149,7 +149,7 @@ CASES += [
     for name, values in {
         "guide": [3, "dirichlet", PredictiveGuide, draws],
         "shape": [3, "3", (0,), (2.5,), None],
-        "classes": [1, 2.5, "4", None],
+        "classes": [1, 2.5, "4"],
         "num_samples": [0, 2.5, "3", None],
         "sites": ["obs", ["obs"], None],
         "inputs": ["x", 3],

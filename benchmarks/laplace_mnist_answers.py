@@ -14,7 +14,7 @@ from torch.distributions import Dirichlet
 
 from models.laplace_network import DiagonalRoot, NetworkLaplace
 from pyro_opu import OnePassPredictive, laplace_bridge, probit_predictive
-from pyro_opu.distributions import Atoms, SimplexDistribution
+from pyro_opu.distributions import Empirical, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.uncertainty import concentration, mutual_information
 
@@ -59,8 +59,10 @@ def methods(draws: int) -> dict[str, Method]:
         "sampling": lambda mean, covariance: sampled(mean, covariance, draws),
         "bridge": bridge(False),
         "normalised bridge": bridge(True),
-        "probit": lambda mean, covariance: Atoms(probit_predictive(mean, covariance).log()[None]),
-        "MAP network": lambda mean, covariance: Atoms(mean.log_softmax(-1)[None]),
+        "probit": lambda mean, covariance: Empirical(
+            probit_predictive(mean, covariance).log()[None]
+        ),
+        "MAP network": lambda mean, covariance: Empirical(mean.log_softmax(-1)[None]),
     }
 
 
@@ -81,7 +83,7 @@ def measured(answer: Answer) -> dict[str, Tensor]:
     # 1 - max, added up from the other classes: the difference is often zero.
     others = mean.scatter(-1, mean.argmax(-1, keepdim=True), 0.0).sum(-1)
     found = {"mean": mean, "by max-probability": others}
-    if not isinstance(answer, Atoms):  # which has no spread
+    if not isinstance(answer, Empirical):  # which has no spread
         found["by mutual information"] = mutual_information(answer)
         found["by concentration"] = -concentration(answer).log().nan_to_num()
     return found

@@ -113,7 +113,7 @@ def exported_far_out(quick: bool, folder: Path) -> list[Row]:
     for kind in ("dirichlet",) if quick else ("dirichlet", "single_head", "mixture"):
         fast = _student(kind)
         fast.export(folder / f"{kind}.onnx")
-        program = StudentProgram(fast)
+        program = StudentProgram(fast.guide, fast.input_shape)
         run = run_onnx((folder / f"{kind}.onnx").read_bytes(), program.outputs)
         x = far_inputs(fast.guide, torch.zeros(1, 4))
         found, expected = run(x), program(x)

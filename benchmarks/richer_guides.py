@@ -27,7 +27,7 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.known_answers import on_the_line
 from benchmarks.results import parser, say, spread, write
-from pyro_opu.distributions import Answer
+from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.distances import energy_distance, kl_divergence, wasserstein1
 from pyro_opu.metrics.marginals import mean_absolute_difference
@@ -116,7 +116,7 @@ def plug_in(p: Tensor, q: Tensor) -> Tensor:
     return energy_distance(p, q) + own / len(p)  # a pair of a draw with itself has distance 0
 
 
-def score(answer: Answer, case: Case, x: Tensor) -> dict[str, float]:
+def score(answer: SimplexDistribution, case: Case, x: Tensor) -> dict[str, float]:
     """All columns for one student; the judge's draws are the same for all students."""
     torch.manual_seed(0)
     draws, others = case.judge(x, 2000), case.judge(x, 2000)

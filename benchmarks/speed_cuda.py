@@ -60,7 +60,7 @@ def part(args: argparse.Namespace) -> dict[str, list[Row]]:
 def replays(kit: Kit, budget: float) -> list[Row]:
     """Latency at N = 1: the recorded passes alone, and whole calls with input and answer copied."""
     x = kit.inputs(1)
-    student = GraphPass(tensor_pass(kit.fast)[0], x)
+    student = GraphPass(tensor_pass(kit.fast.guide, kit.fast.distribution(x))[0], x)
     plug_in = GraphPass(lambda y: (kit.plug_in(y),), x)
     captured = kit.fast.capture(x)
     ways: dict[str, Call] = {

@@ -19,7 +19,7 @@ from models.logistic_regression import logistic_regression
 from models.neural_network import dropout_network, fit_network
 from pyro_opu import OnePassPredictive, PolyaGammaGibbs, distill, uncertainty
 from pyro_opu.checks import positive_int
-from pyro_opu.distributions import Answer
+from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source
 
@@ -162,7 +162,7 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
         return {name: value.numpy() for name, value in measures.items()}
 
     @torch.no_grad()
-    def _answer(self, X: Any) -> Answer:
+    def _answer(self, X: Any) -> SimplexDistribution:
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self.student_.distribution(torch.tensor(self.scaler_.transform(X)))

@@ -47,14 +47,13 @@ from pyro_opu.reports.fidelity import FidelityReport, fidelity
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.training.fit import DistillationError
+from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pyro_opu.interop.arviz import to_inference_data
     from pyro_opu.regression import OnePassRegression, regression_fidelity
     from pyro_opu.reports.convergence import Diagnosis, diagnose
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
-
-__version__ = "0.1.0"
 
 __all__ = [
     "SGLD",

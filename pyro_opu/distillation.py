@@ -13,9 +13,8 @@ from pyro_opu.checks import check_device
 from pyro_opu.distributed import together
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import outcome_of
-from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.regression.predictive import OnePassRegression, regression_drop_in
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.rng import RandomStream
 from pyro_opu.teachers import Source as TeacherSource
@@ -42,8 +41,6 @@ from pyro_opu.training.validation import (
 )
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
-
-_DROP_INS: dict[str, Any] = {"classes": drop_in, "real": regression_drop_in}
 
 
 @checked_arguments
@@ -244,7 +241,7 @@ def distill(
                     shift = outcome.calibration(guide, many)
             report["recalibration"] = ranks.broadcast(shift)
             outcome.recalibrate(guide, report["recalibration"]["shift"])
-    return _DROP_INS[outcome.kind](
+    return drop_in(
         guide,
         teacher,
         x,

@@ -24,7 +24,7 @@ from pyro_opu import (
     WassersteinELBO,
     distill,
 )
-from pyro_opu.distributions import Atoms
+from pyro_opu.distributions import Empirical
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
 from pyro_opu.objectives.cross_entropy import cross_entropy
@@ -445,8 +445,8 @@ class Points(nn.Module):
         super().__init__()
         self.draws = draws
 
-    def forward(self, x: Tensor) -> Atoms:
-        return Atoms(self.draws.log())
+    def forward(self, x: Tensor) -> Empirical:
+        return Empirical(self.draws.log())
 
 
 @pytest.mark.parametrize("judging", [40, 200])

@@ -14,7 +14,7 @@ from taught import X, teacher
 from torch import Tensor, nn
 
 from pyro_opu import OnePassPredictive, PredictiveDirichlet, distill
-from pyro_opu.distributions import Atoms, DirichletMixture, GeneralizedDirichlet, LogisticNormal
+from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
 from pyro_opu.regression import PredictiveNormal
 from pyro_opu.rng import FairLock, RandomStream, drawing, preserve_rng, seeded
 
@@ -156,8 +156,7 @@ ANSWERS: dict[str, Callable[[], Tensor]] = {
     "logistic normal": lambda: LogisticNormal(
         torch.zeros(5, 3), torch.zeros(5, 3), torch.ones(5, 3, 1)
     ).sample((4,)),
-    "sticks": lambda: GeneralizedDirichlet(torch.ones(5, 2), torch.ones(5, 2)).sample((4,)),
-    "points": lambda: Atoms(torch.randn(9, 5, 3, generator=FIXED).log_softmax(-1)).sample((4,)),
+    "points": lambda: Empirical(torch.randn(9, 5, 3, generator=FIXED).log_softmax(-1)).sample((4,)),
     "normal": lambda: PredictiveNormal(*torch.zeros(3, 5)).components().draw(4)[1],
 }
 FIXED = torch.Generator().manual_seed(0)

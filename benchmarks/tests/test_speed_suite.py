@@ -431,7 +431,9 @@ class TestOnTheGPU:
     def test_recorded_pass(self) -> None:
         kit = Kit(SUBJECTS["mlp"], 10, 2, torch.device("cuda"))
         x: Tensor = kit.inputs(4)
-        run = speed_cuda.GraphPass(speed_cuda.tensor_pass(kit.fast)[0], x[:1])
+        run = speed_cuda.GraphPass(
+            speed_cuda.tensor_pass(kit.fast.guide, kit.fast.distribution(x))[0], x[:1]
+        )
         expected = kit.fast.dirichlet(x)
         pair = expected.log_mean, expected.log_concentration
         for found, value in zip(run(x), pair, strict=True):

@@ -1,4 +1,4 @@
-"""The Dirichlet that a predictive guide returns, held and sampled in log space.
+"""Distributions of class probabilities, and the Dirichlet, held and sampled in log space.
 
 A confident class has a probability whose complement float32 cannot see, and an uncertain input
 has components of ``alpha`` so small that ordinary samplers return the uniform vector. Both are
@@ -9,27 +9,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, overload
 
 import pyro.distributions as dist
 import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
 from pyro_opu.checks import check_tensor
+from pyro_opu.distributions.base import Answer
+from pyro_opu.distributions.measures import ClassMeasures, DirichletMeasures, in_float64
 from pyro_opu.rng import drawing
 
 __all__ = [
     "PredictiveDirichlet",
+    "SimplexDistribution",
+    "as_answer",
     "as_predictive",
     "check_dirichlet",
+    "known_form",
     "log_dirichlet_rsample",
     "moment_matched",
 ]
 
 #: The range of a concentration measured on draws: those that all agree ask for infinity.
 MEASURED_CONCENTRATIONS = (1e-6, 1e8)
+#: Range of the logarithm of a concentration made from moments; a point would ask for infinity.
+LOG_CONCENTRATIONS = (-8.0, 16.0)
+_Answer = TypeVar("_Answer", bound=Answer)
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -89,7 +98,77 @@ def log_dirichlet_rsample(log_alpha: Tensor, sample_shape: Sequence[int] = ()) -
     return torch.log_softmax(gamma.log() - minus_log_u * (-log_alpha).exp(), dim=-1)
 
 
-class PredictiveDirichlet(dist.Dirichlet):
+class SimplexDistribution(Answer, TorchDistribution):
+    r"""A distribution of class probabilities :math:`\pi`, one per input.
+
+    A family gives :attr:`log_mean`, :meth:`log_rsample`, :meth:`measures`, :meth:`as_tensors`, and
+    where it has a density ``log_prob``; all else follows from these.
+
+    Args:
+        num_inputs: N, the batch shape.
+        num_classes: C, the event shape.
+    """
+
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[misc]
+    support = constraints.simplex
+    has_rsample = True
+
+    def __init__(self, num_inputs: int, num_classes: int) -> None:
+        super().__init__(torch.Size([num_inputs]), torch.Size([num_classes]), validate_args=False)
+
+    @property
+    def log_mean(self) -> Tensor:
+        """Logarithm of the mean, normalised and finite, ``(N, C)``."""
+        raise NotImplementedError
+
+    def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Logarithms of draws, ``(*sample_shape, N, C)``, with pathwise gradients."""
+        raise NotImplementedError
+
+    def measures(self) -> ClassMeasures:
+        """All measures of uncertainty, float64; the family says which are exact."""
+        raise NotImplementedError
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws, ``(*sample_shape, N, C)``, with pathwise gradients; components may be zero."""
+        return self.log_rsample(sample_shape).exp()
+
+    def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor | None]:
+        """Labels ``(S, N)`` and the class probabilities ``(S, N, C)`` that they were drawn with.
+
+        Without ``parameters`` labels are drawn from the mean, which has the same distribution.
+        """
+        probs = self.sample((count,)) if parameters else None
+        weights = self.mean if probs is None else probs.flatten(0, 1)
+        with drawing(weights.device) as generator:
+            if probs is None:
+                return torch.multinomial(weights, count, True, generator=generator).T, None
+            return torch.multinomial(weights, 1, generator=generator).reshape(count, -1), probs
+
+    @property
+    def mean(self) -> Tensor:
+        """Class probabilities, ``(N, C)``."""
+        return self.log_mean.exp()
+
+    @property
+    def log_concentration(self) -> Tensor:
+        """That of the Dirichlet with this mean and summed variance, ``(N,)``, within its range."""
+        value = self.measures().concentration.log().clamp(*LOG_CONCENTRATIONS)
+        return value.to(self.log_mean.dtype)
+
+    def matched(self) -> PredictiveDirichlet:
+        """The Dirichlet with the same mean and the same variance summed over classes."""
+        return PredictiveDirichlet(self.log_mean, self.log_concentration, validate_args=False)
+
+    def matched_dirichlet(self) -> PredictiveDirichlet:
+        """:meth:`matched`."""
+        return self.matched()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(N: {self.batch_shape[0]}, C: {self.event_shape[0]})"
+
+
+class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
     r"""Dirichlet given by the logarithms of its mean and of its concentration.
 
     .. math:: \pi \sim \mathrm{Dir}(\alpha), \qquad \log\alpha_k = \log m_k + \log\alpha_0
@@ -128,6 +207,11 @@ class PredictiveDirichlet(dist.Dirichlet):
         "log_mean": constraints.real_vector,
         "log_concentration": constraints.real,
     }
+    # Given, where other families compute them.
+    log_mean: Tensor = None  # type: ignore[assignment]
+    log_concentration: Tensor = None  # type: ignore[assignment]
+
+    __repr__ = torch.distributions.Distribution.__repr__
 
     def __init__(
         self, log_mean: Tensor, log_concentration: Tensor, validate_args: bool | None = None
@@ -235,15 +319,8 @@ class PredictiveDirichlet(dist.Dirichlet):
         return self.log_alpha.exp().clamp(min=torch.finfo(self.log_alpha.dtype).tiny)
 
     @lazy_property
-    def _float64(self) -> dist.Dirichlet:
-        log_alpha = self.log_mean.double() + self.log_concentration.double().unsqueeze(-1)
-        alpha = log_alpha.exp().clamp(min=torch.finfo(torch.float64).tiny)
-        return dist.Dirichlet(alpha, validate_args=False)
-
-    @property
-    def mean(self) -> Tensor:
-        """:math:`m`, ``(*B, C)``."""
-        return self.log_mean.exp()
+    def _float64(self) -> torch.distributions.Dirichlet:
+        return in_float64(self.log_mean, self.log_concentration)
 
     @property
     def variance(self) -> Tensor:
@@ -255,12 +332,22 @@ class PredictiveDirichlet(dist.Dirichlet):
         """Draws the logarithm, ``(*sample_shape, *B, C)``; see :func:`.log_dirichlet_rsample`."""
         return log_dirichlet_rsample(self.log_alpha, sample_shape)
 
-    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws :math:`\\pi`, ``(*sample_shape, *B, C)``, with pathwise gradients.
+    def measures(self) -> DirichletMeasures:
+        """All in closed form."""
+        return DirichletMeasures(self.log_mean, self.log_concentration)
 
-        Components may be exactly zero, where ``log_prob`` may be infinite.
-        """
-        return self.log_rsample(sample_shape).exp()
+    def matched(self) -> PredictiveDirichlet:
+        """Itself."""
+        return self
+
+    def as_tensors(self) -> dict[str, Tensor]:
+        """``log_mean`` and ``log_concentration``."""
+        return {"log_mean": self.log_mean, "log_concentration": self.log_concentration}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveDirichlet:
+        """Build the Dirichlet from :meth:`as_tensors`."""
+        return cls(**tensors, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Log density at points of the simplex ``(..., *B, C)``, in nats."""
@@ -292,6 +379,24 @@ def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichl
             f"{type(dirichlet).__name__}. Unwrap Independent or masked distributions first."
         )
     return PredictiveDirichlet.from_alpha(dirichlet.concentration, dirichlet._validate_args)
+
+
+def known_form(value: Any) -> Any:
+    """A Dirichlet of torch or Pyro as a :class:`PredictiveDirichlet`, all else as it is."""
+    return as_predictive(value) if isinstance(value, torch.distributions.Dirichlet) else value
+
+
+@overload
+def as_answer(value: _Answer) -> _Answer: ...
+@overload
+def as_answer(value: Any) -> Answer: ...
+def as_answer(value: Any) -> Answer:
+    """What a guide returned, if it is an answer; a Dirichlet of torch or Pyro in our own form.
+
+    Raises:
+        TypeError: neither.
+    """
+    return value if isinstance(value, Answer) else as_predictive(value)
 
 
 def check_dirichlet(name: str, dirichlet: Any) -> PredictiveDirichlet:

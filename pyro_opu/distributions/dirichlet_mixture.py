@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_tensor
-from pyro_opu.distributions.base import SimplexDistribution
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet, log_dirichlet_rsample
-from pyro_opu.distributions.measures import DirichletMeasures
-from pyro_opu.distributions.simplex_measures import SimplexMeasures
+from pyro_opu.distributions.dirichlet import (
+    PredictiveDirichlet,
+    SimplexDistribution,
+    log_dirichlet_rsample,
+)
+from pyro_opu.distributions.measures import SimplexMeasures
 from pyro_opu.rng import drawing
 
 __all__ = ["DirichletMixture"]
@@ -103,10 +105,18 @@ class DirichletMixture(SimplexDistribution):
         density = (log_weights + densities).logsumexp(-1)
         return density.to(torch.promote_types(value.dtype, self.log_weights.dtype))
 
+    def as_tensors(self) -> dict[str, Tensor]:
+        """``log_weights``, ``log_means`` and ``log_concentrations``."""
+        return {
+            "log_weights": self.log_weights,
+            "log_means": self.components.log_mean,
+            "log_concentrations": self.components.log_concentration,
+        }
+
     def measures(self) -> SimplexMeasures:
         """Exact; the differential entropy is the midpoint of :meth:`entropy_bounds`."""
         log_weights, alpha = self._float64()
-        weights, each = log_weights.exp(), DirichletMeasures(self.components)
+        weights, each = log_weights.exp(), self.components.measures()
         mean = (weights[..., None] * each.mean).sum(-2)
         between = (each.mean - mean[:, None]).square().sum(-1)
         expected_log = alpha.digamma() - alpha.sum(-1, keepdim=True).digamma()

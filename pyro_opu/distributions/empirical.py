@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_tensor
-from pyro_opu.distributions.base import SimplexDistribution
-from pyro_opu.distributions.simplex_measures import SimplexMeasures
+from pyro_opu.distributions.dirichlet import SimplexDistribution
+from pyro_opu.distributions.measures import SimplexMeasures
 from pyro_opu.rng import drawing
 
-__all__ = ["Atoms"]
+__all__ = ["Atoms", "Empirical"]
 
 
-class Atoms(SimplexDistribution):
+class Empirical(SimplexDistribution):
     r"""Equally likely points of the simplex at every input.
 
     .. math:: q(\pi \mid x) = \frac1K \sum_k \delta(\pi - \pi_k(x))
@@ -33,10 +33,10 @@ class Atoms(SimplexDistribution):
 
     Example:
         >>> import torch
-        >>> atoms = Atoms(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]]).log())
-        >>> atoms.mean
+        >>> points = Empirical(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]]).log())
+        >>> points.mean
         tensor([[0.7000, 0.3000]])
-        >>> atoms.measures().variance
+        >>> points.measures().variance
         tensor([0.0800], dtype=torch.float64)
     """
 
@@ -63,6 +63,10 @@ class Atoms(SimplexDistribution):
         draws = self.log_points.gather(0, chosen.expand(-1, -1, classes))
         return draws.reshape(*shape, rows, classes)
 
+    def as_tensors(self) -> dict[str, Tensor]:
+        """``log_points``."""
+        return {"log_points": self.log_points}
+
     def measures(self) -> SimplexMeasures:
         """Exact for these points."""
         logs = self.log_points.double()
@@ -74,3 +78,7 @@ class Atoms(SimplexDistribution):
             points.var(0, correction=0).sum(-1),
             logs.mean(0),
         )
+
+
+#: The name of :class:`Empirical` until 1.0.
+Atoms = Empirical

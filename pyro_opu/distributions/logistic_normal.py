@@ -13,8 +13,8 @@ from torch.distributions.utils import lazy_property
 from torch.quasirandom import SobolEngine
 
 from pyro_opu.checks import check_tensor
-from pyro_opu.distributions.base import SimplexDistribution
-from pyro_opu.distributions.simplex_measures import SimplexMeasures
+from pyro_opu.distributions.dirichlet import SimplexDistribution
+from pyro_opu.distributions.measures import SimplexMeasures
 from pyro_opu.rng import drawing
 from pyro_opu.utils.chunks import chunks
 
@@ -61,6 +61,8 @@ class LogisticNormal(SimplexDistribution):
     References:
         Aitchison and Shen (1980), Logistic-normal distributions: some properties and uses.
     """
+
+    untraceable = ("differential_entropy",)  # that of its log-ratios needs a factorisation
 
     def __init__(self, mean: Tensor, log_scale: Tensor, factor: Tensor) -> None:
         for name, value in (("mean", mean), ("log_scale", log_scale), ("factor", factor)):
@@ -109,13 +111,18 @@ class LogisticNormal(SimplexDistribution):
         density = self._ratios().log_prob(logs[..., :-1] - logs[..., -1:]) - logs.sum(-1)
         return density.to(torch.promote_types(value.dtype, self.logits.dtype))
 
+    def as_tensors(self) -> dict[str, Tensor]:
+        """``mean`` (of the logits), ``log_scale`` and ``factor``."""
+        return {"mean": self.logits, "log_scale": self.log_scale, "factor": self.factor}
+
     def measures(self) -> SimplexMeasures:
         """Estimated from the fixed points; the differential entropy needs them for one term only.
 
         It is the entropy of the Gaussian log-ratios, exact, plus the expected logarithms.
         """
         parts = [_moments(logs) for logs in self._points(torch.float64)]
-        log_mean, aleatoric, variance, expected_log = map(torch.cat, zip(*parts, strict=True))
+        moments = map(torch.cat, zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
+        log_mean, aleatoric, variance, expected_log = moments  # tracing cannot join blocks
         return SimplexMeasures(
             self.logits.dtype,
             log_mean,

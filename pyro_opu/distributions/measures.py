@@ -1,34 +1,92 @@
-"""The two ways to one list of measures: closed forms of a Dirichlet, estimates from draws.
+"""Measures of uncertainty: closed forms, from moments, or estimated from draws.
 
-Both classes have the same properties, in the same order, and cache what several of them share. The
-formulas and what is estimated are in :mod:`pyro_opu.uncertainty`, which is the public face.
+The formulas, and what is estimated, are in :mod:`pyro_opu.metrics.uncertainty`, the public face.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet, as_predictive
+__all__ = ["DirichletMeasures", "DrawMeasures", "Measures", "NormalMeasures", "SimplexMeasures"]
 
 
-class DirichletMeasures:
-    """Closed forms; every property is float64 and of the batch shape."""
+class Measures:
+    """Measures of one answer, one number per input (the mean: what it is a mean of).
 
-    def __init__(self, dirichlet: torch.distributions.Dirichlet) -> None:
-        predictive = as_predictive(dirichlet)
-        self.dtype = predictive.log_mean.dtype
-        # A float32 row sums to 1 within 1e-7 only, too coarse to subtract entropies: do it again.
-        self.log_mean = predictive.log_mean.double().log_softmax(-1)
-        self.mean = self.log_mean.exp()
-        self.log_alpha_0 = predictive.log_concentration.double()
+    Attributes:
+        units: Name of each measure -> its unit.
+        dtype: What they are rounded to; they are computed in float64 where classes are concerned.
+    """
+
+    units: ClassVar[dict[str, str]]
+    dtype: torch.dtype
+
+    def rounded(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """The measures of these names, by default all, in the answer's dtype."""
+        return {name: getattr(self, name).to(self.dtype) for name in names or self.units}
+
+
+class NormalMeasures(Measures):
+    """Mean and variances of a real y, ``(N,)`` each, in the answer's precision."""
+
+    units: ClassVar[dict[str, str]] = {
+        "mean": "units of y",
+        "total": "units of y squared",
+        "aleatoric": "units of y squared",
+        "epistemic": "units of y squared",
+    }
+
+    def __init__(self, mean: Tensor, aleatoric: Tensor, epistemic: Tensor) -> None:
+        self.dtype = mean.dtype
+        self.mean, self.aleatoric, self.epistemic = mean, aleatoric, epistemic
+        self.total = aleatoric + epistemic
+
+
+class ClassMeasures(Measures):
+    """What all measures of class probabilities share."""
+
+    units: ClassVar[dict[str, str]] = {
+        "mean": "probability",
+        "concentration": "pseudo-counts",
+        "total": "nats",
+        "aleatoric": "nats",
+        "epistemic": "nats",
+        "expected_pairwise_kl": "nats",
+        "variance": "probability squared",
+        "max_probability": "probability",
+        "differential_entropy": "nats",
+    }
+    mean: Tensor
+    log_mean: Tensor
 
     @cached_property
     def total(self) -> Tensor:
         return -(self.mean * self.log_mean).sum(-1)
+
+    @property
+    def max_probability(self) -> Tensor:
+        return self.mean.amax(-1)
+
+    @property
+    def concentration(self) -> Tensor:
+        """That of the Dirichlet with this mean and variance; infinite where there is no spread."""
+        raise NotImplementedError
+
+
+class DirichletMeasures(ClassMeasures):
+    """Closed forms; every property is float64 and of the batch shape."""
+
+    def __init__(self, log_mean: Tensor, log_concentration: Tensor) -> None:
+        self.dtype = log_mean.dtype
+        # A float32 row sums to 1 within 1e-7 only, too coarse to subtract entropies: do it again.
+        self.log_mean = log_mean.double().log_softmax(-1)
+        self.mean = self.log_mean.exp()
+        self.log_alpha_0 = log_concentration.double()
 
     @cached_property
     def epistemic(self) -> Tensor:
@@ -49,35 +107,74 @@ class DirichletMeasures:
         return -(self.mean * self.log_mean.expm1()).sum(-1) / (self.concentration + 1.0)
 
     @property
-    def max_probability(self) -> Tensor:
-        return self.mean.amax(-1)
-
-    @property
     def differential_entropy(self) -> Tensor:
-        return PredictiveDirichlet(self.log_mean, self.log_alpha_0, validate_args=False).entropy()
+        return in_float64(self.log_mean, self.log_alpha_0).entropy()
 
     @property
     def concentration(self) -> Tensor:
         return self.log_alpha_0.exp()
 
 
-_LOG_SERIES_FROM = 3.5  # a = 33
+class SimplexMeasures(ClassMeasures):
+    r"""The measures that follow from four moments, exact where these are.
+
+    .. math::
+        \text{epistemic} = H[m] - \mathrm{E} H[\pi], \quad
+        \mathrm{E}\,KL(\pi\,\|\,\pi') = -\mathrm{E} H[\pi] - \sum_k m_k\, \mathrm{E}\log\pi_k, \quad
+        \alpha_0 = \frac{1 - \sum_k m_k^2 - v}{v}
+
+    with the summed variance :math:`v = \sum_k \mathrm{Var}\,\pi_k`.
+
+    Args:
+        dtype: What a caller rounds to.
+        log_mean: :math:`\log m`, ``(N, C)``.
+        aleatoric: :math:`\mathrm{E} H[\pi]`, ``(N,)``.
+        variance: v, ``(N,)``.
+        expected_log: :math:`\mathrm{E}\log\pi_k`, ``(N, C)``; minus infinity where a class has
+            probability zero with positive probability.
+        differential_entropy: Called for it when asked; ``None`` where there is no density.
+    """
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        log_mean: Tensor,
+        aleatoric: Tensor,
+        variance: Tensor,
+        expected_log: Tensor,
+        differential_entropy: Callable[[], Tensor] | None = None,
+    ) -> None:
+        self.dtype = dtype
+        self.log_mean = log_mean.double().log_softmax(-1)
+        self.mean = self.log_mean.exp()
+        self.variance = variance.double().clamp(min=0.0)
+        self.aleatoric = aleatoric.double().clamp(min=0.0)
+        self._expected_log = expected_log.double()
+        self._entropy = differential_entropy
+
+    @property
+    def epistemic(self) -> Tensor:
+        return (self.total - self.aleatoric).clamp(min=0.0)
+
+    @property
+    def expected_pairwise_kl(self) -> Tensor:
+        cross = -(self.mean * self._expected_log).sum(-1)
+        return (cross - self.aleatoric).clamp(min=0.0)
+
+    @property
+    def concentration(self) -> Tensor:
+        within = -(self.mean * self.log_mean.expm1()).sum(-1) - self.variance
+        return torch.where(self.variance > 0, within.clamp(min=0.0) / self.variance, torch.inf)
+
+    @property
+    def differential_entropy(self) -> Tensor:
+        if self._entropy is None:
+            return torch.full_like(self.variance, -torch.inf)
+        return self._entropy().double()
 
 
-def _digamma_gap(log_a: Tensor) -> Tensor:
-    """``digamma(a + 1) - log(a)``, positive, without the cancellation at large ``a``."""
-    inverse = (-log_a).clamp(max=-_LOG_SERIES_FROM).exp()
-    square = inverse * inverse
-    # The next term, 1 / (132 a^10), is below 1e-17 here.
-    series = inverse / 2 - square * (
-        1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240))
-    )
-    direct = torch.digamma(log_a.clamp(max=_LOG_SERIES_FROM).exp() + 1.0) - log_a
-    return torch.where(log_a > _LOG_SERIES_FROM, series, direct)
-
-
-class DrawMeasures:
-    """Estimates from draws; every property is float64 and of shape (N,)."""
+class DrawMeasures(ClassMeasures):
+    """Estimates from draws ``(S, N, C)``; every property is float64 and of shape (N,)."""
 
     def __init__(self, draws: Tensor) -> None:
         _check_draws(draws)
@@ -104,7 +201,7 @@ class DrawMeasures:
         return total / len(self.draws)
 
     @cached_property
-    def mean(self) -> Tensor:
+    def mean(self) -> Tensor:  # type: ignore[override]
         return self._mean_over_draws(lambda p: p)
 
     @cached_property
@@ -133,10 +230,6 @@ class DrawMeasures:
         square = self._mean_over_draws(lambda p: (p - self.mean).square().sum(-1))
         return square * (count / (count - 1))
 
-    @property
-    def max_probability(self) -> Tensor:
-        return self.mean.amax(-1)
-
     @cached_property
     def concentration(self) -> Tensor:
         within = self._mean_over_draws(lambda p: (p * (1.0 - p)).sum(-1))
@@ -145,8 +238,30 @@ class DrawMeasures:
     @property
     def differential_entropy(self) -> Tensor:
         alpha_0, log_mean = self.concentration, self.mean.log()
-        value = PredictiveDirichlet(log_mean, alpha_0.log(), validate_args=False).entropy()
+        value = in_float64(log_mean, alpha_0.log()).entropy()
         return torch.where((alpha_0 > 0) & alpha_0.isfinite(), value, -torch.inf)
+
+
+def in_float64(log_mean: Tensor, log_concentration: Tensor) -> torch.distributions.Dirichlet:
+    """The ordinary Dirichlet of these logarithms; a component that underflows is raised."""
+    log_alpha = log_mean.double() + log_concentration.double().unsqueeze(-1)
+    alpha = log_alpha.exp().clamp(min=torch.finfo(torch.float64).tiny)
+    return torch.distributions.Dirichlet(alpha, validate_args=False)
+
+
+_LOG_SERIES_FROM = 3.5  # a = 33
+
+
+def _digamma_gap(log_a: Tensor) -> Tensor:
+    """``digamma(a + 1) - log(a)``, positive, without the cancellation at large ``a``."""
+    inverse = (-log_a).clamp(max=-_LOG_SERIES_FROM).exp()
+    square = inverse * inverse
+    # The next term, 1 / (132 a^10), is below 1e-17 here.
+    series = inverse / 2 - square * (
+        1 / 12 - square * (1 / 120 - square * (1 / 252 - square / 240))
+    )
+    direct = torch.digamma(log_a.clamp(max=_LOG_SERIES_FROM).exp() + 1.0) - log_a
+    return torch.where(log_a > _LOG_SERIES_FROM, series, direct)
 
 
 def _check_draws(draws: Tensor) -> None:

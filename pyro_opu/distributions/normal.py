@@ -9,9 +9,11 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from pyro_opu.distributions.base import Answer
+from pyro_opu.distributions.measures import NormalMeasures
 from pyro_opu.rng import drawing
 
-__all__ = ["Components", "PredictiveNormal"]
+__all__ = ["Components", "PredictiveNormal", "RealAnswer"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +54,50 @@ class Components:
         return f, f + (aleatoric / 2).exp() * of_y
 
 
-class PredictiveNormal(dist.Normal):
+class RealAnswer(Answer):
+    """A distribution of a real y, one per input, whose variance is aleatoric plus epistemic.
+
+    A family gives :meth:`components`, :meth:`normal` and both variances' logarithms.
+    """
+
+    mean: Tensor
+    log_aleatoric: Tensor
+    log_epistemic: Tensor
+
+    @property
+    def aleatoric(self) -> Tensor:
+        """Mean variance of the noise, ``(N,)``, in units of y squared."""
+        return self.log_aleatoric.exp()
+
+    @property
+    def epistemic(self) -> Tensor:
+        """Variance of the mean between draws, ``(N,)``, in units of y squared."""
+        return self.log_epistemic.exp()
+
+    def components(self) -> Components:
+        """The weighted normals of which it is a mixture, ``(N, K)``."""
+        raise NotImplementedError
+
+    def normal(self) -> PredictiveNormal:
+        """The normal with the same mean and the same two variances."""
+        raise NotImplementedError
+
+    def matched(self) -> PredictiveNormal:
+        """:meth:`normal`."""
+        return self.normal()
+
+    def measures(self) -> NormalMeasures:
+        """Mean and variances of y, exact."""
+        normal = self.normal()
+        return NormalMeasures(normal.mean, normal.aleatoric, normal.epistemic)
+
+    def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor]:
+        """Draws of y and of its mean f, ``(S, N)`` each."""
+        f, y = self.components().draw(count)
+        return y, f
+
+
+class PredictiveNormal(RealAnswer, dist.Normal):
     r"""A normal of y whose variance is the sum of an aleatoric and an epistemic one.
 
     .. math:: N(y \mid \mu, a + e)
@@ -92,16 +137,6 @@ class PredictiveNormal(dist.Normal):
         self.log_variance = torch.logaddexp(log_aleatoric, log_epistemic)
         super().__init__(mean, (self.log_variance / 2).exp(), validate_args=validate_args)
 
-    @property
-    def aleatoric(self) -> Tensor:
-        """Variance of the noise, ``(N,)``, in units of y squared."""
-        return self.log_aleatoric.exp()
-
-    @property
-    def epistemic(self) -> Tensor:
-        """Variance of the mean between draws, ``(N,)``, in units of y squared."""
-        return self.log_epistemic.exp()
-
     def components(self) -> Components:
         """This normal as a mixture of one, ``(N, 1)``."""
         mean = self.loc[..., None]
@@ -116,10 +151,20 @@ class PredictiveNormal(dist.Normal):
         """Itself."""
         return self
 
+    def as_tensors(self) -> dict[str, Tensor]:
+        """``mean``, ``log_aleatoric`` and ``log_epistemic``."""
+        return {
+            "mean": self.loc,
+            "log_aleatoric": self.log_aleatoric,
+            "log_epistemic": self.log_epistemic,
+        }
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveNormal:
+        """Build the normal from :meth:`as_tensors`."""
+        return cls(**tensors, validate_args=False)
+
     def expand(self, batch_shape: Any, _instance: Any = None) -> PredictiveNormal:
         """The same normal over a larger batch."""
         shape = torch.Size(batch_shape)
-        mean, log_aleatoric, log_epistemic = (
-            part.expand(shape) for part in (self.loc, self.log_aleatoric, self.log_epistemic)
-        )
-        return PredictiveNormal(mean, log_aleatoric, log_epistemic, validate_args=False)
+        return self.from_tensors({k: part.expand(shape) for k, part in self.as_tensors().items()})

@@ -8,12 +8,12 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.normal import Components, PredictiveNormal
+from pyro_opu.distributions.normal import Components, PredictiveNormal, RealAnswer
 
-__all__ = ["PredictiveNormalMixture", "RealAnswer", "is_real_answer"]
+__all__ = ["PredictiveNormalMixture"]
 
 
-class PredictiveNormalMixture(dist.MixtureSameFamily):
+class PredictiveNormalMixture(RealAnswer, dist.MixtureSameFamily):
     r"""A mixture of K normals of y, each with an aleatoric and an epistemic variance.
 
     .. math::
@@ -43,22 +43,12 @@ class PredictiveNormalMixture(dist.MixtureSameFamily):
         return f"PredictiveNormalMixture(shape {tuple(batch)}, K: {normals})"
 
     @property
-    def aleatoric(self) -> Tensor:
-        """Mean variance of the noise, ``(N,)``, in units of y squared."""
-        return self.log_aleatoric.exp()
-
-    @property
-    def epistemic(self) -> Tensor:
-        """Variance of the mean between draws, ``(N,)``, in units of y squared."""
-        return self.log_epistemic.exp()
-
-    @property
-    def log_aleatoric(self) -> Tensor:
+    def log_aleatoric(self) -> Tensor:  # type: ignore[override]
         """Logarithm of :attr:`aleatoric`."""
         return (self._components.log_weights + self._components.log_aleatoric).logsumexp(-1)
 
     @property
-    def log_epistemic(self) -> Tensor:
+    def log_epistemic(self) -> Tensor:  # type: ignore[override]
         """Logarithm of :attr:`epistemic`."""
         parts = self._components
         between = (parts.mean - self.mean[..., None]).square()
@@ -75,17 +65,16 @@ class PredictiveNormalMixture(dist.MixtureSameFamily):
             self.mean, self.log_aleatoric, self.log_epistemic, validate_args=False
         )
 
+    def as_tensors(self) -> dict[str, Tensor]:
+        """The fields of :class:`Components`."""
+        return dict(vars(self._components))
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveNormalMixture:
+        """Build the mixture from :meth:`as_tensors`."""
+        return cls(Components(**tensors), validate_args=False)
+
     def expand(self, batch_shape: Any, _instance: Any = None) -> PredictiveNormalMixture:
         """The same mixture over a larger batch."""
         shape = (*batch_shape, self._components.mean.shape[-1])
-        parts = (value.expand(shape) for value in vars(self._components).values())
-        return PredictiveNormalMixture(Components(*parts), validate_args=False)
-
-
-#: What a regression guide may return.
-RealAnswer = PredictiveNormal | PredictiveNormalMixture
-
-
-def is_real_answer(value: Any) -> bool:
-    """Whether a regression guide may answer with this."""
-    return isinstance(value, (PredictiveNormal, PredictiveNormalMixture))
+        return self.from_tensors({k: part.expand(shape) for k, part in self.as_tensors().items()})

@@ -6,18 +6,14 @@ import copy
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import instance_of
-from pyro_opu.distributions import SimplexDistribution, as_answer
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import in_dtype_of
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import OnePassRegression, PredictiveNormal
 from pyro_opu.rng import preserve_rng
 
 __all__ = ["Captured", "GraphPass", "StaticPass", "capture"]
@@ -175,8 +171,8 @@ def _record(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any, 
             _end_failed_capture(graph, pool, buffer)
             reason = str(error.__context__ or error).partition("\n")[0]
             raise ValueError(
-                "`fast` must have a guide that can be captured in a CUDA graph: it may not wait "
-                f"for the host or depend on values of x ({reason}). Call fast.dirichlet instead."
+                "`guide` must be one that can be captured in a CUDA graph: it may not wait for "
+                f"the host or depend on values of x ({reason}). Call fast.dirichlet instead."
             ) from error
     before.wait_stream(aside)
     return graph, written
@@ -218,10 +214,8 @@ class _HalfTrunk(nn.Module):
 
 
 @preserve_rng()
-def capture(
-    fast: OnePassPredictive, example: Tensor, *, precision: torch.dtype | None = None
-) -> Captured:
-    r"""The fastest way to a student's Dirichlet that the machine has.
+def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
+    r"""The fastest way to a guide's Dirichlet (or normal) that the machine has.
 
     On a GPU one pass is recorded as a CUDA graph on static buffers of as many rows as ``example``,
     and replayed: one launch, whatever the network. Fewer rows are padded and more are cut, so that
@@ -229,101 +223,94 @@ def capture(
     by ``torch.compile``, for any number of rows, if that works here (it needs a C++ compiler, and
     takes some seconds), and otherwise runs as it is: ``kind`` says which, ``reason`` why not.
 
-    In full precision the answers are the student's to rounding, 1e-5 in the logarithms of mean and
+    In full precision the answers are the guide's to rounding, 1e-5 in the logarithms of mean and
     concentration. With ``precision`` the matrix products of the trunk are in half precision, and
-    the heads and all of the Dirichlet in that of the student: the digits that bfloat16 has, two to
+    the heads and all of the Dirichlet in that of the guide: the digits that bfloat16 has, two to
     three, or float16, three to four.
 
-    A snapshot: what happens to ``fast`` later does not reach it. Not for several threads at once.
+    A snapshot: later changes of the guide do not reach it. Not for several threads at once.
     Torch's random generators are afterwards as they were.
 
     Args:
-        fast: The student, on its device.
+        guide: Module ``x -> answer`` on its device; of a student ``fast.capture`` checks the
+            inputs too.
         example: Inputs ``(B, *input_shape)`` on that device, finite; on a GPU B is the number of
-            rows per replay. What the pass is asked is rounded to its dtype first: float64 for
-            inputs that float32 has no digits for, such as time stamps.
-        precision: ``torch.bfloat16`` or ``torch.float16`` for the trunk; by default the student's.
+            rows per replay. Later inputs are rounded to its dtype first: pass float64 for inputs
+            that float32 has no digits for, such as time stamps.
+        precision: ``torch.bfloat16`` or ``torch.float16`` for the trunk; by default the guide's.
 
     Returns:
         ``x -> PredictiveDirichlet``, the matched one of a guide that answers otherwise; of a
-        regression student ``x -> PredictiveNormal``.
+        regression guide ``x -> PredictiveNormal``.
 
     Raises:
-        TypeError: ``example`` is no floating tensor.
-        ValueError: its shape or device is not the student's; another precision, or a guide without
-            a ``trunk`` for it; a guide that cannot be captured in a CUDA graph, as the logistic
-            normal, whose points come from the host.
+        TypeError: ``guide`` is not a module, or does not answer with a distribution.
+        ValueError: another precision, or a guide without a ``trunk`` for it; a guide that cannot be
+            captured in a CUDA graph, as the logistic normal, whose points come from the host.
 
     Example:
-        >>> from pyro_opu import OnePassPredictive, PredictiveGuide
+        >>> from pyro_opu import PredictiveGuide
         >>> x = torch.randn(9, 4)
-        >>> fast = OnePassPredictive(PredictiveGuide.for_inputs(x, 3, hidden=(8,)), (4,), 3)
-        >>> captured = capture(fast, x)
+        >>> captured = capture(PredictiveGuide.for_inputs(x, 3, hidden=(8,)), x)
         >>> captured
         Captured(compiled, any number of rows)
         >>> captured(x[:1]).mean.shape
         torch.Size([1, 3])
     """
-    advice = "A guide goes through OnePassPredictive.from_guide."
-    instance_of("fast", fast, OnePassPredictive, "a student, as distill returns it", advice)
+    advice = "Pass fast.guide, or call the student's own method."
+    instance_of("guide", guide, nn.Module, "a module x -> answer", advice)
+    like = in_dtype_of(guide, example.detach())
+    copied = _snapshot(guide, precision)
     with torch.no_grad():
-        fast.distribution(example)  # refuses what the student refuses
-    student = _snapshot(fast, precision)
-    forward, answer = tensor_pass(student)
-    like = in_dtype_of(fast.guide, example.detach())
-    with torch.no_grad():
-        forward(like)  # what fails here is no fault of a compiler
+        answer = as_answer(copied(like))  # what fails here is no fault of a compiler
+    forward, rebuild = tensor_pass(copied, answer)
     if like.is_cuda:
-        return Captured(GraphPass(forward, like), answer, like, "cuda graph")
+        return Captured(GraphPass(forward, like), rebuild, like, "cuda graph")
     try:
-        return Captured(_compiled(forward, like), answer, like, "compiled")
+        return Captured(_compiled(forward, like), rebuild, like, "compiled")
     except Exception as error:  # whatever the compiler stumbles over, the pass itself runs
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        return Captured(forward, answer, like, "eager", reason)
+        return Captured(forward, rebuild, like, "eager", reason)
 
 
-def _snapshot(fast: OnePassPredictive, precision: torch.dtype | None) -> OnePassPredictive:
-    """A copy of the student, its trunks in half precision if so asked."""
-    student = copy.copy(fast)
-    student._modules = {"guide": copy.deepcopy(fast.guide).requires_grad_(False).eval()}
+def _snapshot(guide: nn.Module, precision: torch.dtype | None) -> nn.Module:
+    """A frozen copy of the guide, its trunks in half precision if so asked."""
+    guide = copy.deepcopy(guide).requires_grad_(False).eval()
     if precision is None:
-        return student
+        return guide
     if precision not in (torch.bfloat16, torch.float16):
         raise ValueError(
             f"`precision` must be torch.bfloat16 or torch.float16; got {precision}. By default "
             "all is in the student's own."
         )
-    if not isinstance(getattr(student.guide, "trunk", None), nn.Module):
+    if not isinstance(getattr(guide, "trunk", None), nn.Module):
         raise ValueError(
             f"`precision` needs a guide with a module `trunk` to run in it; "
-            f"{type(student.guide).__name__} has none. Leave it out."
+            f"{type(guide).__name__} has none. Leave it out."
         )
     for name in ("trunk", "concentration_trunk"):
-        trunk = getattr(student.guide, name, None)
+        trunk = getattr(guide, name, None)
         if trunk is not None:
-            setattr(student.guide, name, _HalfTrunk(trunk, precision))
-    return student
+            setattr(guide, name, _HalfTrunk(trunk, precision))
+    return guide
 
 
 def tensor_pass(
-    student: OnePassPredictive,
-) -> tuple[Callable[[Tensor], Tensors], Callable[..., Any]]:
-    """The pass from tensor to tensors, without checks, and what makes an answer of these."""
-    if isinstance(student, OnePassRegression):
+    guide: nn.Module, answer: Answer
+) -> tuple[Callable[[Tensor], Tensors], Callable[..., Answer]]:
+    """The pass from tensor to tensors, without checks, and what makes an answer of these.
 
-        def real(x: Tensor) -> Tensors:
-            normal = student.guide(x).normal()
-            return normal.loc, normal.log_aleatoric, normal.log_epistemic
+    Args:
+        guide: Module ``x -> answer``.
+        answer: What it answered with somewhere.
+    """
+    matched = answer.matched()
+    kind, names = type(matched), tuple(matched.as_tensors())
 
-        return real, partial(PredictiveNormal, validate_args=False)
+    def forward(x: Tensor) -> Tensors:
+        return tuple(as_answer(guide(x)).matched().as_tensors().values())
 
-    def classes(x: Tensor) -> Tensors:
-        answer = as_answer(student.guide(x))
-        matched = isinstance(answer, SimplexDistribution)
-        dirichlet = answer.matched_dirichlet() if matched else answer
-        return dirichlet.log_mean, dirichlet.log_concentration
-
-    return classes, partial(PredictiveDirichlet, validate_args=False)
+    return forward, lambda *values: kind.from_tensors(dict(zip(names, values, strict=True)))
 
 
 def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[Tensor], Tensors]:

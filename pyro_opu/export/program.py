@@ -10,37 +10,12 @@ import pyro
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions import Answer, LogisticNormal, SimplexDistribution, as_answer
-from pyro_opu.distributions.logistic_normal import _moments
-from pyro_opu.distributions.measures import DirichletMeasures
-from pyro_opu.distributions.simplex_measures import SimplexMeasures
+from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.networks import centres
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import OnePassRegression
 
-__all__ = ["REAL_UNITS", "UNITS", "StudentProgram", "differing", "far_inputs", "trace"]
-
-#: Outputs of a student of class probabilities, and their units.
-UNITS = {
-    "mean": "probability",
-    "concentration": "pseudo-counts",
-    "total": "nats",
-    "aleatoric": "nats",
-    "epistemic": "nats",
-    "expected_pairwise_kl": "nats",
-    "variance": "probability squared",
-    "max_probability": "probability",
-    "differential_entropy": "nats",
-}
-#: Outputs of a regression student, and their units.
-REAL_UNITS = {
-    "mean": "units of y",
-    "total": "units of y squared",
-    "aleatoric": "units of y squared",
-    "epistemic": "units of y squared",
-}
+__all__ = ["StudentProgram", "differing", "far_inputs", "trace"]
 
 #: What a graph notes of where its steps come from: paths of this machine, and half of its size.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
@@ -52,40 +27,26 @@ class StudentProgram(nn.Module):
     The formulas are those of :func:`pyro_opu.uncertainty`, run as they are.
 
     Args:
-        fast: The student; its guide is copied, to the CPU.
+        guide: Module ``x -> answer``; it is copied, to the CPU.
+        input_shape: Shape of one input.
         outputs: Names of the outputs; by default all that the guide's answer has.
 
     Raises:
         ValueError: an output that there is not.
     """
 
-    def __init__(self, fast: OnePassPredictive, outputs: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, guide: nn.Module, input_shape: Sequence[int], outputs: Sequence[str] | None = None
+    ) -> None:
         super().__init__()
-        self.guide = copy.deepcopy(fast.guide).cpu().requires_grad_(False).eval()
-        self.real = isinstance(fast, OnePassRegression)
+        self.guide = copy.deepcopy(guide).cpu().requires_grad_(False).eval()
         weight = next(self.guide.parameters(), None)
         self.dtype = torch.get_default_dtype() if weight is None else weight.dtype
-        answer = self.guide(torch.zeros(1, *fast.input_shape, dtype=self.dtype))
-        self.outputs = self._checked(outputs, answer)
+        answer = as_answer(self.guide(torch.zeros(1, *input_shape, dtype=self.dtype)))
+        self.event_shape, units = answer.event_shape, answer.measures().units
+        self.outputs = _checked(outputs, answer, units)
+        self.units = {name: units[name] for name in self.outputs}
         self._named(answer)  # what is made once and kept, such as fixed points, is made here
-
-    def _checked(self, outputs: Sequence[str] | None, answer: Any) -> tuple[str, ...]:
-        """The outputs asked for, if there are such."""
-        known = list(REAL_UNITS if self.real else UNITS)
-        if isinstance(answer, LogisticNormal):  # that of its log-ratios needs a factorisation
-            known.remove("differential_entropy")
-        if outputs is not None and (isinstance(outputs, str) or not isinstance(outputs, Sequence)):
-            raise TypeError(
-                f"`outputs` must be a list of names; got {outputs!r}. Write ['mean', 'epistemic']."
-            )
-        chosen = known if outputs is None else list(outputs)
-        wrong = [name for name in chosen if name not in known]
-        if wrong or not chosen or len(set(chosen)) < len(chosen):
-            raise ValueError(
-                f"`outputs` must name some of {', '.join(known)}, each once; got {chosen}. What a "
-                f"{type(answer).__name__} has no closed form for is not exported."
-            )
-        return tuple(chosen)
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """The outputs at inputs ``(N, *input_shape)``: mean ``(N, C)``, all others ``(N,)``."""
@@ -101,29 +62,26 @@ class StudentProgram(nn.Module):
         return torch.vmap(of_one)(guide.head(guide.trunk(x)))
 
     def _named(self, answer: Any) -> dict[str, Tensor]:
-        known = _real_outputs(answer) if self.real else _outputs(as_answer(answer), self.outputs)
-        return {name: known[name] for name in self.outputs}
+        return as_answer(answer).measures().rounded(self.outputs)
 
 
-def _outputs(answer: Answer, names: Sequence[str]) -> dict[str, Tensor]:
-    if isinstance(answer, LogisticNormal):  # its one block of points; tracing cannot join blocks
-        (points,) = answer._points(torch.float64)
-        measures: Any = SimplexMeasures(answer.logits.dtype, *_moments(points))
-    elif isinstance(answer, SimplexDistribution):
-        measures = answer.measures()
-    else:  # without a check of its values, which no graph can make
-        measures = DirichletMeasures(answer)
-    return {name: getattr(measures, name).to(measures.dtype) for name in names}
-
-
-def _real_outputs(answer: Any) -> dict[str, Tensor]:
-    aleatoric, epistemic = answer.aleatoric, answer.epistemic
-    return {
-        "mean": answer.mean,
-        "total": aleatoric + epistemic,
-        "aleatoric": aleatoric,
-        "epistemic": epistemic,
-    }
+def _checked(
+    outputs: Sequence[str] | None, answer: Answer, units: dict[str, str]
+) -> tuple[str, ...]:
+    """The outputs asked for, if there are such."""
+    known = [name for name in units if name not in answer.untraceable]
+    if outputs is not None and (isinstance(outputs, str) or not isinstance(outputs, Sequence)):
+        raise TypeError(
+            f"`outputs` must be a list of names; got {outputs!r}. Write ['mean', 'epistemic']."
+        )
+    chosen = known if outputs is None else list(outputs)
+    wrong = [name for name in chosen if name not in known]
+    if wrong or not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(
+            f"`outputs` must name some of {', '.join(known)}, each once; got {chosen}. What a "
+            f"{type(answer).__name__} has no closed form for is not exported."
+        )
+    return tuple(chosen)
 
 
 def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
@@ -155,7 +113,7 @@ def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
         run(x[:1])
     except Exception as error:
         raise ValueError(
-            f"`fast` must have a guide that torch.export can trace for any number of rows; "
+            f"`guide` must be one that torch.export can trace for any number of rows; "
             f"{type(student.guide).__name__} is not ({type(error).__name__}: {error}). The guides "
             "of pyro_opu are; in one of your own keep Python's control flow free of tensors' "
             "values and of the number of rows, and answer with a PredictiveDirichlet."
@@ -163,7 +121,7 @@ def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
     wrong = differing(student, run, x)
     if wrong:
         raise ValueError(
-            "`fast` must have a guide whose steps do not depend on the values of x; the "
+            "`guide` must be one whose steps do not depend on the values of x; the "
             f"traced graph gives another {wrong!r}. Is something in it random, or does it "
             "choose by looking at x?"
         )

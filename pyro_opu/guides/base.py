@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import instance_of, positive_int
-from pyro_opu.distributions import Answer
-from pyro_opu.distributions.dirichlet import as_predictive
+from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides.networks import build_trunk, centres, default_trunk_config, fit_scales
 
 Self = TypeVar("Self", bound="HeadGuide")
@@ -30,8 +30,7 @@ def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
 
 def student_at(guide: nn.Module, x: Tensor) -> Any:
     """Call the guide at ``x``; any Dirichlet comes back as a ``PredictiveDirichlet``."""
-    answer = guide(in_dtype_of(guide, x))
-    return as_predictive(answer) if isinstance(answer, torch.distributions.Dirichlet) else answer
+    return known_form(guide(in_dtype_of(guide, x)))
 
 
 def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:
@@ -107,11 +106,11 @@ class TrunkGuide(HeadGuide):
         """Number of outputs of the head; by default C."""
         return num_classes
 
-    def answer(self, outputs: Tensor) -> Answer:
+    def answer(self, outputs: Tensor) -> SimplexDistribution:
         """The distribution that the head's outputs ``(N, num_outputs)`` stand for."""
         raise NotImplementedError
 
-    def forward(self, x: Tensor) -> Answer:
+    def forward(self, x: Tensor) -> SimplexDistribution:
         """The distribution at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
         return self.answer(self.head(self.trunk(x)))
 

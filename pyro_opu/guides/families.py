@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
-from pyro_opu.distributions import Atoms, DirichletMixture, LogisticNormal
+from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
@@ -53,9 +53,9 @@ class PointGuide(TrunkGuide):
 
     kind = "point"
 
-    def answer(self, outputs: Tensor) -> Atoms:
+    def answer(self, outputs: Tensor) -> Empirical:
         """One point per input."""
-        return Atoms(outputs.log_softmax(-1)[None])
+        return Empirical(outputs.log_softmax(-1)[None])
 
     def extra_repr(self) -> str:
         return "class probabilities h(x), no spread"

@@ -83,7 +83,7 @@ def _log_draws(source: Any, x: Tensor, num_draws: int | None) -> tuple[str, Tens
     answer = student_answer(source, x)
     count = getattr(source, "num_samples", DEFAULT_DRAWS) if num_draws is None else num_draws
     positive_int("num_draws", count, advice="Leave it out for as many as the student returns.")
-    labels = [layout.name for layout in getattr(source, "sites", ()) if not layout.needs_probs]
+    labels = [layout.name for layout in getattr(source, "sites", ()) if not layout.shows_parameters]
     note = "student's draws, independent of each other and between inputs"
     return (*labels, "obs")[0], answer.log_rsample((count,)), note
 

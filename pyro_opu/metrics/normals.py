@@ -17,8 +17,8 @@ import math
 import torch
 from torch import Tensor
 
+from pyro_opu.distributions import RealAnswer
 from pyro_opu.distributions.normal import Components, PredictiveNormal
-from pyro_opu.distributions.normal_mixture import RealAnswer
 
 __all__ = [
     "crps_of_mean",

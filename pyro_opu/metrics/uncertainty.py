@@ -13,18 +13,19 @@ each docstring states; measures of spread need two draws.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import ClassVar, overload
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_tensor
-from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import check_dirichlet
-from pyro_opu.distributions.measures import DirichletMeasures, DrawMeasures
-from pyro_opu.distributions.simplex_measures import SimplexMeasures
+from pyro_opu.distributions.measures import DrawMeasures, Measures, NormalMeasures
 from pyro_opu.utils.printing import averages
 
 __all__ = [
+    "RegressionUncertainty",
     "Uncertainty",
     "aleatoric_uncertainty",
     "concentration",
@@ -43,8 +44,32 @@ __all__ = [
 Source = torch.distributions.Dirichlet | SimplexDistribution | Tensor
 
 
+class _Table:
+    """Fields of a frozen dataclass, also found by name: ``u["total"]`` and ``dict(u)`` work."""
+
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    def keys(self) -> tuple[str, ...]:
+        """Names of the fields."""
+        return tuple(field.name for field in fields(self))  # type: ignore[arg-type]
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in (*self.keys(), *self.aliases):
+            raise KeyError(f"`name` is no measure {name!r}; there are {', '.join(self.keys())}")
+        value: Tensor = getattr(self, name)
+        return value
+
+    def to_dict(self) -> dict[str, Tensor]:
+        """The fields as a plain dictionary."""
+        return {name: self[name] for name in self.keys()}
+
+    def __repr__(self) -> str:
+        shape = tuple(self["total"].shape)
+        return f"{type(self).__name__}(shape {shape}, means: {averages(self.to_dict())})"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Uncertainty:
+class Uncertainty(_Table):
     """Every measure of one source, each ``(N,)``, by the functions of these names in `pyro_opu`.
 
     ``u["total"]`` and ``dict(u)`` work too; ``entropy`` is ``total``, ``mutual_information`` is
@@ -61,6 +86,7 @@ class Uncertainty:
         concentration: Sum of the Dirichlet's parameters.
     """
 
+    aliases = ("entropy", "mutual_information")
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
@@ -80,31 +106,33 @@ class Uncertainty:
         """The usual name of ``epistemic``."""
         return self.epistemic
 
-    def __repr__(self) -> str:
-        return f"Uncertainty(shape {tuple(self.total.shape)}, means: {averages(self.to_dict())})"
 
-    def keys(self) -> tuple[str, ...]:
-        """Names of the fields."""
-        return tuple(field.name for field in fields(self))
+@dataclass(frozen=True, eq=False, repr=False)
+class RegressionUncertainty(_Table):
+    """Mean and variances of y at every input, ``(N,)`` each; ``u["total"]`` works too.
 
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in (*self.keys(), "entropy", "mutual_information"):
-            raise KeyError(f"`name` is no measure {name!r}; there are {', '.join(self.keys())}")
-        value: Tensor = getattr(self, name)
-        return value
+    Attributes:
+        mean: Of y, ``(N,)``, in its units.
+        total: Variance of y, ``aleatoric + epistemic``, ``(N,)``, in units of y squared, as are
+            its parts.
+        aleatoric: Mean variance of the noise, ``(N,)``: what remains if the parameters were known.
+        epistemic: Variance of the mean between posterior draws, ``(N,)``: what more data would
+            take away.
+    """
 
-    def to_dict(self) -> dict[str, Tensor]:
-        """The fields as a plain dictionary."""
-        return {name: self[name] for name in self.keys()}
+    mean: Tensor
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
 
 
-def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasures:
-    if isinstance(source, torch.distributions.Dirichlet):
-        return DirichletMeasures(check_dirichlet("source", source))
-    if isinstance(source, SimplexDistribution):
-        return source.measures()
+def _measures(source: Source | RealAnswer) -> Measures:
     if isinstance(source, Tensor):
         return DrawMeasures(source)
+    if isinstance(source, torch.distributions.Dirichlet):
+        source = check_dirichlet("source", source)
+    if isinstance(source, Answer):
+        return source.measures()
     raise TypeError(
         "`source` must be a Dirichlet or a tensor of draws (S, N, C); got "
         f"{type(source).__name__}. For a student pass student.dirichlet(x), for a teacher "
@@ -113,20 +141,23 @@ def _measures(source: Source) -> DirichletMeasures | DrawMeasures | SimplexMeasu
 
 
 def _measure(source: Source, name: str) -> Tensor:
-    measures = _measures(source)
-    value: Tensor = getattr(measures, name)
-    return value.to(measures.dtype)
+    return _measures(source).rounded([name])[name]
 
 
-def uncertainty(source: Source) -> Uncertainty:
-    """Every measure at once.
+@overload
+def uncertainty(source: Source) -> Uncertainty: ...
+@overload
+def uncertainty(source: RealAnswer) -> RegressionUncertainty: ...
+def uncertainty(source: Source | RealAnswer) -> Uncertainty | RegressionUncertainty:
+    """Every measure at once, of class probabilities or of a real y.
 
     Args:
-        source: A Dirichlet of batch shape ``(N,)``, another distribution on the simplex, or draws
-            ``(S, N, C)``, S >= 2.
+        source: A Dirichlet of batch shape ``(N,)``, another distribution on the simplex, draws
+            ``(S, N, C)``, S >= 2, or what a regression student answers with.
 
     Returns:
-        An :class:`~pyro_opu.metrics.uncertainty.Uncertainty` of ``(N,)`` tensors;
+        An :class:`~pyro_opu.metrics.uncertainty.Uncertainty` of ``(N,)`` tensors, or the
+        :class:`~pyro_opu.regression.RegressionUncertainty` of a real y;
         ``total = aleatoric + epistemic`` to rounding.
 
     Raises:
@@ -141,8 +172,8 @@ def uncertainty(source: Source) -> Uncertainty:
         tensor([0.0049, 0.1805])
     """
     measures = _measures(source)
-    values = {f.name: getattr(measures, f.name).to(measures.dtype) for f in fields(Uncertainty)}
-    return Uncertainty(**values)
+    kind = RegressionUncertainty if isinstance(measures, NormalMeasures) else Uncertainty
+    return kind(**measures.rounded(field.name for field in fields(kind)))
 
 
 def total_uncertainty(source: Source) -> Tensor:

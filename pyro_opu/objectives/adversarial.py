@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions import Answer
+from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.objectives.base import Objective
 
 
@@ -50,6 +50,8 @@ class Adversarial(Objective):
         """
         raise NotImplementedError
 
-    def critic_parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def critic_parts(
+        self, student: SimplexDistribution, draws: Tensor, x: Tensor
+    ) -> dict[str, Tensor]:
         """:meth:`critic_loss` at fresh draws of the student, which is held."""
         return self.critic_loss(student.sample((self.num_samples,)), draws, x)

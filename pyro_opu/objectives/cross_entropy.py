@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions import Answer
+from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.objectives.base import Objective
 
 
@@ -21,12 +21,12 @@ class CrossEntropy(Objective):
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eq. 4.
     """
 
-    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy"}``."""
         return {"cross_entropy": cross_entropy(student, draws)}
 
 
-def cross_entropy(student: Answer, draws: Tensor) -> Tensor:
+def cross_entropy(student: SimplexDistribution, draws: Tensor) -> Tensor:
     r"""Expected negative log-likelihood of labels drawn from the teacher's predictive, in nats.
 
     .. math:: -\mathbb{E}_x \sum_k \bar\pi_k \log h_k(x), \quad \bar\pi = \tfrac1S \sum_s \pi_s

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import in_range, positive_int
-from pyro_opu.distributions import Answer, stratified_draws
+from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.metrics.marginals import mean_absolute_difference
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
@@ -39,9 +39,9 @@ class EnergyDistance(Objective):
         in_range("likelihood", likelihood, 0)
         self.num_samples, self.likelihood = num_samples, likelihood
 
-    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"energy"}``, and "log_likelihood" (negated) where it has a weight."""
-        samples, weights = stratified_draws(student, self.num_samples)
+        samples, weights = as_answer(student).stratified_rsample(self.num_samples)
         parts = {"energy": energy_distance_loss(samples, draws, weights).mean()}
         if self.likelihood:
             parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws)

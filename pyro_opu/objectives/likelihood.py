@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import in_range
-from pyro_opu.distributions import Answer, SimplexDistribution
-from pyro_opu.distributions.dirichlet import as_predictive
+from pyro_opu.distributions import PredictiveDirichlet, SimplexDistribution, as_answer
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.energy import EnergyDistance
 
@@ -37,14 +36,15 @@ class DirichletLikelihood(Objective):
         super().__init__()
         self.smoothing = in_range("smoothing", smoothing, 0, 1, "[)")
 
-    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"negative_log_likelihood"}``."""
         smooth = (1 - self.smoothing) * draws.double() + self.smoothing / draws.shape[-1]
-        if isinstance(student, SimplexDistribution):
+        student = as_answer(student)
+        if not isinstance(student, PredictiveDirichlet):
             value = -student.log_prob(smooth).mean()
             return {"negative_log_likelihood": value.to(draws.dtype)}
         # float64: at alpha_0 = 1e6 the gammas are 1e7 each, and float32 would leave only rounding.
-        log_alpha = as_predictive(student).log_alpha.double()
+        log_alpha = student.log_alpha.double()
         alpha = log_alpha.exp()
         total = alpha.sum(-1)
         mean_log = smooth.clamp_min(torch.finfo(draws.dtype).tiny).log().mean(0)
@@ -89,7 +89,7 @@ class LikelihoodFirst(EnergyDistance):
         """Note the fraction of the training that is done."""
         self._progress = progress
 
-    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """Those of the likelihood or, from ``until`` on, of the energy distance."""
         if self._progress < self.until:
             return self.first.parts(student, draws, x)

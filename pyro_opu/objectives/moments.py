@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from pyro_opu.checks import one_of
-from pyro_opu.distributions import Answer, as_answer
+from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
 
@@ -45,7 +45,7 @@ class MomentMatching(Objective):
         super().__init__()
         self.weights = one_of("weights", weights, ("share", "variance"))
 
-    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy", "moments"}``."""
         answer = as_answer(student)
         loss = concentration_loss(answer.log_concentration, *gini_parts(draws))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import in_range, one_of
-from pyro_opu.distributions.normal_mixture import RealAnswer
+from pyro_opu.distributions import PredictiveNormal, RealAnswer
 from pyro_opu.metrics.normals import FLOOR, crps_of_mean, crps_of_y
 from pyro_opu.objectives.base import Objective
 
@@ -44,7 +44,7 @@ class NormalMoments(RegressionObjective):
         Korattikara et al. (2015), eq. 5 and 6; the division is this project's.
     """
 
-    def parts(self, student: RealAnswer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: PredictiveNormal, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"mean", "aleatoric", "epistemic"}``."""
         f = draws[..., 0]
         squares = (f - student.mean).square().mean(0)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_bool, in_range, instance_of, one_of, positive_float, positive_int
-from pyro_opu.distributions import Answer, stratified_draws
+from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.objectives.adversarial import Adversarial
 from pyro_opu.objectives.critic import MetaCritic, dual_norm, witness
@@ -108,9 +108,9 @@ class WassersteinELBO(Adversarial):
         if self.critic is None:
             self.critic = MetaCritic(x, num_classes).to(x.device)
 
-    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"log_likelihood" (negated), "wasserstein"}`` under the current witness."""
-        samples, weights = stratified_draws(student, self.num_samples)
+        samples, weights = as_answer(student).stratified_rsample(self.num_samples)
         self.prepare(x, draws.shape[-1])
         witness_of = self._witness_at(x)
         mine = witness_of(samples)

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions import Answer
+from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.guides.base import student_at
 from pyro_opu.metrics.distances import kl_of_rows
@@ -184,7 +184,7 @@ def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
     )
 
 
-def _energies(student: Answer, inputs: ClassValidation) -> Tensor:
+def _energies(student: SimplexDistribution, inputs: ClassValidation) -> Tensor:
     """Energy distance to the teacher's draws, per input ``(N,)``.
 
     The student's draws use a fixed seed, so that two students are compared on the same noise.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from pyro_opu.distributions import Atoms, SimplexDistribution, is_answer
+from pyro_opu.distributions import Empirical, PredictiveDirichlet, SimplexDistribution
 from pyro_opu.guides import GUIDES, PredictiveGuide, named_guide
 from pyro_opu.objectives import (
     CrossEntropy,
@@ -28,7 +28,6 @@ from pyro_opu.outcomes.class_validation import (
     log_concentration_of,
 )
 from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout
-from pyro_opu.rng import drawing
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.pyro_model import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
@@ -102,13 +101,8 @@ class Classes(Outcome):
 
         Else from their mean, which gives labels of the same distribution.
         """
-        probs = answer.sample((count,)) if any(site.needs_probs for site in sites) else None
-        weights = answer.mean if probs is None else probs.flatten(0, 1)
-        with drawing(weights.device) as generator:
-            if probs is None:
-                labels = torch.multinomial(weights, count, True, generator=generator).T
-            else:
-                labels = torch.multinomial(weights, 1, generator=generator).reshape(count, -1)
+        parameters = any(site.shows_parameters for site in sites)
+        labels, probs = answer.predict(count, parameters)
         return {site.name: site.fill(self._values(site.kind, labels, probs)) for site in sites}
 
     def _values(self, kind: str, labels: Tensor, probs: Any) -> Tensor:
@@ -119,7 +113,7 @@ class Classes(Outcome):
         return probs if kind == "probs" else probs[..., 1]
 
     def is_answer(self, value: Any) -> bool:
-        return is_answer(value)
+        return isinstance(value, SimplexDistribution)
 
     def describe(self, held_out: ClassValidation) -> dict[str, Any]:
         """``{"misfit"}``, what one Dirichlet per input leaves."""
@@ -143,9 +137,9 @@ class Classes(Outcome):
         return closed_form, closed_form if loss is None else as_objective(loss)
 
     def _closed_form(self, answer: Any) -> Objective:
-        if isinstance(answer, Atoms):
+        if isinstance(answer, Empirical):
             return CrossEntropy()
-        if not isinstance(answer, SimplexDistribution):
+        if isinstance(answer, PredictiveDirichlet):
             return MomentMatching()
         # The likelihood needs a density, which a family of the user's own may lack.
         dense = type(answer).log_prob is not SimplexDistribution.log_prob

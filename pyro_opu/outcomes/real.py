@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions.normal import PredictiveNormal
-from pyro_opu.distributions.normal_mixture import is_real_answer
+from pyro_opu.distributions import PredictiveNormal, RealAnswer
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import REGRESSION_GUIDES, named_regression_guide
 from pyro_opu.metrics.normals import energies, energies_of_moments, kl_of_normals, teacher_moments
@@ -114,11 +113,11 @@ class Real(Outcome):
 
     def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
         """Of the kind "value" draws of y, of the kind "mean" of its mean f."""
-        f, y = answer.components().draw(count)
+        y, f = answer.predict(count)
         return {site.name: site.fill(y if site.kind == "value" else f) for site in sites}
 
     def is_answer(self, value: Any) -> bool:
-        return is_real_answer(value)
+        return isinstance(value, RealAnswer)
 
     def guide(
         self, name: str | None, x: Tensor, held_out: RealValidation, found: dict[str, Any]

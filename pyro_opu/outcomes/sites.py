@@ -67,9 +67,9 @@ class SiteLayout:
         return layout
 
     @property
-    def needs_probs(self) -> bool:
-        """Whether the site shows the draws of class probabilities themselves."""
-        return self.kind in ("probs", "prob1")
+    def shows_parameters(self) -> bool:
+        """Whether the site shows the draws of class probabilities, or of means, themselves."""
+        return self.kind in ("probs", "prob1", "mean")
 
     def fill(self, values: Tensor) -> Tensor:
         """Lay out draws ``(S, N)``, or ``(S, N, C)``, as this site."""

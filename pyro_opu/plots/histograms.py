@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from pyro_opu.checks import instance_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.metrics.uncertainty import Uncertainty, uncertainty
 from pyro_opu.plots.canvas import axes_for, check_names, legend, look_of
 from pyro_opu.plots.colours import SERIES
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["concentration_histograms"]
 
-_KINDS = (Uncertainty, Tensor, torch.distributions.Dirichlet, SimplexDistribution)
+_KINDS = (Uncertainty, Tensor, SimplexDistribution)
 
 
 def concentration_histograms(
@@ -78,6 +78,7 @@ def concentration_histograms(
 def _values(name: str, answer: Any, measure: str) -> Array:
     """The measure at every input, float64, ``(N,)``."""
     expected = "a distribution on the simplex, an Uncertainty, or draws (S, N, C)"
+    answer = known_form(answer)
     instance_of(f"answers[{name!r}]", answer, _KINDS, expected, "Pass fast.distribution(x).")
     found = answer if isinstance(answer, Uncertainty) else uncertainty(answer)
     return finite(found[measure].detach().double().reshape(-1).cpu().numpy(), measure)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_probs
-from pyro_opu.distributions import Answer, as_answer, is_answer
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet, as_predictive
+from pyro_opu.distributions import PredictiveDirichlet, SimplexDistribution
+from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, GREY, STUDENT, TEACHER
 from pyro_opu.rng import seeded
@@ -134,8 +134,8 @@ def three_classes(
     References:
         Aitchison (1986), The statistical analysis of compositional data, chapter 3.
     """
-    if isinstance(source, torch.distributions.Dirichlet):
-        whole = as_predictive(source)
+    whole = known_form(source)
+    if isinstance(whole, PredictiveDirichlet):
         chosen = _checked_classes(classes, whole.event_shape[0])
         log_mean = whole.log_mean[..., chosen]
         log_share = log_mean.logsumexp(-1)
@@ -168,13 +168,13 @@ def _checked_classes(classes: Sequence[int], num_classes: int) -> list[int]:
     return [int(k) for k in classes]
 
 
-def _checked_answer(distribution: Any) -> Answer:
-    if not is_answer(distribution):
+def _checked_answer(distribution: Any) -> SimplexDistribution:
+    answer = known_form(distribution)
+    if not isinstance(answer, SimplexDistribution):
         raise TypeError(
             "`distribution` must be a Dirichlet or another distribution on the simplex; got "
             f"{type(distribution).__name__}. Pass fast.distribution(x[n : n + 1])."
         )
-    answer = as_answer(distribution)
     if answer.event_shape != (3,):
         raise ValueError(
             f"`distribution` must have 3 classes; got {answer.event_shape[0]}. Pick three of them "
@@ -233,7 +233,7 @@ def _mean(ax: Axes, mean: Tensor, label: str, **look: Any) -> None:
     ax.scatter(across, up, linewidths=1.5, zorder=4, label=label, clip_on=False, **look)
 
 
-def _regions(ax: Axes, answer: Answer) -> list[Any]:
+def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
     """Regions of highest density, interpolated between a grid and the student's own draws."""
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
@@ -273,7 +273,7 @@ def _grid() -> Tensor:
 
 
 @torch.no_grad()
-def _log_density(answer: Answer, points: Tensor) -> Tensor:
+def _log_density(answer: SimplexDistribution, points: Tensor) -> Tensor:
     """At points ``(M, 3)``, moved away from the edges by the finest detail; float64, ``(M,)``."""
     inside = points.clamp_min(1 / _GRID)
     # The largest class pays: all points of a corner, or across an edge, have the same height.

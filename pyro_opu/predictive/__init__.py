@@ -1,5 +1,5 @@
 """The objects that replace ``pyro.infer.Predictive``."""
 
-from pyro_opu.predictive.one_pass import InputPicker, OnePassPredictive
+from pyro_opu.predictive.one_pass import InputPicker, OnePassPredictive, OnePassRegression
 
-__all__ = ["InputPicker", "OnePassPredictive"]
+__all__ = ["InputPicker", "OnePassPredictive", "OnePassRegression"]

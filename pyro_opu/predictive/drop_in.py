@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.outcomes import SiteLayout, outcome_of
-from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.predictive.one_pass import STUDENTS, OnePassPredictive
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.calling import parameters_of
 from pyro_opu.teachers.pyro_model import ModelDraws
@@ -28,11 +28,12 @@ def drop_in(
     """The drop-in for a teacher's source that answers by this guide, frozen from now on.
 
     Args:
-        guide: ``x -> Dirichlet``, or another distribution on the simplex.
+        guide: ``x -> Dirichlet`` or another answer of the teacher's kind.
         teacher: The teacher, which has seen an input.
         x: Inputs ``(N, *input_shape)``; a few rows are looked at.
         sites: Layouts of the sites that come back, where they have been read already.
-        return_sites: Else their names; by default those of the ``Predictive``.
+        return_sites: Else their names; by default those of the ``Predictive``. "mean" asks for
+            draws of the mean of a real y.
         num_samples: S of the answers; by default the ``Predictive``'s.
         inputs: Picks the input from a call's arguments.
         report: Plain record of how the guide was made.
@@ -40,17 +41,19 @@ def drop_in(
     Raises:
         ValueError: a site that one pass cannot give.
     """
-    if sites is None:
-        sites = outcome_of(teacher).layouts(teacher, x, return_sites)
-    return OnePassPredictive(
+    outcome = outcome_of(teacher)
+    classes = {"num_classes": outcome.event_shape[0]} if outcome.event_shape else {}
+    if num_samples is None:
+        num_samples = teacher.max_draws or teacher.default_draws
+    return STUDENTS[outcome.kind](
         guide.requires_grad_(False).eval(),
         x.shape[1:],
-        teacher.num_outputs,
-        sites,
-        teacher.max_draws or teacher.default_draws if num_samples is None else num_samples,
+        sites=outcome.layouts(teacher, x, return_sites) if sites is None else sites,
+        num_samples=num_samples,
         input_name=input_name(teacher),
         inputs=inputs,
         report=report,
+        **classes,
     )
 
 

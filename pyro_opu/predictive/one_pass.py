@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,24 +19,25 @@ from pyro_opu.checks import (
     positive_int,
     sizes,
 )
-from pyro_opu.distributions import Answer, SimplexDistribution, as_answer
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
-from pyro_opu.guides import guide_from_config
+from pyro_opu.distributions import PredictiveDirichlet, PredictiveNormal, as_answer
+from pyro_opu.export import export
+from pyro_opu.export.capture import Captured, capture
 from pyro_opu.guides.base import in_dtype_of
-from pyro_opu.metrics.uncertainty import Uncertainty, uncertainty
-from pyro_opu.outcomes import Classes, SiteLayout
+from pyro_opu.metrics.uncertainty import uncertainty
+from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.predictive.student_file import (
     KIND,
     constructor_arguments,
     read_student,
     restore_guide,
 )
+from pyro_opu.rng import preserve_rng
 from pyro_opu.utils import files
 
-if TYPE_CHECKING:
-    from pyro_opu.export.capture import Captured
+__all__ = ["InputPicker", "OnePassPredictive", "OnePassRegression"]
 
 InputPicker = Callable[..., Tensor]
+_RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
 class OnePassPredictive(nn.Module):
@@ -45,17 +46,18 @@ class OnePassPredictive(nn.Module):
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
     observed site, :math:`\pi_s \sim \mathrm{Dir}(\alpha(x)), y_s \sim \mathrm{Cat}(\pi_s)`, and the
     :math:`\pi_s` themselves where a site of class probabilities is asked for. Without such a site
-    the labels are drawn from the Dirichlet's mean, which has the same distribution. Draws are
-    independent between inputs given x: the marginals of every input are the teacher's, the
-    covariance between inputs is not.
+    the labels are drawn from the Dirichlet's mean, which has the same distribution. Of a real y
+    they are :math:`f_s \sim q(f \mid x), y_s \sim N(f_s, a(x))`, and the means :math:`f_s` where
+    asked for. Draws are independent between inputs given x: the marginals of every input are the
+    teacher's, the covariance between inputs is not.
 
     Made by :func:`~pyro_opu.distill` or :meth:`load`.
 
     Args:
-        guide: ``x -> Dirichlet`` or another distribution on the simplex
-            (:mod:`pyro_opu.distributions`), batch shape ``(N,)``, event shape ``(C,)``.
+        guide: ``x -> Dirichlet`` or another answer (:mod:`pyro_opu.distributions`), batch shape
+            ``(N,)``, event shape ``(C,)``, or ``()`` of a real y.
         input_shape: Shape of one input.
-        num_classes: C.
+        num_classes: C; ``None`` where y is real.
         sites: Layouts of the sites that come back.
         num_samples: S.
         input_name: Keyword under which the input may be passed too.
@@ -68,13 +70,11 @@ class OnePassPredictive(nn.Module):
         ValueError: ``num_samples``, ``num_classes`` or ``input_shape`` no positive integers.
     """
 
-    _least_classes = 2
-
     def __init__(
         self,
         guide: nn.Module,
         input_shape: Sequence[int],
-        num_classes: int,
+        num_classes: int | None,
         sites: Sequence[SiteLayout] = (SiteLayout("obs", "label", "int64", (-1,)),),
         num_samples: int = 500,
         *,
@@ -83,43 +83,25 @@ class OnePassPredictive(nn.Module):
         report: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.guide = self._checked_parts(guide, sites, input_name, inputs, report)
+        _check_parts(guide, sites, input_name, inputs, report)
+        self.guide = guide
         self.input_shape = sizes("input_shape", input_shape)
-        self.num_classes = positive_int("num_classes", num_classes, self._least_classes)
+        if num_classes is not None:
+            positive_int("num_classes", num_classes, 2)
+        self.num_classes = num_classes
         self.sites = tuple(sites)
         self.num_samples = positive_int("num_samples", num_samples)
         self.input_name = input_name
         self.inputs = inputs
         self.report = report or {}
 
-    @staticmethod
-    def _checked_parts(
-        guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any
-    ) -> nn.Module:
-        """The guide, if it is a module and all else is of its type."""
-        advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
-        instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
-        for name, value, kind, example in (
-            (
-                "sites",
-                sites,
-                Sequence,
-                'a list such as [SiteLayout("obs", "label", "int64", (-1,))]',
-            ),
-            ("input_name", input_name, (str, type(None)), "the name of a parameter, or None"),
-            ("report", report, (dict, type(None)), "a dict, or None"),
-        ):
-            wrong = isinstance(value, str) and name == "sites"
-            if wrong or not isinstance(value, kind):
-                raise TypeError(f"`{name}` must be {example}; got {value!r}.")
-        if not all(isinstance(site, SiteLayout) for site in sites):
-            raise TypeError(f"`sites` must hold objects of type SiteLayout; got {sites!r}.")
-        if inputs is not None:
-            check_callable("inputs", inputs, "(*args, **kwargs) -> x")
-        return guide
+    @property
+    def outcome(self) -> Outcome:
+        """What is observed: classes, or a real y."""
+        return Real() if self.num_classes is None else Classes(self.num_classes)
 
-    def distribution(self, x: Tensor) -> Answer:
-        """The distribution of class probabilities at ``x``, one forward pass.
+    def distribution(self, x: Tensor) -> Any:
+        """The distribution of class probabilities, or of y, at ``x``; one forward pass.
 
         Args:
             x: Inputs ``(N, *input_shape)``, floating, finite in the student's dtype, where the
@@ -128,8 +110,9 @@ class OnePassPredictive(nn.Module):
                 float32 has no digits left, as for time stamps.
 
         Returns:
-            What the guide answers, batch shape ``(N,)``, event shape ``(C,)``; a
-            :class:`pyro.distributions.Dirichlet` by default.
+            What the guide answers, batch shape ``(N,)``: by default a
+            :class:`pyro.distributions.Dirichlet`, of a real y a
+            :class:`~pyro_opu.regression.PredictiveNormal`, which is a Pyro normal.
 
         Raises:
             TypeError: ``x`` is no floating tensor.
@@ -137,10 +120,11 @@ class OnePassPredictive(nn.Module):
                 device, or is not finite in the student's dtype.
         """
         answer = as_answer(self.guide(self.checked(x)))
-        if answer.event_shape != (self.num_classes,):
+        if answer.event_shape != self.outcome.event_shape:
             raise ValueError(
-                f"`guide` must answer with {self.num_classes} classes, as `num_classes` says; got "
-                f"{tuple(answer.event_shape)}. Build the student with the guide's own number."
+                f"`guide` must answer with {self.num_classes or 'no'} classes, as `num_classes` "
+                f"says; got {tuple(answer.event_shape)}. Build the student with the guide's own "
+                "number (None: y is real)."
             )
         return answer
 
@@ -153,8 +137,7 @@ class OnePassPredictive(nn.Module):
         """
         weight = next(self.guide.parameters(), x)
         check_inputs(x, dtype=getattr(weight, "dtype", None))
-        advice = "Reshape it, or distill a student for such inputs."
-        check_row_shape("x", x, self.input_shape, advice)
+        check_row_shape("x", x, self.input_shape, _RESHAPE)
         if x.device != weight.device:
             raise ValueError(
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
@@ -169,13 +152,34 @@ class OnePassPredictive(nn.Module):
             A :class:`pyro.distributions.Dirichlet` with batch shape ``(N,)``, event shape ``(C,)``;
             of a guide that answers otherwise, the one with the same mean and summed variance.
         """
-        answer = self.distribution(x)
-        return answer.matched_dirichlet() if isinstance(answer, SimplexDistribution) else answer
+        if self.num_classes is None:
+            raise TypeError(
+                "a regressor's y has no classes, so there is no Dirichlet. Call .normal(x) or "
+                ".distribution(x)."
+            )
+        matched: PredictiveDirichlet = self.distribution(x).matched()
+        return matched
 
-    def uncertainty(self, x: Tensor) -> Uncertainty:
-        """Total = aleatoric + epistemic uncertainty and the other measures, ``(N,)`` each, in nats.
+    def normal(self, x: Tensor) -> PredictiveNormal:
+        """:meth:`distribution` of a real y as one normal, with its Args and Raises.
 
-        See :func:`pyro_opu.uncertainty`; raises as :meth:`distribution`.
+        Returns:
+            A :class:`pyro.distributions.Normal` of y with batch shape ``(N,)``; of a mixture, the
+            one with the same mean and the same two variances.
+        """
+        if self.num_classes is not None:
+            raise TypeError(
+                "a label is no real number, so there is no normal. Call .dirichlet(x) or "
+                ".distribution(x)."
+            )
+        matched: PredictiveNormal = self.distribution(x).matched()
+        return matched
+
+    def uncertainty(self, x: Tensor) -> Any:
+        """Total = aleatoric + epistemic uncertainty and the other measures, ``(N,)`` each.
+
+        See :func:`pyro_opu.uncertainty`; of a real y mean and variances. Raises as
+        :meth:`distribution`.
         """
         return uncertainty(self.distribution(x))
 
@@ -191,7 +195,7 @@ class OnePassPredictive(nn.Module):
             ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
         answer = self.distribution(self._input(args, kwargs))
-        return Classes(self.num_classes).sample(answer, self.sites, self.num_samples)
+        return self.outcome.sample(answer, self.sites, self.num_samples)
 
     def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         """The values of :meth:`forward` as a tuple sorted by site, as in ``Predictive.call``."""
@@ -229,7 +233,11 @@ class OnePassPredictive(nn.Module):
             ValueError: ``path`` is a folder or a device.
         """
         config = {
-            **self.kind_of_answer(),
+            **(
+                {"answer": "real"}
+                if self.num_classes is None
+                else {"num_classes": self.num_classes}
+            ),
             "input_shape": self.input_shape,
             "num_samples": self.num_samples,
             "input_name": self.input_name,
@@ -238,10 +246,6 @@ class OnePassPredictive(nn.Module):
             "report": self.report,
         }
         files.write(path, KIND, self.guide.state_dict(), config)
-
-    def kind_of_answer(self) -> dict[str, Any]:
-        """What a file says of the answers; the constructor's own arguments are added."""
-        return {"num_classes": self.num_classes}
 
     def export(
         self,
@@ -252,20 +256,25 @@ class OnePassPredictive(nn.Module):
     ) -> None:
         """Write a program x -> mean, concentration, uncertainties that needs no Pyro: ONNX or .pt2.
 
-        See :func:`pyro_opu.export.export`. Reading a ``.pt2`` runs pickle, by torch's doing.
+        See :func:`pyro_opu.export.export`; ``example_x`` is zeros by default. Reading a ``.pt2``
+        runs pickle, by torch's doing.
         """
-        from pyro_opu.export import export  # built on this module
-
-        export(self, path, example_x, outputs=outputs)
+        if example_x is None:
+            weight = next(self.guide.parameters(), torch.empty(0))
+            example_x = torch.zeros(2, *self.input_shape, dtype=weight.dtype)
+        check_inputs(example_x, "example_x")
+        check_row_shape("example_x", example_x, self.input_shape, _RESHAPE)
+        names = [site.name for site in self.sites]
+        export(self.guide, path, example_x, outputs=outputs, sites=names)
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
         """:meth:`dirichlet` as a CUDA graph, or on the CPU compiled: ``captured(x)``.
 
-        See :func:`pyro_opu.export.capture.capture`.
+        Of a real y :meth:`normal`. See :func:`pyro_opu.export.capture.capture`.
         """
-        from pyro_opu.export.capture import capture  # built on this module
-
-        return capture(self, example, precision=precision)
+        with preserve_rng(), torch.no_grad():
+            self.distribution(example)  # refuses what the student refuses
+        return capture(self.guide, example, precision=precision)
 
     @classmethod
     def load(
@@ -293,22 +302,78 @@ class OnePassPredictive(nn.Module):
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: a damaged or foreign file, or of a newer format; no ``guide`` where one is
-                needed; one whose number of classes or parameters do not match.
+            ValueError: a damaged or foreign file, or of a newer format; one of classes, asked of
+                ``OnePassRegression``; no ``guide`` where one is needed; one whose number of classes
+                or parameters do not match.
         """
         target = check_device(device)
         tensors, config = read_student(path)
-        if config["answer"] == "real":
-            from pyro_opu.regression import OnePassRegression  # built on this module
-
-            return OnePassRegression.load(path, guide=guide, inputs=inputs, device=device)
-        guide = restore_guide(path, tensors, config, guide, guide_from_config)
-        shape, classes = config["input_shape"], config["num_classes"]
-        return cls(guide, shape, classes, **constructor_arguments(config), inputs=inputs).to(target)
+        kind = STUDENTS[config["answer"]]
+        if not issubclass(kind, cls):
+            raise ValueError(
+                f"`path` must hold a regression student; {os.fspath(path)!r} holds one of classes. "
+                "Call OnePassPredictive.load."
+            )
+        guide = restore_guide(path, tensors, config, guide)
+        return kind(guide, **constructor_arguments(config), inputs=inputs).to(target)
 
     def extra_repr(self) -> str:
         names = ", ".join(site.name for site in self.sites)
+        answer = f"{self.num_classes} classes" if self.num_classes else "y"
         return (
-            f"input {self.input_shape} -> {self.num_classes} classes, sites [{names}], "
-            f"num_samples={self.num_samples}"
+            f"input {self.input_shape} -> {answer}, sites [{names}], num_samples={self.num_samples}"
         )
+
+
+class OnePassRegression(OnePassPredictive):
+    """The :class:`OnePassPredictive` of a real y, made by :func:`~pyro_opu.distill` or ``load``.
+
+    Args:
+        guide: ``x -> PredictiveNormal`` or a mixture of normals, batch shape ``(N,)``.
+        input_shape: Shape of one input.
+        sites: Layouts of the sites that come back.
+        num_samples: S.
+        input_name: Keyword under which the input may be passed too.
+        inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
+            default the first positional argument.
+        report: Plain record of how it was distilled.
+
+    Raises:
+        TypeError: a part of a wrong type, such as a guide that is not a module.
+        ValueError: ``num_samples`` or ``input_shape`` no positive integers.
+    """
+
+    def __init__(
+        self,
+        guide: nn.Module,
+        input_shape: Sequence[int],
+        sites: Sequence[SiteLayout] = (SiteLayout("obs", "value", "float32", (-1,)),),
+        num_samples: int = 500,
+        **options: Any,
+    ) -> None:
+        super().__init__(guide, input_shape, None, sites, num_samples, **options)
+
+
+#: What a file says of its answers -> the student it holds.
+STUDENTS = {"classes": OnePassPredictive, "real": OnePassRegression}
+
+
+def _check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any) -> None:
+    """Refuse a part of a wrong type."""
+    advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
+    instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
+    if isinstance(sites, str) or not isinstance(sites, Sequence):
+        raise TypeError(
+            '`sites` must be a list such as [SiteLayout("obs", "label", "int64", (-1,))]; got '
+            f"{sites!r}."
+        )
+    if not all(isinstance(site, SiteLayout) for site in sites):
+        raise TypeError(f"`sites` must hold objects of type SiteLayout; got {sites!r}.")
+    if not isinstance(input_name, (str, type(None))):
+        raise TypeError(
+            f"`input_name` must be the name of a parameter, or None; got {input_name!r}."
+        )
+    if not isinstance(report, (dict, type(None))):
+        raise TypeError(f"`report` must be a dict, or None; got {report!r}.")
+    if inputs is not None:
+        check_callable("inputs", inputs, "(*args, **kwargs) -> x")

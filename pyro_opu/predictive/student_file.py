@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -65,7 +64,6 @@ def restore_guide(
     tensors: dict[str, Tensor],
     config: dict[str, Any],
     guide: nn.Module | None,
-    build: Callable[[dict[str, Any]], nn.Module],
 ) -> nn.Module:
     """The guide of a file, frozen: the one given, or built from its description.
 
@@ -84,7 +82,8 @@ def restore_guide(
                 "compact_approx made is read by pyro_opu.rivals.load_compact(path, source)."
             )
         with files.description_of(path), torch.device("meta"):
-            guide = build(config["guide"])
+            kind = config["guide"].get("kind", "dirichlet")  # files of 0.1.0 may not say
+            guide = OUTCOMES[config["answer"]].guides[kind].from_config(config["guide"])
             _check_match(guide, tensors, config["num_classes"])
     elif not isinstance(guide, nn.Module):
         raise TypeError(
@@ -97,8 +96,11 @@ def restore_guide(
 
 
 def constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of the constructor that a file holds whatever the answers."""
-    return {name: config[name] for name in ("sites", "num_samples", "input_name", "report")}
+    """Arguments of the constructor that a file holds."""
+    names = ["input_shape", "sites", "num_samples", "input_name", "report"]
+    if config["answer"] == "classes":
+        names.append("num_classes")
+    return {name: config[name] for name in names}
 
 
 def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int) -> None:

@@ -13,17 +13,15 @@ from pyro_opu.guides.normal import (
     RealGuide,
     named_regression_guide,
 )
+from pyro_opu.metrics.uncertainty import RegressionUncertainty
 from pyro_opu.objectives.normal import (
     NormalCRPS,
     NormalMoments,
     RegressionObjective,
     expected_nll,
 )
-from pyro_opu.regression.predictive import (
-    OnePassRegression,
-    RegressionUncertainty,
-    regression_drop_in,
-)
+from pyro_opu.predictive import OnePassRegression
+from pyro_opu.predictive.drop_in import drop_in as regression_drop_in
 from pyro_opu.reports.fidelity import FidelityReport as RegressionFidelity
 from pyro_opu.reports.fidelity import regression_fidelity
 from pyro_opu.teachers.real import RealTeacher, RegressionTeacher

@@ -10,15 +10,15 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, check_mapping, check_row_shape
-from pyro_opu.distributions import Answer, as_answer, is_answer
-from pyro_opu.distributions.normal_mixture import RealAnswer, is_real_answer
+from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
+from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 
 __all__ = ["is_student", "named_inputs", "ready_teacher", "real_answer", "student_answer"]
 
 
-def student_answer(student: Any, x: Tensor) -> Answer:
+def student_answer(student: Any, x: Tensor) -> SimplexDistribution:
     r"""The student's answer :math:`q(\pi|x)`, mostly :math:`\mathrm{Dir}(\alpha(x))`, no gradient.
 
     Modules are put in evaluation mode for the call, and back in the mode of each part after it.
@@ -34,28 +34,27 @@ def student_answer(student: Any, x: Tensor) -> Answer:
         torch.Size([5])
     """
     answer = _asked(student, x)
-    if not is_answer(answer):
+    if not isinstance(answer, SimplexDistribution):
         raise TypeError(
             "`student` must answer an input with a Dirichlet; "
             f"{type(student).__name__} returned {type(answer).__name__}. Give it a method "
             "`dirichlet(x)`, or return `torch.distributions.Dirichlet(alpha)`."
         )
     _check_rows(answer, x)
-    return as_answer(answer)
+    return answer
 
 
 def real_answer(student: Any, x: Tensor) -> RealAnswer:
     """`student_answer` of a regressor's student: a normal or a mixture of normals."""
     answer = _asked(student, x)
-    if not is_real_answer(answer):
+    if not isinstance(answer, RealAnswer):
         raise TypeError(
             "`student` must answer an input with a PredictiveNormal or a mixture of them; "
             f"{type(student).__name__} returned {type(answer).__name__}. Pass the result of "
             "`distill`, or its `.guide`."
         )
     _check_rows(answer, x)
-    real: RealAnswer = answer
-    return real
+    return answer
 
 
 def _asked(student: Any, x: Tensor) -> Any:
@@ -66,7 +65,7 @@ def _asked(student: Any, x: Tensor) -> Any:
             f"{type(student).__name__}. Pass the result of `distill`, or its `.guide`."
         )
     with torch.no_grad(), evaluating(student):
-        return call(x)
+        return known_form(call(x))
 
 
 def _check_rows(answer: Any, x: Tensor) -> None:
@@ -101,7 +100,7 @@ def is_student(source: Any, x: Tensor) -> bool:
     if not callable(source) or not _takes_inputs_alone(source, x):
         return False
     with torch.no_grad(), evaluating(source), seeded(0):
-        return is_answer(source(x[:1]))
+        return isinstance(known_form(source(x[:1])), Answer)
 
 
 def _takes_inputs_alone(source: Any, x: Tensor) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions import Answer as Distribution
+from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.metrics.distances import kl_from_log, wasserstein1
@@ -50,7 +50,7 @@ class ClassJudge(Judge):
     def ready(self, teacher: Any, x: Tensor) -> BaseTeacher:
         return ready_teacher(teacher, x)
 
-    def ask(self, student: Any, x: Tensor) -> Distribution:
+    def ask(self, student: Any, x: Tensor) -> SimplexDistribution:
         answer = student_answer(student, x)
         if answer.event_shape[0] != self.width:
             raise ValueError(
@@ -74,7 +74,7 @@ class ClassJudge(Judge):
         within, between = 1 - square, square - mean.square().sum()
         return moment_matched(mean, torch.where(between > 0, within / between, torch.inf))
 
-    def judge(self, answer: Distribution, draws: Tensor, picked: Tensor) -> list[Judged]:
+    def judge(self, answer: SimplexDistribution, draws: Tensor, picked: Tensor) -> list[Judged]:
         """Both sets of draws judge in turn where the posterior holds no others."""
         plan = self.plan
         first, second = split(draws)
@@ -136,7 +136,7 @@ class Answer(NamedTuple):
     draws: Tensor  # (S, n, C)
     mutual_information: Tensor  # (n,)
     variance: Tensor  # (n,)
-    distribution: Distribution | None = None  # of a student
+    distribution: SimplexDistribution | None = None  # of a student
 
 
 def from_draws(draws: Tensor, size: float = math.inf) -> Answer:
@@ -153,7 +153,7 @@ def from_draws(draws: Tensor, size: float = math.inf) -> Answer:
     return Answer(_log_mean(draws), draws, information, spread.sum(-1) * (1 - 1 / size))
 
 
-def from_distribution(answer: Distribution, num_draws: int) -> Answer:
+def from_distribution(answer: SimplexDistribution, num_draws: int) -> Answer:
     """The answer of a student: its own measures, and draws to compare draws with."""
     return Answer(
         answer.log_mean.double().log_softmax(-1),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.checks import positive_int
-from pyro_opu.distributions import Answer
+from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.reports.answers import ready_teacher, student_answer
 from pyro_opu.utils.chunks import chunks
@@ -50,7 +50,7 @@ class Reading:
     detectors: dict[str, Array]
 
     @classmethod
-    def of(cls, answer: Answer | Tensor) -> Reading:
+    def of(cls, answer: SimplexDistribution | Tensor) -> Reading:
         """The reading of a student's answer, or of a teacher's log-probabilities (S, n, C)."""
         if isinstance(answer, Tensor):
             log_mean = answer.logsumexp(0) - math.log(len(answer))

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.normal import PredictiveNormal
-from pyro_opu.distributions.normal_mixture import RealAnswer
+from pyro_opu.distributions.normal import PredictiveNormal, RealAnswer
 from pyro_opu.metrics.normals import (
     energies,
     energies_of_draws,

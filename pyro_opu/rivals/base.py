@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.regression import RealTeacher, as_regression_teacher, regression_drop_in
+from pyro_opu.regression import RealTeacher, as_regression_teacher
 from pyro_opu.teachers import BaseTeacher, Source, as_teacher
 
 __all__ = ["Call"]
@@ -44,8 +44,7 @@ class Call:
         self, guide: nn.Module, teacher: Any, x: Tensor, report: dict[str, Any]
     ) -> OnePassPredictive:
         """The drop-in for the teacher's source."""
-        make = regression_drop_in if isinstance(teacher, RealTeacher) else drop_in
-        return make(
+        return drop_in(
             guide,
             teacher,
             x,

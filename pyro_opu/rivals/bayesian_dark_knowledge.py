@@ -21,8 +21,7 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.distributions import is_answer
-from pyro_opu.distributions.normal_mixture import is_real_answer
+from pyro_opu.distributions import RealAnswer, SimplexDistribution
 from pyro_opu.guides import named_guide
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import named_regression_guide
@@ -185,7 +184,7 @@ class Learner:
         if isinstance(teacher, RealTeacher):
             y = draw[..., 0] + draw[..., 1].exp() * torch.randn_like(draw[..., 0])
             student = named_regression_guide(name, x, y) if isinstance(name, str) else name
-            what, fits = "a PredictiveNormal", is_real_answer
+            what, fits = "a PredictiveNormal", lambda answer: isinstance(answer, RealAnswer)
         else:
             classes = teacher.num_outputs
             student = named_guide(name, x, classes) if isinstance(name, str) else name
@@ -224,4 +223,4 @@ def one_draw(teacher: JointDraws, x: Tensor) -> Tensor:
 
 
 def _is_over(num_classes: int, answer: Any) -> bool:
-    return is_answer(answer) and answer.event_shape == (num_classes,)
+    return isinstance(answer, SimplexDistribution) and answer.event_shape == (num_classes,)

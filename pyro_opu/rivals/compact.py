@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from pyro_opu.checks import check_inputs, one_of, positive_int
-from pyro_opu.distributions import Atoms
+from pyro_opu.distributions import Empirical
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.student_file import KIND
 from pyro_opu.rivals.base import Call
@@ -57,9 +57,9 @@ class CompactGuide(nn.Module):
     def extra_repr(self) -> str:
         return f"{self._held().size} draws of {self.teacher!r}"
 
-    def forward(self, x: Tensor) -> Atoms:
+    def forward(self, x: Tensor) -> Empirical:
         """The answers of the K draws at inputs ``(N, ...)``."""
-        return Atoms(self._held().log_probs(x))
+        return Empirical(self._held().log_probs(x))
 
     def _held(self) -> HeldTeacher:
         return held_from(self.teacher, _draws_in(dict(self.named_buffers())))
@@ -129,7 +129,7 @@ def compact_approx(
         >>> x = torch.linspace(-1, 1, 20).reshape(10, 2)
         >>> fast = compact_approx(posterior, x, size=5, tries=500, seed=0, progress=False)
         >>> fast.distribution(x)
-        Atoms(N: 10, C: 3)
+        Empirical(N: 10, C: 3)
         >>> bool(fast.report["kl"] < 0.001)
         True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from itertools import product
 
@@ -12,12 +11,10 @@ from torch import Tensor
 
 from pyro_opu import PredictiveDirichlet, inverse_laplace_bridge, uncertainty
 from pyro_opu.distributions import (
-    Atoms,
     DirichletMixture,
-    GeneralizedDirichlet,
+    Empirical,
     LogisticNormal,
     SimplexDistribution,
-    stratified_draws,
 )
 from pyro_opu.objectives.energy import energy_distance_loss
 
@@ -45,15 +42,9 @@ def normal_parameters(rows: int, classes: int) -> tuple[Tensor, ...]:
     return torch.randn(rows, classes), scale, 0.5 * torch.randn(rows, classes, 2)
 
 
-def stick_parameters(rows: int, classes: int) -> tuple[Tensor, ...]:
-    shape = (rows, classes - 1)
-    return 1 + torch.rand(shape), 1 + 2 * torch.rand(shape)
-
-
 FAMILIES: list[tuple[type, Callable[[int, int], tuple[Tensor, ...]]]] = [
     (DirichletMixture, mixture_parameters),
     (LogisticNormal, normal_parameters),
-    (GeneralizedDirichlet, stick_parameters),
 ]
 every_family = pytest.mark.parametrize(
     ("family", "draw_parameters"), FAMILIES, ids=[family.__name__ for family, _ in FAMILIES]
@@ -248,7 +239,7 @@ def test_extremes_are_finite(family: type, draw_parameters: Callable, spread: fl
         parameters = (share + spread, torch.nn.functional.logsigmoid(-logits[:, :3]) + spread)
     parameters = [each.requires_grad_() for each in parameters]
     answer = family(*parameters)
-    draws, weights = stratified_draws(answer, 64)
+    draws, weights = answer.stratified_rsample(64)
     teacher = torch.eye(4)[torch.randint(4, (32, 1))]
     points = 0.9999 * teacher + 0.0001 / 4
     loss = energy_distance_loss(draws, teacher, weights).sum() - answer.log_prob(points).mean()
@@ -260,7 +251,7 @@ def test_extremes_are_finite(family: type, draw_parameters: Callable, spread: fl
 
 
 FAILURES: list[tuple[Callable[[], SimplexDistribution], str]] = [
-    (lambda: Atoms(torch.zeros(3, 2)), r"`log_points` must be .* got \(3, 2\)"),
+    (lambda: Empirical(torch.zeros(3, 2)), r"`log_points` must be .* got \(3, 2\)"),
     (
         lambda: DirichletMixture(torch.zeros(2, 3), torch.zeros(2, 4, 5), torch.zeros(2, 3)),
         r"`log_means` \(N, K, C\).* got \(2, 3\), \(2, 4, 5\) and \(2, 3\)",
@@ -281,11 +272,6 @@ FAILURES: list[tuple[Callable[[], SimplexDistribution], str]] = [
         lambda: LogisticNormal(torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2, 4, 1)),
         r"`factor` \(N, C, R\); got .*\(2, 4, 1\).* R = 0",
     ),
-    (
-        lambda: GeneralizedDirichlet(torch.zeros(2, 3), torch.zeros(2, 2)),
-        r"`log_a` and `log_b` .* got \(2, 3\) and \(2, 2\)",
-    ),
-    (lambda: GeneralizedDirichlet(torch.zeros(2, 0), torch.zeros(2, 0)), "C >= 2"),
 ]
 
 
@@ -379,7 +365,7 @@ def test_stratified_draws_have_the_mixtures_mean() -> None:
     found = (weights[..., None] * draws.unflatten(0, (3, -1)).mean(1)).sum(0)
     # Monte Carlo: a probability deviates by at most 0.1 within a component; 10,000 draws of each.
     torch.testing.assert_close(found, mixture.mean, atol=0.005, rtol=0)
-    assert stratified_draws(mixture, 4)[0].shape == (6, 3, 4)  # never fewer than two each
+    assert mixture.stratified_rsample(4)[0].shape == (6, 3, 4)  # never fewer than two each
 
 
 # Energy distance in strata -------------------------------------------------------------------
@@ -530,45 +516,12 @@ def test_logistic_normal_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(again.log_mean, mean)
 
 
-# Generalised Dirichlet -----------------------------------------------------------------------
-
-
-def test_a_stick_with_matching_shares_is_a_dirichlet() -> None:
-    alpha = torch.tensor(
-        [[2.0, 0.3, 5.0, 1.5], [1e-3, 4.0, 1e4, 7.0], [0.2, 0.1, 0.1, 0.3]]
-    ).double()
-    left = alpha.flip(-1).cumsum(-1).flip(-1)
-    stick, dirichlet = (
-        GeneralizedDirichlet(alpha[:, :-1].log(), left[:, 1:].log()),
-        PredictiveDirichlet.from_alpha(alpha),
-    )
-    found, expected = uncertainty(stick), uncertainty(dirichlet)
-    for name in MEASURES:
-        # Exact; in float64, with a cancellation of 1e4 in the second row.
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-8, atol=0, msg=name)
-    torch.testing.assert_close(stick.mean, dirichlet.mean)
-    points = interior(3, 4)
-    torch.testing.assert_close(stick.log_prob(points), dirichlet.log_prob(points))
-
-
-def test_a_stick_depends_on_the_order_of_classes() -> None:
-    """The first class of a stick is independent of the proportions of the rest; the last is not."""
-    stick = GeneralizedDirichlet(
-        torch.tensor([[2.0, 30.0]]).double().log(), torch.tensor([[2.0, 3.0]]).double().log()
-    )
-    logs = stick.sample((100_000,))[:, 0].log()
-    ratio_of_rest = torch.corrcoef(torch.stack([logs[:, 0], logs[:, 1] - logs[:, 2]]))[0, 1]
-    ratio_of_first = torch.corrcoef(torch.stack([logs[:, 2], logs[:, 0] - logs[:, 1]]))[0, 1]
-    # Monte Carlo: five standard errors of a correlation that is zero.
-    assert ratio_of_rest.abs() < 5 / math.sqrt(len(logs)) < 0.3 < ratio_of_first.abs()
-
-
-# Atoms ---------------------------------------------------------------------------------------
+# Empirical ---------------------------------------------------------------------------------------
 
 
 def test_atoms_are_their_points() -> None:
     points = interior(15, 4).unflatten(0, (5, 3))
-    atoms = Atoms(points.log())
+    atoms = Empirical(points.log())
     found, drawn = uncertainty(atoms), uncertainty(points)
     for name in ("total", "aleatoric", "epistemic", "max_probability"):
         torch.testing.assert_close(found[name], drawn[name])
@@ -582,7 +535,7 @@ def test_atoms_are_their_points() -> None:
 
 
 def test_one_atom_has_no_spread() -> None:
-    atom = Atoms(interior(3, 4).log()[None])
+    atom = Empirical(interior(3, 4).log()[None])
     u = uncertainty(atom)
     assert (u.epistemic < 1e-15).all() and (u.variance == 0).all()  # 1e-15: rounding of entropies
     assert u.concentration.isinf().all() and u.differential_entropy.isinf().all()

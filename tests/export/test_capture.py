@@ -105,7 +105,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("uncompiled")
 class TestOnTheCPU:
     def test_it_says_what_it_is(self) -> None:
-        captured = capture(student(), torch.randn(2, D))
+        captured = student().capture(torch.randn(2, D))
         assert captured.kind == "eager" and captured.rows is None
         assert captured.reason == "RuntimeError: no C++ compiler"
         assert repr(captured) == (
@@ -124,26 +124,26 @@ class TestOnTheCPU:
     def test_other_families(self, family: type) -> None:
         x = torch.randn(5, D)
         fast = OnePassPredictive(family.for_inputs(x, C, hidden=(8,)), (D,), C)
-        assert_same(capture(fast, x)(x), fast.dirichlet(x), 0.0)
+        assert_same(fast.capture(x)(x), fast.dirichlet(x), 0.0)
 
     @pytest.mark.parametrize("family", [GaussianGuide, NormalMixtureGuide])
     def test_regression(self, family: type) -> None:
         fast, x = regressor(family), torch.randn(5, D)
-        found, expected = capture(fast, x)(x), fast.normal(x)
+        found, expected = fast.capture(x)(x), fast.normal(x)
         assert isinstance(found, PredictiveNormal)
         for name in ("mean", "aleatoric", "epistemic", "variance"):
             assert torch.equal(getattr(found, name), getattr(expected, name)), name
 
     def test_a_snapshot(self) -> None:
         fast, x = student(), torch.randn(5, D)
-        captured, before = capture(fast, x), fast.dirichlet(x)
+        captured, before = fast.capture(x), fast.dirichlet(x)
         fast.guide.recalibrate(2.0, 1.0)
         fast.guide.mean_head.bias.add_(torch.randn(C))
         assert_same(captured(x), before, 0.0)
 
     def test_other_dtypes_of_x(self) -> None:
         fast, x = student(), torch.randn(5, D, dtype=torch.float64)
-        assert_same(capture(fast, x)(x), fast.dirichlet(x), 0.0)
+        assert_same(fast.capture(x)(x), fast.dirichlet(x), 0.0)
 
     @pytest.mark.parametrize("shared", [True, False])
     # Half of the last digit, 2^-9 and 2^-12, adds up over three layers, and in values up to ten.
@@ -152,7 +152,7 @@ class TestOnTheCPU:
     )
     def test_half_precision(self, shared: bool, precision: torch.dtype, atol: float) -> None:
         fast, x = student(shared), torch.randn(200, D)
-        found, expected = capture(fast, x, precision=precision)(x), fast.dirichlet(x)
+        found, expected = fast.capture(x, precision=precision)(x), fast.dirichlet(x)
         assert_same(found, expected, atol)
         assert not torch.equal(found.log_mean, expected.log_mean)
         # Heads and Dirichlet are in float32: rows are normalised, and g has more digits than half.
@@ -176,11 +176,20 @@ class TestOnTheCPU:
             def forward(self, x: Tensor) -> PredictiveDirichlet:
                 return PredictiveDirichlet(x.log_softmax(-1), x[:, 0])
 
-        arguments: dict[str, Any] = {"fast": student(), "example": torch.ones(2, D), **change}
-        if arguments["fast"] == "trunkless":
-            arguments["fast"] = OnePassPredictive(Trunkless(), (D,), D)
+        arguments: dict[str, Any] = {"example": torch.ones(2, D), **change}
+        fast = student()
+        if arguments.pop("fast", None) == "trunkless":
+            fast = OnePassPredictive(Trunkless(), (D,), D)
         with pytest.raises(error, match=message):
-            capture(**arguments)
+            fast.capture(**arguments)
+
+    def test_a_guide_that_is_not_a_module(self) -> None:
+        with pytest.raises(TypeError, match="`guide` must be a module"):
+            capture(student, torch.ones(2, D))
+
+    def test_a_guide_alone(self) -> None:
+        fast, x = student(), torch.randn(5, D)
+        assert_same(capture(fast.guide, x)(x), fast.dirichlet(x), 0.0)
 
     @pytest.mark.parametrize(
         ("x", "message"),
@@ -191,7 +200,7 @@ class TestOnTheCPU:
         ],
     )
     def test_refused_inputs(self, x: Tensor, message: str) -> None:
-        captured = capture(student(), torch.ones(2, D))
+        captured = student().capture(torch.ones(2, D))
         with pytest.raises(ValueError, match=message):
             captured(x)
 
@@ -201,14 +210,14 @@ class TestOnTheCPU:
                 raise ArithmeticError("mine")
 
         with pytest.raises(ArithmeticError, match="mine"):
-            capture(OnePassPredictive(Faulty(), (D,), C), torch.ones(2, D))
+            OnePassPredictive(Faulty(), (D,), C).capture(torch.ones(2, D))
 
 
 @pytest.mark.slow
 def test_compiled() -> None:
     """Two students share code and may not share answers; no call compiles again."""
     one, other, x = student(), student(), torch.randn(40, D)
-    captured = [capture(fast, x[:3]) for fast in (one, other)]
+    captured = [fast.capture(x[:3]) for fast in (one, other)]
     if captured[0].kind == "eager":
         pytest.skip(captured[0].reason)
     assert repr(captured[0]) == "Captured(compiled, any number of rows)"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from benchmarks import gpu_tests
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.export import capture as module
-from pyro_opu.export.capture import GraphPass, capture
+from pyro_opu.export.capture import GraphPass
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.predictive import OnePassPredictive
@@ -198,14 +198,14 @@ class TestOwner:
         read: list[weakref.ref] = []
         snapshot = module._snapshot
 
-        def watched(*args: Any) -> OnePassPredictive:
+        def watched(*args: Any) -> nn.Module:
             copied = snapshot(*args)
-            parts = (*copied.guide.parameters(), *copied.guide.buffers())
+            parts = (*copied.parameters(), *copied.buffers())
             read.extend(weakref.ref(part) for part in parts)
             return copied
 
         monkeypatch.setattr(module, "_snapshot", watched)
-        captured = capture(make(), torch.randn(B, D), precision=precision)
+        captured = make().capture(torch.randn(B, D), precision=precision)
         gc.collect()
         assert captured.kind == "cuda graph" and len(read) > 4
         assert all(part() is not None for part in read)
@@ -236,7 +236,7 @@ class TestFailedCapture:
     def fails(self, machine: Machine, *does: Callable[[], None], reason: str = "") -> None:
         fast = OnePassPredictive(Guide(*does, machine.wait), (D,), D)
         with pytest.raises(ValueError, match="captured in a CUDA graph" + reason):
-            capture(fast, torch.ones(B, D))
+            fast.capture(torch.ones(B, D))
 
     def test_the_stand_in_is_stuck_as_torch_is(self, machine: Machine) -> None:
         """A capture whose end raises, with nothing done about it."""
@@ -286,7 +286,7 @@ class TestFailedCapture:
 
     def test_the_next_student_is_captured(self, machine: Machine) -> None:
         self.fails(machine)
-        assert capture(classifier(), torch.randn(B, D)).kind == "cuda graph"
+        assert classifier().capture(torch.randn(B, D)).kind == "cuda graph"
 
     def test_a_torch_that_has_ended_the_capture(
         self, machine: Machine, monkeypatch: pytest.MonkeyPatch

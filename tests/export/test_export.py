@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 import pyro_opu
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
-from pyro_opu.export import export, formats
+from pyro_opu.distributions.measures import ClassMeasures
+from pyro_opu.export import formats
 from pyro_opu.export.plain_ops import (
     digamma,
     expm1,
@@ -27,7 +28,7 @@ from pyro_opu.export.plain_ops import (
     log_softmax,
     logsumexp,
 )
-from pyro_opu.export.program import UNITS, StudentProgram, far_inputs, trace
+from pyro_opu.export.program import StudentProgram, far_inputs, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
 from pyro_opu.guides.normal import REGRESSION_GUIDES
 from pyro_opu.metrics.uncertainty import uncertainty
@@ -36,6 +37,7 @@ from pyro_opu.regression import OnePassRegression
 from pyro_opu.utils import files
 
 D, C = 6, 4
+UNITS = ClassMeasures.units
 REPLACED = {"digamma", "lgamma", "expm1", "log1p", "log_softmax", "_log_softmax", "logsumexp"}
 Run = Callable[[Tensor], dict[str, Tensor]]
 
@@ -329,7 +331,7 @@ class TestFamilies:
         """The graph that both files hold, of two outputs."""
         fast, x = student(kind), torch.randn(7, D)
         outputs = ["epistemic", "mean"]
-        graph = trace(StudentProgram(fast, outputs), x[:2])
+        graph = trace(StudentProgram(fast.guide, fast.input_shape, outputs), x[:2])
         steps = {getattr(node.target, "_opname", "") for node in graph.graph.nodes}
         assert "linear" in steps and not steps & REPLACED
         run = graph.module()
@@ -410,7 +412,7 @@ class TestRefused:
     )
     def test_arguments(self, tmp_path: Path, name, settings, error, message) -> None:
         with pytest.raises(error, match=message):
-            export(student(), tmp_path / name, **settings)
+            student().export(tmp_path / name, **settings)
         assert not list(tmp_path.iterdir())
 
     def test_entropy_of_a_logistic_normal(self, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, PredictiveDirichlet
-from pyro_opu.distributions import Atoms, as_answer
+from pyro_opu.distributions import Empirical, as_answer
 from pyro_opu.guides import (
     GUIDES,
     PointGuide,
@@ -95,7 +95,7 @@ def test_a_point_has_no_spread_and_is_measured_all_the_same() -> None:
 
 def test_atoms_against_their_own_draws() -> None:
     logs = torch.randn(4, 5, C, dtype=torch.float64).log_softmax(-1)
-    atoms, points = Atoms(logs), logs.exp()
+    atoms, points = Empirical(logs), logs.exp()
     exact, mean = atoms.measures(), points.mean(0)
     torch.testing.assert_close(atoms.mean, mean)
     torch.testing.assert_close(exact.total, -(mean * mean.log()).sum(-1))
@@ -110,12 +110,12 @@ def test_atoms_against_their_own_draws() -> None:
 
 def test_atoms_of_another_shape() -> None:
     with pytest.raises(ValueError, match=r"`log_points` must be .* \(K, N, C\).*got \(5, 3\)"):
-        Atoms(torch.zeros(5, 3))
+        Empirical(torch.zeros(5, 3))
 
 
 def test_moments_of_atoms_match_the_dirichlet() -> None:
     """The matched Dirichlet has the atoms' mean and summed variance."""
-    atoms = Atoms(torch.randn(6, 5, C, dtype=torch.float64).log_softmax(-1))
+    atoms = Empirical(torch.randn(6, 5, C, dtype=torch.float64).log_softmax(-1))
     matched = atoms.matched_dirichlet()
     torch.testing.assert_close(matched.mean, atoms.mean)
     torch.testing.assert_close(matched.variance.sum(-1), atoms.measures().variance)

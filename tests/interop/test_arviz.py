@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import pyro_opu
 from models.logistic_regression import logistic_regression
 from pyro_opu import SGLD, OnePassPredictive, PolyaGammaGibbs, to_inference_data
-from pyro_opu.distributions import Atoms
+from pyro_opu.distributions import Empirical
 from pyro_opu.outcomes import SiteLayout
 
 az = pytest.importorskip("arviz")
@@ -228,7 +228,7 @@ def test_what_a_student_cannot_give() -> None:
 def test_a_mean_alone_has_no_effective_parameters() -> None:
     x, y = data(3)
     point = alphas().log().log_softmax(-1)
-    found = to_inference_data(fixed(Atoms(point[None]), draws=100), x, y)
+    found = to_inference_data(fixed(Empirical(point[None]), draws=100), x, y)
     if NEW:
         with pytest.raises(ValueError, match="All tail values are the same"):
             az.loo(found)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 
 from pyro_opu import DirichletLikelihood, Objective, PredictiveDirichlet
-from pyro_opu.distributions import Atoms
+from pyro_opu.distributions import Empirical
 from pyro_opu.objectives import EnsembleDistribution, ProxyDirichlet
 from pyro_opu.objectives.proxy import proxy_parts
 
@@ -46,8 +46,8 @@ def test_bad_settings(build: Callable[[], Objective], message: str) -> None:
 
 @pytest.mark.parametrize("build", [EnsembleDistribution, ProxyDirichlet])
 def test_closed_forms_refuse_what_is_no_dirichlet(build: Callable[[], Objective]) -> None:
-    points = Atoms(torch.rand(1, 5, C).log_softmax(-1))
-    with pytest.raises(TypeError, match="must be a torch or Pyro Dirichlet; got Atoms"):
+    points = Empirical(torch.rand(1, 5, C).log_softmax(-1))
+    with pytest.raises(TypeError, match="must be a torch or Pyro Dirichlet; got Empirical"):
         build()(points, dirichlet_draws(4.0, 4, 5), torch.zeros(5, 2))
 
 

@@ -22,7 +22,7 @@ from torch.distributions import Dirichlet
 
 import pyro_opu
 from pyro_opu import PredictiveDirichlet, plots
-from pyro_opu.distributions import Atoms, DirichletMixture, GeneralizedDirichlet, LogisticNormal
+from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
 from pyro_opu.metrics.scores import expected_calibration_error
 from pyro_opu.plots.colours import SERIES
 from pyro_opu.plots.triangle import CORNERS, SHARES
@@ -125,7 +125,6 @@ def test_simplex_of_a_uniform_density_is_one_region(ax):
         PredictiveDirichlet.from_alpha(torch.tensor([[1e5, 0.5, 1e-3]])),
         DirichletMixture(torch.zeros(1, 2), torch.randn(1, 2, 3), torch.full((1, 2), 3.0)),
         LogisticNormal(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 3, 1)),
-        GeneralizedDirichlet(torch.zeros(1, 2), torch.ones(1, 2)),
     ],
     ids=lambda answer: type(answer).__name__,
 )
@@ -353,7 +352,7 @@ def test_histograms_count_shares_of_the_log(ax):
 def test_histograms_of_other_measures_and_sources(ax):
     draws = student(torch.randn(30, 2)).sample((50,))
     read = pyro_opu.uncertainty(student(torch.randn(20, 2)))
-    sure = Atoms(torch.randn(1, 5, 3).log_softmax(-1))  # mutual information exactly 0
+    sure = Empirical(torch.randn(1, 5, 3).log_softmax(-1))  # mutual information exactly 0
     answers = {"draws": draws, "read": read, "sure": sure}
     plots.concentration_histograms(answers, measure="mutual_information", bins=10, ax=ax)
     edges = sorted(set(ax.patches[5].get_xy()[:, 0]))
@@ -443,8 +442,8 @@ def test_fidelity_scatter_of_less_than_a_power_of_ten_is_linear(ax):
 def test_fidelity_scatter_of_a_student_that_knows_no_spread(ax):
     """All zeros: drawn at the floor, and nothing to rank."""
 
-    def point(x: Tensor) -> Atoms:
-        return Atoms(torch.zeros(1, len(x), 3).log_softmax(-1))
+    def point(x: Tensor) -> Empirical:
+        return Empirical(torch.zeros(1, len(x), 3).log_softmax(-1))
 
     plots.fidelity_scatter(point, held_teacher, torch.randn(5, 2), ax=ax)
     np.testing.assert_array_equal(ax.collections[0].get_offsets()[:, 1], np.full(5, 1e-6))
@@ -524,9 +523,9 @@ def draw_map(*args, **given):
         (draw_simplex(distribution=student(X)), ValueError, r"of one input, .* got \(4,\)"),
         (draw_simplex(distribution=Dirichlet(torch.ones(5))), ValueError, "got 5. Pick three"),
         (
-            draw_simplex(distribution=Atoms(torch.zeros(2, 1, 3).log_softmax(-1))),
+            draw_simplex(distribution=Empirical(torch.zeros(2, 1, 3).log_softmax(-1))),
             ValueError,
-            "must have a density; Atoms has none",
+            "must have a density; Empirical has none",
         ),
         (draw_simplex(draws=[0.2, 0.3, 0.5]), TypeError, "`draws` must be a tensor"),
         (draw_simplex(draws=torch.rand(3, 4)), ValueError, r"shape \(S, 3\).* got \(3, 4\)"),
@@ -558,7 +557,7 @@ def draw_map(*args, **given):
         ),
         (
             draw_map(
-                lambda x: Atoms(torch.zeros(1, len(x), 3).log_softmax(-1)),
+                lambda x: Empirical(torch.zeros(1, len(x), 3).log_softmax(-1)),
                 BOUNDS,
                 measure="concentration",
             ),

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions import Atoms
+from pyro_opu.distributions import Empirical
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.metrics.marginals import Marginals
@@ -102,8 +102,8 @@ class Held:
     def __init__(self, posterior: FinitePosterior) -> None:
         self.posterior = posterior
 
-    def distribution(self, x: Tensor) -> Atoms:
-        return Atoms(self.posterior.log_probs(x))
+    def distribution(self, x: Tensor) -> Empirical:
+        return Empirical(self.posterior.log_probs(x))
 
 
 def over_seeds(name: str, seeds: int, *args, **options) -> tuple[float, float]:

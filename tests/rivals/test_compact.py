@@ -16,7 +16,7 @@ from torch import nn
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
-from pyro_opu.distributions import Atoms
+from pyro_opu.distributions import Empirical
 from pyro_opu.rivals import compact, subsets
 from pyro_opu.rivals.compact import CompactGuide, compact_approx, load_compact
 from pyro_opu.teachers.base import BaseTeacher
@@ -349,7 +349,7 @@ class TestCompactApprox:
         assert report["method"] == "greedy" and 50 < report["evaluations"] <= 300
         assert len(set(report["indices"])) == 6
         answer = fast.distribution(X)
-        assert isinstance(answer, Atoms) and answer.log_points.shape == (6, 12, C)
+        assert isinstance(answer, Empirical) and answer.log_points.shape == (6, 12, C)
         labels = fast(X)["obs"]
         assert labels.shape == (3000, 12) and labels.dtype == torch.int64
         frequencies = torch.stack([(labels == c).float().mean(0) for c in range(C)], -1)
