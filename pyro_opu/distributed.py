@@ -1,40 +1,40 @@
-"""The processes that train one student together, each on its own share of the inputs."""
+"""Training by several processes: what they send each other, and how they find each other."""
 
 from __future__ import annotations
 
 import math
 import os
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from pyro_opu.utils.rendezvous import attempt_store
-
-__all__ = ["ALONE", "Ranks", "differences", "join", "together"]
+__all__ = ["ALONE", "Ranks", "attempt_store", "differences", "join", "together"]
 
 #: What ``torchrun`` tells every process; with all of these a process group can be made.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-T = TypeVar("T")
 #: Difference of two sketches of inputs that rounding on another machine may make.
 ROUNDING = 1e-3
+#: Seconds between two looks at who has come, and until rank 0 gives up, as long as torch waits.
+PAUSE, PATIENCE = 0.01, 1800.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """What the processes of one training say to each other; a process alone says nothing.
+    """Messages between the processes that train one student; a process alone sends none.
 
     Every step sends one message: the gradients and the parts of the loss, averaged over all ranks.
-    It is not ``DistributedDataParallel``, which would want three things that are not so here. Every
-    parameter has a gradient in every step, or the tensors that ``forward`` returns tell which have:
-    h and g are stepped in turn, and a student returns a distribution. A module is asked through
-    ``forward``: a critic is asked for its weights. Nothing takes ``torch.autograd.grad``: the
-    penalty on the critic's slope does.
+    ``DistributedDataParallel`` does not fit: h and g are stepped in turn, a student returns a
+    distribution, a critic is asked for its weights and not through ``forward``, and the penalty on
+    its slope takes ``torch.autograd.grad``.
 
     Attributes:
         rank: Number of this process.
@@ -57,11 +57,11 @@ class Ranks:
         return self.rank == 0
 
     def share(self, count: int) -> int:
-        """How many of ``count`` inputs are this rank's; shares differ by one at most."""
+        """This rank's part of ``count`` inputs; shares differ by one at most."""
         return count // self.size + (self.rank < count % self.size)
 
     def broadcast(self, value: T) -> T:
-        """The value of rank 0, on every rank; what the others pass is not looked at."""
+        """Send the value of rank 0 to every rank; what the others pass is ignored."""
         if self.size == 1:
             return value
         box = [value if self.first else None]
@@ -69,7 +69,7 @@ class Ranks:
         return cast(T, box[0])
 
     def all_gather(self, value: T) -> list[T]:
-        """The values of all ranks, in order, on every rank."""
+        """Collect the values of all ranks, in order, on every rank."""
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
@@ -77,11 +77,7 @@ class Ranks:
         return found
 
     def check_alike(self, what: Mapping[str, Any]) -> None:
-        """Raise on every rank where something differs between them.
-
-        Raises:
-            ValueError: which names differ.
-        """
+        """Raise ValueError on every rank, with their names, where values differ between ranks."""
         first, *others = self.all_gather(what)
         wrong = sorted({key for other in others for key in differences(first, other)})
         if wrong:
@@ -93,7 +89,7 @@ class Ranks:
 
     @torch.no_grad()
     def broadcast_state(self, *modules: nn.Module) -> None:
-        """Give the modules the weights and buffers that they have on rank 0."""
+        """Give modules the weights and buffers that they have on rank 0."""
         if self.size == 1:
             return
         for tensor in (value for module in modules for value in module.state_dict().values()):
@@ -107,9 +103,10 @@ class Ranks:
     ) -> list[float]:
         """Replace gradients by their mean over the ranks, in one message with some numbers.
 
+        A parameter without a gradient on some ranks has a zero one there; on all, it stays without.
+
         Args:
-            parameters: What has gradients, or has none on some ranks, which counts as zero; one
-                without a gradient on any rank is left without.
+            parameters: What has gradients.
             values: Numbers to be averaged too.
             weight: This rank's share of the inputs; the shares sum to one.
 
@@ -131,11 +128,7 @@ class Ranks:
         return found[len(present) :]
 
     def device(self, asked: torch.device) -> torch.device:
-        """The device of this rank: "cuda" without a number is the GPU numbered ``LOCAL_RANK``.
-
-        Raises:
-            ValueError: the process group cannot send what lies on that device.
-        """
+        """The device of this rank: "cuda" without a number is the GPU numbered ``LOCAL_RANK``."""
         if self.size == 1:
             return asked
         if asked.type == "cuda" and asked.index is None:
@@ -154,14 +147,10 @@ ALONE = Ranks()
 
 
 def join() -> Ranks:
-    """Join the process group, and make it under ``torchrun`` where there is none.
+    """Join the default process group; under ``torchrun`` make it where there is none.
 
-    Those of the default process group of ``torch.distributed``. Where there is none but the
-    environment is that of ``torchrun``, the group is made, with gloo between CPUs and NCCL between
-    GPUs. It stays for later calls; ``torch.distributed.destroy_process_group()`` ends it.
-
-    Returns:
-        Rank and size; ``ALONE`` outside of ``torchrun``.
+    It has gloo between CPUs and NCCL between GPUs, and stays for later calls;
+    ``torch.distributed.destroy_process_group()`` ends it. Elsewhere a process is ``ALONE``.
     """
     if not dist.is_available():
         return ALONE
@@ -183,16 +172,11 @@ def join() -> Ranks:
 
 @contextmanager
 def together() -> Iterator[Ranks]:
-    """The ranks that this process belongs to, for one job in which none waits for one that is gone.
+    """:func:`join` for one job, in which no rank waits for one that is gone.
 
     The job has a process group of its own. A rank that leaves with an error closes it, which ends
-    the messages that the others wait for; the groups of other jobs are not touched.
-
-    Yields:
-        As :func:`join`.
-
-    Raises:
-        RuntimeError: another rank has left with an error, or has died.
+    the messages that the others wait for: these raise a RuntimeError. The groups of other jobs are
+    not touched.
     """
     ranks = join()
     if ranks.size == 1:
@@ -228,3 +212,42 @@ def _alike(one: Any, other: Any) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(_alike, one, other))
     return bool(one == other)
+
+
+def attempt_store(
+    store: dist.Store, rank: int, size: int, patience: float = PATIENCE
+) -> dist.Store:
+    """The launcher's store, under a name that the ranks of this attempt alone have.
+
+    ``torchrun`` keeps its store while it starts workers again, and what the dead ones have written
+    there, their addresses among it, is read by the living (pytorch issue 135712; the restart count
+    is no name, since machines count for themselves). Here rank 0 makes up a name, and gives it to
+    each of the others under a word that the other has made up: no answer can be an old one.
+
+    Args:
+        store: That of the launcher, the same for all ranks.
+        rank: Number of this process.
+        size: How many there are.
+        patience: Seconds after which rank 0 raises TimeoutError if others are missing.
+    """
+    own = uuid4().hex
+    if rank:
+        store.set(f"pyro_opu/asks/{rank}", own)
+        name = store.get(f"pyro_opu/answer/{own}").decode()  # waits for it
+        store.set(f"pyro_opu/heard/{name}/{rank}", "")
+        return dist.PrefixStore(f"pyro_opu/{name}", store)
+    missing, end = set(range(1, size)), time.monotonic() + patience
+    while missing:
+        for other in sorted(missing):
+            if store.check([f"pyro_opu/asks/{other}"]):
+                word = store.get(f"pyro_opu/asks/{other}").decode()  # or that of a dead one
+                store.set(f"pyro_opu/answer/{word}", own)
+            if store.check([f"pyro_opu/heard/{own}/{other}"]):
+                missing.remove(other)
+        if time.monotonic() > end:
+            raise TimeoutError(
+                f"ranks {sorted(missing)} of {size} have not come. Call distill on every rank that "
+                "was started; if one has died, its own error says why."
+            )
+        time.sleep(PAUSE)
+    return dist.PrefixStore(f"pyro_opu/{own}", store)

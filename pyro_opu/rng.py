@@ -138,10 +138,7 @@ def preserve_rng() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int | None) -> Iterator[None]:
-    """Torch's generators seeded inside, and as they were afterwards; ``None`` leaves them alone.
-
-    A CUDA that has not been started yet stays so.
-    """
+    """Seed torch's generators, and restore them on exit; ``None`` leaves them alone."""
     seed = check_seed(seed)
     if seed is None:
         yield
@@ -158,13 +155,9 @@ class RandomStream:
 
     Jobs in several threads take turns, and each draws what it would draw alone.
 
-    Args:
-        seed: Where the numbers begin.
-        device: A GPU is started if it is not yet, so that it has a state.
-
     Attributes:
-        seed: As given.
-        states: Where the numbers are, to be saved and put back.
+        seed: Where the numbers began.
+        states: Where they are, to be saved and put back.
     """
 
     def __init__(self, seed: int, device: torch.device | None = None) -> None:
@@ -196,13 +189,9 @@ def fold_in(seed: int, number: int) -> int:
 
 @contextmanager
 def drawing(device: torch.device | str = "cpu") -> Iterator[torch.Generator | None]:
-    """What to pass as ``generator=``: ``None``, torch's own, unless another thread has that.
+    """What to pass as ``generator=``: ``None``, torch's own, or one seeded from it.
 
-    Args:
-        device: Where numbers are drawn.
-
-    Yields:
-        ``None``, or a generator of its own that is seeded from the default one.
+    The latter where another thread has borrowed torch's.
     """
     mine = _defaults
     if mine.lock.acquire(wait=False):
@@ -216,10 +205,7 @@ def drawing(device: torch.device | str = "cpu") -> Iterator[torch.Generator | No
 
 @contextmanager
 def evaluating(source: Any) -> Iterator[None]:
-    """A module in evaluation mode inside, the mode of each of its parts put back after.
-
-    Anything that is no module is left alone.
-    """
+    """Put a module into evaluation mode, and restore the mode of each of its parts on exit."""
     modes = {m: m.training for m in source.modules()} if isinstance(source, nn.Module) else {}
     if isinstance(source, nn.Module):
         source.eval()

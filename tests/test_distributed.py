@@ -17,11 +17,10 @@ import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import nn
 
-from pyro_opu.distributed import ALONE, ENVIRONMENT, Ranks, join
+from pyro_opu.distributed import ALONE, ENVIRONMENT, Ranks, attempt_store, join
 from pyro_opu.rng import fold_in
 from pyro_opu.training.settings import Batches, Settings
 from pyro_opu.transfer import HeldOut
-from pyro_opu.utils.rendezvous import attempt_store
 
 HERE = Path(__file__).parent
 Found = tuple[dict[str, Any], dict[str, Any]]

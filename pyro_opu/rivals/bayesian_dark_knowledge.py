@@ -115,11 +115,6 @@ def dark_knowledge(
         its epistemic uncertainty is 0. With "normal" it is a
         :class:`~pyro_opu.OnePassRegression`.
 
-    Raises:
-        TypeError: ``x``, ``source`` or ``guide`` of a wrong type.
-        ValueError: bad values of any argument.
-        DistillationError: the loss stopped being finite.
-
     Example:
         >>> import torch
         >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)

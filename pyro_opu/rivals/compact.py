@@ -118,10 +118,6 @@ def compact_approx(
         (subsets judged), "indices" of the chosen draws (among those held, in their order; of a
         mixture, one member after another), and "method", "size", "pool", "num_inputs", "seed".
 
-    Raises:
-        TypeError: ``x`` or ``source`` of a wrong type.
-        ValueError: bad values of any argument; draws that cannot be held.
-
     Example:
         >>> import torch
         >>> weights = torch.randn(200, 2, 3, generator=torch.Generator().manual_seed(0))
@@ -196,11 +192,6 @@ def load_compact(
         site: As there.
         inputs: As there.
         device: Where to put the draws; the CPU by default.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: corrupt or foreign file; another kind of source, a model with other latents or
-            classes, an ensemble with fewer members.
     """
     tensors, _ = files.read(path, KIND)
     if not all(name.startswith(PREFIX) for name in tensors):

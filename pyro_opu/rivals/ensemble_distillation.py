@@ -53,11 +53,6 @@ def endd(
         The drop-in for ``source``, with the exponential average of the last weights; what is best
         while heated is not. (It has the fresh weights, if those should be nearer to the teacher.)
 
-    Raises:
-        TypeError: as :func:`~pyro_opu.distill`.
-        ValueError: a temperature below 1, a smoothing outside [0, 1), and as
-            :func:`~pyro_opu.distill`.
-
     Example:
         >>> import torch
         >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
@@ -108,10 +103,6 @@ def proxy_dirichlet(
     Returns:
         The drop-in for ``source``, with the exponential average of the last weights, as from
         :func:`endd`.
-
-    Raises:
-        TypeError: as :func:`~pyro_opu.distill`.
-        ValueError: as :func:`~pyro_opu.distill`.
 
     Example:
         >>> import torch

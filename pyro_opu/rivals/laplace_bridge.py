@@ -133,7 +133,7 @@ def laplace_bridge_predictive(
         x: A few inputs ``(N, *input_shape)``, floating and finite.
         normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
         num_draws: S of a teacher without ``logits``; by default its own number.
-        seed: Of no use here, as nothing is drawn; taken so that the call is that of ``distill``.
+        seed: Of no use here, taken so that the call is that of ``distill``.
         progress: Likewise.
         **call: ``site``, ``inputs``, ``return_sites`` and ``num_samples`` of
             :func:`~pyro_opu.distill`.
@@ -142,11 +142,6 @@ def laplace_bridge_predictive(
         The student. A source that is a module (and Gaussian) is saved with it, and loaded with
         ``OnePassPredictive.load(path, guide=LaplaceBridgeGuide(architecture))``. Any other source
         is not in the file: pass a guide made of it to ``load``.
-
-    Raises:
-        TypeError: ``source`` is neither; ``x`` is no floating tensor.
-        ValueError: ``x``, ``site`` or ``return_sites`` not as described; fewer than two draws;
-            means and covariances that :func:`~pyro_opu.laplace_bridge` refuses.
 
     Example:
         >>> class Line:

@@ -75,11 +75,6 @@ def online_dark_knowledge(
     Returns:
         The drop-in for ``Predictive(kernel.model, draws)``.
 
-    Raises:
-        TypeError: ``kernel``, ``x`` or ``guide`` of a wrong type.
-        ValueError: bad values of any argument; no observed site that suits the form, or several.
-        DistillationError: the loss stopped being finite.
-
     Example:
         >>> import torch, pyro, pyro.distributions as dist
         >>> from pyro_opu.samplers import SGLD

@@ -100,11 +100,6 @@ def prior_network(
         were kept from the training, the mean divergence ("inside", "outside") and the median of
         :math:`\alpha_0` ("concentration_inside", "concentration_outside").
 
-    Raises:
-        TypeError: inputs or labels of a wrong type.
-        ValueError: bad values of any argument.
-        DistillationError: the loss stopped being finite.
-
     Example:
         >>> import torch
         >>> from pyro_opu.rivals.prior_networks import prior_network

@@ -17,16 +17,8 @@ TRUNKS = ("trunk", "concentration_trunk")
 def checked_precision(precision: torch.dtype | None, guide: nn.Module) -> str | None:
     """Name of the precision of a guide's trunk in training, ``None`` for that of its weights.
 
-    float16 is refused: its range is so small that the loss must be scaled, and with a penalty on a
-    critic's slope, parts stepped in turn and gradients clipped each of them would need a scale of
-    its own. bfloat16 has the range of float32 and needs none.
-
-    Args:
-        precision: What the caller asked for.
-        guide: The student.
-
-    Raises:
-        ValueError: another precision, or a guide without a trunk to run in it.
+    float16 is refused: the penalty on a critic's slope, parts stepped in turn and clipped gradients
+    would each need a loss scale of their own. bfloat16 has the range of float32 and needs none.
     """
     if precision is None:
         return None
@@ -45,14 +37,7 @@ def checked_precision(precision: torch.dtype | None, guide: nn.Module) -> str | 
 
 @contextmanager
 def in_precision(guide: nn.Module, name: str | None) -> Iterator[None]:
-    """Inside, the trunks of the guide run under autocast; the features they give are as before.
-
-    Heads, the arithmetic of the answer and losses stay in the precision of the weights.
-
-    Args:
-        guide: The student.
-        name: From :func:`checked_precision`.
-    """
+    """Run the trunks of the guide under autocast; heads, answers and losses keep their dtype."""
     found = [] if name is None else [getattr(guide, trunk, None) for trunk in TRUNKS]
     trunks = [trunk for trunk in found if trunk is not None]
     for trunk in trunks:

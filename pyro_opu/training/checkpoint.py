@@ -42,10 +42,6 @@ class Checkpoint:
     Args:
         path: Read if it exists, else written at the first evaluation.
         ranks: Those that train together.
-
-    Raises:
-        ValueError: a corrupt or foreign file.
-        FileNotFoundError: the folder does not exist.
     """
 
     def __init__(self, path: str | os.PathLike[str], ranks: Ranks = ALONE) -> None:
@@ -74,14 +70,8 @@ class Checkpoint:
     ) -> tuple[int, int]:
         """Put the saved weights into ``selection``; returns the phase and step to go on with.
 
-        Args:
-            run: The run's :func:`fingerprint`.
-            selection: State before the first step.
-            policy: Where inputs come from; the place in a stream is saved.
-            random: Random numbers of the run, saved too.
-
-        Raises:
-            ValueError: the file belongs to another run; every difference is named.
+        The place of ``policy`` in a stream and the ``random`` numbers are saved too. A file of
+        another run is refused by ValueError, which names every difference.
         """
         self._run, self._selection, self._policy, self._random = run, selection, policy, random
         if self._saved is None:
@@ -165,9 +155,9 @@ def fingerprint(
 ) -> dict[str, Any]:
     """Fingerprint of a run; a checkpoint is resumed only if it matches.
 
-    Inputs, settings and shapes must be equal. The teacher's draws at the held-out inputs and what
-    the transfer policy has computed are compared by a :func:`sketch`, since a machine that rounds
-    otherwise changes their last bits and so any hash of them, rounded or not. Ranks that train
+    Plain values, compared by :func:`~pyro_opu.distributed.differences`. Inputs, settings and shapes
+    must be equal; the teacher's draws and what the transfer policy has computed are compared by a
+    :func:`sketch`, since a machine that rounds otherwise changes any hash of them. Ranks that train
     together must have the same one.
 
     Args:
@@ -176,10 +166,7 @@ def fingerprint(
         batches: Teacher, transfer policy, settings and ranks.
         objective: The loss, prepared.
         validation: Held-out inputs with the teacher's draws.
-        x: All transfer inputs at hand, held out or not; the first window of a loader.
-
-    Returns:
-        Values that JSON can hold, compared by :func:`~pyro_opu.distributed.differences`.
+        x: All transfer inputs at hand; the first window of a loader.
     """
     draws = validation.draws.detach().cpu().float()
     mean = draws.mean(0)

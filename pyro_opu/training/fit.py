@@ -157,49 +157,34 @@ class Phase:
         return parts | self.turns[number % len(self.turns)].step(number)
 
 
-class Selection(Protocol):
-    """What of a run is kept."""
+class KeepLast:
+    """What of a run is kept: here the last weights, and a running mean of the loss.
 
-    score: float
-    evals_since_best: int
+    Attributes:
+        loss: The mean.
+        score: Of the best weights so far, the less the better.
+        evals_since_best: Evaluations since.
+    """
+
+    def __init__(self) -> None:
+        self.loss = self.score = math.inf
+        self.evals_since_best = 0
 
     def update(self, step: int, parts: dict[str, float]) -> None:
-        """Note a step, which is the one of this number, from 1, in its phase."""
-        ...
+        """Note the step of this number, from 1, in its phase."""
+        total = sum(parts.values())
+        known = math.isfinite(self.loss)
+        self.loss = self.loss + LOSS_WEIGHT * (total - self.loss) if known else total
 
     def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> dict[str, float]:
         """Judge the run; returns what the bar shows."""
-        ...
-
-    def restore(self) -> None:
-        """Put what is kept into the student, at the end of a phase."""
-        ...
-
-
-class KeepLast:
-    """Keeps the last weights, and a running mean of the loss."""
-
-    score = math.inf
-    evals_since_best = 0
-
-    def __init__(self) -> None:
-        self.loss = math.nan
-
-    def update(self, step: int, parts: dict[str, float]) -> None:
-        """Add a step to the mean."""
-        total = sum(parts.values())
-        first = math.isnan(self.loss)
-        self.loss = total if first else self.loss + LOSS_WEIGHT * (total - self.loss)
-
-    def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> dict[str, float]:
-        """Nothing is judged; the bar shows the mean loss and its latest parts."""
         return {"loss": self.loss, **parts}
 
     def restore(self) -> None:
-        """The last weights are in the student already."""
+        """Put what is kept into the student, at the end of a phase."""
 
 
-class KeepBest:
+class KeepBest(KeepLast):
     """Keeps the best exponential average of the weights by held-out energy distance.
 
     All ranks take the weights of rank 0, which judges, and decide by what it found. Up to then
@@ -209,27 +194,23 @@ class KeepBest:
         guide: The student being stepped.
         average: Exponential average of its weights, the one that is judged.
         best: Weights of the best average so far, and None before the first evaluation.
-        score: Held-out energy distance of ``best``.
-        evals_since_best: Evaluations since.
         history: One record per evaluation.
     """
 
     def __init__(
         self, guide: nn.Module, judge: Judge, averaging: float = 0.99, ranks: Ranks = ALONE
     ) -> None:
+        super().__init__()
         self.guide, self.judge, self.averaging, self.ranks = guide, judge, averaging, ranks
         self.average = copy.deepcopy(guide).requires_grad_(False).eval()
         self.best: dict[str, Tensor] | None = None
-        self.score = math.inf
-        self.evals_since_best = 0
         self.history: list[dict[str, Any]] = []
 
     @torch.no_grad()
     def update(self, step: int, parts: dict[str, float]) -> None:
         """Move the average towards the student."""
         decay = min(self.averaging, step / (9 + step))
-        pairs = zip(self.average.parameters(), self.guide.parameters(), strict=True)
-        for mine, new in pairs:
+        for mine, new in zip(self.average.parameters(), self.guide.parameters(), strict=True):
             mine.lerp_(new, 1 - decay)
         for kept, buffer in zip(self.average.buffers(), self.guide.buffers(), strict=True):
             kept.copy_(buffer)
@@ -295,7 +276,7 @@ class Saver(Protocol):
 
 def fit(
     phases: Sequence[Phase],
-    selection: Selection,
+    selection: KeepLast,
     *,
     evaluate_every: int = 100,
     random: RandomStream | None = None,

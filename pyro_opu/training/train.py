@@ -42,16 +42,9 @@ def distillation_phase(
 ) -> Phase:
     """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
 
-    Args:
-        name: For records and the bar.
-        objective: What is made small; prepared, so that its critic exists.
-        guide: The student.
-        batches: Where inputs and draws come from.
-        steps: How many.
-        rate: Learning rate at the top of the schedule.
-        num_draws: Teacher's draws per input and step.
-        patience: As in :class:`~pyro_opu.training.fit.Phase`.
-        skip_below: Likewise.
+    The objective must be prepared, so that its critic exists. ``rate`` is that at the top of the
+    schedule, ``num_draws`` the teacher's per input and step; the others are as in
+    :class:`~pyro_opu.training.fit.Phase`.
     """
     shared: dict[str, Any] = {
         "accumulate": batches.settings.accumulate,
@@ -122,15 +115,15 @@ def train(
         closed_form: Objective of the warm start.
         objective: Objective of the refinement; where it is of the same kind it is used for both.
         batches: Where inputs and draws come from, the settings and the ranks.
-        validation: ValidationSets the iterates.
+        validation: Judges the iterates.
         x: All transfer inputs at hand, a part of the run's fingerprint.
-        random: Random numbers of the run; other threads may use torch's between two steps.
+        random: Random numbers of the run.
         checkpoint: Where the run is saved and resumed from, if anywhere.
         progress: Show a bar.
         skip_refinement_below: Held-out energy distance from which on a warm start is not refined.
 
     Returns:
-        The record: the last scores, "kept" in words, and the "history".
+        The last scores, "kept" in words, and the "history".
     """
     settings, ranks = batches.settings, batches.ranks
     with random.borrowed():
