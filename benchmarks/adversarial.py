@@ -18,9 +18,9 @@ from sklearn.metrics import roc_auc_score
 import pyro_opu
 from benchmarks.digits import Digits, digits, no_digits
 from benchmarks.results import parser, say, shown, write
-from models.neural_network import dropout_network, fit_network
 from pyro_opu import WassersteinELBO
 from pyro_opu.metrics.distances import energy_distance, kl_divergence
+from pyro_opu.models.neural_network import dropout_network, fit_network
 
 SIZES = (64, 128, 128, 10)
 

@@ -27,7 +27,6 @@ from typing import Any
 import pyro
 import torch
 
-import models
 import pyro_opu
 from benchmarks.results import parser, write
 
@@ -36,8 +35,8 @@ Case = tuple[str, str, Callable[[], Any]]
 
 OUTCOMES = ("clear", "raw", "silent")
 MOST_RAW = 0.02
-#: Where errors of our own come from.
-HOMES = tuple(str(Path(package.__file__).parent) for package in (pyro_opu, models))
+#: Where errors of our own come from, those of the models too.
+HOME = str(Path(pyro_opu.__file__).parent)
 ARGUMENT = re.compile(r"`[^`]+`")
 
 
@@ -104,7 +103,7 @@ def working_in(folder: str) -> Iterator[None]:
 def is_clear(error: BaseException) -> bool:
     """Whether the package itself raised the error, and its message names an argument."""
     frames = traceback.extract_tb(error.__traceback__)
-    return frames[-1].filename.startswith(HOMES) and bool(ARGUMENT.search(str(error)))
+    return frames[-1].filename.startswith(HOME) and bool(ARGUMENT.search(str(error)))
 
 
 def by_function(rows: list[dict[str, str]]) -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ from pyro.infer import MCMC, NUTS, Predictive
 from torch import nn
 
 from benchmarks.bad_input import Case
-from models.logistic_regression import logistic_regression
 from pyro_opu import PredictiveGuide, distill
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.transfer import HeldOut, Mixture, TransferPolicy
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))

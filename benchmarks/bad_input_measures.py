@@ -13,12 +13,12 @@ from torch.distributions import Dirichlet
 
 import pyro_opu
 from benchmarks.bad_input import Case
-from models.logistic_regression import logistic_regression
 from pyro_opu import distributions, plots
 from pyro_opu.metrics import uncertainty as measures
 from pyro_opu.metrics.coverage import central_coverage
 from pyro_opu.metrics.distances import energy_distance, kl_divergence, kl_from_log, wasserstein1
 from pyro_opu.metrics.scores import calibration, expected_calibration_error
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.reports.mixing import effective_sample_size, r_hat
 
 NAN, INF = float("nan"), float("inf")

@@ -16,38 +16,38 @@ from torch import nn
 
 import pyro_opu
 from benchmarks.bad_input import Case
-from models.dropout import DropoutGuide, dropout_l2
-from models.estimator import OnePassClassifier, dropout_teacher, logistic_teacher
-from models.factored import factored
-from models.gaussian_process import gaussian_process, inducing_points
-from models.kernels import Kernel
-from models.laplace import laplace
-from models.laplace_network import NetworkLaplace, network_laplace, with_trunk
-from models.last_layer import (
+from pyro_opu import datasets, objectives, rivals, samplers
+from pyro_opu.export import export
+from pyro_opu.export.capture import capture
+from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide
+from pyro_opu.models.dropout import DropoutGuide, dropout_l2
+from pyro_opu.models.estimator import OnePassClassifier, dropout_teacher, logistic_teacher
+from pyro_opu.models.factored import factored
+from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
+from pyro_opu.models.kernels import Kernel
+from pyro_opu.models.laplace import laplace
+from pyro_opu.models.laplace_network import NetworkLaplace, network_laplace, with_trunk
+from pyro_opu.models.last_layer import (
     last_layer_laplace,
     last_layer_network,
     last_layer_regression,
     on_features,
     split_last_layer,
 )
-from models.likelihoods import classification, regression
-from models.logistic_regression import logistic_regression
-from models.neural_network import (
+from pyro_opu.models.likelihoods import classification, regression
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import (
     bayesian_network,
     convolutional_network,
     dropout_network,
     fit_network,
     perceptron,
 )
-from models.process_guide import process_guide
-from models.pseudo_observations import transport_to_posterior
-from models.quadrature import gauss_hermite, inverse_link, normal_points
-from models.sgpmc import sgpmc, svgp
-from models.variational import fit_svi, mean_field
-from pyro_opu import datasets, objectives, rivals, samplers
-from pyro_opu.export import export
-from pyro_opu.export.capture import capture
-from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide
+from pyro_opu.models.process_guide import process_guide
+from pyro_opu.models.pseudo_observations import transport_to_posterior
+from pyro_opu.models.quadrature import gauss_hermite, inverse_link, normal_points
+from pyro_opu.models.sgpmc import sgpmc, svgp
+from pyro_opu.models.variational import fit_svi, mean_field
 
 NAN, INF = float("nan"), float("inf")
 _RANDOM = torch.Generator().manual_seed(0)

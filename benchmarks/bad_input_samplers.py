@@ -8,12 +8,12 @@ import torch
 from pyro.infer import MCMC
 
 from benchmarks.bad_input import Case
-from models.gaussian_process import gaussian_process
-from models.laplace import laplace
-from models.logistic_regression import logistic_regression
-from models.neural_network import bayesian_network, perceptron
-from models.sgpmc import svgp
 from pyro_opu import SGLD, PolyaGammaGibbs, datasets
+from pyro_opu.models.gaussian_process import gaussian_process
+from pyro_opu.models.laplace import laplace
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import bayesian_network, perceptron
+from pyro_opu.models.sgpmc import svgp
 
 X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
 Y, MODEL = (X[:, 0] > 0).float(), logistic_regression(2)

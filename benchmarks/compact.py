@@ -22,8 +22,8 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
 from benchmarks.results import parser, say, spread, write
-from models.logistic_regression import logistic_regression
 from pyro_opu import PolyaGammaGibbs, as_teacher, datasets
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.rivals import compact_approx, subsets
 
 SIZE, WARMUP, MOST_INPUTS, RANDOM_SUBSETS = 50, 500, 1000, 200

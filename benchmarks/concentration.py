@@ -21,7 +21,7 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.results import parser, say, spread, write
-from models.neural_network import dropout_network, fit_network
+from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.reports.certainty import NAMES, class_of
 

@@ -28,10 +28,10 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.dark_knowledge_picture import draw
 from benchmarks.results import FOLDER, finished, kept, parser, say, spread, write
-from models.neural_network import bayesian_network, perceptron
 from pyro_opu import datasets
 from pyro_opu.guides import PointGuide
 from pyro_opu.guides.networks import default_trunk_config
+from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.samplers import SGLD
 from pyro_opu.transfer import Box, HeldOut

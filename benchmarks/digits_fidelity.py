@@ -16,8 +16,8 @@ import pyro_opu
 from benchmarks.digits import Digits, digits, no_digits
 from benchmarks.results import parser, say, spread, write
 from benchmarks.speed_models import ALIKE, student_name
-from models.neural_network import dropout_network, fit_network
 from pyro_opu import PredictiveGuide
+from pyro_opu.models.neural_network import dropout_network, fit_network
 
 SIZES = (64, 128, 128, 10)
 EPISTEMIC = (

@@ -26,7 +26,7 @@ from benchmarks.digits import digits
 from benchmarks.mnist_dropout import images, trained
 from benchmarks.results import parser, say, write
 from benchmarks.timing import timed
-from models.neural_network import dropout_network, fit_network
+from pyro_opu.models.neural_network import dropout_network, fit_network
 
 COMMAND = "python -m benchmarks.export_check"
 #: Forbidden modules, then what is asked of a file: read x.npy, write the answers beside it.

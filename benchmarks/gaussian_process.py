@@ -23,10 +23,10 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.results import kept, parser, say, spread, write
-from models.gaussian_process import gaussian_process, inducing_points
-from models.kernels import Kernel
-from models.sgpmc import SGPMC, sgpmc, svgp
 from pyro_opu import datasets
+from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
+from pyro_opu.models.kernels import Kernel
+from pyro_opu.models.sgpmc import SGPMC, sgpmc, svgp
 
 #: Accuracy in Table 3 of Cui et al. (2019).
 PAPER = {"pima": {"SGPMC": 79.3, "SVGP": 77.1}, "spambase": {"SGPMC": 92.4, "SVGP": 92.1}}

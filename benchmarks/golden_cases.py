@@ -42,8 +42,8 @@ from benchmarks.golden_posteriors import (
     student,
     taught,
 )
-from models.logistic_regression import logistic_regression
 from pyro_opu import MomentMatching, OnePassPredictive, WassersteinELBO, rivals, transfer
+from pyro_opu.models.logistic_regression import logistic_regression
 
 Items = dict[str, Any]
 

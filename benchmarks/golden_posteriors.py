@@ -15,11 +15,11 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
 import pyro_opu
-from models.gaussian_process import gaussian_process
-from models.logistic_regression import logistic_regression
-from models.neural_network import dropout_network, perceptron
-from models.sgpmc import svgp
 from pyro_opu import OnePassPredictive
+from pyro_opu.models.gaussian_process import gaussian_process
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import dropout_network, perceptron
+from pyro_opu.models.sgpmc import svgp
 
 
 def drawn(*shape: int, seed: int) -> Tensor:

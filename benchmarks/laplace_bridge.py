@@ -21,13 +21,13 @@ from torch import Tensor
 
 from benchmarks.digits import Digits, digits
 from benchmarks.results import parser, say, spread, write
-from models.laplace_network import NetworkLaplace, network_laplace, with_trunk
-from models.last_layer import last_layer_laplace
-from models.neural_network import fit_network, perceptron
 from pyro_opu import inverse_laplace_bridge, laplace_bridge, probit_predictive
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.metrics.top_k import TopK, _shared_area, top_k
+from pyro_opu.models.laplace_network import NetworkLaplace, network_laplace, with_trunk
+from pyro_opu.models.last_layer import last_layer_laplace
+from pyro_opu.models.neural_network import fit_network, perceptron
 
 #: Training rows for top-k, few enough that the likeliest class is often wrong.
 FEW = 100

@@ -54,10 +54,10 @@ from benchmarks.laplace_mnist_answers import (
 )
 from benchmarks.laplace_mnist_picture import draw, of_dirichlets, speed_tests
 from benchmarks.results import FOLDER, kept, parser, say, spread, write
-from models.laplace_network import NetworkLaplace, network_laplace
-from models.neural_network import convolutional_network, fit_network
 from pyro_opu import datasets
 from pyro_opu.metrics.distances import kl_divergence
+from pyro_opu.models.laplace_network import NetworkLaplace, network_laplace
+from pyro_opu.models.neural_network import convolutional_network, fit_network
 
 Tables = dict[str, list[dict[str, Any]]]
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Dirichlet
 
-from models.laplace_network import DiagonalRoot, NetworkLaplace
 from pyro_opu import OnePassPredictive, laplace_bridge, probit_predictive
 from pyro_opu.distributions import Empirical, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.uncertainty import concentration, mutual_information
+from pyro_opu.models.laplace_network import DiagonalRoot, NetworkLaplace
 
 Answer = Dirichlet | SimplexDistribution | Tensor  # a tensor holds draws (S, N, C)
 Gaussian = tuple[Tensor, Tensor]  # of the logits: mean (N, C), covariance (N, C, C) or (N, C)

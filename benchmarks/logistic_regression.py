@@ -19,8 +19,8 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
 from benchmarks.results import parser, say, spread, write
-from models.logistic_regression import logistic_regression
 from pyro_opu import as_teacher, datasets
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.samplers.polya_gamma import PolyaGammaGibbs
 
 DATA = {"pima": datasets.pima, "spambase": datasets.spambase}

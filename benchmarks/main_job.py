@@ -26,7 +26,7 @@ from benchmarks.digits import Digits, Split, digits
 from benchmarks.main_job_picture import draw
 from benchmarks.results import FOLDER, parser, say, write
 from benchmarks.timing import timed
-from models.logistic_regression import logistic_regression
+from pyro_opu.models.logistic_regression import logistic_regression
 
 COMPONENTS = 16
 

@@ -28,8 +28,8 @@ from pyro.infer import Predictive
 
 import pyro_opu
 from benchmarks.results import parser, say, write
-from models.logistic_regression import logistic_regression
 from pyro_opu import PredictiveGuide
+from pyro_opu.models.logistic_regression import logistic_regression
 
 COMMAND = "python -m benchmarks.memory"
 S, FEATURES = 500, 16

@@ -18,8 +18,8 @@ from torch.nn.functional import nll_loss
 
 import pyro_opu
 from benchmarks.results import parser, say, spread, write
-from models.neural_network import dropout_network, fit_network
 from pyro_opu import datasets
+from pyro_opu.models.neural_network import dropout_network, fit_network
 
 SIZES = (784, 400, 400, 10)
 

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.func import functional_call
 
 from benchmarks.results import parser, say, write
-from models.neural_network import bayesian_network, perceptron
 from pyro_opu import datasets
+from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.samplers import SGLD, Halving
 
 Pair = tuple[Tensor, Tensor]  # inputs (N, 784), labels (N,)

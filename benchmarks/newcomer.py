@@ -27,7 +27,7 @@ TESTS = {
     "ArviZ": ("tests/interop/test_arviz.py",),
     "docs site": ("benchmarks/tests/test_docs_site.py",),
     "docstrings": ("tests/test_docstrings.py", "tests/test_public_api.py"),
-    "examples in docstrings": ("--doctest-modules", "pyro_opu", "models"),
+    "examples in docstrings": ("--doctest-modules", "pyro_opu"),
 }
 #: Minutes of all quick notebooks, and lines, at most.
 MINUTES, LINES = 20, 15

@@ -38,8 +38,8 @@ from benchmarks.paper_tables import (
     student,
 )
 from benchmarks.tabular_protocol import DATA, PROTOCOLS, prepared, transfer
-from models.logistic_regression import logistic_regression
 from pyro_opu import PolyaGammaGibbs, PredictiveGuide
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.rivals import compact_approx
 
 PAPER = {

@@ -60,10 +60,10 @@ from benchmarks.paper_tables import (
     run,
     student,
 )
-from models.neural_network import bayesian_network, perceptron
 from pyro_opu import PredictiveGuide, datasets, rivals
 from pyro_opu.datasets import Dataset
 from pyro_opu.guides import PointGuide, SingleHeadGuide
+from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.transfer import Jitter, default_transfer
 
 PAPER = {

@@ -13,7 +13,8 @@ norm 1.
 - SGPMC: two chains, thinned to 500 draws on Pima; on Spambase 200 draws in all, where the paper has
   500, because one gradient costs so much more. Its times are measured with 500 draws on both: those
   of Spambase are repeated, which changes no time. The Cholesky factors of the draws are computed
-  once (``models.factored``), so that `Predictive` and the teacher are faster than they would be.
+  once (``pyro_opu.models.factored``), so that `Predictive` and the teacher are faster than they
+  would be.
   ``--draws FOLDER`` keeps the chains, most of what a cell costs, for another student.
 - SVGP: one Gaussian over inducing values and hyper-parameters, 500 draws.
 - OPU-SGPMC: ``distill`` of a ``process_guide``, a network of the input and of what the process says
@@ -52,10 +53,14 @@ from benchmarks.paper_tables import (
     student,
 )
 from benchmarks.tabular_protocol import DATA, PROTOCOLS, prepared, transfer
-from models.factored import factored
-from models.gaussian_process import SparseGaussianProcess, gaussian_process, inducing_points
-from models.process_guide import process_guide
-from models.sgpmc import sgpmc, svgp
+from pyro_opu.models.factored import factored
+from pyro_opu.models.gaussian_process import (
+    SparseGaussianProcess,
+    gaussian_process,
+    inducing_points,
+)
+from pyro_opu.models.process_guide import process_guide
+from pyro_opu.models.sgpmc import sgpmc, svgp
 from pyro_opu.utils import files
 
 PAPER = {

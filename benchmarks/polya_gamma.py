@@ -22,8 +22,8 @@ from pyro.ops.stats import effective_sample_size, split_gelman_rubin
 from torch import Tensor
 
 from benchmarks.results import parser, say, write
-from models.logistic_regression import logistic_regression
 from pyro_opu import datasets
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.samplers.polya_gamma import PolyaGammaGibbs
 
 Sizes = dict[str, tuple[int, int]]

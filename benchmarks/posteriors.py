@@ -13,21 +13,21 @@ from torch import Tensor
 
 from benchmarks.digits import digits
 from benchmarks.main_job import principal_components
-from models.dropout import DropoutGuide
-from models.gaussian_process import gaussian_process, inducing_points
-from models.laplace import laplace
-from models.last_layer import last_layer_laplace, last_layer_network, on_features
-from models.logistic_regression import logistic_regression
-from models.neural_network import (
+from pyro_opu import SGLD, PolyaGammaGibbs, datasets
+from pyro_opu.models.dropout import DropoutGuide
+from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
+from pyro_opu.models.laplace import laplace
+from pyro_opu.models.last_layer import last_layer_laplace, last_layer_network, on_features
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import (
     bayesian_network,
     convolutional_network,
     dropout_network,
     fit_network,
     perceptron,
 )
-from models.sgpmc import sgpmc, svgp
-from models.variational import fit_svi, mean_field
-from pyro_opu import SGLD, PolyaGammaGibbs, datasets
+from pyro_opu.models.sgpmc import sgpmc, svgp
+from pyro_opu.models.variational import fit_svi, mean_field
 
 #: Draws that a posterior holds: two independent halves of 500 for the floor.
 DRAWS = 1000

@@ -25,7 +25,7 @@ from benchmarks.digits import digits
 from benchmarks.digits_fidelity import SIZES
 from benchmarks.results import parser, say, spread, write
 from benchmarks.scale_worker import Job, network
-from models.neural_network import dropout_network, fit_network
+from pyro_opu.models.neural_network import dropout_network, fit_network
 
 #: Of one rank's time per step, what two ranks may take.
 BAR = 0.7

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.digits_fidelity import SIZES
-from models.neural_network import dropout_network
 from pyro_opu.distributed import join
+from pyro_opu.models.neural_network import dropout_network
 from pyro_opu.transfer import TransferPolicy, default_transfer
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from benchmarks.results import parser, say, write
-from models.neural_network import bayesian_network, perceptron
+from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.samplers.sgld import SGLD
 
 DOUBLE = torch.float64

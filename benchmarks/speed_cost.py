@@ -20,10 +20,10 @@ from benchmarks.speed_models import ALIKE, PERCEPTRON, guides, student_name
 from benchmarks.speed_peers import absent, laplace_ways
 from benchmarks.speed_ways import Call, Found, Row, rows_of
 from benchmarks.timing import spans
-from models.laplace import laplace
-from models.logistic_regression import logistic_regression
-from models.neural_network import fit_network, perceptron
 from pyro_opu import PredictiveGuide
+from pyro_opu.models.laplace import laplace
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import fit_network, perceptron
 
 #: The digits network, and the inputs it is asked about.
 DIGITS, ASKED = (64, 128, 128, 10), 500

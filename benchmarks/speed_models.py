@@ -20,11 +20,11 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 import pyro_opu
-from models.logistic_regression import logistic_regression
-from models.neural_network import bayesian_network, convolutional_network, perceptron
 from pyro_opu import OnePassPredictive, PredictiveGuide
 from pyro_opu.export.capture import Captured
 from pyro_opu.guides import named_guide
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
 from pyro_opu.outcomes import Classes
 
 #: Widths before the classes.

@@ -24,10 +24,10 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.results import FOLDER, finished, kept, parser, say, spread, write
 from benchmarks.toy_regression_picture import draw
-from models.likelihoods import regression
-from models.neural_network import bayesian_network, perceptron
 from pyro_opu import datasets
 from pyro_opu.guides.networks import default_trunk_config
+from pyro_opu.models.likelihoods import regression
+from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.regression import GaussianGuide, RegressionTeacher
 from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.samplers import SGLD

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 ELSEWHERE = re.compile(
     r"(?<!!)\[([^]]*)\]\(\.\./((?:benchmarks|models|pyro_opu|tests|README)[^)]*)\)"
 )
-sys.path.insert(0, str(HERE.parent))  # `models` and `pyro_opu` of this checkout
+sys.path.insert(0, str(HERE.parent))  # `pyro_opu` of this checkout
 
 from sphinx.application import Sphinx  # noqa: E402
 
@@ -50,7 +50,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(torch|pyro|numpy|collections|os|sklearn)\..*"),  # other packages
     ("py:.*", r"Tensor|Array|Axes|Captured|MCMC"),  # the same, by the names they are imported as
-    ("py:.*", r"models\..*|The model|Latent functions O"),  # the inner parts of `models`
+    ("py:.*", r"pyro_opu\.models\..*|The model|Latent functions O"),  # the inner parts of `models`
     ("py:.*", r".*\.(Rows|Self)"),  # type variables
     ("py:.*", r"pyro_opu\.(training\.validation\.Labelled|transfer\.stream\.Stream)"),
 ]

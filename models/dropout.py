@@ -57,12 +57,12 @@ class DropoutGuide:
         network: ``nn.Sequential`` of ``Linear``, ``ReLU`` (``LeakyReLU``, ``Identity``,
             ``Flatten``) and ``Dropout``, trained or not; it is not changed.
         name: Prefix of the names of Pyro's parameters, the M and m. Two guides in one process need
-            two, unless each is fitted by :func:`~models.variational.fit_svi` or wrapped in
-            :class:`~models.variational.OwnParameters`.
+            two, unless each is fitted by :func:`~pyro_opu.models.variational.fit_svi` or wrapped in
+            :class:`~pyro_opu.models.variational.OwnParameters`.
 
     Example:
         >>> from pyro.infer import Predictive
-        >>> from models.neural_network import bayesian_network, dropout_network
+        >>> from pyro_opu.models.neural_network import bayesian_network, dropout_network
         >>> from pyro_opu import as_teacher
         >>> network = dropout_network((4, 8, 3))
         >>> model, guide = bayesian_network(network), DropoutGuide(network)
@@ -134,7 +134,7 @@ def dropout_l2(guide: DropoutGuide, prior_scale: float) -> Tensor:
 
     with n weights and :math:`\sigma` = ``prior_scale`` (section 3.2 of Li 2022), differentiable in
     the guide's parameters. A ``weight_decay`` :math:`\lambda` (Adam's, not AdamW's) of
-    :func:`~models.neural_network.fit_network` at N rows is this term with a prior of scale
+    :func:`~pyro_opu.models.neural_network.fit_network` at N rows is this term with a prior of scale
     :math:`\sigma = (N \lambda (1 - \pi_l))^{-1/2}`: for N = 60,000 and :math:`\lambda = 10^{-5}`
     1.3 without dropout and 1.8 with :math:`\pi = 1/2`.
     """

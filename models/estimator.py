@@ -15,11 +15,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from models.logistic_regression import logistic_regression
-from models.neural_network import dropout_network, fit_network
 from pyro_opu import OnePassPredictive, PolyaGammaGibbs, distill, uncertainty
 from pyro_opu.checks import positive_int
 from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from models.gaussian_process import SparseGaussianProcess
-from models.kernels import Parameters
+from pyro_opu.models.gaussian_process import SparseGaussianProcess
+from pyro_opu.models.kernels import Parameters
 
 __all__ = ["factored"]
 
@@ -33,7 +33,7 @@ def factored(
     ``Predictive(*factored(model, samples))`` has the same answers, number for number.
 
     Example:
-        >>> from models.gaussian_process import gaussian_process
+        >>> from pyro_opu.models.gaussian_process import gaussian_process
         >>> model = gaussian_process(torch.zeros(3, 2), 2)
         >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.ones(5, 3)}
         >>> factored(model, draws)[1]["lower"].shape

@@ -1,4 +1,4 @@
-"""Sparse Gaussian-process classification as a Pyro model; ``models.sgpmc`` infers it."""
+"""Sparse Gaussian-process classification as a Pyro model; ``pyro_opu.models.sgpmc`` infers it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from models.kernels import Kernel, Parameters
-from models.likelihoods import check_classes
-from models.quadrature import (
+from pyro_opu.checks import check_inputs, in_range, positive_int
+from pyro_opu.models.kernels import Kernel, Parameters
+from pyro_opu.models.likelihoods import check_classes
+from pyro_opu.models.quadrature import (
     ExpectedBernoulli,
     ExpectedCategorical,
     Link,
@@ -20,7 +21,6 @@ from models.quadrature import (
     inverse_link,
     normal_points,
 )
-from pyro_opu.checks import check_inputs, in_range, positive_int
 
 __all__ = ["SparseGaussianProcess", "check_data", "gaussian_process", "inducing_points"]
 
@@ -32,9 +32,7 @@ FLOOR = 1e-2
 #: Nodes of the quadrature for two classes, and points per class of that for more.
 NODES, POINTS = 20, 64
 #: What to do about posterior draws that lack a site.
-WHOLE_DRAWS = (
-    "Pass the draws of sgpmc, or of Predictive(model, guide=svgp, ...) with all its sites."
-)
+WHOLE_DRAWS = "Pass draws of sgpmc, or of Predictive(model, guide=svgp, ...) with all its sites."
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +144,9 @@ def gaussian_process(
         v \sim N(0, I), \quad u = f(Z) = L v, \; L L^\top = K_{ZZ}, \quad
         f(x) \mid v \sim N\bigl(A v, \; K_{xx} - A A^\top\bigr), \; A = K_{xZ} L^{-\top}
 
-    with the kernel and priors of :class:`~models.kernels.Kernel`; more than two classes have one f
-    each and a common kernel. Global sites: "lengthscale", "variance", "slope" (with ``linear``) and
-    the whitened "v" ``(M,)`` or ``(C, M)``; and "obs".
+    with the kernel and priors of :class:`~pyro_opu.models.kernels.Kernel`; more than two classes
+    have one f each and a common kernel. Global sites: "lengthscale", "variance", "slope" (with
+    ``linear``) and the whitened "v" ``(M,)`` or ``(C, M)``; and "obs".
 
     Given ``y``, the site "obs" scores it by :math:`\mathrm{E}_{f|v} \log p(y|f)`, computed by
     deterministic quadrature: the posterior of the global sites, extended to f by the prior, is then

@@ -11,10 +11,10 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from models.likelihoods import check_classes
-from models.normals import gaussian_draw
 from pyro_opu import laplace_bridge, probit_predictive
 from pyro_opu.checks import check_inputs, check_row_shape, positive_float, positive_int
+from pyro_opu.models.likelihoods import check_classes
+from pyro_opu.models.normals import gaussian_draw
 
 #: Newton's method on a strictly convex function; it takes 5 to 15.
 MAX_ITERATIONS = 200
@@ -81,7 +81,7 @@ class Laplace:
 
 
 def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Laplace:
-    r"""Fit :func:`~models.logistic_regression.logistic_regression` by a Gaussian at its mode.
+    r"""Fit a :mod:`~pyro_opu.models.logistic_regression` by a Gaussian at its mode.
 
     .. math:: \theta^* = \arg\min_\theta\; -\sum_n \log p(y_n \mid x_n, \theta)
               + \frac{\|\theta\|^2}{2\,\mathrm{scale}^2}, \qquad

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
-from models.laplace import Laplace
-from models.last_layer import split_last_layer
-from models.neural_network import class_count
 from pyro_opu.checks import check_inputs, check_labels, one_of, positive_float, positive_int
+from pyro_opu.models.laplace import Laplace
+from pyro_opu.models.last_layer import split_last_layer
+from pyro_opu.models.neural_network import class_count
 from pyro_opu.rng import preserve_rng
 
 Subset = Literal["last_layer", "all"]
@@ -253,7 +253,7 @@ def network_laplace(
         raise ImportError(
             "`network_laplace` takes the curvature from laplace-torch, which is not installed: "
             'pip install "pyro_opu[laplace]". For the full covariance of a last layer there is '
-            "models.last_layer.last_layer_laplace, which needs nothing."
+            "pyro_opu.models.last_layer.last_layer_laplace, which needs nothing."
         ) from error
 
     def batches(x: Tensor, y: Tensor) -> DataLoader:
@@ -306,7 +306,7 @@ def with_trunk(trunk: nn.Module, fit: Laplace) -> NetworkLaplace:
     ``with_trunk(*last_layer_laplace(network, x, y))`` has the logits of ``fit.logits(trunk(x))``
     and is a teacher; it needs no laplace-torch. With two classes the head gives (-f/2, f/2). Load
     a saved one into ``NetworkLaplace(nn.Sequential(trunk, nn.Linear(D, C)), C, structure="full")``.
-    For a :func:`~models.laplace.laplace` on the inputs themselves the trunk is ``nn.Identity()``.
+    For a :func:`~pyro_opu.models.laplace.laplace` on the inputs the trunk is ``nn.Identity()``.
     """
     if not isinstance(fit, Laplace):
         raise TypeError(

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from models.laplace import Laplace, laplace, with_ones
-from models.likelihoods import Likelihood, classification
-from models.neural_network import Model, Prior, bayesian_network
 from pyro_opu.checks import check_callable, check_inputs, check_tensor, positive_float
+from pyro_opu.models.laplace import Laplace, laplace, with_ones
+from pyro_opu.models.likelihoods import Likelihood, classification
+from pyro_opu.models.neural_network import Model, Prior, bayesian_network
 
 
 def split_last_layer(network: nn.Sequential) -> tuple[nn.Sequential, nn.Linear]:
@@ -50,8 +50,8 @@ def last_layer_network(
     """The trunk of a trained network and the Bayesian model of its last layer, on features.
 
     The model ``(features, y=None)`` has the sites "weight" ``(K, F)``, "bias" ``(K,)`` and "obs";
-    ``prior`` and ``likelihood`` are those of :func:`~models.neural_network.bayesian_network`. A
-    full-covariance normal is fitted to it by its evidence bound (eqs. 21-22 of Li 2022):
+    ``prior`` and ``likelihood`` are as in :func:`~pyro_opu.models.neural_network.bayesian_network`.
+    A full-covariance normal is fitted to it by its evidence bound (eqs. 21-22 of Li 2022):
 
         trunk, head = last_layer_network(network)
         fit = fit_svi(head, AutoMultivariateNormal(head), trunk(x), y)
@@ -117,7 +117,7 @@ def last_layer_regression(
 def last_layer_laplace(
     network: nn.Sequential, x: Tensor, y: Tensor, *, scale: float = 1.0
 ) -> tuple[nn.Sequential, Laplace]:
-    """The trunk of a classifier, and :func:`~models.laplace.laplace` on its features.
+    """The trunk of a classifier, and :func:`~pyro_opu.models.laplace.laplace` on its features.
 
     This is the Laplace approximation of the last layer with full covariance, at its maximum a
     posteriori weights (section 3.1 of Li 2022); the Gauss-Newton matrix is the Hessian there.

@@ -4,8 +4,8 @@ Its posterior by sampling, by variational inference and by Laplace's approximati
 
     MCMC(NUTS(model), 500, 500).run(x, y)
     MCMC(PolyaGammaGibbs(model), 500, 100).run(x, y)              # of pyro_opu
-    fit_svi(model, AutoMultivariateNormal(model), x, y).guide     # of models.variational
-    laplace(x, y, 2).guide                                        # of models.laplace
+    fit_svi(model, AutoMultivariateNormal(model), x, y).guide     # of pyro_opu.models.variational
+    laplace(x, y, 2).guide                                        # of pyro_opu.models.laplace
 
 A guide goes into ``Predictive(model, guide=guide, num_samples=500)``.
 """
@@ -19,8 +19,8 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from models.likelihoods import check_length
 from pyro_opu.checks import check_tensor, positive_float, positive_int
+from pyro_opu.models.likelihoods import check_length
 
 
 def logistic_regression(

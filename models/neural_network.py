@@ -14,8 +14,6 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from models.likelihoods import Likelihood, classification
-from models.normals import IsotropicNormal
 from pyro_opu.checks import (
     check_callable,
     check_inputs,
@@ -25,6 +23,8 @@ from pyro_opu.checks import (
     positive_int,
 )
 from pyro_opu.checks import sizes as check_sizes
+from pyro_opu.models.likelihoods import Likelihood, classification
+from pyro_opu.models.normals import IsotropicNormal
 from pyro_opu.rng import evaluating
 
 #: ``(name, shape) -> distribution`` of one parameter of the network, its event of that shape.
@@ -52,8 +52,8 @@ def bayesian_network(
         prior: Scale :math:`\sigma` of a normal prior on every parameter; or a function of name and
             shape that returns the distribution of a parameter, such as
             ``lambda name, shape: Normal(0.0, shape[-1] ** -0.5).expand(shape).to_event()``.
-        likelihood: ``(output, y) -> observation``: :func:`~models.likelihoods.classification`, or
-            :func:`~models.likelihoods.regression` with a noise precision, fixed or latent.
+        likelihood: ``(output, y) -> observation``, of :mod:`pyro_opu.models.likelihoods`:
+            ``classification``, or ``regression`` with a noise precision, fixed or latent.
 
     Example:
         >>> from pyro.infer import Predictive
@@ -208,7 +208,7 @@ def fit_network(
     """Train a classifier ``x -> logits (N, C)`` by cross-entropy with Adam, in place; returns it.
 
     ``weight_decay`` makes dropout a variational posterior under a normal prior on the weights;
-    :func:`models.dropout.dropout_l2` says which.
+    :func:`pyro_opu.models.dropout.dropout_l2` says which.
     """
     positive_int("epochs", epochs)
     positive_int("batch_size", batch_size)

@@ -7,11 +7,11 @@ import math
 import torch
 from torch import Tensor, nn
 
-from models.gaussian_process import WHOLE_DRAWS, SparseGaussianProcess, check_call
 from pyro_opu import PredictiveGuide
 from pyro_opu.checks import check_inputs, positive_int
 from pyro_opu.checks import sizes as check_sizes
 from pyro_opu.guides.networks import Perceptron
+from pyro_opu.models.gaussian_process import WHOLE_DRAWS, SparseGaussianProcess, check_call
 
 __all__ = ["LatentLaw", "process_guide"]
 
@@ -120,7 +120,7 @@ def process_guide(
         rank: Number of directions kept; the cost of one pass grows with it.
 
     Example:
-        >>> from models.gaussian_process import gaussian_process
+        >>> from pyro_opu.models.gaussian_process import gaussian_process
         >>> model = gaussian_process(torch.eye(3), 2)
         >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.randn(5, 3)}
         >>> process_guide(model, draws, torch.randn(20, 3))(torch.randn(4, 3)).batch_shape

@@ -21,8 +21,8 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from models.gaussian_process import SparseGaussianProcess, check_data
-from models.kernels import Parameters
+from pyro_opu.models.gaussian_process import SparseGaussianProcess, check_data
+from pyro_opu.models.kernels import Parameters
 
 __all__ = ["Transport", "Transported", "transport_to_posterior"]
 

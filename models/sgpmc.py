@@ -12,10 +12,10 @@ import torch
 from pyro.infer import HMC, MCMC, NUTS, Trace_ELBO
 from torch import Tensor
 
-from models.gaussian_process import SparseGaussianProcess, check_data
-from models.normals import gaussian_draw
-from models.pseudo_observations import Transport, Transported, transport_to_posterior
 from pyro_opu.checks import in_range, positive_float, positive_int
+from pyro_opu.models.gaussian_process import SparseGaussianProcess, check_data
+from pyro_opu.models.normals import gaussian_draw
+from pyro_opu.models.pseudo_observations import Transport, Transported, transport_to_posterior
 from pyro_opu.samplers import tempered
 
 __all__ = ["SGPMC", "SVGP", "sgpmc", "svgp"]
@@ -65,8 +65,8 @@ def svgp(
               - \mathrm{KL}\bigl(q(v, \theta) \,\|\, p(v)\, p(\theta)\bigr)
 
     SVI on minibatches starts at the deterministic solution of
-    :func:`~models.pseudo_observations.transport_to_posterior`, made linear in the hyper-parameters.
-    Predict by ``Predictive(model, guide=guide, num_samples=S)``.
+    :func:`~pyro_opu.models.pseudo_observations.transport_to_posterior`, made linear in the
+    hyper-parameters. Predict by ``Predictive(model, guide=guide, num_samples=S)``.
 
     Args:
         num_steps: Steps of Adam, the rate falling to a twentieth along them; 0 leaves the start.
@@ -76,7 +76,7 @@ def svgp(
             out.
 
     Example:
-        >>> from models.gaussian_process import gaussian_process
+        >>> from pyro_opu.models.gaussian_process import gaussian_process
         >>> x = torch.linspace(-1.0, 1.0, 20)[:, None]
         >>> guide = svgp(gaussian_process(x[::4], 2), x, (x[:, 0] > 0).float(), num_steps=5)
         >>> guide()["v"].shape
@@ -160,8 +160,8 @@ def sgpmc(
 ) -> SGPMC:
     r"""Posterior draws of inducing values and hyper-parameters by HMC or NUTS.
 
-    It runs in the coordinates of :class:`~models.pseudo_observations.Transport`, in which the
-    posterior is nearly standard normal. Only the step size is adapted, and a fixed trajectory a
+    It runs in the coordinates of :class:`~pyro_opu.models.pseudo_observations.Transport`, in which
+    the posterior is nearly standard normal. Only the step size is adapted, and a fixed trajectory a
     little over a quarter of a normal's period :math:`2\pi` needs about half the gradients of a NUTS
     tree, which doubles until it turns. The transport affects the speed alone, not the target.
 

@@ -92,7 +92,7 @@ def fit_svi(
         seed: Fixes everything random, and leaves torch's generator as it was.
 
     Example:
-        >>> from models.neural_network import bayesian_network, perceptron
+        >>> from pyro_opu.models.neural_network import bayesian_network, perceptron
         >>> x = torch.randn(50, 2)
         >>> model = bayesian_network(perceptron((2, 8, 3)))
         >>> fit = fit_svi(model, mean_field(model), x, torch.arange(50) % 3, steps=5)

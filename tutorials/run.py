@@ -42,7 +42,7 @@ def strict(message, category, *where, **more):
     frame = sys._getframe(1)
     while frame.f_globals.get("__name__") in ("warnings", "_py_warnings"):
         frame = frame.f_back
-    if frame.f_globals.get("__name__", "").partition(".")[0] in ("pyro_opu", "models"):
+    if frame.f_globals.get("__name__", "").partition(".")[0] == "pyro_opu":
         raise message
     ordinary(message, category, *where, **more)
 

@@ -109,7 +109,9 @@ def test_code_compiles_and_imports_what_is_public(path: Path) -> None:
 
 
 def public(module: types.ModuleType, name: str) -> bool:
-    """In ``__all__``, or a module of the package without an underscore."""
+    """In ``__all__``, a module of the package without an underscore, or of a file of models."""
+    if module.__name__.startswith("pyro_opu.models."):
+        return getattr(module, name).__module__ == module.__name__ and not name.startswith("_")
     if name in module.__all__ or name.startswith("_") or not hasattr(module, "__path__"):
         return name in module.__all__
     return importlib.util.find_spec(f"{module.__name__}.{name}") is not None

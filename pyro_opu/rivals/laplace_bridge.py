@@ -128,8 +128,8 @@ def laplace_bridge_predictive(
 
     Args:
         source: An object with a method ``logits(x) -> (mean, covariance)``, such as
-            ``models.laplace_network.network_laplace`` gives (a module is copied); or whatever
-            :func:`~pyro_opu.as_teacher` takes.
+            ``pyro_opu.models.laplace_network.network_laplace`` gives (a module is copied); or
+            whatever :func:`~pyro_opu.as_teacher` takes.
         x: A few inputs ``(N, *input_shape)``, floating and finite.
         normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
         num_draws: S of a teacher without ``logits``; by default its own number.

@@ -13,13 +13,13 @@ from pyro.infer import Predictive
 from torch.distributions import Dirichlet
 
 import pyro_opu
-from models.logistic_regression import logistic_regression
-from models.neural_network import dropout_network, fit_network, perceptron
-from models.variational import mean_field
 from pyro_opu import EnergyDistance, WassersteinELBO, datasets, plots, samplers
 from pyro_opu.metrics.coverage import central_coverage
 from pyro_opu.metrics.distances import kl_divergence, kl_from_log
 from pyro_opu.metrics.scores import calibration, expected_calibration_error
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import dropout_network, fit_network, perceptron
+from pyro_opu.models.variational import mean_field
 from pyro_opu.reports.mixing import effective_sample_size, r_hat
 from pyro_opu.rivals import compact_approx, load_compact
 

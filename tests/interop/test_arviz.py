@@ -18,9 +18,9 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
 import pyro_opu
-from models.logistic_regression import logistic_regression
 from pyro_opu import SGLD, OnePassPredictive, PolyaGammaGibbs, to_inference_data
 from pyro_opu.distributions import Empirical
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.outcomes import SiteLayout
 
 az = pytest.importorskip("arviz")

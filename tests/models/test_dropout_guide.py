@@ -15,10 +15,15 @@ from pyro.optim import Adam
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from models.dropout import DropoutGuide, dropout_l2
-from models.neural_network import bayesian_network, dropout_network, fit_network, perceptron
-from models.variational import OwnParameters, fit_svi
 from pyro_opu import as_teacher
+from pyro_opu.models.dropout import DropoutGuide, dropout_l2
+from pyro_opu.models.neural_network import (
+    bayesian_network,
+    dropout_network,
+    fit_network,
+    perceptron,
+)
+from pyro_opu.models.variational import OwnParameters, fit_svi
 
 DOUBLE = torch.float64
 

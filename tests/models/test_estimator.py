@@ -19,8 +19,8 @@ from sklearn.preprocessing import PolynomialFeatures
 from sklearn.utils.estimator_checks import check_estimator
 from torch import Tensor
 
-from models.estimator import OnePassClassifier, dropout_teacher, logistic_teacher
 from pyro_opu import aleatoric_uncertainty
+from pyro_opu.models.estimator import OnePassClassifier, dropout_teacher, logistic_teacher
 from pyro_opu.teachers import as_teacher
 
 needs_polyagamma = pytest.mark.skipif(find_spec("polyagamma") is None, reason="needs polyagamma")

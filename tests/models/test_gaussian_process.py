@@ -20,19 +20,19 @@ from scipy.special import log_expit, log_ndtr
 from scipy.stats import multivariate_normal, norm
 
 import pyro_opu
-from models import gaussian_process as module
-from models import pseudo_observations
-from models.factored import factored
-from models.gaussian_process import check_data, gaussian_process, inducing_points
-from models.kernels import Kernel
-from models.pseudo_observations import Transported, transport_to_posterior
-from models.quadrature import (
+from pyro_opu.models import gaussian_process as module
+from pyro_opu.models import pseudo_observations
+from pyro_opu.models.factored import factored
+from pyro_opu.models.gaussian_process import check_data, gaussian_process, inducing_points
+from pyro_opu.models.kernels import Kernel
+from pyro_opu.models.pseudo_observations import Transported, transport_to_posterior
+from pyro_opu.models.quadrature import (
     ExpectedBernoulli,
     ExpectedCategorical,
     gauss_hermite,
     normal_points,
 )
-from models.sgpmc import sgpmc, svgp
+from pyro_opu.models.sgpmc import sgpmc, svgp
 
 DOUBLE = torch.float64
 

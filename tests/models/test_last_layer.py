@@ -10,19 +10,19 @@ from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoMultivariateNormal
 from torch import nn
 
-from models.last_layer import (
+from pyro_opu import as_teacher, laplace_bridge, probit_predictive
+from pyro_opu.metrics.distances import energy_distance
+from pyro_opu.models.last_layer import (
     last_layer_laplace,
     last_layer_network,
     last_layer_regression,
     on_features,
     split_last_layer,
 )
-from models.likelihoods import regression
-from models.logistic_regression import logistic_regression
-from models.neural_network import dropout_network, fit_network, perceptron
-from models.variational import fit_svi
-from pyro_opu import as_teacher, laplace_bridge, probit_predictive
-from pyro_opu.metrics.distances import energy_distance
+from pyro_opu.models.likelihoods import regression
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import dropout_network, fit_network, perceptron
+from pyro_opu.models.variational import fit_svi
 
 DOUBLE = torch.float64
 

@@ -10,10 +10,10 @@ import torch
 from pyro.infer import MCMC, Predictive
 from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
 
-from models.laplace import laplace
-from models.logistic_regression import logistic_regression
-from models.variational import fit_svi
 from pyro_opu import as_teacher, laplace_bridge
+from pyro_opu.models.laplace import laplace
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.variational import fit_svi
 from pyro_opu.samplers.polya_gamma import PolyaGammaGibbs
 
 

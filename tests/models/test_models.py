@@ -6,8 +6,8 @@ import pytest
 import torch
 from pyro import poutine
 
-from models.logistic_regression import logistic_regression
-from models.neural_network import dropout_network, fit_network
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import dropout_network, fit_network
 
 
 @pytest.mark.parametrize("num_classes", [2, 3, 10])

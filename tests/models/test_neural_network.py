@@ -17,17 +17,17 @@ from pyro.infer.autoguide import AutoDelta
 from pyro.ops.stats import gelman_rubin
 from torch import nn
 
-from models.likelihoods import regression
-from models.neural_network import (
+from pyro_opu import as_teacher
+from pyro_opu.models.likelihoods import regression
+from pyro_opu.models.neural_network import (
     Skeleton,
     bayesian_network,
     convolutional_network,
     dropout_network,
     perceptron,
 )
-from models.normals import IsotropicNormal
-from models.variational import OwnParameters, fit_svi, mean_field
-from pyro_opu import as_teacher
+from pyro_opu.models.normals import IsotropicNormal
+from pyro_opu.models.variational import OwnParameters, fit_svi, mean_field
 
 DOUBLE = torch.float64
 NETWORKS = {

@@ -9,9 +9,9 @@ import torch
 from pyro.infer import Predictive
 
 import pyro_opu
-from models.gaussian_process import gaussian_process
-from models.process_guide import LatentLaw, process_guide
 from pyro_opu import OnePassPredictive, PredictiveGuide
+from pyro_opu.models.gaussian_process import gaussian_process
+from pyro_opu.models.process_guide import LatentLaw, process_guide
 
 ROWS, DRAWS = 7, 40
 

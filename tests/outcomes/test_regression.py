@@ -18,11 +18,11 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
 import pyro_opu
-from models.likelihoods import regression
-from models.neural_network import bayesian_network, perceptron
 from pyro_opu import MixingWarning, OnePassPredictive, PredictiveGuide, fidelity
 from pyro_opu.distributions.normal import Components
 from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
+from pyro_opu.models.likelihoods import regression
+from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.regression import (
     GaussianGuide,
     NormalCRPS,

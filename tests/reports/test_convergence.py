@@ -23,8 +23,8 @@ from pyro.infer.mcmc.rwkernel import RandomWalkKernel
 from pyro.infer.predictive import WeighedPredictive
 from torch import Tensor
 
-from models.logistic_regression import logistic_regression
 from pyro_opu.interop.arviz import to_inference_data
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.reports.convergence import Diagnosis, SiteDiagnosis, diagnose
 
 N = 30

@@ -16,13 +16,13 @@ from pyro.infer import Predictive
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from models.laplace import laplace
-from models.laplace_network import NetworkLaplace, network_laplace, with_trunk
-from models.last_layer import last_layer_laplace, on_features, split_last_layer
-from models.logistic_regression import logistic_regression
-from models.neural_network import dropout_network, fit_network, perceptron
 from pyro_opu import OnePassPredictive, as_teacher, fidelity, out_of_domain
 from pyro_opu.distributions.bridge import inverse_laplace_bridge, laplace_bridge
+from pyro_opu.models.laplace import laplace
+from pyro_opu.models.laplace_network import NetworkLaplace, network_laplace, with_trunk
+from pyro_opu.models.last_layer import last_layer_laplace, on_features, split_last_layer
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import dropout_network, fit_network, perceptron
 from pyro_opu.rivals.laplace_bridge import (
     DrawnBridgeGuide,
     LaplaceBridgeGuide,

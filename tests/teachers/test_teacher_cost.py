@@ -8,9 +8,9 @@ import pytest
 import torch
 from pyro.infer import Predictive
 
-from models.factored import factored
-from models.gaussian_process import gaussian_process
 from pyro_opu import as_teacher
+from pyro_opu.models.factored import factored
+from pyro_opu.models.gaussian_process import gaussian_process
 from pyro_opu.teachers.cost import operations_of
 from pyro_opu.training.settings import draws_per_step
 

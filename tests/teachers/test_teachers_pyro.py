@@ -22,7 +22,7 @@ from pyro.infer.predictive import WeighedPredictive
 from pyro.nn import PyroModule, PyroParam, PyroSample
 from torch import Tensor
 
-from models.logistic_regression import logistic_regression
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.teachers import PredictiveTeacher, Teacher, as_teacher
 from pyro_opu.teachers.sites import class_log_probs
 

@@ -1,0 +1,95 @@
+"""Installed in an environment of its own: ``pyro_opu`` with its models, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD = "import sys; from setuptools import build_meta; print(build_meta.{}('dist'))"
+#: Run in a user's folder that holds a ``models.py`` of theirs.
+BESIDE = """
+import models
+from pyro_opu.models.logistic_regression import logistic_regression
+
+assert models.THEIRS == 1
+print(logistic_regression.__code__.co_filename)
+"""
+ALONE = "import importlib.util; print(importlib.util.find_spec('models'))"
+
+
+def run(folder: Path, *command: str | Path) -> str:
+    """What a command prints where nothing points to this checkout."""
+    known = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        [*map(str, command)], cwd=folder, env=known, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout.strip()
+
+
+def build(tree: Path, hook: str) -> Path:
+    """The file that the build backend makes of a folder."""
+    said = run(tree, sys.executable, "-c", BUILD.format(hook))
+    return tree / "dist" / said.splitlines()[-1]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What the distribution is built of, so that nothing is built in the checkout."""
+    skipped = shutil.ignore_patterns("__pycache__")
+    for name in ("pyro_opu", "models"):
+        shutil.copytree(ROOT / name, tmp_path / "tree" / name, symlinks=True, ignore=skipped)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / "tree")
+    return tmp_path / "tree"
+
+
+def test_tree_imports_its_own_models(tree: Path) -> None:
+    """Without being installed, whatever other tree is."""
+    found = run(tree, sys.executable, "-c", "import pyro_opu.models as m; print(m.__file__)")
+    assert Path(found) == tree / "pyro_opu" / "models" / "__init__.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["wheel", "wheel of sdist", "wheel without links", "editable"])
+def test_installed_beside_models_of_the_user(tree: Path, kind: str) -> None:
+    written = {path.relative_to(tree).as_posix() for path in tree.rglob("*.py")}
+    code = {f"pyro_opu/{name}" if name.startswith("models") else name for name in written}
+    if kind == "wheel without links":  # as a link is checked out where there are none
+        (tree / "pyro_opu" / "models").unlink()
+        (tree / "pyro_opu" / "models").write_text("../models")
+    if kind == "wheel of sdist":
+        with tarfile.open(build(tree, "build_sdist")) as packed:
+            packed.extractall(tree / "unpacked", filter="data")
+        (tree,) = (tree / "unpacked").iterdir()
+    wheel = build(tree, "build_editable" if kind == "editable" else "build_wheel")
+    if kind != "editable":
+        with zipfile.ZipFile(wheel) as packed_wheel:
+            names = {name for name in packed_wheel.namelist() if name.endswith(".py")}
+        assert names == code - {"setup.py"}
+
+    fresh = tree / "fresh"
+    venv.create(fresh)
+    python = fresh / "bin" / "python"
+    folder = run(fresh, python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))")
+    install = ("install", "-q", "--no-deps", "--no-index", wheel)
+    run(fresh, sys.executable, "-m", "pip", "--python", python, *install)
+    others = {sysconfig.get_path(name) for name in ("purelib", "platlib")}  # torch and the like
+    (Path(folder) / "others.pth").write_text("\n".join(sorted(others)))
+
+    user = tree / "user"
+    user.mkdir()
+    assert run(user, python, "-c", ALONE) == "None"
+    (user / "models.py").write_text("THEIRS = 1\n")
+    imported = Path(run(user, python, "-c", BESIDE))
+    assert imported.is_relative_to(tree if kind == "editable" else Path(folder))
