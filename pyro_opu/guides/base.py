@@ -34,12 +34,7 @@ def student_at(guide: nn.Module, x: Tensor) -> Any:
 
 
 def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:
-    """Check a trunk, the width F of its output, and the number of classes of a head on it.
-
-    Raises:
-        TypeError: ``trunk`` is not a module.
-        ValueError: ``num_features`` below 1, or ``num_classes`` below 2.
-    """
+    """Check a trunk, the width F of its output, and the number of classes of a head on it."""
     advice = "For a linear head on x itself pass nn.Flatten()."
     instance_of("trunk", trunk, nn.Module, "an nn.Module x -> features (N, F)", advice)
     positive_int("num_features", num_features)
@@ -51,15 +46,12 @@ class HeadGuide(nn.Module):
 
     #: Name in a saved file, and for ``distill(guide=...)``.
     kind: ClassVar[str]
-    #: Entries of a config, besides the trunk, that the constructor takes.
+    #: Further arguments of the constructor, in a config by themselves and under "options".
     sizes: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[tuple[str, ...]] = ()
     config: dict[str, Any] | None = None
     trunk: nn.Module
     head: nn.Linear
-
-    def options(self) -> dict[str, Any]:
-        """Further arguments of the constructor, by name, as JSON."""
-        return {}
 
     @classmethod
     def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
@@ -67,7 +59,8 @@ class HeadGuide(nn.Module):
         trunk, features = build_trunk(config["trunk"])
         sizes = {name: config[name] for name in cls.sizes}
         guide = cls(trunk, features, **sizes, **config.get("options", {}))
-        guide.config = {**config, "kind": cls.kind, "options": guide.options()}
+        options = {name: getattr(guide, name) for name in cls.options}
+        guide.config = {**config, "kind": cls.kind, "options": options}
         return guide
 
     @classmethod
@@ -87,10 +80,6 @@ class TrunkGuide(HeadGuide):
         trunk: Any module ``x (N, ...) -> features (N, F)``.
         num_features: F.
         num_classes: C >= 2.
-
-    Raises:
-        TypeError: ``trunk`` is not a module.
-        ValueError: fewer than two classes, or no features.
     """
 
     sizes = ("num_classes",)
@@ -123,13 +112,9 @@ class TrunkGuide(HeadGuide):
         hidden: tuple[int, ...] | None = None,
         **options: Any,
     ) -> TrunkSelf:
-        """Build a guide sized to the inputs.
+        """Build a guide sized to the inputs, as :meth:`~pyro_opu.PredictiveGuide.for_inputs`.
 
-        Args:
-            x: Inputs ``(N, *input_shape)``; their mean and scale standardise what the guide sees.
-            num_classes: C.
-            hidden: Widths of the hidden layers; by default chosen by the input's size.
-            **options: Further arguments of the constructor.
+        ``options`` are further arguments of the constructor.
         """
         return cls._sized(x, hidden, {"num_classes": num_classes, "options": options})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
@@ -71,9 +69,7 @@ class MixtureGuide(TrunkGuide):
     random weights of the head set the components apart at the start.
 
     Args:
-        trunk: Any module ``x (N, ...) -> features (N, F)``.
-        num_features: F.
-        num_classes: C >= 2.
+        trunk, num_features, num_classes: As of :class:`TrunkGuide`.
         num_components: K >= 1. More than the posterior has groups costs little and helps, since
             two components may settle on the same group.
 
@@ -85,6 +81,7 @@ class MixtureGuide(TrunkGuide):
     """
 
     kind = "mixture"
+    options = ("num_components",)
 
     def __init__(
         self, trunk: nn.Module, num_features: int, num_classes: int, num_components: int = 8
@@ -104,10 +101,6 @@ class MixtureGuide(TrunkGuide):
         log_concentrations = soft_clamp(outputs[..., 1], *LOG_CONCENTRATION_RANGE)
         return DirichletMixture(outputs[..., 0], outputs[..., 2:], log_concentrations)
 
-    def options(self) -> dict[str, Any]:
-        """The number of components."""
-        return {"num_components": self.num_components}
-
     def extra_repr(self) -> str:
         return f"mixture of {self.num_components} Dirichlets"
 
@@ -120,19 +113,12 @@ class LogisticNormalGuide(TrunkGuide):
     into [-8, 4] and the entries of F into [-50, 50].
 
     Args:
-        trunk: Any module ``x (N, ...) -> features (N, F)``.
-        num_features: F.
-        num_classes: C >= 2.
+        trunk, num_features, num_classes: As of :class:`TrunkGuide`.
         rank: R >= 0, columns of the factor.
-
-    Example:
-        >>> import torch
-        >>> guide = LogisticNormalGuide(torch.nn.Linear(4, 16), 16, num_classes=3)
-        >>> guide(torch.zeros(5, 4))
-        LogisticNormal(N: 5, C: 3)
     """
 
     kind = "logistic_normal"
+    options = ("rank",)
 
     def __init__(
         self, trunk: nn.Module, num_features: int, num_classes: int, rank: int = 2
@@ -152,10 +138,6 @@ class LogisticNormalGuide(TrunkGuide):
             soft_clamp(outputs[..., 1], *LOG_SCALE_RANGE),
             soft_clamp(outputs[..., 2:], *FACTOR_RANGE),
         )
-
-    def options(self) -> dict[str, Any]:
-        """The rank."""
-        return {"rank": self.rank}
 
     def extra_repr(self) -> str:
         return f"softmax of Gaussian logits, diagonal plus rank {self.rank}"

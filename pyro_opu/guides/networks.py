@@ -23,7 +23,6 @@ class Standardize(nn.Module):
     Inputs in float64 are centred before they are rounded: a time stamp in milliseconds, 1.7e12 with
     a spread of 1e4, has no digits of its spread in float32. The location is therefore held in two
     parts of the weights' dtype, ``shift + shift_low``; inputs in float32 need only the first.
-    ``shape`` is that of one input, or one value per channel.
     """
 
     shift: Tensor
@@ -160,10 +159,8 @@ def centres(guide: nn.Module) -> bool:
     return bool(trunks) and all(isinstance(each, DefaultTrunk) for each in trunks)
 
 
-_TRUNKS: dict[str, type[Perceptron] | type[Convolutions]] = {
-    "perceptron": Perceptron,
-    "convolutions": Convolutions,
-}
+_TRUNKS: dict[str, type[Perceptron] | type[Convolutions]]
+_TRUNKS = {"perceptron": Perceptron, "convolutions": Convolutions}
 
 
 def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> dict[str, Any]:
@@ -171,10 +168,6 @@ def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> di
 
     Images (three or four axes, the last two at least 8) get convolutions, all else a perceptron
     with three layers whose width grows with the input's size from 128 to 512.
-
-    Raises:
-        TypeError: ``x`` is not a floating tensor, or ``hidden`` not a tuple.
-        ValueError: bad ``x``; widths that are not positive integers.
     """
     shape = tuple(check_inputs(x).shape[1:])
     if hidden is not None and hidden != ():  # () is the input itself
@@ -185,12 +178,8 @@ def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> di
         width = 128 if size <= 16 else 256 if size <= 256 else 512
         hidden = (32, 64, 128) if image else (width, width, width)
     kind = "convolutions" if image and len(hidden) == 3 else "perceptron"
-    return {
-        "kind": kind,
-        "input_shape": list(shape),
-        "hidden": list(hidden),
-        "activation": "silu",
-    }
+    sized = {"input_shape": list(shape), "hidden": list(hidden)}
+    return {"kind": kind, **sized, "activation": "silu"}
 
 
 def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:

@@ -88,14 +88,10 @@ class RealGuide(HeadGuide):
         hidden: tuple[int, ...] | None = None,
         **options: Any,
     ) -> RealSelf:
-        """Build a guide sized to the inputs.
+        """Build a guide sized to the inputs, as :meth:`TrunkGuide.for_inputs` does.
 
-        Args:
-            x: Inputs ``(N, *input_shape)``; their mean and scale standardise what the guide sees.
-            y: Values of the target, of any shape, such as those it was observed at or the teacher's
-                draws; their mean and deviation are the units inside. By default 0 and 1.
-            hidden: Widths of the hidden layers; by default chosen by the input's size.
-            **options: Further arguments of the constructor.
+        ``y`` holds values of the target, of any shape, such as those observed or the teacher's
+        draws; their mean and deviation are the units inside, by default 0 and 1.
         """
         guide = cls._sized(x, hidden, {"options": options})
         if y is not None:
@@ -113,16 +109,7 @@ class GaussianGuide(RealGuide):
 
     Bayesian Dark Knowledge has one variance; here it is split into the aleatoric and the epistemic.
 
-    Args:
-        trunk: Any module ``x (N, ...) -> features (N, F)``.
-        num_features: F.
-
-    Example:
-        >>> import torch
-        >>> from pyro_opu.regression import GaussianGuide
-        >>> guide = GaussianGuide.for_inputs(torch.randn(20, 3), torch.randn(20))
-        >>> guide(torch.zeros(5, 3)).variance.shape
-        torch.Size([5])
+    Arguments as of :class:`RealGuide`.
 
     References:
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, section 2.2.
@@ -157,8 +144,7 @@ class NormalMixtureGuide(RealGuide):
     .. math:: q(y \mid x) = \sum_k w_k(x) N(\mu_k(x),\; e^{\alpha_{ak}(x)} + e^{\alpha_{ek}(x)})
 
     Args:
-        trunk: Any module ``x (N, ...) -> features (N, F)``.
-        num_features: F.
+        trunk, num_features: As of :class:`RealGuide`.
         num_components: K >= 1.
 
     References:
@@ -166,6 +152,7 @@ class NormalMixtureGuide(RealGuide):
     """
 
     kind = "mixture"
+    options = ("num_components",)
 
     def __init__(self, trunk: nn.Module, num_features: int, num_components: int = 4) -> None:
         positive_int("num_components", num_components, advice="1 is a single normal.")
@@ -174,10 +161,6 @@ class NormalMixtureGuide(RealGuide):
         apart = torch.linspace(-1, 1, num_components)  # or all components would learn the same
         with torch.no_grad():
             self.head.bias[num_components : 2 * num_components] = apart
-
-    def options(self) -> dict[str, Any]:
-        """``num_components``."""
-        return {"num_components": self.num_components}
 
     def components_of(self, outputs: Tensor) -> Components:
         """K normals: logits of the weights, means, and two log variances."""

@@ -55,9 +55,8 @@ def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | Non
         2\,\mathbb{E}\|\pi - \pi'\|_1 - \mathbb{E}\|\pi - \tilde\pi\|_1
         - \mathbb{E}\|\pi' - \tilde\pi'\|_1
 
-    The l1 norm separates, so each class is a one-dimensional problem solved by sorting; it sees
-    the marginal of every class and not their dependence. The value is that of
-    :func:`pyro_opu.metrics.distances.energy_distance`, which has no gradient.
+    By sorting each class: the l1 norm sees the marginals and not their dependence. The value is
+    that of :func:`pyro_opu.metrics.distances.energy_distance`, which has no gradient.
 
     Args:
         student: Draws ``(S, N, C)``.
@@ -67,9 +66,6 @@ def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | Non
 
     Returns:
         ``(N,)``; an unbiased estimate, so it can be slightly negative.
-
-    Raises:
-        ValueError: fewer than two draws on either side, or in a stratum.
     """
     strata = 1 if weights is None else len(weights)
     if min(len(student) // strata, len(teacher)) < 2:

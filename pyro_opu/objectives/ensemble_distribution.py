@@ -39,16 +39,6 @@ class EnsembleDistribution(DirichletLikelihood):
         temperature: T at the start, at least 1; at 1 nothing is heated.
         smoothing: :math:`\varepsilon`, how far heated draws are moved towards the uniform vector.
 
-    Example:
-        >>> import torch
-        >>> objective = EnsembleDistribution(temperature=10.0)
-        >>> for done in (0.0, 0.5, 1.0):
-        ...     objective.anneal(done)
-        ...     print(round(objective.temperature_now, 6))
-        10.0
-        5.5
-        1.0
-
     References:
         Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, section 3 and
         its temperature annealing. Differences: the thirds stand for the paper's schedule, which

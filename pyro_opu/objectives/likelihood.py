@@ -66,17 +66,6 @@ class LikelihoodFirst(EnergyDistance):
         until: Fraction of the steps under the likelihood, in [0, 1].
         num_samples: Student draws per input, for the energy distance.
         likelihood: Weight of the expected log-likelihood of labels beside the energy distance.
-
-    Example:
-        >>> import torch
-        >>> from pyro_opu import PredictiveDirichlet
-        >>> student = PredictiveDirichlet(torch.full((5, 3), 1 / 3).log(), torch.full((5,), 2.0))
-        >>> objective, draws = LikelihoodFirst(), student.sample((10,))
-        >>> for done in (0.0, 0.5):
-        ...     objective.anneal(done)
-        ...     print(list(objective.parts(student, draws, torch.zeros(5, 1))))
-        ['negative_log_likelihood']
-        ['energy', 'log_likelihood']
     """
 
     def __init__(self, until: float = 0.3, num_samples: int = 64, likelihood: float = 1.0) -> None:

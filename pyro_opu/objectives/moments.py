@@ -62,12 +62,8 @@ def gini_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
         - \operatorname{mean}_{s \neq s'} \pi_s \cdot \pi_{s'}, \qquad
         B = 1 - \operatorname{mean}_s \|\pi_s\|^2
 
-    Args:
-        draws: ``(S, N, C)`` on the simplex, S >= 2.
-
-    Returns:
-        ``(A, B)``, each ``(N,)``. A is the summed variance of the class probabilities; A + B
-        estimates the Gini index 1 - sum of squares of the mean.
+    From draws ``(S, N, C)``, ``(A, B)``, each ``(N,)``: A is the summed variance of the class
+    probabilities, and A + B estimates the Gini index of the mean.
     """
     count = len(draws)
     if count < 2:

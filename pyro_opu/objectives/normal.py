@@ -109,19 +109,8 @@ def expected_nll(mean: Tensor, log_variance: Tensor, draws: Tensor) -> Tensor:
 
     Its minimum is at the mean and the total variance of the teacher's y.
 
-    Args:
-        mean: :math:`\mu(x)`, ``(N,)``.
-        log_variance: :math:`\alpha(x)`, ``(N,)``.
-        draws: ``(S, N, 2)``, S of at least 1.
-
-    Returns:
-        The loss per input, ``(N,)``.
-
-    Example:
-        >>> import torch
-        >>> draws = torch.tensor([[[1.0, 0.0]], [[3.0, 0.0]]])  # f = 1 and 3, variance 1
-        >>> expected_nll(torch.tensor([2.0]), torch.tensor([2.0]).log(), draws)  # (log 2 + 1) / 2
-        tensor([0.8466])
+    ``mean`` :math:`\mu`, ``log_variance`` :math:`\alpha` and the result are ``(N,)``, ``draws``
+    ``(S, N, 2)``.
 
     References:
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, before eq. 5.

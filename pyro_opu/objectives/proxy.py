@@ -30,18 +30,6 @@ class ProxyDirichlet(Objective):
     Gradients stay bounded where classes are many and their probabilities small, for which the
     likelihood of the draws has its largest. It is computed in float64.
 
-    Example:
-        >>> import torch
-        >>> from pyro_opu import PredictiveDirichlet
-        >>> draws = torch.tensor([[[0.6, 0.4]], [[0.4, 0.6]]], dtype=torch.float64)
-        >>> mean, spread = proxy_parts(draws)
-        >>> (1 / spread).round(decimals=2)
-        tensor([24.5000], dtype=torch.float64)
-        >>> g = spread.reciprocal().log().requires_grad_()
-        >>> ProxyDirichlet()(PredictiveDirichlet(mean.log(), g), draws, draws[0]).backward()
-        >>> bool(g.grad.abs() < 1e-12)
-        True
-
     References:
         Ryabinin, Malinin and Gales (2021), Scaling Ensemble Distribution Distillation to Many
         Classes with Proxy Targets, section 4. Difference: the authors' code divides the second term
@@ -76,11 +64,8 @@ def proxy_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
     too low: :math:`\alpha_0 / 2 \le \tilde\beta_0 \le \alpha_0` for infinitely many draws, one half
     where every :math:`\alpha_k` but the largest is small.
 
-    Args:
-        draws: ``(S, N, C)`` on the simplex. Zeros are raised to the smallest normal number.
-
-    Returns:
-        Mean ``(N, C)`` and inverse precision ``(N,)``, both float64; 0 where all draws agree.
+    Of draws ``(S, N, C)``, whose zeros are raised to the smallest normal number, the mean is
+    ``(N, C)`` and the inverse precision ``(N,)``, both float64; 0 where all draws agree.
 
     References:
         Minka (2000), Estimating a Dirichlet distribution.

@@ -34,7 +34,7 @@ class WassersteinELBO(Adversarial):
     :math:`1 + W_1 / 2\lambda`, so the term exceeds W1 by about that factor. It is one-sided, on
     slopes above 1, by default. A two-sided one drives every slope to 1, and a witness that runs
     one way cannot turn around: where the two means agree it is blind to the spread, which is all
-    that g is about (on two classes it mostly gains a tenth of W1).
+    that g is about.
 
     With ``residual`` the critic learns what to add to the witness of the energy distance,
     :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi-\pi'\|_1 - \mathbb{E}_p\|\pi-\pi'\|_1)`, which is
@@ -48,7 +48,7 @@ class WassersteinELBO(Adversarial):
         penalty: :math:`\lambda`, weight of the gradient penalty.
         critic: A ``MetaCritic`` or any module ``(x, points (S, N, C)) -> (S, N)``; by default
             one sized to the inputs.
-        two_sided: Penalise slopes below 1 too, as Gulrajani et al. and the paper do.
+        two_sided: Penalise slopes below 1 too, as the paper does.
         residual: Whether the critic adds to the energy distance's witness.
         ground: Ground metric of the simplex, "l1" (the paper's) or "l2".
         num_samples: Student draws per input.

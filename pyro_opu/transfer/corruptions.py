@@ -155,14 +155,6 @@ class ImageCorruption(TransferPolicy):
         depth: Largest number of kinds applied to one row.
         image_shape: ``(H, W)`` or ``(channels, H, W)`` where x holds flattened images (N, D). Not
             needed for x of shape (N, H, W) or (N, channels, H, W).
-
-    Example:
-        >>> import torch
-        >>> from pyro_opu.transfer import ImageCorruption
-        >>> digits = torch.rand(20, 64)
-        >>> policy = ImageCorruption(("affine", "dilate"), image_shape=(8, 8)).fit(digits)
-        >>> policy.sample(5).shape
-        torch.Size([5, 64])
     """
 
     kinds: tuple[str, ...] = tuple(IMAGE_KINDS)

@@ -22,7 +22,7 @@ __all__ = ["default_transfer"]
 
 
 def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> Mixture:
-    """Choose a policy that suits x, for tabular inputs or for images; it is returned unfitted.
+    """Choose a policy that suits x, for tabular inputs or for images, unfitted.
 
     Inputs of shape (H, W) or (channels, H, W) with both sides at least 8, or any inputs with an
     ``image_shape``, are images: 30 % held-out rows, 45 % corruptions, and 5 to 10 % each of mixed,
@@ -35,13 +35,6 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
     Args:
         x: Transfer inputs ``(N, *input_shape)``, floating and finite.
         image_shape: (H, W) or (channels, H, W) where x holds flattened images.
-
-    Example:
-        >>> import torch
-        >>> from pyro_opu.transfer import default_transfer
-        >>> policy = default_transfer(torch.zeros(10, 1, 28, 28))
-        >>> [type(part).__name__ for _, part in policy.components]
-        ['HeldOut', 'ImageCorruption', 'Mixup', 'Jitter', 'Box', 'Permute']
     """
     check_inputs(x, features=False)
     if image_shape is not None:

@@ -54,7 +54,7 @@ class Jitter(TransferPolicy):
 
     def _draw(self, n: int) -> Tensor:
         rows = self._rows(n)
-        size = self._per_row(n).uniform_(math.log(self.min_scale), math.log(self.scale)).exp_()
+        size = self._factors(n, math.log(self.min_scale), math.log(self.scale))
         return rows + size * self.buffers["std"] * torch.randn_like(rows)
 
 
@@ -76,9 +76,9 @@ class Mixup(TransferPolicy):
         positive_float("alpha", self.alpha)
 
     def _draw(self, n: int) -> Tensor:
-        per_row = self._per_row(n)
-        a = torch.tensor(self.alpha, dtype=torch.float32, device=per_row.device)  # Beta: no half
-        weight = Beta(a, a).sample(per_row.shape).to(per_row.dtype)
+        x = self.buffers["x"]
+        a = torch.tensor(self.alpha, dtype=torch.float32, device=x.device)  # Beta: no half
+        weight = Beta(a, a).sample((n, *(1 for _ in x.shape[1:]))).to(x.dtype)
         return torch.lerp(self._rows(n), self._rows(n), weight)
 
 
@@ -104,8 +104,8 @@ class Stretch(TransferPolicy):
         return {"x": x, "mean": x.mean(dim=0)}
 
     def _draw(self, n: int) -> Tensor:
-        mean, size = self.buffers["mean"], math.log(self.factor)
-        return torch.lerp(mean, self._rows(n), self._per_row(n).uniform_(-size, size).exp_())
+        rows, size = self._rows(n), math.log(self.factor)
+        return torch.lerp(self.buffers["mean"], rows, self._factors(n, -size, size))
 
 
 @dataclass(frozen=True)
@@ -176,8 +176,7 @@ class Gaussian(TransferPolicy):
         normal = torch.randn(n, *mean.shape, dtype=mean.dtype, device=mean.device)
         if self.max_scale is None:
             return mean + self.scale * std * normal
-        size = normal.new_empty(n, *(1 for _ in mean.shape))
-        size = size.uniform_(math.log(self.scale), math.log(self.max_scale)).exp_()
+        size = self._factors(n, math.log(self.scale), math.log(self.max_scale))
         return mean + size * std * normal
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, positive_float, positive_int
+from pyro_opu.checks import check_inputs, instance_of, positive_float, positive_int
 
 __all__ = ["Mixture", "TransferPolicy", "in_random_order", "split_count"]
 
@@ -76,14 +76,7 @@ class TransferPolicy:
         return fitted
 
     def sample(self, n: int) -> Tensor:
-        """Draw n transfer inputs ``(n, *input_shape)`` like those of x, without gradient.
-
-        Raises:
-            RuntimeError: The policy has not been fitted, or its ``_draw`` raised an error.
-            TypeError: ``_draw`` did not return a tensor.
-            ValueError: n is below 1; what ``_draw`` returned has another shape, dtype or device
-                than n rows of x, or is not finite.
-        """
+        """Draw n transfer inputs ``(n, *input_shape)`` like those of x, without gradient."""
         n = positive_int("n", n)
         if not self.fitted:
             raise RuntimeError(f"`{self!r}` has no inputs to draw from. Call policy.fit(x) first.")
@@ -93,22 +86,23 @@ class TransferPolicy:
             if type(error).__module__ != "builtins" or str(error).startswith("`"):
                 raise  # a user's own error, or that of a policy inside this one
             raise RuntimeError(
-                f"`{self._short()}`, a transfer policy, must give {n} inputs; it raised "
-                f"{type(error).__name__}: {error}. Try policy.fit(x).sample({n}) by itself."
+                f"{self._must_give} {n} inputs; it raised {type(error).__name__}: {error}. Try "
+                f"policy.fit(x).sample({n}) by itself."
             ) from error
         return self._checked_draw(drawn, n)
 
-    def _short(self) -> str:
-        """The printed form, or the class where that is long."""
+    @property
+    def _must_give(self) -> str:
+        """How messages begin: the printed form, or the class where that is long."""
         text = repr(self)
-        return text if len(text) <= 60 else type(self).__name__
+        return f"`{text if len(text) <= 60 else type(self).__name__}`, a transfer policy, must give"
 
     def _checked_draw(self, drawn: Tensor, n: int) -> Tensor:
         """Check that ``_draw(n)`` gave n finite rows like those of x."""
         if not isinstance(drawn, Tensor):
             raise TypeError(
-                f"`{self._short()}`, a transfer policy, must give a torch.Tensor of {n} inputs; "
-                f"got {type(drawn).__name__}. Return a tensor from _draw(n)."
+                f"{self._must_give} a torch.Tensor of {n} inputs; got {type(drawn).__name__}. "
+                "Return a tensor from _draw(n)."
             )
         like: Tensor | None = getattr(self, "_like", None)  # set by fit, which may be overridden
         if like is not None:
@@ -116,16 +110,15 @@ class TransferPolicy:
             found = (tuple(drawn.shape), drawn.dtype, drawn.device)
             if found != expected:
                 raise ValueError(
-                    f"`{self._short()}`, a transfer policy, must give {n} inputs like those of x, "
+                    f"{self._must_give} {n} inputs like those of x, "
                     f"{' '.join(map(str, expected))}; got {' '.join(map(str, found))}. Let "
                     "_draw(n) return n rows in the dtype of self.buffers['x']."
                 )
-        if not torch.isfinite(drawn.sum()) and not torch.isfinite(drawn).all():
+        if not torch.isfinite(drawn.sum()) and not torch.isfinite(drawn).all():  # the sum is cheap
             bad = ~torch.isfinite(drawn).reshape(len(drawn), -1).all(1)
             raise ValueError(
-                f"`{self._short()}`, a transfer policy, must give finite inputs; got NaN or "
-                f"infinity in {int(bad.sum())} of {len(drawn)} rows. Is its scale too large for "
-                f"{drawn.dtype}?"
+                f"{self._must_give} finite inputs; got NaN or infinity in {int(bad.sum())} of "
+                f"{len(drawn)} rows. Is its scale too large for {drawn.dtype}?"
             )
         return drawn.detach()
 
@@ -145,10 +138,10 @@ class TransferPolicy:
         x = self.buffers["x"]
         return x[torch.randint(len(x), (n,), device=x.device)]
 
-    def _per_row(self, n: int) -> Tensor:
-        """An empty tensor ``(n, 1, ..., 1)``, for one number per row."""
-        x = self.buffers["x"]
-        return x.new_empty(n, *(1 for _ in x.shape[1:]))
+    def _factors(self, n: int, log_low: float, log_high: float) -> Tensor:
+        """One log-uniform number per row, ``(n, 1, ..., 1)``."""
+        like: Tensor = self._like  # type: ignore[attr-defined]
+        return like.new_empty(n, *(1 for _ in like.shape[1:])).uniform_(log_low, log_high).exp_()
 
 
 @dataclass(frozen=True)
@@ -157,36 +150,27 @@ class Mixture(TransferPolicy):
 
     Args:
         components: Pairs (weight, policy); the weights are positive and need not sum to 1.
-
-    Example:
-        >>> from pyro_opu.transfer import Box, HeldOut, Mixture
-        >>> Mixture([(3, HeldOut()), (1, Box(expand=0.5))])
-        Mixture(components=((3, HeldOut()), (1, Box(expand=0.5))))
     """
 
     components: Sequence[tuple[float, TransferPolicy]]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.components, Iterable):
-            raise TypeError(
-                "`components` must be a list of pairs (weight, policy); got "
-                f"{type(self.components).__name__}. Write for example "
-                "Mixture([(0.5, HeldOut()), (0.5, Mixup())])."
-            )
+        example = "Write for example Mixture([(0.5, HeldOut()), (0.5, Mixup())])."
+        form = "a list of pairs (weight, policy)"
+        instance_of("components", self.components, Iterable, form, example)
         object.__setattr__(self, "components", tuple(self.components))
         if not self.components:
             raise ValueError("`components` must hold at least one pair (weight, policy); got none.")
         for index, pair in enumerate(self.components):
             if not (isinstance(pair, tuple) and len(pair) == 2):
                 raise TypeError(
-                    f"`components` must be pairs (weight, policy); got {pair!r}. Write for example "
-                    "Mixture([(0.5, HeldOut()), (0.5, Mixup())])."
+                    f"`components` must be pairs (weight, policy); got {pair!r}. {example}"
                 )
             weight, policy = pair
             if not isinstance(policy, TransferPolicy):
                 raise TypeError(
                     f"`components` must pair a weight with a TransferPolicy; got {policy!r} of "
-                    f"type {type(policy).__name__}. Write for example (0.5, HeldOut())."
+                    f"type {type(policy).__name__}. {example}"
                 )
             positive_float(
                 f"components[{index}][0]", weight, "Leave a policy out rather than weigh it 0."
