@@ -287,7 +287,7 @@ class Returning(nn.Module):
         (
             lambda x: torch.distributions.Dirichlet(torch.ones(len(x), C + 1)),
             ValueError,
-            r"event shape \(3,\), the teacher's classes.* got \(2,\) and \(4,\)",
+            r"event shape \(3,\) for N = 2.* got \(2,\) and \(4,\)",
         ),
         (
             lambda x: torch.distributions.Dirichlet(torch.ones(C)),

@@ -34,7 +34,7 @@ from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.teachers.base import CHUNK_SIZE
 from pyro_opu.teachers.batched import Batched, Draws
-from pyro_opu.teachers.pyro_model import is_deterministic
+from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
 
 __all__ = ["to_inference_data"]

@@ -29,7 +29,7 @@ from pyro_opu.outcomes.class_validation import (
 )
 from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.pyro_model import is_deterministic
+from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
 
 __all__ = ["Classes"]

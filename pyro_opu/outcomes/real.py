@@ -19,8 +19,8 @@ from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_
 from pyro_opu.outcomes.base import Outcome
 from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.pyro_model import is_deterministic
 from pyro_opu.teachers.real import normal_parameters
+from pyro_opu.teachers.runs import is_deterministic
 
 __all__ = ["Real", "RealValidation"]
 

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pyro.infer import Predictive
 from torch import Tensor
 
-from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import JointDraws, some_rows
-from pyro_opu.teachers.calling import bound
-from pyro_opu.teachers.pyro_model import ModelDraws, is_deterministic
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["SiteLanguage", "SiteLayout", "dtype_name", "read_sites"]
@@ -138,8 +136,8 @@ def _of_predictive(
     shape: tuple[int, ...],
 ) -> tuple[SiteLayout, ...]:
     teacher.prepare(x)
-    nodes = teacher.run_once(some_rows(x, 2))
-    possible = _possible(teacher, nodes, x, language, shape)
+    nodes = teacher.runs[0].nodes
+    possible = _possible(teacher, x, language, shape)
     predictive = teacher.predictive
     asked = return_sites or predictive.return_sites
     if asked:
@@ -185,40 +183,28 @@ def _named(
 
 def _possible(
     teacher: ModelDraws,
-    nodes: dict[str, Any],
     x: Tensor,
     language: SiteLanguage,
     extra_shape: tuple[int, ...],
 ) -> dict[str, SiteLayout]:
     """Layouts of the sites that one pass can give."""
-    kinds = language.kinds(nodes, teacher.site)
-    names = [name for name in nodes if name in kinds]
-    two, three = _answers(teacher, x, names)
+    two, three = teacher.runs
+    kinds = language.kinds(two.nodes, teacher.site)
     layouts = {}
-    for name in names:
-        shape = _template(two[name].shape[1:], three[name].shape[1:])
+    for name in [name for name in two.nodes if name in kinds]:
+        shape = _template(two.shape(name), three.shape(name))
         if -1 not in shape:
             raise ValueError(
                 f"site '{name}' must hold a value for every input; got shape {shape} whatever "
                 "their number. Put it in pyro.plate('data', len(x))."
             )
-        layouts[name] = SiteLayout(name, kinds[name], dtype_name(two[name]), shape)
-    if language.extra not in nodes:
+        layouts[name] = SiteLayout(name, kinds[name], dtype_name(two.nodes[name]["value"]), shape)
+    if language.extra not in two.nodes:
         layouts[language.extra] = language.extra_site(x, extra_shape)
     return layouts
 
 
-def _answers(teacher: ModelDraws, x: Tensor, names: list[str]) -> list[dict[str, Tensor]]:
-    """What ``Predictive`` itself gives for these sites, of one draw at two and at three inputs."""
-    full = teacher.predictive
-    one = {name: value[:1] for name, value in full.posterior_samples.items()}
-    few = Predictive(full.model, one or None, full.guide, num_samples=1, return_sites=names)
-    run = bound(few, teacher.call)
-    with preserve_rng():
-        return [run(some_rows(x, rows)) for rows in (2, 3)]
-
-
-def _template(two: torch.Size, three: torch.Size) -> tuple[int, ...]:
+def _template(two: tuple[int, ...], three: tuple[int, ...]) -> tuple[int, ...]:
     """The shape with -1 at the axis that counts the inputs."""
     return tuple(-1 if a != b else a for a, b in zip(two, three, strict=True))
 

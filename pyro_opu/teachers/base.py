@@ -8,12 +8,10 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.cost import operations_of
+from pyro_opu.teachers.cost import Cost, Meter, counted, metered
 from pyro_opu.teachers.shared_product import MOST_COLUMNS
 
 #: Numbers in the widest tensor of one evaluation, 8 MB in float32. With far fewer, the cost of
@@ -74,7 +72,7 @@ class JointDraws:
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int = CHUNK_SIZE
     _asked: int = 0
-    _width: tuple[torch.Size, int] | None = None  # an input's shape, and the width there
+    _cost: Cost | None = None
 
     @property
     def num_outputs(self) -> int:
@@ -152,8 +150,18 @@ class JointDraws:
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """What :meth:`stream` gives, of inputs that have been checked."""
-        draws = self._pick(x, self._checked(num_draws))
-        width = self._measured_width(draws, x)
+        yield from self._answers(self._pick(x, self._checked(num_draws)), x)
+
+    def first_answer(self, x: Tensor, draws: Any) -> Tensor:
+        """What draws that have been picked, or else all, say of the inputs: the first call."""
+        with self._at_call(x, None):
+            if draws is None:
+                draws = self._pick(x, self._checked(None))
+            return _joined(list(self._answers(draws, x)), dim=1)
+
+    def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
+        """What draws that have been picked say of the inputs, block by block."""
+        width = self._measured(draws, x).width
         at_once = max(1, self.chunk_size // width)  # draws times rows
         # Inputs that fill a chunk by themselves keep the machine busy with one draw after another;
         # only thin products are faster for several draws together.
@@ -176,12 +184,12 @@ class JointDraws:
         Returns:
             The number, or ``None`` where the teacher cannot know.
         """
-        rows = some_rows(x, 8)
-        with preserve_rng():
-            few = self._pick(x, min(2, self.max_draws or 2))
-            self._evaluate(few, rows)  # all first-time work
-            count = operations_of(lambda: self._evaluate(few, rows))
-        return count // (len(few) * len(rows))
+        with counted():
+            if self._cost is None or not self._cost.serves(x.shape[1:]):
+                with preserve_rng():
+                    self._measured(self._pick(x, min(2, self.max_draws or 2)), x)
+            assert self._cost is not None
+            return self._cost.operations
 
     def _checked(self, num_draws: int | None) -> int:
         if num_draws is None:
@@ -196,22 +204,21 @@ class JointDraws:
             )
         return num_draws
 
-    def _measured_width(self, draws: Any, x: Tensor) -> int:
-        """Numbers per input and draw in the widest tensor of an evaluation, learnt from a few."""
-        if self._width is None or self._width[0] != x.shape[1:]:
-            few, sizes = draws[:2], []
+    def _measured(self, draws: Any, x: Tensor) -> Cost:
+        """What a draw costs at an input like these, learnt once from two and three rows."""
+        if self._cost is None or not self._cost.serves(x.shape[1:]):
             with preserve_rng():
-                classes = self._evaluate(few, some_rows(x, 3)).shape[-1]  # and first-time work
-                for block in (some_rows(x, 2), some_rows(x, 3)):
-                    with _Sizes() as seen:
-                        self._evaluate(few, block)
-                    sizes.append(seen.sizes)
-            if len(sizes[0]) == len(sizes[1]):  # what grows with the rows
-                grown = max(b - a for a, b in zip(*sizes, strict=True))
-            else:
-                grown = max(sizes[1]) // 3
-            self._width = (x.shape[1:], max(classes, grown // len(few)))
-        return self._width[1]
+                two, three, outputs = self._meters(draws, x)
+            self._cost = Cost.of(x.shape[1:], two, three, outputs)
+        return self._cost
+
+    def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
+        """Meters of one draw at two and at three rows, and the numbers K that it gives of each."""
+        with metered() as three:
+            self._evaluate(draws[:1], some_rows(x, 3))
+        with metered() as two:
+            outputs = self._evaluate(draws[:1], some_rows(x, 2)).shape[-1]
+        return two, three, outputs
 
 
 class BaseTeacher(JointDraws, Teacher):
@@ -300,22 +307,6 @@ class BaseTeacher(JointDraws, Teacher):
                 f"`source` must give probabilities, rows that sum to 1; got a sum off by {off:.3g}."
                 " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
             )
-
-
-class _Sizes(TorchDispatchMode):
-    """Records the number of entries of every tensor that is made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        made = (leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
-        self.sizes.append(max(made, default=0))
-        return result
 
 
 def choose(held: int, num_draws: int) -> Tensor:

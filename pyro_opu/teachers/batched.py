@@ -35,7 +35,8 @@ def vectorized(fn: Callable[[Draws], Any], draws: Draws) -> Any:
 class Batched:
     """Evaluates a function at many draws through ``vmap``, checked once against the loop.
 
-    The first call evaluates its first two draws in the loop too. Where ``vmap`` raises
+    The first call of several draws is compared with the loop over the first of them, whose result
+    is remembered where it was the only draw of the call before. Where ``vmap`` raises
     (data-dependent Python control flow) or a function without randomness of its own gives other
     numbers, the loop is used from then on, and a warning says so once.
 
@@ -45,36 +46,42 @@ class Batched:
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self.use_vmap: bool | None = None  # unknown before the first call
+        self.use_vmap: bool | None = None  # unknown before the first call of several draws
+        self.expected: Any = None  # the result for the first draw of that call, if it is known
 
     def __call__(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
         """Results of ``fn`` stacked over the leading axis of every tensor in ``draws``."""
-        if self.use_vmap is None:
-            with preserve_rng():
-                self.use_vmap = self._agrees(fn, {name: value[:2] for name, value in draws.items()})
-        if self.use_vmap and len(next(iter(draws.values()))) > 1:
+        if len(next(iter(draws.values()))) == 1:
+            result = loop(fn, draws)
+            self.expected = result if self.use_vmap is None else None
+            return result
+        if self.use_vmap is not False:
             try:
-                return vectorized(fn, draws)
-            except Exception as error:  # noqa: BLE001 - an input at which vmap does not work
+                result = vectorized(fn, draws)
+            except Exception as error:  # noqa: BLE001 - whatever vmap cannot do, the loop can
                 result = loop(fn, draws)  # an error of the function itself is raised from here
                 self._give_up(error)
                 return result
+            if self.use_vmap or self._agrees(fn, draws, result):
+                self.use_vmap = True
+                return result
+            self._give_up("it gives other numbers than the loop")
         return loop(fn, draws)
 
-    def _agrees(self, fn: Callable[[Draws], Any], few: Draws) -> bool:
-        """Whether ``vmap`` gives what the loop gives."""
-        reference = loop(fn, few)
-        try:
-            fast = vectorized(fn, few)
-        except Exception as error:  # noqa: BLE001 - whatever vmap cannot do, the loop can
-            self._give_up(error)
-            return False
-        if _close(fast, reference):
+    def _agrees(self, fn: Callable[[Draws], Any], draws: Draws, result: Any) -> bool:
+        """Whether ``vmap`` gave for the first draw what the loop gives, or neither is to be had."""
+        expected, self.expected = self.expected, None
+        fast = {k: v[:1] for k, v in result.items()} if isinstance(result, dict) else result[:1]
+        if expected is not None and _close(fast, expected):
             return True
-        if _has_nan(fast) <= _has_nan(reference) and not _close(loop(fn, few), reference):
-            return True  # random by itself, so that no two runs agree
-        self._give_up("it gives other numbers than the loop")
-        return False
+        first = {name: value[:1] for name, value in draws.items()}
+        with preserve_rng():
+            again = loop(fn, first)
+            if _close(fast, again):
+                return True
+            once_more = loop(fn, first)
+        # Random by itself, so that no two runs agree.
+        return _has_nan(result) <= _has_nan(again) and not _close(once_more, again)
 
     def _give_up(self, reason: Exception | str) -> None:
         """Use the loop from now on, and say why."""

@@ -1,12 +1,97 @@
-"""Floating-point operations of a computation: matrix products, triangular systems, factors."""
+"""What an evaluation costs: operations that take time, and the widest tensor that it makes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+_COUNTING: ContextVar[bool] = ContextVar("counting operations", default=False)
+
+
+@contextmanager
+def counted() -> Iterator[None]:
+    """Inside, :func:`metered` counts operations too, for which torch loads slowly."""
+    token = _COUNTING.set(True)
+    try:
+        yield
+    finally:
+        _COUNTING.reset(token)
+
+
+@dataclass
+class Meter:
+    """Entries of every tensor that a computation made, in order, and its operations if counted."""
+
+    sizes: list[int] = field(default_factory=list)
+    operations: int | None = None
+
+
+@contextmanager
+def metered() -> Iterator[Meter]:
+    """The meter of what is computed inside."""
+    meter = Meter()
+    with ExitStack() as stack:
+        counter = stack.enter_context(_counter()) if _COUNTING.get() else None
+        stack.enter_context(_Sizes(meter.sizes))
+        yield meter
+    if counter is not None:
+        meter.operations = int(counter.get_total_flops())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one draw costs at one input of a shape.
+
+    Attributes:
+        shape: The input's shape.
+        width: Entries of the widest tensor.
+        operations: Floating-point operations of a draw, per input of eight; ``None``: not counted.
+    """
+
+    shape: torch.Size
+    width: int
+    operations: int | None
+
+    @classmethod
+    def of(cls, shape: torch.Size, two: Meter, three: Meter, outputs: int) -> Cost:
+        """By what grew between two rows and three, of one draw with so many outputs."""
+        if len(two.sizes) == len(three.sizes):
+            grown = max(b - a for a, b in zip(two.sizes, three.sizes, strict=True))
+        else:
+            grown = max(three.sizes) // 3
+        operations = None
+        if two.operations is not None and three.operations is not None:
+            operations = (two.operations + 6 * (three.operations - two.operations)) // 8
+        return cls(shape, max(outputs, grown), operations)
+
+    def serves(self, shape: torch.Size) -> bool:
+        """Whether this is all that is asked for at inputs of a shape."""
+        return self.shape == shape and (self.operations is not None or not _COUNTING.get())
+
+
+class _Sizes(TorchDispatchMode):
+    """Notes the number of entries of every tensor that is made."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        made = (leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
+        self.sizes.append(max(made, default=0))
+        return result
 
 
 def operations_of(compute: Callable[[], object]) -> int:
@@ -16,20 +101,30 @@ def operations_of(compute: Callable[[], object]) -> int:
     side) and Cholesky factors (n^3 / 3), most of what a Gaussian process costs, are counted here.
     What takes one operation per number, such as an activation, counts nothing.
     """
-    from torch.utils.flop_counter import FlopCounterMode  # slow to import
-
-    with FlopCounterMode(display=False, custom_mapping=_more()) as counter:
+    with _counter() as counter:
         compute()
     return int(counter.get_total_flops())
+
+
+def _counter() -> Any:
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import
+
+    return FlopCounterMode(display=False, custom_mapping=_more())
 
 
 def _more() -> dict[Any, Any]:
     aten = torch.ops.aten
     return {
+        aten.mv: _product,
+        aten.dot: _product,
         aten.linalg_solve_triangular: _triangular,
         aten.cholesky_solve: _from_factor,
         aten.linalg_cholesky_ex: _cholesky,
     }
+
+
+def _product(matrix: torch.Size, *_: Any, **__: Any) -> int:
+    return int(2 * prod(matrix))
 
 
 def _triangular(matrix: torch.Size, rest: torch.Size, *, out_shape: Any, **_: Any) -> int:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.calling import call_of, first_argument
+from pyro_opu.teachers.cost import counted
+from pyro_opu.teachers.pyro_model import ModelDraws, PredictiveTeacher
+from pyro_opu.teachers.real import RegressionTeacher, is_real
 from pyro_opu.teachers.real_sources import as_regression_teacher, is_regressor
 
 __all__ = ["finished_teacher"]
 
 
+@torch.no_grad()
 def finished_teacher(
     source: Any,
     x: Tensor,
@@ -21,19 +28,44 @@ def finished_teacher(
     *,
     inputs: Callable[..., Tensor] | None = None,
 ) -> JointDraws:
-    """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``."""
-    real = is_regressor(source, x, site, inputs)
-    teacher = (as_regression_teacher if real else as_teacher)(source, site, inputs=inputs)
-    held = teacher.max_draws
-    draws = teacher.draws(x[:2], held)
-    if teacher.max_draws == 1 or len(draws) == 1:
+    """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``.
+
+    Its kind, classes, draws, site and cost are known and stay as they are. A Pyro model is run
+    three times: at two and at three rows under one draw, and at two under all draws.
+
+    Args:
+        source: What :func:`~pyro_opu.as_teacher` or ``as_regression_teacher`` takes.
+        x: Inputs ``(N, ...)``.
+        site: The observed site, when the model has several.
+        inputs: Picks the input from the arguments of a ``Predictive``'s call.
+
+    Raises:
+        TypeError: ``source`` is no teacher.
+        ValueError: a model that cannot be run, has no such site, or one draw or one class.
+    """
+    with counted():
+        if isinstance(source, Predictive):
+            call = None if inputs is None else call_of(inputs, source.model)
+            teacher, shape = _of_model(ModelDraws(source, site, call or first_argument), x, site)
+        else:
+            real = is_regressor(source, x, site, inputs)
+            teacher = (as_regression_teacher if real else as_teacher)(source, site, inputs=inputs)
+            shape = teacher.draws(x[:2], teacher.max_draws).shape
+    if teacher.max_draws == 1 or shape[0] == 1:
         raise ValueError(
             "`source` holds one posterior draw; expected at least two, or there is no uncertainty "
             "to learn. Pass more posterior samples, or more networks."
         )
-    if draws.shape[-1] < 2:
+    if shape[-1] < 2:
         raise ValueError(
-            f"`source` gives {draws.shape[-1]} class; expected at least two (for two classes "
-            "[1 - p, p])."
+            f"`source` gives {shape[-1]} class; expected at least two (for two classes [1 - p, p])."
         )
     return teacher
+
+
+def _of_model(model: ModelDraws, x: Tensor, site: str | None) -> tuple[JointDraws, torch.Size]:
+    """The teacher of a model, and the shape of its draws at two rows."""
+    count = model.max_draws or model.default_draws
+    draws = model.begin(x, count)
+    teacher = model.become(RegressionTeacher if is_real(model, site) else PredictiveTeacher)
+    return teacher, teacher.first_answer(x[:2], draws).shape

@@ -11,9 +11,11 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
+from pyro_opu.teachers.cost import Cost
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
-from pyro_opu.teachers.pyro_model import Latents, PredictiveTeacher
+from pyro_opu.teachers.pyro_model import PredictiveTeacher
+from pyro_opu.teachers.runs import Latents
 
 __all__ = ["HeldTeacher", "hold", "held_from"]
 
@@ -80,8 +82,8 @@ class HeldTeacher(BaseTeacher):
     def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
         return self.teacher._evaluate(draws, x)
 
-    def _measured_width(self, draws: Any, x: Tensor) -> int:
-        return self.teacher._measured_width(draws, x)
+    def _measured(self, draws: Any, x: Tensor) -> Cost:
+        return self.teacher._measured(draws, x)
 
 
 class _HeldIndices(HeldTeacher):

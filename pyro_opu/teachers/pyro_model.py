@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pyro
 import torch
 from pyro import poutine
 from pyro.infer import Predictive
 from pyro.infer.predictive import WeighedPredictive
-from pyro.poutine.messenger import Messenger
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_opu.checks import check_tensor
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, some_rows
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calling import Call, Model, bound, first_argument
+from pyro_opu.teachers.cost import Cost, Meter
+from pyro_opu.teachers.runs import (
+    Latents,
+    ObservedSite,
+    Run,
+    few_rows,
+    fresh_latents,
+    is_deterministic,
+    quiet,
+    two_runs,
+)
 from pyro_opu.teachers.sites import (
     ALLOWED,
     check_one_trial,
@@ -58,8 +66,12 @@ class ModelDraws(JointDraws):
         self.default_draws = predictive.num_samples
         self._asked_site = site
         self._site: str | None = None
+        self._runs: tuple[Run, Run] | None = None  # at two and at three rows
+        self._outputs = 0
         self._latent_names: tuple[str, ...] = ()
         self._local = False
+        self.posterior_sites: set[str] = set()
+        self._expected = False  # whether the runs were under the first of the draws picked
         # The source of fresh draws: the guide, or without one the prior of the model itself.
         self._source: Model | None = None
         if not self._samples:
@@ -68,52 +80,72 @@ class ModelDraws(JointDraws):
         self._run_model = Batched("the model")
 
     @property
+    def runs(self) -> tuple[Run, Run]:
+        """The runs of the model at two and at three rows by which it became known."""
+        if self._runs is None:
+            raise AttributeError(
+                "the model is not known before the teacher has seen an input; "
+                "call .probs(x[:1]) once first."
+            )
+        return self._runs
+
+    @property
     def site(self) -> str:
         """Name of the observed site; known once the teacher has seen an input."""
         if self._site is None:
-            raise AttributeError(
-                "site is not known before the teacher has seen an input; "
-                "call .probs(x[:1]) once first."
-            )
+            if self._runs is None:
+                raise AttributeError(
+                    "site is not known before the teacher has seen an input; "
+                    "call .probs(x[:1]) once first."
+                )
+            nodes = self._runs[0].nodes
+            site = self._choose_site(nodes, self.posterior_sites)
+            read = self._read(nodes[site]["fn"], 2, site)
+            self._site, self._outputs = site, read.shape[-1]
+            if not self._from_prior:
+                self._run_model.expected = read[None] if self._expected else None
+            else:
+                self._name_latents([run.fresh(without=site) for run in self._runs])
         return self._site
 
     def prepare(self, x: Tensor) -> None:
-        """Find the observed site and the latents by running the model at two rows of ``x``.
+        """Find the observed site and the latents, by runs of the model at two and three rows.
 
         Args:
             x: Inputs ``(N, ...)``.
         """
-        if self._site is not None:
-            return
-        shapes, nodes = self._look(x)
-        site = self._choose_site(nodes, shapes[0])
-        self._read(nodes[site]["fn"], 2, site)
-        if self._from_prior:
-            with _quiet(), preserve_rng():
-                shapes = [_latents(self._model, {}, few, without=site) for few in _few(x)]
-        # Latents shared by all rows, and those whose shape grows with the number of rows.
-        self._latent_names = tuple(
-            name
-            for name, value in shapes[0].items()
-            if name in shapes[1] and value.shape == shapes[1][name].shape
-        )
-        self._local = len(self._latent_names) < len(shapes[0])
-        self._site = site
+        if self._runs is None:
+            self._run_twice(self._seen_latents(x), x)
+        self.site  # noqa: B018 - raises where there is none
 
     @property
     def _from_prior(self) -> bool:
         return self._source is not None and self._guide is None
 
-    def _look(self, x: Tensor) -> tuple[list[Draws], dict[str, Any]]:
-        """Latents that the posterior gives, at two and at three rows, and the sites at two."""
+    def _seen_latents(self, x: Tensor) -> list[Draws]:
+        """Latents that the posterior gives, at two and at three rows; names those of all rows."""
         known = {name: value[0] for name, value in self._samples.items()}
         shapes = [known, known]
-        with _quiet(), preserve_rng(), self._explained(x):
-            if self._guide is not None:
-                shapes = [_latents(self._guide, known, few) for few in _few(x)]
-            return shapes, _trace(self._model, shapes[0], _few(x)[0])
+        if self._guide is not None:
+            with quiet(), preserve_rng(), self._explained(x):
+                shapes = [fresh_latents(self._guide, known, few_rows(x, rows)) for rows in (2, 3)]
+        self._name_latents(shapes)
+        return shapes
 
-    def _choose_site(self, nodes: dict[str, Any], latents: Draws) -> str:
+    def _name_latents(self, shapes: list[Draws]) -> None:
+        """Tell latents shared by all rows from those whose shape grows with the rows."""
+        two, three = shapes
+        self._latent_names = tuple(
+            name for name in two if name in three and two[name].shape == three[name].shape
+        )
+        self._local = len(self._latent_names) < len(two)
+
+    def _run_twice(self, latents: list[Draws], x: Tensor) -> None:
+        with quiet(), preserve_rng(), self._explained(x):
+            self._runs = two_runs(self._model, latents, x)
+        self.posterior_sites = set(latents[0])
+
+    def _choose_site(self, nodes: dict[str, Any], latents: Container[str]) -> str:
         """The observed site, checked."""
         raise NotImplementedError
 
@@ -124,21 +156,6 @@ class ModelDraws(JointDraws):
     def _stand_in(self, fn: Any) -> Tensor:
         """A value for the observed site, which nothing looks at."""
         raise NotImplementedError
-
-    def run_once(self, x: Tensor) -> dict[str, Any]:
-        """Sample sites ``{name: node}`` of one run of the model under one draw.
-
-        Args:
-            x: Inputs ``(N, ...)``.
-
-        Returns:
-            Nodes of the trace by name.
-        """
-        with _quiet(), preserve_rng():
-            latents = {name: value[0] for name, value in self._samples.items()}
-            if self._guide is not None:
-                latents = _latents(self._guide, latents, x)
-            return _trace(self._model, latents, x)
 
     @contextmanager
     def _explained(self, x: Tensor) -> Iterator[None]:
@@ -163,8 +180,33 @@ class ModelDraws(JointDraws):
         source = "posterior samples" if self._samples else drawn
         return source if self._site is None else f"site '{self._site}', {source}"
 
+    def begin(self, x: Tensor, num_draws: int) -> Latents | None:
+        """Pick draws and run the model under the first; a prior knows no latents before its site.
+
+        Under the first, so that the loop over it is known when all draws are evaluated.
+        """
+        latents = self._seen_latents(x)
+        if self._from_prior:
+            self._run_twice(latents, x)
+            return None
+        draws = self._drawn(x, num_draws)
+        first = {name: value[0] for name, value in draws.values.items()}
+        self._expected = not self._local
+        self._run_twice([{**each, **first} for each in latents], x)
+        return draws
+
+    def become(self, kind: type[ModelDraws]) -> ModelDraws:
+        """The teacher of this kind that goes on from here."""
+        teacher = kind(self.predictive, self._asked_site, self.call)
+        vars(teacher).update(vars(self))
+        return teacher
+
     def _pick(self, x: Tensor, num_draws: int) -> Latents:
-        self.prepare(x)
+        draws = self.begin(x, num_draws) if self._runs is None else None
+        self.site  # noqa: B018 - whose choice names the latents of a prior
+        return self._drawn(x, num_draws) if draws is None else draws
+
+    def _drawn(self, x: Tensor, num_draws: int) -> Latents:
         if num_draws == self.max_draws:
             return Latents(self._samples, num_draws)
         if self._samples:
@@ -176,25 +218,31 @@ class ModelDraws(JointDraws):
 
         def draw(_: Draws) -> Draws:
             assert self._source is not None
-            found = _latents(self._source, {}, x[:2], without=self._site)
+            found = fresh_latents(self._source, {}, x[:2], without=self._site)
             return {name: found[name] for name in self._latent_names}
 
-        with _quiet():
+        with quiet():
             return Latents(self._run_source(draw, {"": torch.arange(num_draws)}), num_draws)
 
+    def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
+        self.site  # noqa: B018 - by whose choice the outputs are known
+        two, three = (run.meter for run in self.runs)
+        if Cost.of(x.shape[1:], two, three, 1).serves(x.shape[1:]) and self._cost is None:
+            return two, three, self._outputs
+        return super()._meters(draws, x)
+
     def _evaluate(self, draws: Latents, x: Tensor) -> Tensor:
-        assert self._site is not None
-        site, model, guide = self._site, self._model, self._guide
+        site, model, guide = self.site, self._model, self._guide
 
         def one(latents: Draws) -> Tensor:
             latents = {name: value for name, value in latents.items() if name}
             if self._local and guide is not None:
-                latents = _latents(guide, latents, x)
-            with _ObservedSite(site, self._stand_in) as seen, poutine.condition(data=latents):
+                latents = fresh_latents(guide, latents, x)
+            with ObservedSite(site, self._stand_in) as seen, poutine.condition(data=latents):
                 model(x)
             return self._read(seen.fn, len(x), site)
 
-        with _quiet():
+        with quiet():
             return self._run_model(one, draws.tensors)
 
 
@@ -224,7 +272,7 @@ class PredictiveTeacher(ModelDraws, BaseTeacher):
             or a latent site named; more than one trial or label per input.
     """
 
-    def _choose_site(self, nodes: dict[str, Any], latents: Draws) -> str:
+    def _choose_site(self, nodes: dict[str, Any], latents: Container[str]) -> str:
         """The observed site, checked."""
         site = _find_site(nodes, latents, self._asked_site)
         check_one_trial(nodes[site]["fn"], site)
@@ -239,52 +287,6 @@ class PredictiveTeacher(ModelDraws, BaseTeacher):
         like = given_parameter(unwrap(fn))[0]
         dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
         return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
-
-
-class Latents:
-    """Draws of the latents, ``{site: (S, ...)}``, sliced together along S."""
-
-    def __init__(self, values: Draws, size: int) -> None:
-        self.values, self.size = values, size
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __getitem__(self, index: slice) -> Latents:
-        size = len(range(*index.indices(self.size)))
-        return Latents({name: value[index] for name, value in self.values.items()}, size)
-
-    @property
-    def tensors(self) -> Draws:
-        """The draws with a counter beside them, so that a model without latents has an axis S."""
-        return {"": torch.arange(self.size), **self.values}
-
-
-class _ObservedSite(Messenger):
-    """Keeps the observed site's distribution, and spares the model sampling from it."""
-
-    def __init__(self, site: str, stand_in: Callable[[Any], Tensor]) -> None:
-        super().__init__()
-        self.site, self.stand_in = site, stand_in
-        self.fn: Any = None
-
-    def _pyro_sample(self, msg: Any) -> None:
-        if msg["name"] == self.site:
-            self.fn = msg["fn"]
-            if msg["value"] is None:
-                msg["value"] = self.stand_in(self.fn)
-
-
-def _few(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Two and three rows: what grows between them grows with the rows."""
-    return some_rows(x, 2), some_rows(x, 3)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """No gradients, no validation (it branches on values), no handlers of the caller."""
-    with torch.no_grad(), pyro.validation_enabled(False), poutine.block():
-        yield
 
 
 def _check_samples(name: str, value: Any, draws: int) -> None:
@@ -303,34 +305,7 @@ def _check_samples(name: str, value: Any, draws: int) -> None:
         )
 
 
-def _trace(model: Model, latents: Draws, x: Tensor) -> dict[str, Any]:
-    """Sample sites ``{name: node}`` of one run of the model with some latents fixed."""
-    with poutine.condition(data=latents):
-        trace = poutine.trace(model).get_trace(x)
-    return {
-        name: node
-        for name, node in trace.nodes.items()
-        if node["type"] == "sample" and not site_is_subsample(node)
-    }
-
-
-def is_deterministic(node: Any) -> bool:
-    """Whether a site was made by ``pyro.deterministic``."""
-    return bool(node["infer"].get("_deterministic", False))
-
-
-def _latents(source: Model, known: Draws, x: Tensor, without: str | None = None) -> Draws:
-    """One joint draw of the source's latents at ``x``, those already known kept."""
-    nodes = _trace(source, known, x)
-    fresh = {
-        name: node["value"]
-        for name, node in nodes.items()
-        if name != without and not node["is_observed"]
-    }
-    return {**known, **fresh}
-
-
-def _find_site(nodes: dict[str, Any], latents: Draws, asked: str | None) -> str:
+def _find_site(nodes: dict[str, Any], latents: Container[str], asked: str | None) -> str:
     """The observed categorical site; errors name the candidates."""
     free = {n: v for n, v in nodes.items() if n not in latents and not is_deterministic(v)}
     classes = [n for n, v in free.items() if site_kind(v["fn"]) is not None]

@@ -10,10 +10,11 @@ from torch import Tensor
 from torch import distributions as dist
 
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.pyro_model import ModelDraws, is_deterministic
-from pyro_opu.teachers.sites import unwrap
+from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.runs import is_deterministic
+from pyro_opu.teachers.sites import site_kind, unwrap
 
-__all__ = ["RealTeacher", "RegressionTeacher", "is_normal", "normal_parameters"]
+__all__ = ["RealTeacher", "RegressionTeacher", "is_normal", "is_real", "normal_parameters"]
 
 
 class RealTeacher(JointDraws):
@@ -79,8 +80,8 @@ class RegressionTeacher(ModelDraws, RealTeacher):
                 [0.5000]]))
     """
 
-    def _choose_site(self, nodes: dict[str, Any], latents: dict[str, Tensor]) -> str:
-        return _find_real_site(nodes, set(latents), self._asked_site, self._from_prior)
+    def _choose_site(self, nodes: dict[str, Any], latents: Container[str]) -> str:
+        return _find_real_site(nodes, latents, self._asked_site, self._from_prior)
 
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
         return normal_parameters(fn, rows, site)
@@ -88,22 +89,25 @@ class RegressionTeacher(ModelDraws, RealTeacher):
     def _stand_in(self, fn: Any) -> Tensor:
         return fn.mean
 
-    def free_sites(self, x: Tensor) -> dict[str, Any]:
-        """Distributions of the sites that the posterior does not fix, by name.
-
-        Args:
-            x: Inputs ``(N, ...)``; two and three rows are looked at.
-
-        Returns:
-            Site -> distribution at two rows.
-        """
-        shapes, nodes = self._look(x)
-        return {name: node["fn"] for name, node in _free(nodes, shapes[0]).items()}
-
 
 def _free(nodes: dict[str, Any], latents: Container[str]) -> dict[str, Any]:
     """The sites that the posterior does not fix."""
     return {n: v for n, v in nodes.items() if n not in latents and not is_deterministic(v)}
+
+
+def is_real(model: ModelDraws, site: str | None) -> bool:
+    """Whether a model that has been run observes a real y: a normal site, none of classes.
+
+    Args:
+        model: After ``begin``.
+        site: The observed site, or ``None``.
+    """
+    nodes = _free(model.runs[0].nodes, model.posterior_sites)
+    kinds = {name: node["fn"] for name, node in nodes.items()}
+    if site in kinds:
+        return is_normal(kinds[site])
+    classes = any(site_kind(fn) for fn in kinds.values())
+    return not classes and any(is_normal(fn) for fn in kinds.values())
 
 
 def is_normal(fn: Any) -> bool:
@@ -141,7 +145,7 @@ def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
 
 
 def _find_real_site(
-    nodes: dict[str, Any], latents: set[str], asked: str | None, prior: bool
+    nodes: dict[str, Any], latents: Container[str], asked: str | None, prior: bool
 ) -> str:
     """The observed normal site; errors name the candidates."""
     free = _free(nodes, latents)

@@ -13,8 +13,8 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import choose
 from pyro_opu.teachers.calling import call_of, first_argument
 from pyro_opu.teachers.function import _draws_parameter, check_same_count
-from pyro_opu.teachers.real import RealTeacher, RegressionTeacher, is_normal
-from pyro_opu.teachers.sites import site_kind
+from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.real import RealTeacher, RegressionTeacher, is_real
 from pyro_opu.utils.printing import name_of
 
 __all__ = ["FunctionRegressionTeacher", "as_regression_teacher", "is_regressor"]
@@ -87,11 +87,10 @@ def is_regressor(
     try:
         if isinstance(source, Predictive):
             call = None if inputs is None else call_of(inputs, source.model)
-            free = RegressionTeacher(source, site, call or first_argument).free_sites(x)
-            if site in free:
-                return is_normal(free[site])
-            kinds = [site_kind(fn) for fn in free.values()]
-            return not any(kinds) and any(is_normal(fn) for fn in free.values())
+            model = ModelDraws(source, site, call or first_argument)
+            with preserve_rng():
+                model.begin(x, min(2, source.num_samples))
+            return is_real(model, site)
         if not callable(source) or isinstance(source, (nn.Module, type)):
             return False
         keyword = _draws_parameter(source)

@@ -1,0 +1,140 @@
+"""Runs of a Pyro model: under which latents, which sites, at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+
+from pyro_opu.teachers.base import some_rows
+from pyro_opu.teachers.batched import Draws
+from pyro_opu.teachers.calling import Model
+from pyro_opu.teachers.cost import Meter, metered
+
+__all__ = [
+    "Latents",
+    "ObservedSite",
+    "Run",
+    "few_rows",
+    "fresh_latents",
+    "is_deterministic",
+    "quiet",
+    "two_runs",
+]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a model under one draw.
+
+    Attributes:
+        nodes: Its sample sites by name, without those of subsampling.
+        plates: Dimensions that its plates take.
+        meter: What it cost.
+    """
+
+    nodes: dict[str, Any]
+    plates: int
+    meter: Meter
+
+    @classmethod
+    def of(cls, model: Model, latents: Draws, x: Tensor) -> Run:
+        """A run at the inputs, with these latents fixed."""
+        with metered() as meter:
+            sites = _sample_sites(model, latents, x)
+        dims = [each.dim for n in sites for each in n["cond_indep_stack"] if each.vectorized]
+        nodes = {node["name"]: node for node in sites if not site_is_subsample(node)}
+        return cls(nodes, -min(dims, default=0), meter)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a site after the S axis, as ``Predictive`` gives it."""
+        node = self.nodes[name]
+        return (1,) * (self.plates - len(node["fn"].batch_shape)) + tuple(node["value"].shape)
+
+    def fresh(self, without: str | None = None) -> Draws:
+        """Values that the run drew itself."""
+        return _fresh(self.nodes.values(), without)
+
+
+def _sample_sites(model: Model, latents: Draws, x: Tensor) -> list[Any]:
+    with poutine.condition(data=latents):
+        trace = poutine.trace(model).get_trace(x)
+    return [node for node in trace.nodes.values() if node["type"] == "sample"]
+
+
+def _fresh(sites: Iterable[Any], without: str | None) -> Draws:
+    return {
+        node["name"]: node["value"]
+        for node in sites
+        if node["name"] != without and not node["is_observed"] and not site_is_subsample(node)
+    }
+
+
+def few_rows(x: Tensor, rows: int) -> Tensor:
+    """The first two rows of ``x``, repeated: nothing that two rows have not shown."""
+    return some_rows(some_rows(x, 2), rows)
+
+
+def two_runs(model: Model, latents: list[Draws], x: Tensor) -> tuple[Run, Run]:
+    """At two and at three rows of ``x``: what grows between them grows with the rows."""
+    two, three = (Run.of(model, latents[i], few_rows(x, 2 + i)) for i in range(2))
+    return two, three
+
+
+def fresh_latents(source: Model, known: Draws, x: Tensor, without: str | None = None) -> Draws:
+    """One joint draw of the source's latents at ``x``, those already known kept."""
+    return {**known, **_fresh(_sample_sites(source, known, x), without)}
+
+
+class Latents:
+    """Draws of the latents, ``{site: (S, ...)}``, sliced together along S."""
+
+    def __init__(self, values: Draws, size: int) -> None:
+        self.values, self.size = values, size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: slice) -> Latents:
+        size = len(range(*index.indices(self.size)))
+        return Latents({name: value[index] for name, value in self.values.items()}, size)
+
+    @property
+    def tensors(self) -> Draws:
+        """The draws with a counter beside them, so that a model without latents has an axis S."""
+        return {"": torch.arange(self.size), **self.values}
+
+
+class ObservedSite(Messenger):
+    """Keeps the observed site's distribution, and spares the model sampling from it."""
+
+    def __init__(self, site: str, stand_in: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+        self.site, self.stand_in = site, stand_in
+        self.fn: Any = None
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["name"] == self.site:
+            self.fn = msg["fn"]
+            if msg["value"] is None:
+                msg["value"] = self.stand_in(self.fn)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No gradients, no validation (it branches on values), no handlers of the caller."""
+    with torch.no_grad(), pyro.validation_enabled(False), poutine.block():
+        yield
+
+
+def is_deterministic(node: Any) -> bool:
+    """Whether a site was made by ``pyro.deterministic``."""
+    return bool(node["infer"].get("_deterministic", False))

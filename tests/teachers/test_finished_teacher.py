@@ -1,0 +1,128 @@
+"""One look at a model: how often it is run, and what is known afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro import poutine
+from pyro.infer import Predictive
+from pyro.infer.autoguide import AutoNormal
+from torch import Tensor
+
+from pyro_opu import distill, distillation
+from pyro_opu.outcomes import Classes, Real, outcome_of
+from pyro_opu.teachers.finished import finished_teacher
+
+D, C, S = 3, 2, 20
+X = torch.randn(60, D, generator=torch.Generator().manual_seed(0))
+#: Rows of every run of a model, in order.
+RUNS: list[int] = []
+
+
+def labels(x: Tensor, y: Tensor | None = None) -> None:
+    RUNS.append(len(x))
+    w = pyro.sample("w", dist.Normal(torch.zeros(D, C), 1.0).to_event(2))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Categorical(logits=x @ w), obs=y)
+
+
+def values(x: Tensor, y: Tensor | None = None) -> None:
+    RUNS.append(len(x))
+    w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Normal(x @ w, 1.0), obs=y)
+
+
+def guided() -> Predictive:
+    guide = AutoNormal(poutine.block(labels, hide=["obs"]))
+    guide(X)
+    return Predictive(labels, guide=guide, num_samples=S, return_sites=["obs"])
+
+
+def fixed(x: Tensor) -> Tensor:
+    RUNS.append(len(x))
+    return (x @ torch.ones(D, C) * torch.arange(S)[:, None, None]).softmax(-1)
+
+
+def fresh(x: Tensor, num_draws: int) -> Tensor:
+    RUNS.append(len(x))
+    return torch.randn(num_draws, len(x), C).softmax(-1)
+
+
+def pairs(x: Tensor) -> tuple[Tensor, Tensor]:
+    RUNS.append(len(x))
+    return x[:, 0] * torch.arange(S)[:, None], torch.ones(S, 1)
+
+
+SOURCES: dict[str, Any] = {
+    "samples": lambda: Predictive(labels, {"w": torch.randn(S, D, C)}),
+    "samples of a regression": lambda: Predictive(values, {"w": torch.randn(S, D)}),
+    "guide": guided,
+    "function": lambda: fixed,
+    "function with fresh draws": lambda: fresh,
+    "regression function": lambda: pairs,
+}
+
+
+class ReachedError(Exception):
+    """The first training step."""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_model_is_looked_at_in_three_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All other runs before the first step label the held-out inputs, each of them once."""
+
+    def reached(*_: Any, **__: Any) -> None:
+        raise ReachedError
+
+    monkeypatch.setattr(distillation, "train", reached)
+    source = SOURCES[name]()
+    RUNS.clear()
+    with pytest.raises(ReachedError):
+        distill(source, X, seed=0, progress=False)
+    held_out = round(0.15 * len(X))
+    looks = RUNS[: len(RUNS) - _labelling(RUNS, held_out)]
+    assert len(looks) <= 3
+    assert max(looks) <= 3
+
+
+def _labelling(runs: list[int], held_out: int) -> int:
+    """How many of the last runs it took to label so many inputs."""
+    count = rows = 0
+    while rows < held_out:
+        count += 1
+        rows += runs[-count]
+    assert rows == held_out
+    return count
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_is_known_afterwards(name: str) -> None:
+    teacher = finished_teacher(SOURCES[name](), X)
+    RUNS.clear()
+    real = "regression" in name
+    assert outcome_of(teacher) == (Real() if real else Classes(C))
+    assert teacher.num_outputs == 2
+    assert teacher.max_draws == (
+        S if "samples" in name or "function" in name.split()[-1:] else None
+    )
+    assert "unknown" not in repr(teacher) and "not counted" not in repr(teacher)
+    if name.startswith(("samples", "guide")):
+        assert teacher.site == "obs"
+        assert teacher.operations(X) == 2 * D * (1 if real else C)
+        assert [site.name for site in outcome_of(teacher).layouts(teacher, X)] == ["obs"]
+    assert not RUNS
+
+
+def test_a_teacher_is_looked_at_once() -> None:
+    source = SOURCES["samples"]()
+    teacher = finished_teacher(source, X)
+    with torch.no_grad():
+        expected = (X @ source.posterior_samples["w"]).softmax(-1)
+    RUNS.clear()
+    torch.testing.assert_close(teacher.draws(X), expected)
+    assert RUNS == [len(X)]
