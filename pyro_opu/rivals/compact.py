@@ -107,10 +107,7 @@ def compact_approx(
             2^28 numbers.
         method: "greedy" or "random", see above.
         tries: Subsets that are judged, at most. Smaller ones on the way count as much as others.
-        seed: Fixes everything random; torch's generator is left as it was.
-        progress: Show a bar.
-        **call: ``site``, ``inputs``, ``return_sites`` and ``num_samples`` of
-            :func:`~pyro_opu.distill`.
+        seed, progress, **call: See :mod:`pyro_opu.rivals`.
 
     Returns:
         The drop-in for ``source``, with a :class:`CompactGuide`; read it back from a file by
@@ -163,12 +160,7 @@ def compact_approx(
             "num_inputs": len(some),
             "seed": seed,
         }
-        return served.student(
-            CompactGuide(held.chosen(found)),
-            teacher,
-            x,
-            report,
-        )
+        return served.student(CompactGuide(held.chosen(found)), teacher, x, report)
 
 
 def load_compact(

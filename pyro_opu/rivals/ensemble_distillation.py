@@ -93,16 +93,7 @@ def proxy_dirichlet(
     them (:class:`~pyro_opu.objectives.ProxyDirichlet`, which says what is biased in it); the rest
     is as in :func:`endd`.
 
-    Args:
-        source: Whatever :func:`~pyro_opu.as_teacher` takes.
-        x: Transfer inputs ``(N, *input_shape)``.
-        num_steps: Steps in all.
-        learning_rate: Adam's at the top of a rise and a cosine fall.
-        **settings: Any others of :func:`~pyro_opu.distill`.
-
-    Returns:
-        The drop-in for ``source``, with the exponential average of the last weights, as from
-        :func:`endd`.
+    Args and returns as :func:`endd`.
 
     Example:
         >>> import torch

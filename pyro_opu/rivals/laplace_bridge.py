@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_bool, check_inputs
+from pyro_opu.checks import check_bool, check_inputs, check_seed
 from pyro_opu.distributions.bridge import laplace_bridge
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.predictive import OnePassPredictive
@@ -133,10 +133,8 @@ def laplace_bridge_predictive(
         x: A few inputs ``(N, *input_shape)``, floating and finite.
         normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
         num_draws: S of a teacher without ``logits``; by default its own number.
-        seed: Of no use here, taken so that the call is that of ``distill``.
-        progress: Likewise.
-        **call: ``site``, ``inputs``, ``return_sites`` and ``num_samples`` of
-            :func:`~pyro_opu.distill`.
+        seed, progress: Of no use here, taken so that the call is that of ``distill``.
+        **call: See :mod:`pyro_opu.rivals`.
 
     Returns:
         The student. A source that is a module (and Gaussian) is saved with it, and loaded with
@@ -160,6 +158,7 @@ def laplace_bridge_predictive(
     served = Call(**call)
     check_inputs(x)
     check_bool("normalize", normalize)
+    check_seed(seed)
     guide: nn.Module
     if served.site is None and _knows_logits(source):
         own: Any = copy.deepcopy(source) if isinstance(source, nn.Module) else source
@@ -171,16 +170,9 @@ def laplace_bridge_predictive(
     with preserve_rng(), torch.no_grad():
         teacher.probs(x[:1], 1)
         guide(x[:2])  # what it refuses is refused now
-    return served.student(
-        guide,
-        teacher,
-        x,
-        {
-            "method": "Laplace bridge",
-            "normalize": normalize,
-            "one_pass": isinstance(guide, LaplaceBridgeGuide),
-        },
-    )
+    one_pass = isinstance(guide, LaplaceBridgeGuide)
+    report = {"method": "Laplace bridge", "normalize": normalize, "one_pass": one_pass}
+    return served.student(guide, teacher, x, report)
 
 
 def _knows_logits(source: Any) -> bool:

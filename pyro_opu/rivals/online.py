@@ -66,7 +66,7 @@ def online_dark_knowledge(
         num_draws: Draws after the burn-in, each a step of the student.
         warmup_steps: Draws of the burn-in, ``kernel.thinning`` steps each.
         num_samples: S of the answers.
-        seed: Fixes everything random; torch's generator is left as it was.
+        seed: Fixes everything random.
         **settings: Any others of :func:`dark_knowledge`, such as ``guide`` and ``batch_size``, M of
             the student (the teacher's is the kernel's), and ``site``, ``inputs`` and
             ``return_sites``. ``inputs`` picks the input from the arguments of the model, such as

@@ -90,10 +90,7 @@ def prior_network(
         num_steps: Steps in all.
         batch_size: Inputs per step, of either kind.
         learning_rate: Adam's at the top of a rise and a cosine fall.
-        seed: Fixes everything random; torch's generator is left as it was.
-        progress: Show a bar.
-        **call: ``site``, ``inputs``, ``return_sites`` and ``num_samples`` of
-            :func:`~pyro_opu.distill`.
+        seed, progress, **call: See :mod:`pyro_opu.rivals`.
 
     Returns:
         The drop-in for ``source``, with the last weights. ``fast.report`` has, over inputs that
@@ -152,12 +149,8 @@ def prior_network(
         descent = Descent(losses, optimizer, cosine(learning_rate, num_steps))
         fit([Phase("prior network", num_steps, [descent])], KeepLast(), progress=progress)
         report = _report(guide.eval(), loss, kept_x, kept_probs, kept_out)
-        return served.student(
-            guide,
-            teacher,
-            x,
-            {"seed": seed, "loss": f"prior network, {form}", **report},
-        )
+        report = {"seed": seed, "loss": f"prior network, {form}", **report}
+        return served.student(guide, teacher, x, report)
 
 
 class _Loss:
@@ -190,15 +183,9 @@ def label_target(labels: Tensor, num_classes: int, form: Form, concentration: fl
 
 
 def dirichlet_divergence(log_alpha: Tensor, beta: Tensor, form: Form) -> Tensor:
-    r"""KL(Dir(alpha) || Dir(beta)) for "reverse", KL(Dir(beta) || Dir(alpha)) for "forward".
+    """KL(Dir(alpha) || Dir(beta)) for "reverse", KL(Dir(beta) || Dir(alpha)) for "forward".
 
-    Args:
-        log_alpha: The student's, ``(N, C)``.
-        beta: The target's parameter, ``(N, C)``.
-        form: Which way around.
-
-    Returns:
-        ``(N,)`` in nats and float64; exact.
+    Of parameters ``(N, C)``; ``(N,)`` in float64, exact.
     """
     student = Dirichlet(log_alpha.double().exp(), validate_args=False)
     target = Dirichlet(beta.double(), validate_args=False)

@@ -17,6 +17,7 @@ from pyro_opu.checks import (
     check_device,
     check_path,
     check_seed,
+    instance_of,
     positive_float,
     positive_int,
 )
@@ -60,13 +61,12 @@ def _guide(name: str, guide: Any) -> nn.Module | str:
     """The name of a family, or a module that can be trained."""
     if isinstance(guide, str):
         return guide
-    if not isinstance(guide, nn.Module):
-        found = f"the class {guide.__name__}" if isinstance(guide, type) else type(guide).__name__
-        raise TypeError(
-            f"`{name}` must be the name of a family or an nn.Module x -> Dirichlet; got {found}. "
-            "A function or a class has no weights to train: pass an object, such as "
-            "PredictiveGuide.for_inputs(x, num_classes)."
-        )
+    expected = "the name of a family or an nn.Module x -> Dirichlet"
+    advice = (
+        "A function or a class has no weights to train: pass an object, such as "
+        "PredictiveGuide.for_inputs(x, num_classes)."
+    )
+    instance_of(name, guide, nn.Module, expected, advice)
     for weight in guide.parameters():
         if weight.is_meta or weight.is_inference():
             where = "on the meta device" if weight.is_meta else "made under inference_mode"
@@ -78,14 +78,11 @@ def _guide(name: str, guide: Any) -> nn.Module | str:
 
 
 def _transfer(name: str, policy: Any) -> TransferPolicy:
-    if isinstance(policy, TransferPolicy):
-        return policy
-    found = f"the class {policy.__name__}" if isinstance(policy, type) else type(policy).__name__
-    raise TypeError(
-        f"`{name}` must be a pyro_opu.transfer.TransferPolicy; got {found}. Pass for example "
-        "Mixture([(0.7, HeldOut()), (0.3, Jitter())]); inputs of a rule of your own come from a "
-        "subclass with _draw(n), or from a DataLoader as `x` with HeldOut()."
+    advice = (
+        "Pass for example Mixture([(0.7, HeldOut()), (0.3, Jitter())]); inputs of a rule of your "
+        "own come from a subclass with _draw(n), or from a DataLoader as `x` with HeldOut()."
     )
+    return instance_of(name, policy, TransferPolicy, "a pyro_opu.transfer.TransferPolicy", advice)
 
 
 def _file(name: str, path: Any) -> str | os.PathLike[str]:

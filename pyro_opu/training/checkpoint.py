@@ -46,19 +46,10 @@ class Checkpoint:
 
     def __init__(self, path: str | os.PathLike[str], ranks: Ranks = ALONE) -> None:
         self.path, self.ranks = Path(path), ranks
-        saved = self._read() if ranks.first else None
-        self._saved: dict[str, Any] | None = ranks.broadcast(saved)
-
-    def _read(self) -> dict[str, Any] | None:
-        if not self.path.parent.is_dir():
-            raise FileNotFoundError(
-                "`checkpoint` must lie in an existing folder; "
-                f"{str(self.path.parent)!r} does not exist. Create it first."
-            )
-        if not self.path.is_file():
-            return None
-        saved: dict[str, Any] = files.unflatten(*files.read(self.path, _KIND))
-        return saved
+        saved: dict[str, Any] | None = None
+        if ranks.first and self.path.is_file():
+            saved = files.unflatten(*files.read(self.path, _KIND))
+        self._saved = ranks.broadcast(saved)
 
     @property
     def seed(self) -> int | None:

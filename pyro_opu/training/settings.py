@@ -34,18 +34,9 @@ RATE, NARROW = 4e-3, 256
 class Settings:
     """Numbers of a distillation; see :func:`~pyro_opu.distill`.
 
-    Attributes:
-        warm_steps: Steps of the warm start.
-        refine_steps: Steps under the objective.
-        batch_size: Inputs per batch, of all ranks together.
-        warm_draws: Teacher's draws per input and step in the warm start.
-        num_draws: The same under the objective.
-        learning_rate: At the top of the warm start's schedule.
-        evaluate_every: Steps between evaluations.
-        patience: Evaluations without an improvement that end the refinement.
-        averaging: Decay of the exponential average of the weights.
-        accumulate: Batches per step.
-        precision: Name of the trunk's precision, ``None`` for that of its weights.
+    ``warm_draws`` and ``num_draws`` are the teacher's draws per input and step in the warm start
+    and under the objective, ``averaging`` the decay of the exponential average of the weights,
+    ``precision`` the name of the trunk's.
     """
 
     warm_steps: int
@@ -85,13 +76,8 @@ class Batches:
     So work and memory per rank fall with their number, and what an objective makes of all pairs of
     draws at an input is what it makes of them alone.
 
-    Attributes:
-        ask: ``(x, num_draws) ->`` the teacher's joint draws ``(S, N, ...)``.
-        policy: Where inputs come from.
-        settings: Sizes of batches.
-        device: The student's.
-        max_draws: Draws that the posterior holds, if it holds them.
-        ranks: Those that share a batch.
+    ``ask(x, num_draws)`` gives the teacher's joint draws ``(S, N, ...)``; a posterior that holds
+    its draws has ``max_draws`` of them.
     """
 
     ask: Callable[[Tensor, int], Tensor]
