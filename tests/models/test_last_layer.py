@@ -81,7 +81,7 @@ class TestRegression:
         trunk, head = last_layer_network(network, prior=0.5, likelihood=regression(4.0))
         guide = AutoMultivariateNormal(head, init_scale=0.1)
         settings = {"learning_rate": 0.05, "final_rate": 0.002, "num_particles": 2, "seed": 0}
-        fit_svi(head, guide, trunk(x), y, steps=2500, beta=beta, **settings)
+        fit_svi(head, guide, trunk(x), y, steps=1200, beta=beta, **settings)
         exact = last_layer_regression(network, x, y, precision=4.0 / beta, scale=0.5)
         factor = (guide.scale[:, None] * guide.scale_tril).detach()
         scale = exact.covariance.diagonal().sqrt()
