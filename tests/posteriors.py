@@ -14,6 +14,24 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor, nn
 
 from pyro_opu import OnePassPredictive, as_teacher, distill, objectives, rivals
+from pyro_opu.distributions import (
+    Answer,
+    DirichletMixture,
+    Empirical,
+    LogisticNormal,
+    PredictiveDirichlet,
+    PredictiveNormal,
+    PredictiveNormalMixture,
+)
+from pyro_opu.distributions.normal import Components
+from pyro_opu.guides import (
+    LogisticNormalGuide,
+    MixtureGuide,
+    PointGuide,
+    PredictiveGuide,
+    SingleHeadGuide,
+)
+from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments
@@ -142,6 +160,84 @@ def smooth_images(n: int = 40, channels: int = 2, height: int = 12, width: int =
     smooth = torch.nn.functional.interpolate(coarse, size=(height, width), mode="bilinear")
     return (smooth - smooth.min()) / (smooth.max() - smooth.min()) * 2 - 0.5
 
+
+# Answers -------------------------------------------------------------------------------------
+
+N, K = 5, 2
+
+
+def logs(*shape: int) -> Tensor:
+    return torch.randn(*shape).log_softmax(-1)
+
+
+#: At N inputs, of C classes or of a real y.
+ANSWERS: dict[str, Callable[[], Answer]] = {
+    "dirichlet": lambda: PredictiveDirichlet(logs(N, C), torch.randn(N)),
+    "mixture": lambda: DirichletMixture(logs(N, K), logs(N, K, C), torch.randn(N, K)),
+    "logistic normal": lambda: LogisticNormal(logs(N, C), logs(N, C), torch.randn(N, C, 1)),
+    "empirical": lambda: Empirical(logs(K, N, C)),
+    "normal": lambda: PredictiveNormal(*torch.randn(3, N)),
+    "normal mixture": lambda: PredictiveNormalMixture(
+        Components(logs(N, K), *torch.randn(3, N, K))
+    ),
+}
+
+# Guides --------------------------------------------------------------------------------------
+
+
+def table(rows: int = 6) -> Tensor:
+    return torch.randn(rows, D)
+
+
+def pictures(rows: int = 6) -> Tensor:
+    return torch.rand(rows, 1, 28, 28)
+
+
+def flat_pictures(rows: int = 6) -> Tensor:
+    return pictures(rows)[:, 0]
+
+
+def of_classes(family: type, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: family.for_inputs(table(), C, **{"hidden": (16, 8), **options})
+
+
+def of_a_real_y(family: type, **options: Any) -> Callable[[], nn.Module]:
+    return lambda: family.for_inputs(table(), 100 + 5 * torch.randn(6), hidden=(8,), **options)
+
+
+#: Name -> what builds it, and inputs for it.
+GUIDES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
+    "dirichlet": (of_classes(PredictiveGuide), table),
+    "dirichlet, two networks": (of_classes(PredictiveGuide, shared=False), table),
+    "dirichlet, two widths": (of_classes(PredictiveGuide, concentration_hidden=(4, 3)), table),
+    "dirichlet, linear": (of_classes(PredictiveGuide, hidden=()), table),
+    "dirichlet, convolutional": (
+        lambda: PredictiveGuide.for_inputs(pictures(), C, hidden=(4, 6, 8)),
+        pictures,
+    ),
+    "dirichlet, without channels": (
+        lambda: PredictiveGuide.for_inputs(flat_pictures(), C, shared=False, hidden=(4, 6, 8)),
+        flat_pictures,
+    ),
+    "dirichlet, a user's trunk": (
+        lambda: PredictiveGuide(nn.Sequential(nn.Linear(D, 7), nn.Tanh()), 7, C),
+        table,
+    ),
+    # An empty Sequential passes x on, and is false as a truth value.
+    "dirichlet, a user's trunks": (
+        lambda: PredictiveGuide(nn.Sequential(nn.Linear(D, 7), nn.ELU()), 7, C, nn.Sequential(), D),
+        table,
+    ),
+    "single head": (of_classes(SingleHeadGuide), table),
+    "point": (of_classes(PointGuide), table),
+    "mixture": (of_classes(MixtureGuide), table),
+    "mixture of three": (of_classes(MixtureGuide, num_components=3), table),
+    "logistic normal": (of_classes(LogisticNormalGuide), table),
+    "logistic normal, rank 1": (of_classes(LogisticNormalGuide, rank=1), table),
+    "normal": (of_a_real_y(GaussianGuide), table),
+    "normal mixture": (of_a_real_y(NormalMixtureGuide), table),
+    "normal mixture of seven": (of_a_real_y(NormalMixtureGuide, num_components=7), table),
+}
 
 # Objectives ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The student: every kind of guide through one list, its soft clamp and its recalibration."""
+"""The Dirichlet guide: its h and g, its soft clamp and its recalibration."""
 
 from __future__ import annotations
 
@@ -9,67 +9,17 @@ from collections.abc import Callable
 import pyro
 import pytest
 import torch
+from posteriors import GUIDES, C, table
 from torch import Tensor, nn
 
 from pyro_opu import PredictiveGuide
 from pyro_opu.guides.dirichlet import LOG_CONCENTRATION_RANGE, soft_clamp
 
-C = 4
-
-
-def table() -> Tensor:
-    return torch.randn(6, 5)
-
-
-def images() -> Tensor:
-    return torch.rand(6, 1, 28, 28)
-
-
-def shared() -> PredictiveGuide:
-    return PredictiveGuide.for_inputs(table(), C, hidden=(16, 8))
-
-
-def separate() -> PredictiveGuide:
-    return PredictiveGuide.for_inputs(table(), C, shared=False, hidden=(16, 8))
-
-
-def small_concentration() -> PredictiveGuide:
-    return PredictiveGuide.for_inputs(table(), C, hidden=(16, 8), concentration_hidden=(4, 3))
-
-
-def linear() -> PredictiveGuide:
-    return PredictiveGuide.for_inputs(table(), C, hidden=())
-
-
-def convolutional() -> PredictiveGuide:
-    return PredictiveGuide.for_inputs(images(), C, hidden=(4, 6, 8))
-
-
-def convolutional_without_channels() -> PredictiveGuide:
-    return PredictiveGuide.for_inputs(images()[:, 0], C, shared=False, hidden=(4, 6, 8))
-
-
-def user_trunk() -> PredictiveGuide:
-    return PredictiveGuide(nn.Sequential(nn.Linear(5, 7), nn.Tanh()), 7, C)
-
-
-def user_trunks() -> PredictiveGuide:
-    # An empty Sequential passes x on, and is false as a truth value.
-    return PredictiveGuide(nn.Sequential(nn.Linear(5, 7), nn.ELU()), 7, C, nn.Sequential(), 5)
-
-
-GUIDES: list[tuple[Callable[[], PredictiveGuide], Callable[[], Tensor]]] = [
-    (shared, table),
-    (separate, table),
-    (small_concentration, table),
-    (linear, table),
-    (convolutional, images),
-    (convolutional_without_channels, lambda: images()[:, 0]),
-    (user_trunk, table),
-    (user_trunks, table),
-]
+shared, _ = GUIDES["dirichlet"]
+separate, _ = GUIDES["dirichlet, two networks"]
+DIRICHLET = [name for name in GUIDES if "dirichlet" in name]
 every_guide = pytest.mark.parametrize(
-    ("build", "inputs"), GUIDES, ids=[build.__name__ for build, _ in GUIDES]
+    ("build", "inputs"), [GUIDES[name] for name in DIRICHLET], ids=DIRICHLET
 )
 
 
@@ -91,75 +41,6 @@ def test_shapes_and_values(
     torch.testing.assert_close(dirichlet.mean, h, rtol=1e-5, atol=0)
     torch.testing.assert_close(dirichlet.log_concentration, g, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(h.sum(-1), torch.ones(rows), rtol=1e-5, atol=0)
-
-
-@every_guide
-def test_rows_do_not_see_each_other(
-    build: Callable[[], PredictiveGuide], inputs: Callable[[], Tensor]
-) -> None:
-    torch.manual_seed(0)
-    guide, x = build(), inputs()
-    alone = torch.cat([guide(row[None]).concentration for row in x])
-    # Sums in another order for one row than for six.
-    torch.testing.assert_close(guide(x).concentration, alone, rtol=1e-4, atol=0)
-
-
-@every_guide
-def test_gradient_reaches_every_parameter(
-    build: Callable[[], PredictiveGuide], inputs: Callable[[], Tensor]
-) -> None:
-    torch.manual_seed(0)
-    guide, x = build(), inputs()
-    guide(x).log_prob(torch.full((C,), 1 / C)).sum().backward()
-    for name, parameter in guide.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.isfinite().all() and parameter.grad.abs().max() > 0, name
-
-
-@every_guide
-def test_eval_equals_train(
-    build: Callable[[], PredictiveGuide], inputs: Callable[[], Tensor]
-) -> None:
-    guide, x = build(), inputs()
-    train = guide.train()(x).log_alpha
-    assert torch.equal(guide.eval()(x).log_alpha, train)
-
-
-@every_guide
-def test_state_round_trip(
-    build: Callable[[], PredictiveGuide], inputs: Callable[[], Tensor]
-) -> None:
-    torch.manual_seed(0)
-    guide, x = build(), inputs()
-    guide.recalibrate(1.3, -0.2)
-    torch.manual_seed(1)
-    other = build()
-    assert not torch.equal(other(x).log_alpha, guide(x).log_alpha)
-    other.load_state_dict(guide.state_dict())
-    assert torch.equal(other(x).log_alpha, guide(x).log_alpha)
-
-
-@every_guide
-def test_config_builds_the_same_architecture(
-    build: Callable[[], PredictiveGuide], inputs: Callable[[], Tensor]
-) -> None:
-    guide, x = build(), inputs()
-    if guide.config is None:
-        pytest.skip("a guide around a user's own trunk")
-    other = PredictiveGuide.from_config(guide.config)
-    other.load_state_dict(guide.state_dict())
-    assert torch.equal(other(x).log_alpha, guide(x).log_alpha)
-    assert other.config == guide.config
-
-
-@every_guide
-def test_float64_module(build: Callable[[], PredictiveGuide], inputs: Callable[[], Tensor]) -> None:
-    torch.manual_seed(0)
-    guide, x = build(), inputs().double()
-    single = guide(x.float()).log_alpha
-    double = guide.double()(x).log_alpha
-    assert double.dtype == torch.float64
-    torch.testing.assert_close(double.float(), single, rtol=1e-4, atol=1e-5)  # float32 rounding
 
 
 @every_guide

@@ -11,41 +11,22 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, PredictiveDirichlet
-from pyro_opu.distributions import Empirical, as_answer
+from pyro_opu.distributions import Empirical
 from pyro_opu.guides import (
     GUIDES,
-    PointGuide,
     SingleHeadGuide,
-    TrunkGuide,
-    guide_from_config,
     named_guide,
 )
 from pyro_opu.objectives import EnergyDistance, MomentMatching
 from pyro_opu.objectives.energy import energy_distance_loss
 
 C = 3
-ONE_HEAD: list[type[TrunkGuide]] = [SingleHeadGuide, PointGuide]
 
 
 def logistic(x: Tensor) -> Tensor:
     """Fifty logistic regressions, the same at every call."""
     weights = torch.randn(50, x.shape[1], C, generator=torch.Generator().manual_seed(0))
     return torch.einsum("nd,sdc->snc", x, weights).softmax(-1)
-
-
-@pytest.mark.parametrize("family", ONE_HEAD)
-def test_shapes_gradients_and_config(family: type[TrunkGuide]) -> None:
-    x = torch.randn(7, 5)
-    guide = family.for_inputs(x, C, hidden=(8,))
-    answer = as_answer(guide(x))
-    assert answer.batch_shape == (7,) and answer.event_shape == (C,)
-    (answer.log_mean * torch.arange(C)).sum().backward()
-    assert all(parameter.grad is not None for parameter in guide.parameters())
-    assert guide.config is not None
-    again = guide_from_config(guide.config)
-    again.load_state_dict(guide.state_dict())
-    assert type(again) is family
-    assert torch.equal(as_answer(again(x)).log_mean, answer.log_mean)
 
 
 def test_single_head_alpha_is_the_exponential_of_the_head() -> None:

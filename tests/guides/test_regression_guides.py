@@ -137,15 +137,13 @@ class TestAnswers:
 
 class TestGuides:
     @pytest.mark.parametrize("name", REGRESSION_GUIDES)
-    def test_answer_config_and_gradients(self, name: str) -> None:
+    def test_answer_and_config(self, name: str) -> None:
         x, y = torch.randn(30, 4), 100 + 5 * torch.randn(30)
         guide = named_regression_guide(name, x, y)
         answer = guide(x)
         assert answer.batch_shape == (30,) and answer.mean.dtype == torch.float32
         # A fresh network is within a few of its units of their zero.
         assert ((answer.mean - 100).abs() < 25).all()
-        answer.log_prob(y).sum().backward()
-        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in guide.parameters())
         again = regression_guide_from_config(guide.config)
         again.load_state_dict(guide.state_dict())
         torch.testing.assert_close(again(x).variance, answer.variance)

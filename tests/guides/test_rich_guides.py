@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,6 @@ from pyro_opu.guides import (
     LogisticNormalGuide,
     MixtureGuide,
     TrunkGuide,
-    guide_from_config,
 )
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import DirichletLikelihood, as_objective
@@ -83,37 +80,6 @@ def test_shapes_and_a_start_that_is_open(kind: str, rows: int, classes: int) -> 
     # Neither a class nor a certainty is taken for granted before training.
     assert answer.mean.min() > 0.6 / classes
     assert (answer.measures().epistemic > 0.02).all()
-
-
-@every_kind
-def test_gradient_reaches_every_parameter(kind: str) -> None:
-    guide, x = RICH[kind].for_inputs(inputs(), C, hidden=(8,)), inputs(6)
-    EnergyDistance(16)(guide(x), teacher(x, 8), x).backward()
-    for name, parameter in guide.named_parameters():
-        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
-        assert parameter.grad.abs().max() > 0, name
-
-
-@every_kind
-def test_rows_do_not_see_each_other_and_eval_equals_train(kind: str) -> None:
-    guide, x = RICH[kind].for_inputs(inputs(), C, hidden=(8,)), inputs(6)
-    alone = torch.cat([guide(row[None]).log_mean for row in x])
-    # Sums in another order for one row than for six.
-    torch.testing.assert_close(guide(x).log_mean, alone, rtol=1e-4, atol=1e-5)
-    assert torch.equal(guide.train()(x).log_mean, guide.eval()(x).log_mean)
-
-
-@every_kind
-def test_config_builds_the_same_architecture(kind: str) -> None:
-    options = {"mixture": {"num_components": 3}, "logistic_normal": {"rank": 1}}.get(kind, {})
-    guide, x = RICH[kind].for_inputs(inputs(), C, hidden=(8,), **options), inputs(6)
-    config = json.loads(json.dumps(guide.config))
-    assert config["kind"] == kind and config["options"] == options
-    other = guide_from_config(config)
-    assert type(other) is RICH[kind] and other.config == guide.config
-    other.load_state_dict(guide.state_dict())
-    assert torch.equal(other(x).log_mean, guide(x).log_mean)
-    copy.deepcopy(guide)
 
 
 @every_kind
