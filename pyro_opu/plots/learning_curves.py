@@ -1,10 +1,11 @@
-"""A distillation step by step: held-out fidelity, and the parts of the loss."""
+"""Learning curves of a distillation: held-out fidelity and training losses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pyro_opu.checks import instance_of
 from pyro_opu.plots.canvas import axes_for, new_axes
 from pyro_opu.plots.colours import BLACK, GREY, SERIES, STYLES
 
@@ -17,16 +18,15 @@ _JUDGED = {"energy_distance": "energy distance", "kl": "KL of the means (nats)"}
 
 
 def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple[Axes, Axes]:
-    """Draw what a distillation recorded: above the held-out fidelity, below the training losses.
+    """Draw the held-out fidelity and, below, the training losses of a distillation by step.
 
-    Both are drawn against the step, which goes on counting from the warm start into the refinement;
-    the second is shaded. The star is the iterate that was kept, the one with the least energy
-    distance on held-out transfer inputs; the title says what that meant. What was recalibrated
-    afterwards is not in the curves. Losses are those of one batch each, and may be negative.
+    Steps count through warm start and refinement, which is shaded. The star marks the iterate kept,
+    that of least energy distance on held-out transfer inputs. Recalibration, which comes after, is
+    not shown. Each loss is that of one batch, and may be negative.
 
     Args:
-        report: What :func:`~pyro_opu.distill` returns, or its ``.report``.
-        axes: Two axes to draw on; by default those of a new figure.
+        report: The result of :func:`~pyro_opu.distill`, or its ``.report``.
+        axes: Two axes to draw on, which are returned; by default those of a new figure.
 
     Example:
         >>> import torch, pyro_opu
@@ -39,17 +39,9 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
         ['energy distance', 'KL of the means (nats)', 'kept']
     """
     found = getattr(report, "report", report)
-    if not isinstance(found, Mapping):
-        raise TypeError(
-            f"`report` must be what distill returns, or its .report; got {type(report).__name__}."
-        )
-    history = found.get("history") or []
-    records = isinstance(history, Sequence) and all(isinstance(r, Mapping) for r in history)
-    if (
-        not history
-        or not records
-        or not all({"phase", "step", *_JUDGED} <= set(r) for r in history)
-    ):
+    instance_of("report", found, Mapping, "the result of distill, or its .report")
+    history = found.get("history")
+    if not history or not isinstance(history, Sequence) or not all(map(_is_record, history)):
         raise ValueError(
             "`report` must have a 'history' of evaluations; there is none. It is that of `distill`."
         )
@@ -63,19 +55,23 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
     return above, below
 
 
+def _is_record(record: Any) -> bool:
+    return isinstance(record, Mapping) and {"phase", "step", *_JUDGED} <= set(record)
+
+
 def _pair(axes: Sequence[Axes] | None) -> tuple[Axes, Axes]:
     given = new_axes((6.0, 5.0), rows=2) if axes is None else axes
-    if not hasattr(given, "__len__") or len(given) != 2:
+    count = len(given) if hasattr(given, "__len__") else given
+    if count != 2:
         raise ValueError(
-            "`axes` must be two axes, for fidelity and losses; got "
-            f"{len(given) if hasattr(given, '__len__') else given!r}. Make them with "
+            f"`axes` must be two axes, for fidelity and losses; got {count!r}. Make them with "
             "plt.subplots(2)."
         )
     return axes_for(given[0]), axes_for(given[1])
 
 
 def _running_steps(history: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Steps since the beginning; a record counts them from the start of its phase."""
+    """Steps since the beginning; a record counts from the start of its phase."""
     steps: list[int] = []
     before = 0
     for index, record in enumerate(history):
@@ -101,16 +97,14 @@ def _fidelity(ax: Axes, steps: list[int], history: Sequence[Mapping[str, Any]]) 
 
 
 def _losses(ax: Axes, steps: list[int], history: Sequence[Mapping[str, Any]]) -> None:
-    """The parts are what a record has beyond the first one, which was made before any step."""
+    """Parts of the loss: entries that the first record, made before any step, lacks."""
     parts = dict.fromkeys(name for record in history[1:] for name in record)
     names = [name for name in parts if name not in history[0]]
     for index, name in enumerate(names):
         known = [(step, r[name]) for step, r in zip(steps, history, strict=True) if name in r]
-        ax.plot(
-            *zip(*known, strict=True), STYLES[index // len(SERIES) % len(STYLES)], marker=".",
-            color=SERIES[index % len(SERIES)], linewidth=1.1, markersize=4,
-            label=name.replace("_", " "),
-        )  # fmt: skip
+        style, colour = STYLES[index // len(SERIES) % len(STYLES)], SERIES[index % len(SERIES)]
+        look: dict[str, Any] = {"color": colour, "linewidth": 1.1, "marker": ".", "markersize": 4}
+        ax.plot(*zip(*known, strict=True), style, label=name.replace("_", " "), **look)
     ax.set(xlabel="step", ylabel="parts of the loss")
     if names:
         ax.legend(frameon=False, fontsize=8, ncols=2)

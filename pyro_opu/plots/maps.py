@@ -1,4 +1,4 @@
-"""Two-dimensional inputs as a map: which class, and how sure."""
+"""Decision maps of two-dimensional inputs: classes and uncertainty."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_labels, check_tensor, positive_int
+from pyro_opu.checks import (
+    check_inputs,
+    check_labels,
+    check_row_shape,
+    check_tensor,
+    positive_int,
+)
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, SERIES
 from pyro_opu.plots.scales import finite, read, scale_of
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["decision_map"]
 
-#: Labels of the measures that are turned to grow with uncertainty.
+#: Labels of the measures whose sign is changed, to grow with uncertainty.
 _TURNED = {
     "concentration": r"$-\log\,\alpha_0$ (concentration)",
     "max_probability": "1 - largest class probability",
@@ -42,20 +48,19 @@ def decision_map(
 ) -> Axes:
     """Draw class probabilities and an uncertainty over a rectangle of inputs.
 
-    Every class has a colour, and a place the mixture of these by the mean class probabilities
-    there. Black lines are where the likeliest class changes. The darker the shade, the larger the
-    measure, which is turned where needed so that it grows with uncertainty.
+    Colours of the classes are mixed by the mean class probabilities; black lines are decision
+    boundaries. The darker the shade, the larger the measure, which grows with uncertainty.
 
     Args:
         predict: A student or a teacher, as in :func:`pyro_opu.detection`, of inputs ``(N, 2)``.
         bounds: ``((left, right), (bottom, top))``, in units of the inputs.
-        x: Data to draw on top, ``(N, 2)``; the map's inputs get its dtype and device.
+        x: Data to draw on top, ``(N, 2)``; the grid gets its dtype and device.
         y: Their labels, integers in ``[0, C)``, ``(N,)``.
         measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
         resolution: Inputs along each side.
-        num_draws: Draws, where ``predict`` is a teacher: the same ones in the whole picture. A
-            function is therefore asked about all inputs in one call.
-        seed: Fixes a teacher's draws, and leaves torch's generators as they were.
+        num_draws: Draws of a teacher, the same for the whole map; a function is called once, with
+            all inputs.
+        seed: Seed of a teacher's draws; torch's generators are restored.
         ax: Where to draw; by default a new figure.
 
     Example:
@@ -84,7 +89,7 @@ def decision_map(
     ax = axes_for(ax, (5.6, 4.2))
     extent = tuple(corners.flatten().tolist())
     _paint(ax, probs, shade.reshape(resolution, resolution), extent)
-    _bar(ax, _TURNED.get(measure, scale.label))
+    ax.figure.colorbar(ax.images[-1], ax=ax, label=_TURNED.get(measure, scale.label))
     _borders(ax, probs.reshape(resolution, resolution, classes), corners)
     _points(ax, x, labels, classes)
     ax.set(xlabel="$x_1$", ylabel="$x_2$", xlim=extent[:2], ylim=extent[2:])
@@ -112,12 +117,8 @@ def _check_points(x: Tensor | None, y: Tensor | None) -> None:
         if y is not None:
             raise ValueError("`y` needs `x`, the inputs that it labels; got labels alone.")
         return
-    check_inputs(x)
-    if x.shape[1:] != (2,):
-        raise ValueError(
-            f"`x` must have shape (N, 2), to be drawn in the plane; got {tuple(x.shape)}. Choose "
-            "two features, and give `predict` a function that fills in the others."
-        )
+    advice = "Choose two features, and give `predict` a function that fills in the others."
+    check_row_shape("x", check_inputs(x), (2,), advice)
     if y is not None and len(check_tensor("y", y, "(N,)")) != len(x):
         raise ValueError(f"`y` must hold one label per row of `x`, {len(x)}; got {len(y)}.")
 
@@ -138,21 +139,16 @@ def _paint(ax: Axes, probs: Array, shade: Array, extent: Any) -> None:
 
     colours = np.array([to_rgb(colour) for colour in SERIES[: probs.shape[1]]])
     mixed = (probs @ (0.45 + 0.55 * colours)).reshape(*shade.shape, 3).clip(0, 1)
-    ax.imshow(mixed, origin="lower", extent=extent, aspect="auto", interpolation="bilinear")
+    spread: dict[str, Any] = {"origin": "lower", "extent": extent, "aspect": "auto"}
+    ax.imshow(mixed, interpolation="bilinear", **spread)
     dark = LinearSegmentedColormap.from_list("dark", [(0, 0, 0, 0), (0, 0, 0, 0.75)])
-    low, high = min(0.0, float(shade.min())), float(shade.max())
-    ax.imshow(
-        shade, origin="lower", extent=extent, aspect="auto", interpolation="bilinear", cmap=dark,
-        vmin=low, vmax=max(high, low + 1e-9),
-    )  # fmt: skip
-
-
-def _bar(ax: Axes, label: str) -> None:
-    ax.figure.colorbar(ax.images[-1], ax=ax, label=label)
+    low = min(0.0, float(shade.min()))
+    high = max(float(shade.max()), low + 1e-9)
+    ax.imshow(shade, interpolation="bilinear", cmap=dark, vmin=low, vmax=high, **spread)
 
 
 def _borders(ax: Axes, probs: Array, corners: Tensor) -> None:
-    """Lines at which a class is as likely as the likeliest other one."""
+    """Lines where a class is as likely as the likeliest other one."""
     centres = [_centres(side, len(probs)).numpy() for side in corners]
     classes = probs.shape[-1]
     for k in range(1 if classes == 2 else classes):
@@ -162,7 +158,7 @@ def _borders(ax: Axes, probs: Array, corners: Tensor) -> None:
 
 
 def _points(ax: Axes, x: Tensor | None, labels: Tensor | None, classes: int) -> None:
-    """Data, and the legend of the classes."""
+    """The data, and the legend of the classes."""
     from matplotlib.lines import Line2D
 
     if x is not None:

@@ -1,4 +1,4 @@
-"""How a measure of uncertainty stands on an axis: its label, its unit, and whether by powers."""
+"""Axes of the measures of uncertainty: label, unit, linear or logarithmic."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["FLOOR", "SCALES", "Scale", "finite", "read", "scale_of"]
 
 @dataclass(frozen=True)
 class Scale:
-    """Of one measure: the label with its unit, and whether values span powers of ten."""
+    """The label of a measure with its unit, and whether its axis is logarithmic."""
 
     label: str
     log: bool
 
 
-#: By the names of :data:`pyro_opu.reports.readings.MEASURES`.
+#: Scales by the names of :data:`pyro_opu.reports.readings.MEASURES`.
 SCALES = {
     "entropy": Scale("entropy of the mean (nats)", False),
     "max_probability": Scale("largest class probability", False),
@@ -33,7 +33,7 @@ SCALES = {
     "expected_pairwise_kl": Scale("expected pairwise KL (nats)", True),
     "differential_entropy": Scale("differential entropy (nats)", False),
 }
-#: On axes by powers of ten what is smaller, mostly an exact zero, is drawn here.
+#: On logarithmic axes smaller values, mostly exact zeros, are drawn here.
 FLOOR = 1e-6
 
 

@@ -1,4 +1,4 @@
-"""A measure of uncertainty input by input: the student's against the teacher's."""
+"""Scatter plot of a measure of uncertainty, student against teacher."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ def fidelity_scatter(
     seed: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw a measure at every input, the student's against the teacher's, and the diagonal.
+    """Draw a measure at every input, student against teacher, and the diagonal.
 
-    The title has Spearman's rank correlation over the inputs. The teacher's values are estimates
-    from its draws, so that even a perfect student scatters around the diagonal; for how much, ask
-    the teacher again: ``fidelity_scatter(teacher, teacher, x)``. Axes are by powers of ten for the
-    concentration, the mutual information, the variance and the pairwise KL where their values, with
-    those below 1e-6 drawn there, span one.
+    The title shows Spearman's rank correlation over the inputs. The teacher's values are estimates
+    from its draws, so that even a perfect student scatters around the diagonal, as much as
+    ``fidelity_scatter(teacher, teacher, x)`` does. The axes of the concentration, the mutual
+    information, the variance and the pairwise KL are logarithmic where their values, clipped at
+    1e-6, span a power of ten.
 
     Args:
-        student: What :func:`~pyro_opu.distill` returns, or any source that
+        student: The result of :func:`~pyro_opu.distill`, or any source that
             :func:`pyro_opu.detection` takes.
-        teacher: What :func:`~pyro_opu.as_teacher` takes.
+        teacher: A source as of :func:`~pyro_opu.as_teacher`.
         x: Inputs ``(N, ...)``, N >= 2.
         measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
         num_draws: Teacher draws; all that a posterior holds, if these are fewer.
-        seed: Fixes the teacher's draws, and leaves torch's generators as they were.
+        seed: Seed of the teacher's draws; torch's generators are restored.
         ax: Where to draw; by default a new figure.
 
     Example:

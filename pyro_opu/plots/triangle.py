@@ -1,4 +1,4 @@
-"""Three classes as a triangle: a teacher's draws and a student's density on the simplex."""
+"""Ternary plots: a teacher's draws and a student's density on the simplex of three classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_probs
+from pyro_opu.checks import check_probs, check_tensor, instance_of
 from pyro_opu.distributions import PredictiveDirichlet, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.plots.canvas import axes_for
@@ -21,16 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SHARES", "simplex", "three_classes"]
 
-#: Where the classes 0, 1 and 2 are: left, right, top; sides of length 1.
+#: Corners of the classes 0, 1 and 2: left, right, top; sides of length 1.
 CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(3) / 2))
-#: Shares of the student's probability that the regions hold, from the outer to the inner.
+#: Probabilities of the regions, from the outer to the inner.
 SHARES = (0.95, 0.75, 0.5, 0.25)
-_STRENGTHS = (0.15, 0.35, 0.6, 0.9)  # of the colour, region by region
+_OPACITIES = (0.15, 0.35, 0.6, 0.9)
 _OWN_DRAWS = 4000
-#: Steps of the grid along a side. One step, a few pixels, is the finest detail: the density is not
-#: looked at where a probability is below it.
+#: Steps of the grid along a side; the density is evaluated where all probabilities are at least one
+#: step, a few pixels.
 _GRID = 100
-#: Beside the top of the triangle there is room on both sides.
 _LEGEND: dict[str, Any] = {
     "frameon": False,
     "fontsize": 7.5,
@@ -49,21 +48,20 @@ def simplex(
     labels: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    r"""Draw one student's density, one teacher's draws, or both, on the simplex of three classes.
+    r"""Draw a student's density, a teacher's draws, or both, at one input of three classes.
 
     A point of the triangle is :math:`\sum_k \pi_k v_k` with the corners :math:`v_k`. The density is
-    shown as its regions of highest density, which hold 95, 75, 50 and 25 % of the probability:
+    shown as regions of highest density, which hold 95, 75, 50 and 25 % of the probability:
 
     .. math:: R_p = \{\pi : \log q(\pi) \ge t_p\}, \qquad q(R_p) = p
 
-    The thresholds :math:`t_p` are estimated from 4,000 draws of the student, with a seed of their
-    own; torch's generator is left as it was. Densities that are infinite at an edge are evaluated
-    a hundredth away from it, so that a region there, or in a corner, can be seen.
+    The thresholds :math:`t_p` are estimated from 4,000 draws of the student with a fixed seed;
+    torch's generator is restored. The density is evaluated at least a hundredth away from the
+    edges, where it may be infinite. Means are marked.
 
     Args:
-        distribution: What a student answers at one input, ``fast.distribution(x[n : n + 1])``: a
-            Dirichlet or another distribution on the simplex that has a density, batch shape
-            ``()`` or ``(1,)``, event shape ``(3,)``.
+        distribution: A student's answer at one input, ``fast.distribution(x[n : n + 1])``: a
+            distribution on the simplex with a density, batch shape ``()`` or ``(1,)``.
         draws: A teacher's draws at one input, ``(S, 3)`` or ``(S, 1, 3)``.
         labels: Names of the three classes; by default 0, 1, 2.
         ax: Where to draw; by default a new figure.
@@ -108,16 +106,15 @@ def simplex(
 def three_classes(
     source: torch.distributions.Dirichlet | Tensor, classes: Sequence[int]
 ) -> PredictiveDirichlet | Tensor:
-    r"""Three of many classes, as probabilities given that the class is one of the three.
+    r"""Probabilities of three of many classes, given that the class is one of them.
 
-    Of a Dirichlet this is exact: the sub-composition is again Dirichlet, with the same
-    :math:`\alpha_k`,
+    The sub-composition of a Dirichlet is again Dirichlet, with the same :math:`\alpha_k`,
 
     .. math:: \pi \sim \mathrm{Dir}(\alpha) \;\Rightarrow\;
               \frac{(\pi_a, \pi_b, \pi_c)}{\pi_a + \pi_b + \pi_c}
               \sim \mathrm{Dir}(\alpha_a, \alpha_b, \alpha_c)
 
-    Draws are renormalised. What falls on the other classes is lost: say how much it was.
+    Draws are renormalised. The probability of the other classes is lost: report how much it was.
 
     Args:
         source: A Dirichlet, batch shape ``(*B)``, or points of the simplex ``(..., C)``.
@@ -142,12 +139,9 @@ def three_classes(
         return PredictiveDirichlet(
             log_mean - log_share[..., None], whole.log_concentration + log_share
         )
-    if not isinstance(source, Tensor):
-        raise TypeError(
-            "`source` must be a Dirichlet or a tensor of draws (..., C); got "
-            f"{type(source).__name__}. Of another distribution pass draws, .sample((500,))."
-        )
-    check_probs("source", source)
+    expected = "a Dirichlet or a tensor of draws (..., C)"
+    advice = "Of another distribution pass draws, .sample((500,))."
+    check_probs("source", instance_of("source", source, Tensor, expected, advice))
     some = source[..., _checked_classes(classes, source.shape[-1])]
     share = some.sum(-1, keepdim=True)
     if not (share > 0).all():
@@ -191,8 +185,7 @@ def _checked_answer(distribution: Any) -> SimplexDistribution:
 
 def _checked_draws(draws: Tensor) -> Tensor:
     """As ``(S, 3)``, float64."""
-    if not isinstance(draws, Tensor):
-        raise TypeError(f"`draws` must be a tensor (S, 3); got {type(draws).__name__}.")
+    check_tensor("draws", draws, "(S, 3)")
     if draws.ndim == 3 and draws.shape[1] == 1:
         draws = draws[:, 0]
     if draws.ndim != 2 or draws.shape[-1] != 3 or not len(draws):
@@ -200,18 +193,11 @@ def _checked_draws(draws: Tensor) -> Tensor:
             f"`draws` must have shape (S, 3), of one input and 3 classes; got {tuple(draws.shape)}."
             " Take one input, draws[:, n], and three classes, with plots.three_classes."
         )
-    points = draws.detach().double().cpu()
-    # 1e-3: half-precision draws.
-    if not ((points >= 0).all() and ((points.sum(-1) - 1).abs() < 1e-3).all()):
-        raise ValueError(
-            "`draws` must be probabilities whose rows sum to 1; some do not. Apply softmax to "
-            "logits, and plots.three_classes to three of many classes."
-        )
-    return points
+    return check_probs("draws", draws, "(S, 3)").detach().double().cpu()
 
 
 def _places(points: Tensor) -> Tensor:
-    """Where in the plane the points ``(M, 3)`` of the simplex are, ``(M, 2)``."""
+    """Places ``(M, 2)`` in the plane of points ``(M, 3)`` of the simplex."""
     return points.detach().double().cpu() @ torch.tensor(CORNERS, dtype=torch.float64)
 
 
@@ -234,7 +220,7 @@ def _mean(ax: Axes, mean: Tensor, label: str, **look: Any) -> None:
 
 
 def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
-    """Regions of highest density, interpolated between a grid and the student's own draws."""
+    """Regions of highest density, interpolated between a grid and draws of the student."""
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
     from matplotlib.tri import Triangulation
@@ -244,8 +230,8 @@ def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
     points = torch.cat([own, _grid()])
     height = _log_density(answer, points)
     levels = _thresholds(height[:_OWN_DRAWS])
-    colours = [to_rgba(STUDENT, strength) for strength in _STRENGTHS]
-    # Regions that are one and the same, as of a uniform density, hold the largest of the shares.
+    colours = [to_rgba(STUDENT, strength) for strength in _OPACITIES]
+    # Of equal regions, as of a uniform density, the one of the largest share is drawn.
     kept = [k for k in range(len(levels)) if k == 0 or levels[k] > levels[k - 1]]
     bounds = [levels[k] for k in kept]
     mesh = Triangulation(*_places(points).T.numpy())
@@ -260,23 +246,23 @@ def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
 
 
 def _thresholds(height: Tensor) -> list[float]:
-    """Log densities that a draw reaches with the probabilities :data:`SHARES`, from its draws."""
+    """Thresholds of the log density that hold the shares :data:`SHARES` of the draws."""
     low = 1 - torch.tensor(SHARES, dtype=torch.float64)
-    # A little below, so that points exactly on a threshold, as on a plateau, are inside.
+    # A little below, so that points on a threshold, as on a plateau, are inside.
     return (height.quantile(low) - 1e-6).tolist()
 
 
 def _grid() -> Tensor:
-    """Points of the simplex on a regular grid, corners and edges among them."""
+    """A regular grid of the simplex, corners and edges included."""
     rows = [(a, b, _GRID - a - b) for a in range(_GRID + 1) for b in range(_GRID + 1 - a)]
     return torch.tensor(rows, dtype=torch.float64) / _GRID
 
 
 @torch.no_grad()
 def _log_density(answer: SimplexDistribution, points: Tensor) -> Tensor:
-    """At points ``(M, 3)``, moved away from the edges by the finest detail; float64, ``(M,)``."""
+    """Log density ``(M,)`` at points ``(M, 3)`` moved away from the edges by a step; float64."""
     inside = points.clamp_min(1 / _GRID)
-    # The largest class pays: all points of a corner, or across an edge, have the same height.
+    # Taken from the largest class: all points of a corner, or across an edge, have one height.
     excess = inside.sum(-1, keepdim=True) - 1
     inside = inside.scatter_add(-1, inside.argmax(-1, keepdim=True), -excess)
     inside = inside.reshape(-1, *answer.batch_shape, 3)
