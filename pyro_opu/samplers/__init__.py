@@ -1,4 +1,4 @@
-"""Samplers that Pyro lacks, as MCMC kernels, and what they share."""
+"""Samplers that Pyro lacks, as MCMC kernels; schedules and tempering."""
 
 from pyro_opu.samplers.polya_gamma import PolyaGammaGibbs
 from pyro_opu.samplers.schedules import Constant, Halving, PolynomialDecay

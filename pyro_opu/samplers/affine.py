@@ -1,4 +1,4 @@
-"""Reading a logistic model as numbers: logits affine in Gaussian latents, and the labels."""
+"""Design, prior and labels of a logistic model with logits affine in Gaussian latents."""
 
 from __future__ import annotations
 
@@ -13,45 +13,18 @@ from torch import Tensor
 from torch import distributions as dist
 
 from pyro_opu.checks import check_tensor
+from pyro_opu.samplers.latents import Latents
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["AffineLogits", "Block", "Latents", "Model", "read_affine_logits"]
+__all__ = ["AffineLogits", "Block", "Model", "read_affine_logits"]
 
 Model = Callable[..., Any]
 _CHANGE = "Sample such a model with pyro.infer.NUTS."
 
 
 @dataclass(frozen=True)
-class Latents:
-    """How named latents lie in one vector of length P, in the order of their names."""
-
-    shapes: dict[str, torch.Size]
-    dtypes: dict[str, torch.dtype]
-
-    def split(self, flat: Tensor) -> dict[str, Tensor]:
-        parts = flat.split([shape.numel() for shape in self.shapes.values()])
-        return {
-            name: part.reshape(shape).to(self.dtypes[name])
-            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
-        }
-
-    def join(self, values: dict[str, Tensor]) -> Tensor:
-        return torch.cat([values[name].reshape(-1).double() for name in self.shapes])
-
-    def check(self, start: dict[str, Tensor]) -> None:
-        """A start of a chain must have these names and shapes, and be finite."""
-        got = {name: tuple(value.shape) for name, value in start.items()}
-        wanted = {name: tuple(shape) for name, shape in self.shapes.items()}
-        if got != wanted or not all(value.isfinite().all() for value in start.values()):
-            raise ValueError(
-                f"`initial_params` must hold a finite value for every latent, {wanted}; got {got}. "
-                "With several chains put them on axis 0."
-            )
-
-
-@dataclass(frozen=True)
 class Block:
-    """Latents that move one column of the logits: their places, and X of shape (N, |places|)."""
+    """Latents that move one column of the logits: their positions, and X of that many columns."""
 
     column: int
     places: Tensor
@@ -60,7 +33,7 @@ class Block:
 
 @dataclass(frozen=True)
 class AffineLogits:
-    """A logistic model as numbers: logits ``(N, C)``, counts per class, and a Gaussian prior."""
+    """A logistic model: logits ``(N, C)``, counts per class, and a Gaussian prior."""
 
     latents: Latents
     blocks: list[Block]
@@ -72,7 +45,7 @@ class AffineLogits:
 
 
 def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AffineLogits:
-    """The model as numbers; errors say what it must be."""
+    """Run the model at zero, at unit vectors and at random points to read its parts."""
 
     def run(values: dict[str, Tensor]) -> dict[str, Any]:
         with poutine.block(), poutine.condition(data=values):
@@ -84,10 +57,7 @@ def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, An
     names = sorted(n for n, v in nodes.items() if not (v["is_observed"] or site_is_subsample(v)))
     mean, precision = _prior({name: nodes[name] for name in names})
     values = {name: nodes[name]["value"] for name in names}
-    latents = Latents(
-        {name: value.shape for name, value in values.items()},
-        {name: value.dtype for name, value in values.items()},
-    )
+    latents = Latents.of(values)
 
     def logits(theta: Tensor) -> Tensor:
         again = run(latents.split(theta))
@@ -110,7 +80,7 @@ def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _find_observed(nodes: dict[str, Any]) -> str:
-    """Name of the observed site; there must be one, without random subsampling."""
+    """The name of the one observed site; random subsampling is refused."""
     for name, node in nodes.items():
         if site_is_subsample(node) and node["fn"].subsample_size not in (None, node["fn"].size):
             raise ValueError(
@@ -141,16 +111,14 @@ def _prior(nodes: dict[str, Any]) -> tuple[Tensor, Tensor]:
     means, blocks = [], []
     for name, node in nodes.items():
         fn = _unwrap(node["fn"])
-        normal = isinstance(fn, dist.Normal)
-        if not normal and not isinstance(
-            fn, (dist.MultivariateNormal, dist.LowRankMultivariateNormal)
-        ):
+        kinds = (dist.Normal, dist.MultivariateNormal, dist.LowRankMultivariateNormal)
+        if not isinstance(fn, kinds):
             raise ValueError(
                 "`model`'s latents must be Normal or MultivariateNormal; got "
                 f"{type(fn).__name__} at site '{name}'. {_CHANGE}"
             )
         weight = _weight(node)
-        if normal:
+        if isinstance(fn, dist.Normal):
             each = (weight / fn.stddev.double() ** 2).reshape(-1, 1, 1)
         else:
             each = torch.cholesky_inverse(fn.scale_tril.double()) * weight.unsqueeze(-1)
@@ -168,7 +136,7 @@ def _prior(nodes: dict[str, Any]) -> tuple[Tensor, Tensor]:
 
 
 def _weight(node: dict[str, Any]) -> Tensor:
-    """What poutine.scale and poutine.mask multiply a site's log-density by; fits its values."""
+    """The factor of a site's log-density by poutine.scale and poutine.mask."""
     weight = torch.as_tensor(node["scale"]).double()
     if node["mask"] is not None:
         weight = weight * torch.as_tensor(node["mask"], device=weight.device)

@@ -1,4 +1,4 @@
-"""The running state of a chain, and the record to go on from."""
+"""State of a gradient-based chain, and the record from which it is resumed."""
 
 from __future__ import annotations
 
@@ -13,39 +13,28 @@ from pyro_opu.samplers.potential import Potential
 
 __all__ = ["Chain", "check_record"]
 
-#: What a record holds.
+#: Entries of a record.
 PARTS = ("params", "step", "order", "position", "mean_square")
 
 
 class Chain:
-    """What changes while a gradient-based chain runs, and its buffers.
+    """Unconstrained latents ``params``, number of the ``step``, and buffers ``(P,)`` of a chain.
 
-    Args:
-        batches: The model's arguments.
-        potential: Minus the log-joint of a minibatch.
-        params: The start in unconstrained space, latent site -> value.
-
-    Attributes:
-        params: The state after the last draw.
-        step: Steps so far.
-        step_size: That of the last step.
-        energy: The potential at the last step's start, by its minibatch.
-        mean_square: Running mean of squared gradients ``(P,)``, empty before the first.
-        gradient: Buffer ``(P,)`` of the gradient.
-        noise: Buffer ``(P,)`` of the noise.
+    ``energy`` is the potential of the last minibatch at the start of its step; ``mean_square`` is
+    the running mean of squared gradients, empty before the first.
     """
 
     def __init__(
         self, batches: Minibatches, potential: Potential, params: dict[str, Tensor]
     ) -> None:
         self.batches, self.potential, self.params = batches, potential, params
-        self.gradient = potential.flatten(params)
+        self.gradient = potential.latents.join(params)
         self.noise = torch.empty_like(self.gradient)
         self.mean_square = self.gradient.new_empty(0)
         self.step, self.step_size, self.energy = 0, math.nan, math.nan
 
     def record(self) -> dict[str, Any]:
-        """All that goes on, as tensors and integers."""
+        """The state from which the chain can be resumed."""
         return {
             "params": {name: value.detach().clone() for name, value in self.params.items()},
             "step": self.step,
@@ -55,13 +44,13 @@ class Chain:
         }
 
     def restore(self, record: dict[str, Any]) -> None:
-        """Take over what :meth:`record` gave, but for the parameters."""
+        """Resume from a record, except for the parameters."""
         self.step, self.mean_square = record["step"], record["mean_square"].clone()
         self.batches.order, self.batches.position = record["order"], record["position"]
 
 
 def check_record(record: Any) -> None:
-    """Raise unless this is a record of a chain, or ``None``."""
+    """Check the record of a chain, or ``None``."""
     if record is not None and (not isinstance(record, dict) or set(PARTS) - set(record)):
         found = sorted(record) if isinstance(record, dict) else type(record).__name__
         raise ValueError(

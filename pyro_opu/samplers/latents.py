@@ -1,8 +1,9 @@
-"""What a model must be for Langevin dynamics on minibatches, checked once."""
+"""Latents as one vector, and checks of a model for Langevin dynamics on minibatches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,20 +16,50 @@ from torch import Tensor
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.minibatches import Minibatches
 
-__all__ = ["PossibleValues", "check_model", "check_start", "check_values"]
+__all__ = ["Latents", "PossibleValues", "check_model", "check_values"]
+
+
+@dataclass(frozen=True)
+class Latents:
+    """Layout of named latents in one vector ``(P,)``, sorted by name."""
+
+    shapes: dict[str, torch.Size]
+    dtypes: dict[str, torch.dtype]
+
+    @classmethod
+    def of(cls, values: dict[str, Tensor]) -> Latents:
+        names = sorted(values)
+        return cls({n: values[n].shape for n in names}, {n: values[n].dtype for n in names})
+
+    def split(self, flat: Tensor) -> dict[str, Tensor]:
+        """Latents in their shapes and dtypes; views of the vector where dtypes agree."""
+        parts = flat.split([shape.numel() for shape in self.shapes.values()])
+        return {
+            name: part.view(shape).to(self.dtypes[name])
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def join(self, values: dict[str, Tensor]) -> Tensor:
+        """A fresh vector ``(P,)``."""
+        return torch.cat([values[name].detach().reshape(-1) for name in self.shapes])
+
+    def check(self, start: dict[str, Tensor], advice: str) -> None:
+        """Check that a start of a chain is finite and has these names and shapes."""
+        got = {name: tuple(value.shape) for name, value in start.items()}
+        expected = {name: tuple(shape) for name, shape in self.shapes.items()}
+        if got != expected or not all(value.isfinite().all() for value in start.values()):
+            raise ValueError(
+                "`initial_params` must hold a finite value in unconstrained space for every latent, "
+                f"of the shapes {expected}; got {got}. {advice}"
+            )
 
 
 def check_model(
     model: Callable[..., Any], batches: Minibatches, init_strategy: Callable[..., Any]
 ) -> None:
-    """Raise unless the model's latents are continuous, the same for all rows, and observed.
+    """Check that latents are continuous and shared by all rows, and that data are observed.
 
-    Torch's generators are afterwards as they were.
-
-    Args:
-        model: A Pyro model.
-        batches: Its arguments.
-        init_strategy: How latents get a value, as in ``NUTS``.
+    Torch's generators are restored.
     """
     latents, observed = _sites(model, batches, batches.batch_size, init_strategy)
     if not latents:
@@ -62,7 +93,7 @@ def check_model(
 def _sites(
     model: Callable[..., Any], batches: Minibatches, rows: int, init_strategy: Callable[..., Any]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """Latent sites with a value each, and observed ones, at the first rows."""
+    """Values of the latent sites, and names of the observed ones, at the first rows."""
     args, kwargs = batches.cut(torch.arange(rows))
     with preserve_rng(), poutine.block():
         started = InitMessenger(init_strategy)(_NoDiscrete()(model))
@@ -90,7 +121,7 @@ def _sites(
 def _check_labels(
     model: Callable[..., Any], batches: Minibatches, init_strategy: Callable[..., Any]
 ) -> None:
-    """Raise unless every observed value is possible; steps do not look, for speed."""
+    """Check the support of all observed values; steps do not, for speed."""
     with torch.no_grad(), preserve_rng(), poutine.block():
         checked = InitMessenger(init_strategy)(PossibleValues()(model))
         for rows in torch.arange(batches.num_rows).split(max(1000, batches.batch_size)):
@@ -144,22 +175,10 @@ class _NoDiscrete(Messenger):
 
 
 def check_values(argument: str, values: Any) -> None:
-    """Raise unless this is a dict site -> tensor."""
+    """Check a dict site -> tensor."""
     if isinstance(values, dict) and all(isinstance(value, Tensor) for value in values.values()):
         return
     raise TypeError(
         f"`{argument}` must be a dict site -> tensor; got {values!r:.60}. Write "
         f'{argument}={{"weight": torch.zeros(3)}}.'
     )
-
-
-def check_start(start: dict[str, Tensor], shapes: dict[str, torch.Size]) -> None:
-    """Raise unless a start in unconstrained space has the latents' names and shapes."""
-    found = {name: tuple(value.shape) for name, value in start.items()}
-    expected = {name: tuple(shape) for name, shape in shapes.items()}
-    if found != expected:
-        raise ValueError(
-            f"`initial_params` must be unconstrained values of the shapes {expected}; got "
-            f"{found}. Constrained values go through "
-            "init_strategy=pyro.infer.autoguide.init_to_value(values=...)."
-        )

@@ -1,4 +1,4 @@
-"""The arguments of a model, a few rows at a time."""
+"""Minibatches of a model's arguments."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks.inputs import check_inputs
+from pyro_opu.checks import check_inputs
 
 __all__ = ["Minibatches"]
 
 
 class Minibatches:
-    """Cuts all data tensors among a model's arguments to the same rows, without replacement.
+    """Cuts the tensors of N rows among a model's arguments to the same M rows.
 
-    N is the length of the first tensor among the arguments (positional ones first); every argument
-    that is a tensor of length N is data, all else is passed on as it is. An epoch is a random
-    permutation of the rows cut into N // M minibatches of M; where M does not divide N, the rows
-    left over are not seen in that epoch. With all rows at once nothing is drawn or copied.
+    N is the length of the first tensor among the arguments, positional ones first. An epoch is a
+    random permutation of the rows cut into N // M minibatches; the rows left over are not seen in
+    that epoch. With all rows at once (``batch_size=None``) nothing is drawn or copied.
 
     Args:
         args: The model's positional arguments.
         kwargs: Its keyword arguments.
-        batch_size: M, or None for all rows.
+        batch_size: M.
 
     Attributes:
         num_rows: N; 1 where no argument is a tensor.
         scale: N / M.
-        order: The permutation of the present epoch ``(N,)``, empty before the first.
-        position: How many of its rows have been used.
+        order: Permutation of the current epoch ``(N,)``, empty before the first.
+        position: Number of its rows that have been used.
 
     Example:
         >>> batches = Minibatches((torch.arange(6),), {"scale": 2.0}, batch_size=2)
@@ -55,7 +54,12 @@ class Minibatches:
         for name, tensor in tensors.items():
             if len(tensor) == self.num_rows and tensor.is_floating_point():
                 check_inputs(tensor, name, features=False)
-        self.batch_size = _checked(batch_size, self.num_rows)
+        self.batch_size = self.num_rows if batch_size is None else batch_size
+        if not 1 <= self.batch_size <= self.num_rows:
+            raise ValueError(
+                f"`batch_size` must be from 1 to {self.num_rows}, the rows of the data; got "
+                f"{batch_size}. Pass fewer, or leave it out for all rows."
+            )
         self.scale = self.num_rows / self.batch_size
         self.order = torch.empty(0, dtype=torch.long)
         self.position = 0
@@ -79,19 +83,3 @@ class Minibatches:
             return value
 
         return tuple(map(some, self.args)), {k: some(v) for k, v in self.kwargs.items()}
-
-
-def _checked(batch_size: int | None, num_rows: int) -> int:
-    if batch_size is None:
-        return num_rows
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int):
-        raise TypeError(
-            "`batch_size` must be an integer, or None for all rows; got "
-            f"{type(batch_size).__name__}. Pass such as 100."
-        )
-    if not 1 <= batch_size <= num_rows:
-        raise ValueError(
-            f"`batch_size` must be from 1 to {num_rows}, the rows of the data; got {batch_size}. "
-            "Pass fewer, or leave it out for all rows."
-        )
-    return batch_size

@@ -17,10 +17,10 @@ from pyro_opu.samplers.affine import AffineLogits, Model, read_affine_logits
 from pyro_opu.utils.printing import name_of
 
 Array = NDArray[np.float64]
-#: PG(h, c) is drawn by Devroye's method for whole h up to this, as its time grows with h, and for
-#: tilts up to this: from 200 or so on the package's is wrong many times over.
+#: Largest integer h and tilt c of PG(h, c) drawn by Devroye's method: its time grows with h, and
+#: the package's draws are far off from tilts of 200 or so.
 MOST_WHOLE, MOST_TILT = 16, 100
-#: Of the infinite sum that every PG(h, c) is, as many terms are drawn one by one.
+#: Terms of the infinite sum PG(h, c) that are drawn one by one.
 TERMS = 64
 
 
@@ -36,30 +36,27 @@ class PolyaGammaGibbs(MCMCKernel):
         \theta \mid \omega &\sim N(m, V), \quad V = (X^\top \Omega X + P_0)^{-1}, \quad
         m = V \bigl(X^\top(\kappa - \Omega b) + P_0 \mu_0\bigr), \quad \kappa = y - n / 2
 
-    X, b and the prior are found at the start of a run, by running the model with the latents at
-    zero and at unit vectors; that the logits are affine is checked at four points more. The prior
-    may correlate latents within a site, and X need not have full rank.
+    X, b and the prior are read by running the model with the latents at zero and at unit vectors;
+    four more points check that the logits are affine. The prior may correlate latents within a
+    site, and X need not have full rank.
 
-    With a ``Categorical`` of more than two classes each latent must move one logit alone. Then the
-    blocks of latents take turns, block k given the others with
-    :math:`\psi_{ik} = z_{ik} - \log\sum_{j \ne k} e^{z_{ij}}` in place of the binary logit. That is
-    exact Gibbs sampling too, but mixes more slowly than the binary sampler. A vector added to the
-    weights of all classes leaves the probabilities as they are: in that direction the prior alone
-    speaks, and weights may mix more slowly than the probabilities do.
+    With a ``Categorical`` of more than two classes each latent must move one logit. The blocks of
+    latents are then updated in turn, block k given the others with
+    :math:`\psi_{ik} = z_{ik} - \log\sum_{j \ne k} e^{z_{ij}}` in place of the binary logit: exact
+    Gibbs sampling, but slower mixing than the binary sampler. A vector added to the weights of all
+    classes leaves the probabilities unchanged; along it the weights follow the prior, and may mix
+    more slowly than the probabilities.
 
     Both draws are exact where :math:`n_i` is a whole number up to 16, as of every ``Bernoulli``,
     and :math:`|\psi_i|` is at most 100. Elsewhere, as where a weight on the row makes :math:`n_i`
     fractional (``poutine.scale``, :func:`~pyro_opu.samplers.tempered`), :math:`\omega_i` is the
-    infinite sum of gamma variables that defines it, with one in place of those after the 64th that
-    has their mean and variance, right to 1e-5 of the mean and variance of the sum.
+    defining infinite sum of gamma variables, with those after the 64th replaced by one of their
+    mean and variance, correct to 1e-5 of the mean and variance of the sum.
 
     Linear algebra is in float64; draws have the latents' dtype. All randomness comes from torch's
-    generator. A chain starts at a draw from the prior, or at ``initial_params``; a run goes on with
-    ``MCMC(kernel, n, warmup_steps=0, initial_params={name: value[-1] for name, value in
-    mcmc.get_samples().items()})``, as if it had not been interrupted.
-
-    Where all labels are of one class a warning is given: the posterior is proper, but leans on the
-    prior.
+    generator. A chain starts at a draw from the prior, or at ``initial_params``; a run is continued
+    exactly by ``MCMC(kernel, n, warmup_steps=0, initial_params={name: value[-1] for name, value in
+    mcmc.get_samples().items()})``. A warning is given where all labels are of one class.
 
     Args:
         model: The Pyro model; its arguments are those of ``mcmc.run``.
@@ -114,7 +111,7 @@ class PolyaGammaGibbs(MCMCKernel):
         if self._start is None:  # a draw from the prior
             mean, precision = problem.prior_mean, problem.prior_precision
             self._start = problem.latents.split(_gaussian(precision, precision @ mean))
-        problem.latents.check(self._start)
+        problem.latents.check(self._start, "With several chains put them on axis 0.")
 
     def cleanup(self) -> None:
         """Forget the run: the next chain on this kernel starts afresh."""
@@ -145,7 +142,7 @@ class PolyaGammaGibbs(MCMCKernel):
         assert self._problem is not None
         with torch.no_grad():
             problem = self._problem
-            return problem.latents.split(_sweep(problem, problem.latents.join(params)))
+            return problem.latents.split(_sweep(problem, problem.latents.join(params).double()))
 
     def diagnostics(self) -> dict[str, Any]:
         """Gibbs sampling has no divergences; ArviZ asks for them."""
@@ -177,16 +174,7 @@ def _sweep(model: AffineLogits, theta: Tensor) -> Tensor:
 
 
 def draw_polya_gamma(h: Array, c: Array, generator: np.random.Generator) -> Array:
-    r"""One draw of each :math:`\mathrm{PG}(h, c)`.
-
-    Args:
-        h: Shapes (N,), above 0.
-        c: Tilts (N,).
-        generator: Source of all randomness.
-
-    Returns:
-        Draws (N,); see :class:`PolyaGammaGibbs` for how exact they are.
-    """
+    r"""A draw of each :math:`\mathrm{PG}(h, c)`, as exact as :class:`PolyaGammaGibbs` says."""
     import polyagamma
 
     found = np.empty(len(h))
@@ -199,7 +187,7 @@ def draw_polya_gamma(h: Array, c: Array, generator: np.random.Generator) -> Arra
 
 
 def _gamma_series(h: Array, c: Array, generator: np.random.Generator) -> Array:
-    r"""The sum that defines PG, (N,), with one gamma variable for the terms after the first ones.
+    r"""The sum that defines PG, ``(N,)``, with one gamma variable for its remainder.
 
     .. math::
         \omega = \frac{1}{2\pi^2} \sum_{k \ge 1} \frac{g_k}{(k - 1/2)^2 + a^2}, \quad

@@ -1,9 +1,8 @@
-"""Minus the log-joint of a Pyro model in unconstrained coordinates, and its gradient, fast."""
+"""Minus the log-joint of a Pyro model in unconstrained coordinates, and its gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 
 import pyro.distributions as dist
@@ -14,6 +13,8 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Transform, constraints
 
+from pyro_opu.samplers.latents import Latents
+
 __all__ = ["Potential", "is_real"]
 
 
@@ -22,16 +23,14 @@ class Potential:
 
     .. math:: U(z) = -\log p(y, \theta \mid x) - \log |\det \partial f / \partial z|
 
-    The latents stand one after another in one vector, sorted by name, so that a sampler updates
-    all of them in one operation. Sites whose transform is the identity take no part in the
-    Jacobian. Normal priors are differentiated in closed form, up to a constant: automatic
-    differentiation of the log-density passes over the weights some ten times, as much work as the
-    whole of a network at 100 rows.
+    The latents form one vector, which a sampler updates in one operation. Normal priors are
+    differentiated in closed form, up to a constant: automatic differentiation passes over the
+    weights some ten times, as much work as the whole of a network at 100 rows.
 
     Args:
         model: A Pyro model whose latents are all continuous.
-        params: An unconstrained value per latent site, for names and shapes; one dtype, one device.
-        transforms: Latent site -> transform to unconstrained space, for those that have one.
+        params: Unconstrained latents, for names and shapes; one dtype, one device.
+        transforms: Latent site -> transform to unconstrained space, other than the identity.
 
     Example:
         >>> import pyro, pyro.distributions as dist
@@ -50,23 +49,9 @@ class Potential:
         params: dict[str, Tensor],
         transforms: dict[str, Transform],
     ) -> None:
-        self.model = model
-        self.shapes = {name: params[name].shape for name in sorted(params)}
-        ends = list(accumulate(shape.numel() for shape in self.shapes.values()))
-        self.slices = list(map(slice, [0, *ends[:-1]], ends))
-        self.transforms = transforms
-        self._scratch = torch.empty_like(self.flatten(params))
-
-    def flatten(self, params: dict[str, Tensor]) -> Tensor:
-        """A fresh vector ``(P,)`` of the latents."""
-        return torch.cat([params[name].detach().reshape(-1) for name in self.shapes])
-
-    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
-        """Views of the vector, one per latent, in its shape."""
-        return {
-            name: flat[part].view(shape)
-            for part, (name, shape) in zip(self.slices, self.shapes.items(), strict=True)
-        }
+        self.model, self.transforms = model, transforms
+        self.latents = Latents.of(params)
+        self._scratch = torch.empty_like(self.latents.join(params))
 
     def gradient(
         self,
@@ -75,16 +60,9 @@ class Potential:
         kwargs: dict[str, Any] | None = None,
         out: Tensor | None = None,
     ) -> tuple[float, Tensor]:
-        """U, up to a constant of Normal priors, and its gradient.
-
-        Args:
-            flat: The unconstrained latents ``(P,)``.
-            args: The model's positional arguments.
-            kwargs: Its keyword arguments.
-            out: Where to write the gradient ``(P,)``.
-        """
+        """U at a vector ``(P,)``, up to a constant of Normal priors, and its gradient."""
         flat = flat.detach()
-        leaves = {name: leaf.requires_grad_() for name, leaf in self.unflatten(flat).items()}
+        leaves = {name: leaf.requires_grad_() for name, leaf in self.latents.split(flat).items()}
         with torch.enable_grad():
             values, jacobian = dict(leaves), flat.new_zeros(())
             for name, transform in self.transforms.items():
@@ -99,9 +77,9 @@ class Potential:
         return rest.item() + self._add_normals(joint.normals, flat, gradient), gradient
 
     def _add_normals(self, normals: list[_Weighted], flat: Tensor, gradient: Tensor) -> float:
-        """Add the Normal priors' gradient; returns their part of U. No memory is allocated."""
+        """Add the Normal priors' gradient in place; their part of U."""
         total = 0.0
-        places, values, offs = map(self.unflatten, (gradient, flat, self._scratch))
+        places, values, offs = map(self.latents.split, (gradient, flat, self._scratch))
         for name, weight, normal in normals:
             off = torch.sub(values[name], _unexpanded(normal.loc), out=offs[name])
             precision = weight * _unexpanded(normal.scale) ** -2
@@ -118,7 +96,7 @@ _Weighted = tuple[str, float, dist.Normal]  # latent site, weight of its log-den
 
 
 class _LogJoint(Messenger):
-    """Fixes the latents of a model and sums log-densities, but for fixed Normal priors."""
+    """Fixes the latents and sums log-densities, except those of fixed Normal priors."""
 
     def __init__(self, values: dict[str, Tensor], real: set[str]) -> None:
         super().__init__()
@@ -142,7 +120,7 @@ class _LogJoint(Messenger):
 
 
 def _fixed_normal(msg: Any) -> dist.Normal | None:
-    """The Normal of a site where it is one with parameters that need no gradient."""
+    """The Normal of a site, if its parameters need no gradient."""
     fn = msg["fn"]
     while type(fn) is dist.Independent:
         fn = fn.base_dist
@@ -153,7 +131,7 @@ def _fixed_normal(msg: Any) -> dist.Normal | None:
 
 
 def _unexpanded(parameter: Tensor) -> Tensor:
-    """One number for a parameter that is the same everywhere by ``expand``."""
+    """The single number of a parameter that was expanded from one."""
     return parameter if any(parameter.stride()) else parameter[(0,) * parameter.ndim]
 
 

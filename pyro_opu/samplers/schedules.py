@@ -1,4 +1,4 @@
-"""Step sizes as functions of the step: constant, polynomial decay, halving."""
+"""Schedules of step sizes: constant, polynomial decay, halving."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ __all__ = ["Constant", "Halving", "PolynomialDecay", "as_schedule", "checked_ste
 
 @dataclass(frozen=True)
 class _Schedule:
-    """Settings that are all positive and finite."""
+    """A schedule whose settings are all positive and finite."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             positive_float(field.name, getattr(self, field.name))
 
     def __call__(self, step: int) -> float:
-        """Step size of step ``t = 0, 1, ...``."""
+        """The step size of step ``t = 0, 1, ...``."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Constant(_Schedule):
-    r"""The same step size always, :math:`\eta_t = \eta`.
-
-    Args:
-        value: :math:`\eta`.
+    r"""A constant step size, :math:`\eta_t = \eta`, the ``value``.
 
     Example:
         >>> Constant(4e-6)(1000)
@@ -78,7 +75,7 @@ class PolynomialDecay(_Schedule):
 
 @dataclass(frozen=True)
 class Halving(_Schedule):
-    r"""A step size cut every so many steps, :math:`\eta_t = \eta_0 f^{\lfloor t / k \rfloor}`.
+    r"""A step size cut every k steps, :math:`\eta_t = \eta_0 f^{\lfloor t / k \rfloor}`.
 
     Args:
         initial: :math:`\eta_0`.
@@ -109,12 +106,7 @@ class Halving(_Schedule):
 
 
 def as_schedule(step_size: float | Callable[[int], float]) -> Callable[[int], float]:
-    """A callable as it is, a positive number as :class:`Constant`.
-
-    Example:
-        >>> as_schedule(0.1)
-        Constant(value=0.1)
-    """
+    """A callable as it is, a positive number as :class:`Constant`."""
     if callable(step_size):
         return step_size
     if isinstance(step_size, bool) or not isinstance(step_size, int | float):

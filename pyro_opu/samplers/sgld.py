@@ -16,10 +16,10 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
-from pyro_opu.checks import check_callable, in_range, positive_float, positive_int
+from pyro_opu.checks import check_callable, in_range, one_of, positive_float, positive_int
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.chain import Chain, check_record
-from pyro_opu.samplers.latents import check_model, check_start, check_values
+from pyro_opu.samplers.latents import Latents, check_model, check_values
 from pyro_opu.samplers.minibatches import Minibatches
 from pyro_opu.samplers.potential import Potential, is_real
 from pyro_opu.samplers.schedules import as_schedule, checked_step_size
@@ -37,9 +37,9 @@ class SGLD(MCMCKernel):
         \nabla \log p(y_i \mid x_i, z_t)\Big) + \sqrt{\tau}\, \epsilon_t, \quad
         \epsilon_t \sim N(0, \eta_t I)
 
-    There is no accept step: draws have the posterior's law in the limit of small steps. With a
-    posterior :math:`N(0, \Lambda^{-1})` and all rows in every step the law is
-    :math:`N(0, (\Lambda - \eta \Lambda^2 / 4)^{-1})` at a constant step size, and there is none for
+    There is no accept step: draws follow the posterior in the limit of small steps. For a posterior
+    :math:`N(0, \Lambda^{-1})`, all rows and a constant step size they follow
+    :math:`N(0, (\Lambda - \eta \Lambda^2 / 4)^{-1})`, and diverge for
     :math:`\eta \ge 4 / \lambda_{\max}`; minibatches add the variance of their gradient.
 
     ``preconditioner="rmsprop"`` divides by the size of recent gradients (pSGLD of Li et al.):
@@ -49,45 +49,39 @@ class SGLD(MCMCKernel):
         G = \frac{1}{\lambda + \sqrt{V}}, \quad V \leftarrow \alpha V + (1 - \alpha) \bar g^2
 
     where :math:`\bar g` is the gradient of the log-joint over N. The term :math:`\Gamma(\theta)`
-    of the derivatives of G is left out, as in their experiments; the price is a bias, such as
-    deviations 15 % too large along the flat direction of a Gaussian with precisions 1 and 10^4.
-    What differs from the paper: :math:`\bar g` includes the prior, 1/N-th of the whole, and V
-    starts at the first :math:`\bar g^2`, not at zero, where the first steps would be longer.
+    is omitted, as in their experiments, which biases: deviations are 15 % too large along the flat
+    direction of a Gaussian with precisions 1 and 10^4. Unlike in the paper :math:`\bar g` includes
+    the prior, and V starts at the first :math:`\bar g^2`, not at zero.
 
-    z are the model's latents in unconstrained space (``biject_to``, with the Jacobian); draws come
-    back constrained. The kernel is given the whole data as the model's arguments. N is the length
-    of the first tensor among them; all that are tensors of length N are cut to the same M rows,
-    without replacement within an epoch (:class:`~pyro_opu.samplers.minibatches.Minibatches`), and
-    observed sites weigh N / M. Latents that belong to single rows need all rows at once.
+    z are the latents in unconstrained space (with the Jacobian); draws come back constrained. The
+    model's arguments are the whole data; tensors of N rows are cut to the same M rows
+    (:class:`~pyro_opu.samplers.minibatches.Minibatches`), and observed sites weigh N / M. Latents
+    of single rows need all rows at once.
 
-    A draw is ``thinning`` steps. ``warmup_steps`` counts draws, so that a burn-in of B steps is
-    ``warmup_steps = B // thinning``; the schedule counts steps from 0, burn-in included. Chains
-    that ``MCMC`` draws one after another on one kernel start anew: step 0, a random start each.
+    A draw is ``thinning`` steps, also of the ``warmup_steps``; the schedule counts steps from 0,
+    burn-in included. Successive chains of one kernel start anew: at step 0, at random.
 
     Args:
         model: A Pyro model with continuous latents.
         step_size: :math:`\eta`, or a schedule ``t -> eta_t``, such as
-            :class:`~pyro_opu.samplers.PolynomialDecay`; a schedule must pickle where chains run in
-            processes.
-        batch_size: M; None takes all rows in every step.
+            :class:`~pyro_opu.samplers.PolynomialDecay`.
+        batch_size: M; None takes all rows.
         thinning: Steps per draw.
         preconditioner: None, or "rmsprop".
         rms_decay: :math:`\alpha` of the preconditioner.
         rms_floor: :math:`\lambda` of the preconditioner.
-        temperature: :math:`\tau \ge 0`; the noise's variance is :math:`\tau \eta_t`, and the law
-            of the draws :math:`p^{1/\tau}`. 0 is plain gradient descent on the log-joint.
-        init_strategy: Where chains start, as in ``NUTS``; ``init_to_value(values=...)`` starts
-            at a point such as the MAP.
-        initial_params: A start in unconstrained space for every chain, site -> value of the shape
-            that the latent has there; the ``initial_params`` of ``MCMC`` go before.
-        resume: The :attr:`state` of a kernel, to go on where its chain ended. With torch's
-            generator where it was (``torch.get_rng_state``) the draws are the unbroken run's.
+        temperature: :math:`\tau \ge 0`: the noise's variance is :math:`\tau \eta_t`, the target
+            :math:`p^{1/\tau}`; 0 is gradient descent.
+        init_strategy: Where chains start, as in ``NUTS``.
+        initial_params: A start in unconstrained space for every chain, site -> value; the
+            ``initial_params`` of ``MCMC`` override it.
+        resume: The :attr:`state` of a kernel, whose chain is continued; exactly, if torch's RNG
+            state (``torch.get_rng_state``) is restored too.
 
     Raises:
-        TypeError: ``step_size``, ``batch_size`` or ``thinning`` of another type.
-        ValueError: an argument out of range. On the first use: ``batch_size`` over N, NaN in the
-            data, a model with no latents, discrete ones, or nothing observed. On the way: a step
-            size that is not positive, a state that is not finite.
+        TypeError: ``step_size`` of another type.
+        ValueError: an argument out of range; on the first use data or a model that cannot be
+            sampled; later a step size that is not positive, or a state that is not finite.
 
     Example:
         >>> import pyro, pyro.distributions as dist, torch
@@ -143,11 +137,8 @@ class SGLD(MCMCKernel):
         if initial_params is not None:
             check_values("initial_params", initial_params)
         check_record(resume)
-        if preconditioner not in (None, "rmsprop"):
-            raise ValueError(
-                f'`preconditioner` must be None or "rmsprop"; got {preconditioner!r}. Leave it '
-                "out for plain SGLD."
-            )
+        if preconditioner is not None:
+            one_of("preconditioner", preconditioner, {"rmsprop"}, "Leave it out for plain SGLD.")
         in_range("rms_decay", rms_decay, 0, 1, "[)", "Leave it out for 0.99.")
         positive_float("rms_floor", rms_floor, "Leave it out for 1e-5.")
         in_range("temperature", temperature, 0, advice="Leave it out for 1, the posterior.")
@@ -186,7 +177,8 @@ class SGLD(MCMCKernel):
             )
         sites = {name: trace.nodes[name] for name in self.transforms}
         curved = {k: self.transforms[k] for k, s in sites.items() if not is_real(s["fn"].support)}
-        check_start(params, {k: self.transforms[k](s["value"]).shape for k, s in sites.items()})
+        latents = Latents.of({k: self.transforms[k](s["value"]) for k, s in sites.items()})
+        latents.check(params, "Constrained values go through init_strategy=init_to_value(...).")
         self._chain = Chain(batches, Potential(model, params, curved), params)
         if self._resume is not None:
             self._chain.restore(self._resume)
@@ -219,18 +211,14 @@ class SGLD(MCMCKernel):
         return self._chain
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The state ``thinning`` steps after the unconstrained ``params``, in fresh tensors.
-
-        Raises:
-            ValueError: the chain has left the finite numbers.
-        """
+        """The unconstrained state ``thinning`` steps after ``params``, in fresh tensors."""
         chain = self._running
-        z = chain.potential.flatten(params)
+        z = chain.potential.latents.join(params)
         for _ in range(self.thinning):
             self._step(chain, z)
         if not math.isfinite(float(z.sum())):
             raise self._not_finite(chain, "the state")
-        chain.params = chain.potential.unflatten(z)
+        chain.params = chain.potential.latents.split(z)
         return chain.params
 
     def _step(self, chain: Chain, z: Tensor) -> None:
@@ -253,7 +241,7 @@ class SGLD(MCMCKernel):
         chain.step += 1
 
     def _preconditioned(self, chain: Chain) -> Tensor:
-        """G ``(P,)``, after one more gradient."""
+        """G ``(P,)``, updated by the current gradient."""
         decay = self.rms_decay if len(chain.mean_square) else 0.0
         if not len(chain.mean_square):
             chain.mean_square = torch.zeros_like(chain.gradient)
@@ -271,19 +259,16 @@ class SGLD(MCMCKernel):
     def stream(
         self, *args: Any, num_samples: int | None = None, warmup_steps: int = 0, **kwargs: Any
     ) -> Iterator[dict[str, Tensor]]:
-        """The draws of one chain one by one, with nothing stored.
+        """Yield the draws of one chain, latent site -> constrained value, without storing them.
 
         With the same seed they are those of ``MCMC`` with one chain. A kernel streams one chain
-        at a time. Whoever stops early finds the last draw in :attr:`state`.
+        at a time; :attr:`state` has the last draw.
 
         Args:
             *args: The model's arguments, the whole data.
-            num_samples: Draws after the burn-in; None goes on for ever.
+            num_samples: Draws after the burn-in; None for an endless stream.
             warmup_steps: Draws of the burn-in, ``thinning`` steps each.
             **kwargs: The model's keyword arguments.
-
-        Yields:
-            Latent site -> value in the site's own space; fresh tensors, the caller's to change.
         """
         positive_int("warmup_steps", warmup_steps, 0)
         if num_samples is not None:
@@ -304,13 +289,12 @@ class SGLD(MCMCKernel):
 
     @property
     def state(self) -> dict[str, Any]:
-        """All that ``SGLD(..., resume=state)`` needs to go on after the last draw.
+        """The state of the last chain, from which ``SGLD(..., resume=state)`` continues it.
 
         A dictionary of tensors and integers, for ``torch.save`` and ``torch.load`` with
         ``weights_only=True``: "params" (site -> unconstrained value), "step", "order" and
-        "position" of the epoch, and "mean_square" of the preconditioner. Of chains run one after
-        another it is the last one's; chains in other processes leave nothing here. The state of
-        torch's generator is not part of it.
+        "position" of the epoch, and "mean_square" of the preconditioner. Chains in other processes
+        leave nothing here; torch's RNG state is not part of it.
         """
         if self._chain is not None:
             return self._chain.record()
@@ -319,17 +303,17 @@ class SGLD(MCMCKernel):
         return self._state
 
     def logging(self) -> OrderedDict[str, str]:
-        """Step size, and minus the log-joint by the last minibatch, for the progress bar."""
+        """Step size and potential of the last minibatch, for the progress bar."""
         chain = self._running
         return OrderedDict(
             [("step size", f"{chain.step_size:.2e}"), ("potential", f"{chain.energy:.3e}")]
         )
 
     def diagnostics(self) -> dict[str, Any]:
-        """No divergences (a state that is not finite is an error), and the number of steps."""
+        """The number of steps; no divergences, as a state that is not finite is an error."""
         return {"divergences": [], "steps": self._running.step}
 
     def cleanup(self) -> None:
-        """End the chain: keep its :attr:`state`, let go of the data."""
+        """End the chain: keep its :attr:`state`, release the data."""
         if self._chain is not None:
             self._state, self._chain = self._chain.record(), None

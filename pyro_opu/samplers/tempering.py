@@ -1,4 +1,4 @@
-"""Weighing likelihood and prior of a Pyro model: minibatches, and tempered posteriors."""
+"""Weights of likelihood and prior of a Pyro model, for minibatches and tempered posteriors."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Tempered(Messenger):
 def tempered(
     fn: Callable[..., Any], *, likelihood: float = 1.0, prior: float = 1.0
 ) -> Callable[..., Any]:
-    r"""Scales the log-density of a model's observed sites, and that of its latent ones.
+    r"""Scale the log-densities of a model's observed and latent sites.
 
     .. math:: \ell \log p(y \mid x, \theta) + \beta \log p(\theta)
 
-    With :math:`\ell = N / M` at a minibatch of M of N rows the sum is an unbiased estimate of the
-    log-joint of the whole data (Welling and Teh; eq. 18-19 of Li). With the
-    same :math:`\beta` around model and guide an ELBO becomes the tempered one,
+    With :math:`\ell = N / M` at a minibatch of M of N rows this is an unbiased estimate of the
+    log-joint of all data (Welling and Teh; eq. 18-19 of Li). With the same :math:`\beta` around
+    model and guide an ELBO is tempered,
     :math:`\mathbb{E}_q \log p(D|\theta) - \beta\, \mathrm{KL}(q \| p)` (eq. 11).
 
-    A latent site that ``poutine.condition`` fixes counts as latent where that handler is outside,
-    ``condition(tempered(model), data)``, and as observed where it is inside.
+    A latent site fixed by ``poutine.condition`` counts as latent in
+    ``condition(tempered(model), data)``, as observed where ``condition`` is inside.
 
     Args:
         fn: A model or a guide; ``tempered(fn)`` is a callable with its arguments.

@@ -172,12 +172,12 @@ def test_gradient_equals_that_of_pyro() -> None:
     expected = torch.autograd.grad(reference(leaves), [leaves[name] for name in sorted(leaves)])
     curved = {name: transforms[name] for name in ("share", "spread")}
     potential = Potential(many_sites, params, curved)
-    value, got = potential.gradient(potential.flatten(params), (x, y))
+    value, got = potential.gradient(potential.latents.join(params), (x, y))
     torch.testing.assert_close(got, torch.cat([g.reshape(-1) for g in expected]))
 
     # Differences of U need no constant.
     other = {name: value + 0.3 for name, value in params.items()}
-    moved, _ = potential.gradient(potential.flatten(other), (x, y))
+    moved, _ = potential.gradient(potential.latents.join(other), (x, y))
     assert moved - value == pytest.approx(float(reference(other) - reference(params)), rel=1e-9)
 
 
@@ -513,7 +513,7 @@ def no_latents(x: Tensor, y: Tensor) -> None:
         ({"step_size": 0.0}, r"`step_size` must be positive and finite; got 0.0"),
         ({"step_size": math.nan}, r"`step_size` must be positive and finite; got nan"),
         ({"thinning": 0}, r"`thinning` must be a positive integer.*got 0"),
-        ({"preconditioner": "adam"}, r"`preconditioner` must be None or \"rmsprop\"; got 'adam'"),
+        ({"preconditioner": "adam"}, r"`preconditioner` must be one of .*rmsprop.*; got 'adam'"),
         ({"rms_decay": 1.0}, r"`rms_decay` must be a number in \[0, 1\)"),
         ({"temperature": -1.0}, r"`temperature` must be a finite number of at least 0; got -1.0"),
     ],
@@ -540,12 +540,12 @@ def test_failures_at_construction(options: dict, message: str) -> None:
         (
             regression,
             {"initial_params": {"w": torch.zeros(2, 1)}},
-            r"`initial_params` must be unconstrained values of the shapes \{'weight': \(2, 1\)\}",
+            r"`initial_params` must hold .* unconstrained .* shapes \{'weight': \(2, 1\)\}",
         ),
         (
             regression,
             {"initial_params": {"weight": torch.zeros(2)}},
-            r"`initial_params` must be unconstrained .* got \{'weight': \(2,\)\}",
+            r"`initial_params` must hold .* unconstrained .* got \{'weight': \(2,\)\}",
         ),
     ],
 )
