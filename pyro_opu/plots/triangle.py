@@ -141,8 +141,9 @@ def three_classes(
         )
     expected = "a Dirichlet or a tensor of draws (..., C)"
     advice = "Of another distribution pass draws, .sample((500,))."
-    check_probs("source", instance_of("source", source, Tensor, expected, advice))
-    some = source[..., _checked_classes(classes, source.shape[-1])]
+    points: Tensor = instance_of("source", source, Tensor, expected, advice)
+    check_probs("source", points)
+    some = points[..., _checked_classes(classes, points.shape[-1])]
     share = some.sum(-1, keepdim=True)
     if not (share > 0).all():
         raise ValueError(

@@ -49,8 +49,8 @@ class Latents:
         expected = {name: tuple(shape) for name, shape in self.shapes.items()}
         if got != expected or not all(value.isfinite().all() for value in start.values()):
             raise ValueError(
-                "`initial_params` must hold a finite value in unconstrained space for every latent, "
-                f"of the shapes {expected}; got {got}. {advice}"
+                "`initial_params` must hold a finite value in unconstrained space for every "
+                f"latent, of the shapes {expected}; got {got}. {advice}"
             )
 
 
