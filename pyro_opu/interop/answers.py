@@ -15,18 +15,9 @@ from pyro_opu.reports.convergence import chains_of
 from pyro_opu.teachers import Teacher
 from pyro_opu.teachers.base import DEFAULT_DRAWS
 
-__all__ = ["class_groups", "gives_class_probs"]
-
 
 def gives_class_probs(source: Any) -> bool:
-    """Whether this may be a student or a teacher; a run or a ``Predictive`` knows its latents.
-
-    Args:
-        source: What :func:`pyro_opu.to_inference_data` was given.
-
-    Returns:
-        Whether its groups are those of :func:`class_groups`.
-    """
+    """Whether this may be a student or a teacher; a run or a ``Predictive`` knows its latents."""
     if isinstance(source, (MCMC, Predictive)):
         return False
     return callable(source) or isinstance(source, (list, tuple, Teacher))
@@ -35,24 +26,11 @@ def gives_class_probs(source: Any) -> bool:
 def class_groups(
     source: Any, wanted: Wanted, x: Tensor | None = None, y: Tensor | None = None
 ) -> Groups:
-    r"""Draws :math:`\pi_s` of the class probabilities and what follows from them.
+    r"""Draws :math:`\pi_s` ``(chain, draw, N, C)`` of a student or a teacher at inputs and labels.
 
     The labels of draw s are drawn from its own :math:`\pi_s`, so that a teacher's stay joint over
     the inputs; the log-likelihood of label y is :math:`\log\pi_{s,y}`, from the logarithms that
-    source itself gives.
-
-    Args:
-        source: Student or teacher.
-        wanted: Which groups, S, and into how many chains the draws are cut.
-        x: Inputs ``(N, ...)``.
-        y: Labels ``(N,)``, whole numbers of any dtype.
-
-    Returns:
-        The groups, with draws ``(chain, draw, N, C)`` of the class probabilities.
-
-    Raises:
-        TypeError: ``x`` or ``y`` no tensor; a regressor.
-        ValueError: bad values of ``x``, ``y``, the numbers of draws or chains.
+    the source itself gives.
     """
     x = check_inputs(x)
     site, flat, note = _log_draws(source, x, wanted.num_draws)

@@ -1,0 +1,240 @@
+"""A run of a sampler, or a ``Predictive``, in ArviZ's groups: one run of the model per draw."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.infer import MCMC, Predictive
+from pyro.infer.predictive import WeighedPredictive
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor, nn
+
+from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays
+from pyro_opu.reports.convergence import chains_of, divergences_of
+from pyro_opu.rng import preserve_rng
+from pyro_opu.samplers.latents import PossibleValues
+from pyro_opu.teachers.base import CHUNK_SIZE
+from pyro_opu.teachers.batched import Batched, Draws
+from pyro_opu.teachers.runs import is_deterministic
+from pyro_opu.teachers.sites import class_log_probs, site_kind
+
+_LOG_JOINT = ""  # beside the sites' names, none of which is empty
+
+
+def run_groups(
+    run: MCMC | Predictive, wanted: Wanted, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Groups:
+    """The groups of a run, or of a ``Predictive``."""
+    read = _read(run, args, kwargs, wanted.num_chains)
+    groups: dict[str, Arrays] = {"posterior": arrays(read.samples), "sample_stats": {}}
+    names: dict[str, list[str]] = {}
+    if read.diverging is not None:
+        groups["sample_stats"]["diverging"] = read.diverging
+    if read.model is not None and (wanted.log_likelihood or wanted.posterior_predictive):
+        sites = _sites(read)
+        observed = {n: node for n, node in sites.items() if n not in read.samples}
+        densities, labels = _evaluated(read, observed, wanted)
+        groups["sample_stats"]["lp"] = densities.pop(_LOG_JOINT)
+        groups["log_likelihood"] = densities if wanted.log_likelihood else {}
+        groups["posterior_predictive"] = labels
+        groups["observed_data"] = arrays({n: v["value"] for n, v in observed.items()})
+        groups["constant_data"] = _constants(read, groups["observed_data"])
+        names = _site_dims(sites, observed, groups)
+    return Groups(groups, names, read.note)
+
+
+class _Read(NamedTuple):
+    """What a run holds: draws ``{site: (chains, draws, ...)}``, the model, and its call."""
+
+    samples: Draws
+    model: Callable[..., Any] | None
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    diverging: np.ndarray | None
+    note: str
+
+
+def _read(
+    run: MCMC | Predictive, args: tuple[Any, ...], kwargs: dict[str, Any], num_chains: int
+) -> _Read:
+    if isinstance(run, WeighedPredictive):
+        raise TypeError(
+            "`run` must hold equally likely draws; got a WeighedPredictive. Resample its draws by "
+            "their weights and pass a plain Predictive."
+        )
+    if isinstance(run, MCMC):
+        samples = chains_of(run)
+        if not (args or kwargs):
+            args, kwargs = run._args or (), run._kwargs or {}
+        model, note = run.kernel.model, "chains of an MCMC run"
+        return _Read(samples, model, args, kwargs, _diverging(run, samples), note)
+    if isinstance(run, Predictive) and not (args or kwargs):
+        raise ValueError(
+            "`run` is a Predictive, which does not know the data; expected what its model is "
+            "called with, labels included; got nothing. Write to_inference_data(run, x, y)."
+        )
+    if isinstance(run, Predictive) and run.guide is not None:
+        samples = _guide_draws(run, args, kwargs)
+        note = "one chain of independent draws of a guide"
+        return _Read(samples, run.model, args, kwargs, None, note)
+    samples = chains_of(run, num_chains)
+    note = f"posterior samples cut into {num_chains} chain(s)"
+    return _Read(samples, run.model, args, kwargs, None, note)
+
+
+def _diverging(run: MCMC, samples: Draws) -> np.ndarray | None:
+    positions = divergences_of(run)
+    if positions is None:
+        return None
+    diverging = np.zeros(next(iter(samples.values())).shape[:2], dtype=bool)
+    for chain, places in enumerate(positions):
+        diverging[chain, places] = True
+    return diverging
+
+
+def _guide_draws(run: Predictive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draws:
+    """One chain of draws of the latents that model and guide share."""
+    guide = run.guide
+
+    def draw(_: Draws) -> Draws:
+        nodes = poutine.trace(guide).get_trace(*args, **kwargs).nodes
+        return {name: nodes[name]["value"] for name in shared}
+
+    with preserve_rng():
+        model_nodes = poutine.trace(run.model).get_trace(*args, **kwargs).nodes
+        guide_nodes = poutine.trace(guide).get_trace(*args, **kwargs).nodes
+    latent = [n for n, node in guide_nodes.items() if node["type"] == "sample"]
+    shared = sorted(n for n in latent if model_nodes.get(n, {}).get("type") == "sample")
+    draws = Batched("the guide")(draw, {"": torch.arange(run.num_samples)})
+    return {name: value[None] for name, value in draws.items()}
+
+
+def _sites(read: _Read) -> dict[str, Any]:
+    """Sample sites of one run under the first draw; refuses a model that it cannot evaluate."""
+    assert read.model is not None
+    first = {name: value[0, 0] for name, value in read.samples.items()}
+    try:
+        with preserve_rng(), poutine.condition(data=first), PossibleValues():
+            trace = poutine.trace(read.model).get_trace(*read.args, **read.kwargs)
+    except (RuntimeError, IndexError) as error:
+        raise ValueError(
+            "`run`'s model could not be called with the data: "
+            f"{str(error).splitlines()[0]}. Pass x and y of the shapes that it was fitted to."
+        ) from error
+    sites: dict[str, Any] = {n: v for n, v in trace.nodes.items() if v["type"] == "sample"}
+    for name, plate in ((n, v["fn"]) for n, v in sites.items() if site_is_subsample(v)):
+        if plate.subsample_size not in (None, plate.size):
+            raise ValueError(
+                f"`run`'s model must see all rows at once; its plate '{name}' draws "
+                f"{plate.subsample_size} of {plate.size} at random. Pass log_likelihood=False and "
+                "posterior_predictive=False."
+            )
+    sites = {n: v for n, v in sites.items() if not (site_is_subsample(v) or is_deterministic(v))}
+    free = [n for n, node in sites.items() if not node["is_observed"]]  # nor conditioned
+    if free:
+        raise ValueError(
+            f"`run` must hold draws of every latent site; its model has {free} besides. Pass the "
+            "labels if they are missing, keep all sites (save_params), or pass "
+            "log_likelihood=False and posterior_predictive=False."
+        )
+    return sites
+
+
+def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[Arrays, Arrays]:
+    """Log densities of observed sites (and the joint one), and labels drawn there, per draw."""
+    classes = [n for n, node in observed.items() if site_kind(node["fn"]) is not None]
+
+    def run(draw: Draws) -> Any:
+        with poutine.condition(data={n: v for n, v in draw.items() if n}):
+            return poutine.trace(read.model).get_trace(*read.args, **read.kwargs)
+
+    def density(draw: Draws) -> Draws:
+        trace = run(draw)
+        trace.compute_log_prob()
+        nodes = {name: trace.nodes[name] for name in observed}
+        return {_LOG_JOINT: trace.log_prob_sum()} | {
+            n: scale_and_mask(v["unscaled_log_prob"], mask=v["mask"]) for n, v in nodes.items()
+        }
+
+    def label(draw: Draws) -> Draws:
+        nodes = run(draw).nodes
+        drawn = {name: nodes[name]["fn"].sample() for name in observed}
+        for name in classes if wanted.probs else []:
+            fn = nodes[name]["fn"]
+            log_probs = class_log_probs(fn, fn.batch_shape.numel(), name)
+            drawn[_probs_name(name, classes)] = log_probs.exp().reshape(*fn.batch_shape, -1)
+        return drawn
+
+    # The first has no randomness of its own, so that vmap is checked against the loop by numbers.
+    batched = Batched("the model")
+    densities = _over_draws(batched, density, read)
+    return densities, _over_draws(batched, label, read) if wanted.posterior_predictive else {}
+
+
+def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> Arrays:
+    """``fn`` at every draw, ``{name: (chains, draws, ...)}``, in chunks that fit in memory."""
+    chains, draws = next(iter(read.samples.values())).shape[:2]
+    flat = {name: value.flatten(0, 1) for name, value in read.samples.items()}
+    given = [value for value in (*read.args, *read.kwargs.values()) if isinstance(value, Tensor)]
+    step = max(1, CHUNK_SIZE // max([1, *(value.numel() for value in given)]))
+    parts = [
+        batched(fn, {name: value[start : start + step] for name, value in flat.items()})
+        for start in range(0, chains * draws, step)
+    ]
+    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    return arrays({n: value.unflatten(0, (chains, draws)) for n, value in joined.items()})
+
+
+def _constants(read: _Read, observed: Arrays) -> Arrays:
+    """The tensors that the model was called with, by name, other than the observed values."""
+    model = read.model.forward if isinstance(read.model, nn.Module) else read.model
+    try:
+        given = inspect.signature(model).bind(*read.args, **read.kwargs).arguments  # type: ignore[arg-type]
+    except (TypeError, ValueError):  # Python cannot tell the names
+        return {}
+    found = arrays({name: value for name, value in given.items() if isinstance(value, Tensor)})
+    return {
+        name: array
+        for name, array in found.items()
+        if not any(np.array_equal(array, value) for value in observed.values())
+    }
+
+
+def _site_dims(
+    sites: dict[str, Any], observed: dict[str, Any], groups: dict[str, Arrays]
+) -> dict[str, list[str]]:
+    """Axes of variables after chain and draw: plates of the sites, classes, and rows of inputs."""
+    names = {name: _plate_names(name, node) for name, node in sites.items()}
+    classes = [name for name in observed if site_kind(observed[name]["fn"]) is not None]
+    for name in classes:
+        probs = _probs_name(name, classes)
+        names[probs] = [*names[name], probs.replace("probs", "class")]
+    rows = {groups["observed_data"][n].shape[0]: names[n][0] for n in observed if names[n]}
+    plates = {plate for given in names.values() for plate in given}
+    for name, array in groups["constant_data"].items():
+        if array.ndim and len(array) in rows and not plates & set(groups["constant_data"]):
+            names.setdefault(name, [rows[len(array)]])
+    return names
+
+
+def _probs_name(site: str, classes: list[str]) -> str:
+    """The name of a site's class probabilities among those of all sites that have classes."""
+    return "probs" if len(classes) == 1 else f"probs_{site}"
+
+
+def _plate_names(name: str, node: Any) -> list[str]:
+    """For every batch dimension of a site the plate's name, or else the site's and a number."""
+    shape = node["fn"].batch_shape
+    frames = {frame.dim: frame for frame in node["cond_indep_stack"] if frame.vectorized}
+    return [
+        frames[dim - len(shape)].name
+        if dim - len(shape) in frames and frames[dim - len(shape)].size == size
+        else f"{name}_dim_{dim}"
+        for dim, size in enumerate(shape)
+    ]
