@@ -43,7 +43,7 @@ from pyro_opu.objectives import (
 )
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.reports.detection import detection, misclassification, out_of_domain
-from pyro_opu.reports.fidelity import FidelityReport, fidelity
+from pyro_opu.reports.fidelity import FidelityReport, fidelity, regression_fidelity
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.training.fit import DistillationError
@@ -51,7 +51,7 @@ from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pyro_opu.interop.arviz import to_inference_data
-    from pyro_opu.regression import OnePassRegression, regression_fidelity
+    from pyro_opu.regression import OnePassRegression
     from pyro_opu.reports.convergence import Diagnosis, diagnose
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 
@@ -110,7 +110,6 @@ _LATER = {
     "Diagnosis": "reports.convergence",
     "diagnose": "reports.convergence",
     "OnePassRegression": "regression",
-    "regression_fidelity": "regression",
     "to_inference_data": "interop.arviz",
 }
 #: Parts of the package, likewise.

@@ -24,34 +24,32 @@ MOST_KL = 2.0
 #: ... and a mutual information within this share of the teacher's.
 MOST_ERROR = 0.1
 #: Standard errors by which a mean must lie beyond its limit: up to twelve are tested at once, and
-#: what sure posteriors draw has a long tail.
+#: draws of sure posteriors have a long tail.
 ERRORS = 3.0
 #: Inputs below which a class of certainty is not judged by itself.
 FEWEST = 10
-#: Nats that are nothing: as many labels as it takes to see them, ten million, nobody has, and
-#: float32 answers are rounded by as much.
+#: Nats that count as zero: the rounding of float32 answers.
 NOTHING = 1e-7
 
 
 @dataclass(frozen=True)
 class CertaintyRow:
-    """Fidelity where the teacher is about so certain; NaN where it is not defined.
+    """Fidelity at the inputs of one class of certainty; NaN where it is not defined.
 
     Attributes:
         certainty: The class, by the largest mean probability of the teacher's draws, in words.
         num_inputs: Inputs in it.
         kl: Mean KL, nats.
-        kl_attainable: What a perfect student has there.
+        kl_attainable: KL of a perfect student, nats.
         kl_ratio: The one over the other.
         energy_distance: Mean energy distance.
         mutual_information: The student's mean, nats.
-        mutual_information_teacher: The teacher's.
+        mutual_information_teacher: The teacher's mean, nats.
         mutual_information_ratio: The one over the other.
         concentration_median: Median over inputs of the student's concentration over that of the
             teacher's draws, both by moments.
-        concentration_mean: The same ratio of the concentrations of all inputs together: the mean
-            Gini uncertainty within draws over that between them. It does not suffer from few draws
-            at an input.
+        concentration_mean: The same ratio of the concentrations of all inputs together (mean Gini
+            uncertainty within draws over that between them), which few draws do not bias.
         faithful: Whether the student is faithful there (`pyro_opu.fidelity` has the rule); ``None``
             where there are fewer than 10 inputs.
     """
@@ -73,8 +71,8 @@ class CertaintyRow:
 class Verdict(NamedTuple):
     """Whether a student is faithful, and the sentence that says so.
 
-    ``faithful`` is False where a limit is clearly exceeded. It is True where a number lies beyond
-    its limit by less than three standard errors too; the sentence then says that it was not shown.
+    A number beyond its limit by less than three standard errors leaves ``faithful`` True; the
+    sentence then says that it was not shown.
     """
 
     faithful: bool
@@ -92,15 +90,8 @@ def ratio(value: float, reference: float, least: float = 0.0) -> float:
     return float(value / reference) if reference > least else math.nan
 
 
-def by_certainty(
-    turns: list[dict[tuple[str, str], _Array]],
-) -> dict[str, _Array]:
-    """Numbers by input for the rows and the verdict, averaged over turns that agree on classes.
-
-    Args:
-        turns: What `pyro_opu.reports.judging` measures, by column and quantity, ``(N,)`` each; of a
-            posterior whose sets of draws judge in turn twice.
-    """
+def by_certainty(turns: list[dict[tuple[str, str], _Array]]) -> dict[str, _Array]:
+    """Numbers ``(N,)`` for the rows and the verdict, averaged over turns that agree on classes."""
     first = turns[0]
     if any((turn["certainty", "class"] != first["certainty", "class"]).any() for turn in turns):
         turns = turns[:1]
@@ -114,11 +105,10 @@ def by_certainty(
 def certainty_rows(values: Mapping[str, _Array]) -> tuple[CertaintyRow, ...]:
     """One row per class, the empty ones too.
 
-    Args:
-        values: One number per input, ``(N,)``: "class", "kl", "kl_attainable", "energy_distance",
-            "uncertainty", "uncertainty_teacher" (mutual information), "between", "between_teacher",
-            "within", "within_teacher" (the two parts of the Gini uncertainty), and "noise", shares
-            that add up to the variance of the class's sum of teacher's mutual informations.
+    ``values`` are numbers ``(N,)``: "class", "kl", "kl_attainable", "energy_distance",
+    "uncertainty" (mutual information), "between" and "within" (the parts of the Gini uncertainty),
+    the last three with "_teacher" too, and "noise", shares that add up to the variance of the
+    class's sum of the teacher's mutual informations.
     """
     return tuple(
         _row(name, {key: part[values["class"] == number] for key, part in values.items()})
@@ -154,15 +144,14 @@ def _row(name: str, values: Mapping[str, _Array]) -> CertaintyRow:
 def is_faithful(values: Mapping[str, _Array], noise: str = "noise") -> bool:
     """Whether neither the KL nor the uncertainty lies clearly beyond its limit.
 
-    The draws of a sure posterior are rare where they matter, and may all be missing. What is
-    attainable and the sampling error are then seen too small, and those that are to be expected if
-    the student is right count instead. (A student that is not sure enough cannot hide behind them:
-    its uncertainty gives it away.)
+    The draws of a sure posterior are rare where they matter, and may all be missing. The attainable
+    KL and the sampling error are then seen too small, and those to be expected if the student is
+    right ("kl_expected", "noise_expected") count instead. A student that is not sure enough cannot
+    hide behind them: its uncertainty gives it away.
 
     Args:
         values: "kl", "kl_attainable", "uncertainty", "uncertainty_teacher", ``(N,)`` each; the
             uncertainty is the mutual information, or the epistemic variance of a regression.
-            Maybe "kl_expected" and "noise_expected".
         noise: The name of what adds up to the variance of the sum of the teacher's uncertainties.
     """
     count = len(values["kl"])
@@ -185,13 +174,10 @@ def verdict_of(
     rows: tuple[CertaintyRow, ...] = (),
     uncertainty: str = "mutual information",
 ) -> Verdict:
-    """The verdict on all inputs, and on every class of certainty with enough of them.
+    """The verdict on all inputs, and on every class of certainty (row) with enough of them.
 
-    Args:
-        values: As :func:`is_faithful` takes them, with "noise_of_all" and maybe
-            "kl_attainable_of_all".
-        rows: The classes.
-        uncertainty: What the uncertainty is called.
+    ``values`` are those of :func:`is_faithful`, with "noise_of_all" and maybe
+    "kl_attainable_of_all".
     """
     count = len(values["kl"])
     if "kl_attainable_of_all" in values:

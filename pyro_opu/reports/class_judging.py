@@ -32,7 +32,7 @@ from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of
 from pyro_opu.teachers import BaseTeacher
 from pyro_opu.utils.chunks import chunks
 
-__all__ = ["Answer", "ClassJudge", "from_draws", "posterior"]
+__all__ = ["Measured", "ClassJudge", "from_draws", "posterior"]
 
 _COVERAGE = {"coverage_50": 0.5, "coverage_90": 0.9}
 _HALVES = ("first half", "second half")
@@ -129,7 +129,7 @@ def _mean(values: Any) -> float:
     return float(values.mean())
 
 
-class Answer(NamedTuple):
+class Measured(NamedTuple):
     """A predictive distribution at ``n`` inputs, to judge or to be judged."""
 
     log_mean: Tensor  # (n, C)
@@ -139,23 +139,18 @@ class Answer(NamedTuple):
     distribution: SimplexDistribution | None = None  # of a student
 
 
-def from_draws(draws: Tensor, size: float = math.inf) -> Answer:
-    """The answer of a teacher, from its draws ``(S, n, C)``.
-
-    Args:
-        draws: Some draws, or all.
-        size: Draws that the posterior holds, equally likely; infinite where they are fresh.
-    """
+def from_draws(draws: Tensor, size: float = math.inf) -> Measured:
+    """A teacher's answer, from draws ``(S, n, C)`` of the ``size`` that its posterior holds."""
     mean, spread = draws.mean(0), draws.var(0)
     # The entropy of a mean of S draws is low by sum_k Var(pi_k) / (2 S m_k), to first order in 1/S.
     bias = (spread / mean.clamp_min(torch.finfo(mean.dtype).tiny)).sum(-1) / 2
     information = epistemic_uncertainty(draws) + bias * (1 / len(draws) - 1 / size)
-    return Answer(_log_mean(draws), draws, information, spread.sum(-1) * (1 - 1 / size))
+    return Measured(_log_mean(draws), draws, information, spread.sum(-1) * (1 - 1 / size))
 
 
-def from_distribution(answer: SimplexDistribution, num_draws: int) -> Answer:
-    """The answer of a student: its own measures, and draws to compare draws with."""
-    return Answer(
+def from_distribution(answer: SimplexDistribution, num_draws: int) -> Measured:
+    """A student's answer: its own measures, and draws to compare draws with."""
+    return Measured(
         answer.log_mean.double().log_softmax(-1),
         answer.sample((num_draws,)),
         epistemic_uncertainty(answer),
@@ -164,25 +159,13 @@ def from_distribution(answer: SimplexDistribution, num_draws: int) -> Answer:
     )
 
 
-def _log(mean: Tensor) -> Tensor:
-    """Normalised and finite logarithm of probabilities."""
-    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log().log_softmax(-1)
-
-
 class Posterior(NamedTuple):
-    """What both sets of draws say together, and what can be had of it.
+    """What both sets of draws say together."""
 
-    Attributes:
-        answer: Of all ``2 S`` draws.
-        best: The Dirichlet with their moments.
-        best_distance: Its energy distance to the posterior, ``(n,)``.
-        size: Draws that the posterior holds; infinite where it draws afresh.
-    """
-
-    answer: Answer
-    best: Answer
-    best_distance: Tensor
-    size: float
+    answer: Measured  # of all 2 S draws
+    best: Measured  # the Dirichlet with their moments
+    best_distance: Tensor  # its energy distance to the posterior, (n,)
+    size: float  # draws that the posterior holds; infinite where it draws afresh
 
     @property
     def all_held(self) -> bool:
@@ -199,7 +182,7 @@ def posterior(first: Tensor, second: Tensor, size: float) -> Posterior:
     return Posterior(from_draws(draws, size), best, extrapolated(whole, halves, left), size)
 
 
-def _best(draws: Tensor) -> tuple[Answer, Tensor]:
+def _best(draws: Tensor) -> tuple[Measured, Tensor]:
     """The Dirichlet with the moments of draws, and its energy distance to just these draws."""
     matched = moment_matched(draws.mean(0), moment_concentration(draws))
     answer = from_distribution(matched, len(draws))
@@ -209,13 +192,14 @@ def _best(draws: Tensor) -> tuple[Answer, Tensor]:
 
 
 def _log_mean(draws: Tensor) -> Tensor:
-    """Logarithm of the mean of draws, in float64: of a sure input the KL is far below 1e-7."""
-    return _log(draws.mean(0, dtype=torch.float64))
+    """Finite logarithm of the mean, in float64: the KL of a sure input is far below 1e-7."""
+    mean = draws.mean(0, dtype=torch.float64)
+    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log().log_softmax(-1)
 
 
 def judge(
-    target: Answer,
-    answers: dict[str, Answer],
+    target: Measured,
+    answers: dict[str, Measured],
     taught: Posterior,
     chosen: Tensor,
     wasserstein_draws: int,
@@ -259,7 +243,7 @@ def judge(
     return out
 
 
-def _coverage(answer: Answer, draws: Tensor, weights: Tensor) -> Tensor:
+def _coverage(answer: Measured, draws: Tensor, weights: Tensor) -> Tensor:
     levels = list(_COVERAGE.values())
     if isinstance(answer.distribution, PredictiveDirichlet):
         return central_coverage(answer.distribution, draws, weights, levels)
@@ -279,17 +263,16 @@ def spreads(draws: Tensor) -> Judged:
     return out
 
 
-def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) -> Judged:
+def by_input(student: Measured, target: Measured, other: Measured, taught: Posterior) -> Judged:
     r"""What a table by certainty needs, input by input.
 
-    Where both sets are all that the posterior holds, they say how certain it is. Otherwise the one
-    set does, and the other judges: by its own draws an input without one of the rare draws, which
-    carry the mutual information of a sure input, would count as surer than it is.
+    Where both sets are all that the posterior holds, they say how certain it is. Otherwise one set
+    does, and the other judges: by its own draws an input without one of the rare draws that carry
+    the mutual information of a sure input would count as surer than it is.
 
     The mutual information is the mean of :math:`\mathrm{KL}(\pi_s\,\|\,m)` over draws, and its
-    gradient in m vanishes: so its sampling error is that of a mean. Inputs share their draws, and
-    the error is that of the sum over a class of certainty, or over all inputs; every input bears
-    an equal share.
+    gradient in m vanishes, so its sampling error is that of a mean: of the sum over a class of
+    certainty, or over all inputs, since these share their draws. Every input bears an equal share.
     """
     judges, seen = (taught.answer, taught.answer) if taught.all_held else (target, other)
     classes = class_of(seen.log_mean.exp())
@@ -322,13 +305,13 @@ def by_input(student: Answer, target: Answer, other: Answer, taught: Posterior) 
     return {("certainty", name): value for name, value in values.items()}
 
 
-def _gaps(answer: Answer) -> Tensor:
+def _gaps(answer: Measured) -> Tensor:
     """KL of every draw from the mean, ``(S, n)``."""
     draws = answer.draws.double()
     return torch.xlogy(draws, draws).sum(-1) - (draws * answer.log_mean).sum(-1)
 
 
-def _attainable(target: Answer, taught: Posterior) -> Tensor:
+def _attainable(target: Measured, taught: Posterior) -> Tensor:
     r"""KL of a perfect student, which has the mean of the posterior, by the draws that judge.
 
     The mean of ``2 S`` draws stands in for it: :math:`\mathrm{KL}(\bar A\,\|\,\overline{A \cup B})`

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
 from pyro_opu.checks import positive_int
+from pyro_opu.reports.base import Report
 from pyro_opu.reports.mixing import effective_sample_size, r_hat
-from pyro_opu.utils.tables import cell, json_ready, table
+from pyro_opu.utils.tables import cell, table
 
 __all__ = ["Diagnosis", "SiteDiagnosis", "diagnose"]
 
-#: Limits of the verdict. Vehtari et al. (2021) ask for R-hat below 1.01 and 100 effective draws per
-#: chain of at least four, which suits quantiles and tails. These are looser (1.05 is RStan's): they
-#: suit means over the posterior, such as class probabilities, and do not fire on short, sound runs.
+#: Limits of the verdict, which suit means over the posterior and short, sound runs; Vehtari et al.
+#: (2021) ask for 1.01 and 100 effective draws per chain of at least four, for quantiles and tails.
 R_HAT_LIMIT, LEAST_EFFECTIVE = 1.05, 100
 
 
@@ -26,7 +26,7 @@ class SiteDiagnosis:
     """One latent site.
 
     Attributes:
-        shape: Of one draw.
+        shape: Shape of one draw.
         r_hat: The largest over the site's elements; NaN where an element does not move.
         ess: The smallest bulk effective sample size.
     """
@@ -37,8 +37,8 @@ class SiteDiagnosis:
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis:
-    """What `diagnose` found: ``print`` it, or take the numbers by name.
+class Diagnosis(Report):
+    """What `diagnose` found.
 
     Attributes:
         sites: Every latent site by name.
@@ -53,6 +53,7 @@ class Diagnosis:
     num_draws: int
     divergences: tuple[int, ...] | None
     problems: tuple[str, ...]
+    _totals = ("mixed", "r_hat", "ess")
 
     @property
     def mixed(self) -> bool:
@@ -68,12 +69,6 @@ class Diagnosis:
     def ess(self) -> float:
         """The smallest effective sample size of all sites."""
         return _worst([site.ess for site in self.sites.values()], min)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for ``json.dump``; undefined ones are ``None``."""
-        totals = {"mixed": self.mixed, "r_hat": self.r_hat, "ess": self.ess}
-        numbers: dict[str, Any] = json_ready({**totals, **asdict(self)})
-        return numbers
 
     def __repr__(self) -> str:
         chains = "1 chain" if self.num_chains == 1 else f"{self.num_chains} chains"

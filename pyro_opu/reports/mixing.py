@@ -1,10 +1,9 @@
-"""Whether a teacher's held draws have mixed, judged by what they say about classes."""
+"""R-hat and effective sample sizes of the class probabilities of a teacher's held draws."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from pyro.ops.stats import effective_sample_size as pyro_effective_sample_size
@@ -14,11 +13,12 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs, check_tensor
 from pyro_opu.metrics.ranks import ranks
 from pyro_opu.outcomes import outcome_of
+from pyro_opu.reports.base import Report
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.utils.tables import cell, json_ready, table
+from pyro_opu.utils.tables import cell, table
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["MixingReport", "MixingWarning", "effective_sample_size", "mixing", "r_hat"]
@@ -43,7 +43,7 @@ class MixingWarning(UserWarning):
 
 
 def r_hat(draws: Tensor) -> Tensor:
-    r"""Rank-normalised split R-hat, the larger of bulk and tail.
+    r"""Rank-normalised split R-hat, the larger of bulk and tail, ``(...)``; NaN where still.
 
     .. math:: \hat R = \sqrt{\left(\tfrac{n-1}{n} W + B\right) / W}
 
@@ -52,9 +52,6 @@ def r_hat(draws: Tensor) -> Tensor:
 
     Args:
         draws: ``(chains, draws, ...)``, at least 4 draws.
-
-    Returns:
-        Tensor ``(...)``; NaN where nothing moves.
 
     Example:
         >>> import torch
@@ -75,14 +72,13 @@ def r_hat(draws: Tensor) -> Tensor:
 
 
 def effective_sample_size(draws: Tensor) -> Tensor:
-    """Bulk effective sample size: of the normal scores of the ranks, over half chains.
+    """Bulk effective sample size ``(...)``, of the normal scores of the ranks over half chains.
+
+    At most S log10(S) for S draws in all, as the estimate of antithetic draws has no bound; NaN
+    where nothing moves.
 
     Args:
         draws: ``(chains, draws, ...)``, at least 4 draws.
-
-    Returns:
-        Tensor ``(...)``; at most S log10(S) for S draws in all, as the estimate of antithetic draws
-        has no bound; NaN where nothing moves.
 
     Example:
         >>> import torch
@@ -107,8 +103,8 @@ def effective_sample_size(draws: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, repr=False)
-class MixingReport:
-    """What `mixing` found: ``print`` it, or take the numbers by name. NaN where not checked.
+class MixingReport(Report):
+    """What `mixing` found; NaN where not checked.
 
     Attributes:
         mixed: Whether the draws have mixed; ``None`` where that was not checked.
@@ -137,11 +133,6 @@ class MixingReport:
     ess_10: float = math.nan
     ess_min: float = math.nan
     ess_limit: float = math.nan
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, ready for ``json.dump``; undefined ones are ``None``."""
-        numbers: dict[str, Any] = json_ready(asdict(self))
-        return numbers
 
     def __repr__(self) -> str:
         verdict = {True: "mixed", False: "not mixed", None: "not checked"}[self.mixed]
