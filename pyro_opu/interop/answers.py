@@ -1,4 +1,4 @@
-"""Students and teachers, which answer with class probabilities, in ArviZ's groups."""
+"""Class probabilities of students and teachers in ArviZ's groups."""
 
 from __future__ import annotations
 
@@ -81,4 +81,4 @@ def _checked_labels(y: Any, rows: int, classes: int) -> Tensor:
 
 
 def _no_model() -> None:
-    """Stands for the model of draws that have none."""
+    """The model of draws that have none."""

@@ -29,7 +29,7 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
     positive otherwise. Each expectation is estimated by its U-statistic (no draw is paired with
     itself), so the estimate has no bias at any number of draws, and *can be slightly negative*
     where the two distributions agree. The metric separates over classes, so one sort per class
-    does (:class:`~pyro_opu.metrics.marginals.Marginals`).
+    does.
 
     Args:
         p: Draws on the simplex, shape ``(S, N, C)``, ``S >= 2``.

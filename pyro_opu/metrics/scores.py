@@ -1,4 +1,4 @@
-"""Are predicted probabilities right on labelled data? Accuracy and three standard scores."""
+"""Scores of predicted probabilities on labelled data: accuracy, NLL, Brier score, ECE."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Calibration:
 
 
 def calibration(log_probs: Tensor, y: Tensor) -> Calibration:
-    """All scores at once.
+    """Accuracy, negative log-likelihood, Brier score and calibration error at once.
 
     Args:
         log_probs: Normalised log-probabilities, shape ``(N, C)``; the log of a student's or
@@ -58,7 +58,7 @@ def calibration(log_probs: Tensor, y: Tensor) -> Calibration:
 
 
 def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> float:
-    r"""How far confidence is from accuracy, on average over equally wide bins of confidence.
+    r"""Mean gap between confidence and accuracy over equally wide bins of confidence.
 
     .. math:: \mathrm{ECE} = \sum_b \frac{N_b}{N} \left| \mathrm{acc}_b - \mathrm{conf}_b \right|
 

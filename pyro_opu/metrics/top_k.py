@@ -161,7 +161,7 @@ def top_k(
 
 
 def _shared_area(a: Array, b: Array, c: Array, d: Array) -> Array:
-    """Of Beta(a, b) and Beta(c, d), with a + b = c + d and a >= c; one broadcasts to the other."""
+    """Area that the densities of Beta(a, b) and Beta(c, d) share; a + b = c + d and a >= c."""
     from scipy.special import betaln, digamma
 
     gap = np.maximum(a - c, _SMALLEST)
@@ -172,7 +172,7 @@ def _shared_area(a: Array, b: Array, c: Array, d: Array) -> Array:
 
 
 def _cdf(a: Array, b: Array, logit: Array) -> Array:
-    """Of Beta(a, b) at the point with this logit, from the side of the corner that is nearer."""
+    """Distribution function of Beta(a, b) at a logit, from the side of the nearer corner."""
     from scipy.special import betainc, betaln, expit
 
     low = logit < 0

@@ -169,7 +169,7 @@ class Posterior(NamedTuple):
 
     @property
     def all_held(self) -> bool:
-        """Whether these are all the draws that there are, but for one of an odd number."""
+        """Whether these are all draws of the posterior, but for one of an odd number."""
         return self.size - len(self.answer.draws) < 2
 
 

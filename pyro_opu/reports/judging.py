@@ -32,14 +32,14 @@ Values = dict[tuple[str, str], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is drawn, and of how much.
+    """Numbers of draws and inputs of a comparison.
 
     Attributes:
         num_draws: S, in each of the two sets of draws.
         size: M, draws that the posterior holds; infinite where it draws afresh.
         chunk_size: Inputs handled at once, or ``None``.
-        wasserstein_inputs: As in `pyro_opu.fidelity`, and so the next.
-        wasserstein_draws: At most so many.
+        wasserstein_inputs: As in `pyro_opu.fidelity`.
+        wasserstein_draws: As in `pyro_opu.fidelity`.
     """
 
     num_draws: int

@@ -137,7 +137,7 @@ def check_same_classes(student: Reading, teacher: Reading) -> None:
 
 
 def _arrays(measures: dict[str, Tensor]) -> dict[str, Array]:
-    """As float64; infinite values (draws that all agree) become the largest there are."""
+    """Float64 arrays; infinite values (draws that all agree) become the largest float."""
     for name, values in measures.items():
         if values.isnan().any():
             raise ValueError(
