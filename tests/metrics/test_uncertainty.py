@@ -313,7 +313,7 @@ def test_failures(name: str) -> None:
 
 
 def test_failure_of_moment_concentration() -> None:
-    with pytest.raises(TypeError, match=r"`draws` must be a torch.Tensor.*concentration\(dirichlet\)"):
+    with pytest.raises(TypeError, match=r"`draws` must be .*concentration\(dirichlet\)"):
         moment_concentration(dist.Dirichlet(torch.ones(2)))  # type: ignore[arg-type]
 
 
