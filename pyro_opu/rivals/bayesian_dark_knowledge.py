@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -21,13 +20,13 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.distributions import RealAnswer, SimplexDistribution
 from pyro_opu.guides import named_guide
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import named_regression_guide
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
+from pyro_opu.outcomes import outcome_of
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import NormalMoments, RealTeacher
+from pyro_opu.regression import NormalMoments
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source
@@ -135,7 +134,7 @@ def dark_knowledge(
         student = learner.student(teacher, x)
         policy = learner.policy(x)
         batches = (policy.sample(batch_size) for _ in range(num_steps))
-        labels = ((batch, one_draw(teacher, batch)) for batch in batches)
+        labels = ((batch, teacher.draws(batch, 1)) for batch in batches)
         loss = learner.learn(student, labels, num_steps)
     report = {"seed": seed, "form": form, "online": False, "num_steps": num_steps, "loss": loss}
     return served.student(student, teacher, x, report)
@@ -171,24 +170,18 @@ class Learner:
 
     def student(self, teacher: JointDraws, x: Tensor) -> nn.Module:
         """The guide, made where it is only named, checked, and ready to be taught."""
-        draw = one_draw(teacher, x[:UNIT_INPUTS])
-        name = FORMS[self.form][0] if self.guide is None else self.guide
-        if isinstance(teacher, RealTeacher):
+        draw = teacher.draws(x[:UNIT_INPUTS], 1)
+        guide: Any = FORMS[self.form][0] if self.guide is None else self.guide
+        named = isinstance(guide, str)
+        if self.form == "normal":
             y = draw[..., 0] + draw[..., 1].exp() * torch.randn_like(draw[..., 0])
-            student = named_regression_guide(name, x, y) if isinstance(name, str) else name
-            what, fits = "a PredictiveNormal", lambda answer: isinstance(answer, RealAnswer)
+            student = named_regression_guide(guide, x, y) if named else guide
         else:
-            classes = teacher.num_outputs
-            student = named_guide(name, x, classes) if isinstance(name, str) else name
-            what = f"a distribution of {classes} class probabilities"
-            fits = partial(_is_over, classes)
+            student = named_guide(guide, x, teacher.num_outputs) if named else guide
         advice = "Leave it out, or pass a guide of pyro_opu.guides or pyro_opu.regression."
-        instance_of("guide", student, nn.Module, "a name or a module", advice)
-        with torch.no_grad():
-            answer = student_at(student, x[:2])
-        if not fits(answer):
-            raise TypeError(f"`guide` must return {what}; got {answer!r}. {advice}")
-        return student.train().requires_grad_(True)
+        student = instance_of("guide", student, nn.Module, "a name or a module", advice)
+        outcome_of(teacher).answer_of(student.requires_grad_(True), x[:2])
+        return student.train()
 
     def learn(
         self, guide: nn.Module, labels: Iterator[tuple[Tensor, Tensor]], num_steps: int
@@ -207,12 +200,3 @@ class Learner:
         descent = Descent(losses, optimizer, schedule, clip=math.inf)
         fit([Phase("dark knowledge", num_steps, [descent])], selection, progress=self.progress)
         return selection.loss
-
-
-def one_draw(teacher: JointDraws, x: Tensor) -> Tensor:
-    """A draw at random, ``(1, N, C)``, or ``(1, N, 2)`` of a regressor."""
-    return teacher.draws(x, 1)
-
-
-def _is_over(num_classes: int, answer: Any) -> bool:
-    return isinstance(answer, SimplexDistribution) and answer.event_shape == (num_classes,)

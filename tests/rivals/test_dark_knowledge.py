@@ -354,7 +354,11 @@ OFFLINE_FAILURES = [
         ValueError,
         "`prior_precision` must be a finite number of at least 0",
     ),
-    ({"guide": nn.Linear(2, 3)}, TypeError, "`guide` must return a distribution of 3 class"),
+    (
+        {"guide": nn.Linear(2, 3)},
+        TypeError,
+        "`guide` must return a Dirichlet for x; got Tensor. The teacher's draws are class prob",
+    ),
     ({"form": "normal"}, ValueError, "`site` must name the observed normal site"),
     ({"guide": "forest"}, ValueError, "`guide` must be one of"),
     ({"x": torch.zeros(3)}, ValueError, "`x` must have shape"),
@@ -365,7 +369,11 @@ ONLINE_FAILURES = [
     ({"form": "mixture"}, ValueError, "`form` must be one of"),
     ({"form": "normal"}, ValueError, "`site` must name the observed normal site"),
     ({"site": "weight"}, ValueError, "a latent site of the posterior"),
-    ({"guide": nn.Linear(2, 3)}, TypeError, "`guide` must return a distribution of 3 class"),
+    (
+        {"guide": nn.Linear(2, 3)},
+        TypeError,
+        "`guide` must return a Dirichlet for x; got Tensor. The teacher's draws are class prob",
+    ),
     ({"model": regressor}, ValueError, "observed site that is Categorical"),
     ({"model": regressor, "form": "normal", "guide": "point"}, ValueError, "`guide` must be one"),
     (
