@@ -42,7 +42,7 @@ FIDELITY = under("pyro_opu/reports", "fidelity.py", "judging.py", "certainty.py"
 DETECTION = ("pyro_opu/reports/detection.py", "pyro_opu/reports/readings.py", "pyro_opu/metrics")
 POSTERIORS = ("models", "pyro_opu/samplers", "benchmarks/posteriors.py", "benchmarks/digits.py")
 PAPERS = (*DISTILLED, *DETECTION, "models", "benchmarks/paper_tables.py")
-REGRESSION = ("pyro_opu/regression", "pyro_opu/samplers", *TRAINING)
+REGRESSION = ("pyro_opu/regression.py", "pyro_opu/samplers", *TRAINING)
 #: Results file -> what it measures, beside the command itself; files, folders and patterns.
 MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),

@@ -1,9 +1,8 @@
-"""One-pass regression: mean, aleatoric and epistemic variance of a real y in one pass."""
+"""The names of one-pass regression: mean, aleatoric and epistemic variance of a real y."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from pyro_opu.distillation import distill_regression
 from pyro_opu.distributions.normal import Components, PredictiveNormal
 from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
 from pyro_opu.guides.normal import (
@@ -56,11 +55,3 @@ __all__ = [
     "regression_drop_in",
     "regression_fidelity",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "distill_regression":
-        from pyro_opu.distillation import distill_regression
-
-        return distill_regression
-    raise AttributeError(f"module 'pyro_opu.regression' has no attribute {name!r}")

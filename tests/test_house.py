@@ -1,0 +1,67 @@
+"""The rooms of the package: imports run one way, and every module can be reached by its name."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import pyro_opu
+
+HOUSE = Path(pyro_opu.__file__).parent
+FILES = sorted(HOUSE.rglob("*.py"))
+ROOMS = {path.stem if path.is_file() else path.name for path in HOUSE.iterdir()} - {"__init__"}
+#: Files at the top level of the package, besides folders.
+MOST_FILES = 9
+
+
+def room_of(path: Path) -> str:
+    """The folder or file below the top of the package."""
+    return path.relative_to(HOUSE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Rooms that a file imports from, anywhere in it, functions included."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "pyro_opu":
+            names |= {f"pyro_opu.{each.name}" for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+    parts = [name.split(".") for name in names if name.split(".")[0] == "pyro_opu"]
+    found = {part[1] if len(part) > 1 and part[1] in ROOMS else "__init__" for part in parts}
+    return found - {room_of(path)}
+
+
+def test_no_import_runs_back_up() -> None:
+    """Rooms lie on floors: none is built on a room that is built on it."""
+    graph: dict[str, set[str]] = {}
+    for path in FILES:
+        graph.setdefault(room_of(path), set()).update(imported(path))
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"rooms that import each other: {' <- '.join(error.args[1])}")
+
+
+def test_no_public_name_hides_a_module() -> None:
+    hidden = []
+    for path in FILES:
+        inside = path.relative_to(HOUSE.parent).with_suffix("").parts
+        if inside[-1] in ("__init__", "__main__"):
+            continue
+        import_module(".".join(inside))
+        if not isinstance(getattr(import_module(".".join(inside[:-1])), inside[-1]), ModuleType):
+            hidden.append(".".join(inside))
+    assert not hidden
+
+
+def test_few_files_lie_beside_the_folders() -> None:
+    names = [path.name for path in HOUSE.glob("*.py")]
+    assert len(names) <= MOST_FILES, names
