@@ -30,47 +30,36 @@ def laplace_bridge(
     .. math:: \alpha_k = \frac{1}{\Sigma_{kk}}
               \Bigl(1 - \frac{2}{C} + \frac{e^{\mu_k}}{C^2}\sum_l e^{-\mu_l}\Bigr)
 
-    The formula speaks of logits that sum to zero. Softmax does not see the sum of its logits, so
-    with ``project`` the Gaussian is replaced by that of :math:`Pz`, :math:`P = I - 11^\top\!/C`,
-    which has the same law on the simplex; ``mean`` needs no projection, since the formula does not
-    see its sum either. The usual code for this paper instead *conditions* the Gaussian on a zero
-    sum, which changes the law on the simplex when variances are unequal, and divides 0 by 0 where
-    the sum is zero already.
+    The formula is for logits that sum to zero. Softmax does not see the sum of its logits, so with
+    ``project`` the Gaussian is replaced by that of :math:`Pz`, :math:`P = I - 11^\top\!/C`, of the
+    same law on the simplex. The usual code for this paper *conditions* the Gaussian on a zero sum
+    instead, which changes that law when variances are unequal.
 
-    Good, as a Laplace approximation is, for Gaussians that a Dirichlet maps to. Others have more
-    numbers than ``alpha`` can hold, and then even the mean is off, however small the variance: for
-    independent logits of variance 0.01 and standard normal ``mean``, by 0.001 in total variation
-    for C = 2, 0.09 for C = 3 and 0.26 for C = 10, where :func:`probit_predictive` is within 0.001.
+    ``alpha`` has fewer numbers than a Gaussian, so that for most Gaussians even the mean is off,
+    however small the variance: for independent logits of variance 0.01 and standard normal mean by
+    0.001 in total variation for C = 2, 0.09 for C = 3 and 0.26 for C = 10, where
+    :func:`probit_predictive` is within 0.001.
 
-    With ``normalize`` the Gaussian is rescaled first, to variances of one and the same average:
+    With ``normalize`` the Gaussian is rescaled first:
 
     .. math:: \mu \leftarrow \mu / \sqrt{c}, \quad \Sigma \leftarrow \Sigma / c, \qquad
               c = \frac{1}{C} \sum_k \Sigma_{kk} \Big/ \sqrt{C / 2}
 
-    This is the correction "bridge_norm" of laplace-torch, which came with the later versions of the
-    paper. It is made for the mean of wide Gaussians, where the plain bridge is too confident. As a
-    distribution it says little: whatever the variances were, their average is now
-    :math:`\sqrt{C/2}`, and what they said is left only in how far ``mean`` is stretched. Where they
-    are far below that average, it is stretched into a corner of the simplex. On digits, with logits
-    of variance 19, the divergence of the mean is 0.04 with it and 0.25 without, but the energy
+    the correction "bridge_norm" of laplace-torch, for the mean of wide Gaussians, where the plain
+    bridge is too confident. The spread of the result says little: on digits, with logits of
+    variance 19, the divergence of the mean is 0.04 with it and 0.25 without, but the energy
     distance to draws 0.16 and 0.11 (benchmarks/laplace_bridge.py).
-
-    It is evaluated in log space; an ``alpha`` beyond the dtype becomes its largest number divided
-    by C, so that the result stays a legal Dirichlet parameter.
 
     Args:
         mean: :math:`\mu`, ``(*B, C)``, C >= 2, real.
         covariance: :math:`\Sigma`, ``(*B, C, C)``, symmetric, or its diagonal ``(*B, C)``; each
             :math:`\Sigma_{kk}` that the formula meets must be positive.
-        project: ``False`` takes the variances as they are, for logits that sum to zero already
-            (such as the diagonal that :func:`inverse_laplace_bridge` gives). A full covariance with
-            rows that sum to zero comes to the same either way; a diagonal does not, since with
-            ``project`` it stands for independent logits.
-        normalize: rescale as above. The variances of c are those that the formula meets, so after
-            the projection; laplace-torch takes them after its conditioning.
+        project: ``False`` takes the variances as they are, for logits that sum to zero already,
+            such as the diagonal that :func:`inverse_laplace_bridge` gives.
+        normalize: Rescale as above, after the projection (laplace-torch: after its conditioning).
 
     Returns:
-        :math:`\alpha`, ``(*B, C)``, positive.
+        :math:`\alpha`, ``(*B, C)``, positive; beyond the dtype its largest number divided by C.
 
     Raises:
         ValueError: on shapes that do not belong together, fewer than two classes, values not
@@ -112,13 +101,11 @@ def inverse_laplace_bridge(alpha: Tensor, *, full: bool = False) -> tuple[Tensor
               \Sigma_{kl} = \frac{\delta_{kl}}{\alpha_k} - \frac1C
               \Bigl[\frac1{\alpha_k} + \frac1{\alpha_l} - \frac1C\sum_u\frac1{\alpha_u}\Bigr]
 
-    It is :func:`laplace_bridge` backwards: that returns ``alpha`` from this mean and covariance
-    (from the diagonal with ``project=False``). The other round trip holds only for Gaussians that a
-    Dirichlet maps to: ``alpha`` has C numbers, mean and covariance have more.
+    :func:`laplace_bridge` returns ``alpha`` from these (from the diagonal with ``project=False``).
 
     Args:
         alpha: ``(*B, C)``, C >= 2, positive and finite.
-        full: return the whole covariance, not its diagonal.
+        full: Return the whole covariance, not its diagonal.
 
     Returns:
         The mean ``(*B, C)``, rows summing to zero, and the variances ``(*B, C)`` (with ``full``
@@ -161,9 +148,8 @@ def probit_predictive(mean: Tensor, covariance: Tensor) -> Tensor:
               \mathrm{softmax}\Bigl(\mu_k\big/\sqrt{1 + \tfrac{\pi}{8}\Sigma_{kk}}\Bigr)
 
     For two classes :math:`\mathrm{sigmoid}\bigl((\mu_0-\mu_1)/\sqrt{1+\tfrac\pi8 v}\bigr)` with
-    the variance of the difference, :math:`v = \Sigma_{00} + \Sigma_{11} - 2\Sigma_{01}`; it is
-    within 0.02 of the integral. For more classes it is a mean-field rule of thumb: it uses the
-    diagonal only, and depends on the sum of the logits, which the softmax does not.
+    the variance of the difference, :math:`v = \Sigma_{00} + \Sigma_{11} - 2\Sigma_{01}`, within
+    0.02 of the integral. For more classes it is a mean-field rule of thumb on the diagonal alone.
 
     Args:
         mean: :math:`\mu`, ``(*B, C)``, C >= 2, real.

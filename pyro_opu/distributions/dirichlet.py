@@ -7,9 +7,8 @@ ordinary numbers as logarithms, so logarithms are what is kept here.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeVar, overload
+from typing import Any, ClassVar
 
 import pyro.distributions as dist
 import torch
@@ -20,6 +19,7 @@ from torch.distributions.utils import lazy_property
 
 from pyro_opu.checks import check_tensor
 from pyro_opu.distributions.base import Answer
+from pyro_opu.distributions.log_sampling import HALF, at_least_float32, log_dirichlet_rsample
 from pyro_opu.distributions.measures import ClassMeasures, DirichletMeasures, in_float64
 from pyro_opu.rng import drawing
 
@@ -38,71 +38,13 @@ __all__ = [
 MEASURED_CONCENTRATIONS = (1e-6, 1e8)
 #: Range of the logarithm of a concentration made from moments; a point would ask for infinity.
 LOG_CONCENTRATIONS = (-8.0, 16.0)
-_Answer = TypeVar("_Answer", bound=Answer)
-_HALF = (torch.float16, torch.bfloat16)
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in _HALF else x
-
-
-def log_dirichlet_rsample(log_alpha: Tensor, sample_shape: Sequence[int] = ()) -> Tensor:
-    r"""Draws the logarithm of Dirichlet vectors, with pathwise gradients.
-
-    .. math:: \log\pi = \mathrm{log\_softmax}(z), \qquad
-              z_k = \log G_k + \tfrac{1}{\alpha_k}\log U_k, \qquad
-              G_k \sim \mathrm{Gamma}(\alpha_k + 1),\; U_k \sim \mathrm{Uniform}(0, 1)
-
-    so that :math:`e^{z_k} \sim \mathrm{Gamma}(\alpha_k)` without leaving log space: for
-    :math:`\alpha_k = 10^{-6}` a typical :math:`z_k` is :math:`-10^6`, where the Gamma variate
-    itself underflows in any precision. In float32 the draws are right from ``alpha`` = 1e-6 to 1e8.
-
-    The gradient with respect to ``log_alpha`` is the implicit one of :math:`G` (torch's, relative
-    error about 1e-4) plus the analytic one of :math:`\log U/\alpha`. It is of first order only:
-    torch has no second derivative of a Gamma variate. For small ``alpha`` it is still unbiased for
-    :math:`\mathrm{E} f(\pi)`, but few draws lie between corners and they carry all of it, so that
-    its variance grows as 1 / alpha.
-
-    Args:
-        log_alpha: logarithm of the Dirichlet parameter, ``(*B, C)``. float16 and bfloat16 are
-            computed, and returned, in float32. Components below about -79 (float32) are raised to
-            it: their draws are still zero, and no infinity reaches the gradient.
-        sample_shape: leading shape of independent draws.
-
-    Returns:
-        :math:`\log\pi`, ``(*sample_shape, *B, C)``, with ``logsumexp`` over the last axis zero.
-
-    Example:
-        >>> _ = torch.manual_seed(0)
-        >>> mean = torch.tensor([0.7, 0.2, 0.1])
-        >>> log_pi = log_dirichlet_rsample(mean.log() + math.log(1e-4), (10_000,))
-        >>> corners = (log_pi > -0.01).float().mean(0)  # class k wins a share m_k of the corners
-        >>> bool((corners - mean).abs().max() < 0.02)
-        True
-
-    References:
-        Marsaglia, Tsang: A simple method for generating gamma variables (2000), section 6.
-        Figurnov, Mohamed, Mnih: Implicit reparameterization gradients (2018).
-    """
-    log_alpha = _at_least_float32(log_alpha)
-    dtype, shape = log_alpha.dtype, torch.Size(sample_shape) + log_alpha.shape
-    # Room for -log U (at most 37 in float64) on top of 1 / alpha, below the overflow threshold.
-    log_alpha = log_alpha.clamp(min=math.log(torch.finfo(dtype).tiny) + 8.0)
-    with drawing(log_alpha.device) as generator:
-        gamma = torch._standard_gamma((log_alpha.exp() + 1.0).expand(shape), generator)
-        # -log U is an exponential variate, never infinite. In float32 it may be coarse near zero
-        # (steps of 6e-8), which would now and then hand a corner to a class of probability 1e-20.
-        exponential = log_alpha.new_empty(shape, dtype=torch.float64)
-        minus_log_u = exponential.exponential_(generator=generator).to(dtype)
-    # Not a division by alpha: its gradient has alpha squared, which underflows.
-    return torch.log_softmax(gamma.log() - minus_log_u * (-log_alpha).exp(), dim=-1)
 
 
 class SimplexDistribution(Answer, TorchDistribution):
     r"""A distribution of class probabilities :math:`\pi`, one per input.
 
-    A family gives :attr:`log_mean`, :meth:`log_rsample`, :meth:`measures`, :meth:`as_tensors`, and
-    where it has a density ``log_prob``; all else follows from these.
+    A family defines :attr:`log_mean`, :meth:`log_rsample`, :meth:`measures`, :meth:`as_tensors`,
+    and ``log_prob`` where it has a density.
 
     Args:
         num_inputs: N, the batch shape.
@@ -160,10 +102,6 @@ class SimplexDistribution(Answer, TorchDistribution):
         """The Dirichlet with the same mean and the same variance summed over classes."""
         return PredictiveDirichlet(self.log_mean, self.log_concentration, validate_args=False)
 
-    def matched_dirichlet(self) -> PredictiveDirichlet:
-        """:meth:`matched`."""
-        return self.matched()
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}(N: {self.batch_shape[0]}, C: {self.event_shape[0]})"
 
@@ -173,25 +111,19 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     .. math:: \pi \sim \mathrm{Dir}(\alpha), \qquad \log\alpha_k = \log m_k + \log\alpha_0
 
-    It is a Pyro (and torch) Dirichlet in every way. What differs: parameters stay in log space, and
-    what follows from them is computed when asked for, so that building one costs a microsecond or
-    two; draws are made in log space (:func:`.log_dirichlet_rsample`); ``log_prob`` and ``entropy``
-    are evaluated in float64 (at :math:`\alpha_0 = 10^8` float32 would lose a hundred nats) and
-    rounded to the parameters' dtype. float16 and bfloat16 parameters are turned into float32, and
-    the mean normalised again.
+    A Pyro (and torch) Dirichlet whose parameters stay in log space: draws are made there, and
+    ``log_prob`` and ``entropy`` are evaluated in float64 (at :math:`\alpha_0 = 10^8` float32 would
+    lose a hundred nats) and rounded to the parameters' dtype. Half precision becomes float32, and
+    the mean is normalised again.
 
     Args:
-        log_mean: normalised log-probabilities :math:`\log m`, ``(*B, C)``, finite.
+        log_mean: Normalised log-probabilities :math:`\log m`, ``(*B, C)``, finite.
         log_concentration: :math:`\log\alpha_0`, ``(*B)``.
-        validate_args: check the values, as in torch. ``None``: torch's (Pyro's) current default.
-
-    Attributes:
-        log_mean: as given, ``(*B, C)``.
-        log_concentration: as given, ``(*B)``.
+        validate_args: Check the values. ``None``: torch's (Pyro's) current default.
 
     Raises:
-        ValueError: if the two shapes do not belong together, or (when validating) a parameter is
-            not finite or ``log_mean`` is not normalised.
+        ValueError: the two shapes do not belong together, or (when validating) a parameter is not
+            finite or ``log_mean`` is not normalised.
 
     Example:
         >>> d = PredictiveDirichlet(torch.tensor([0.7, 0.2, 0.1]).log(), torch.tensor(20.0).log())
@@ -225,9 +157,9 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
                 "to each row: squeeze or expand `log_concentration` to the batch shape."
             )
         # In half precision a row is off by a percent: normalise what is computed with.
-        half = log_mean.dtype in _HALF
+        half = log_mean.dtype in HALF
         self.log_mean = log_mean.float().log_softmax(-1) if half else log_mean
-        self.log_concentration = _at_least_float32(log_concentration)
+        self.log_concentration = at_least_float32(log_concentration)
         if self._validate_args if validate_args is None else validate_args:
             self._check_values(log_mean)
         # Past torch's Dirichlet.__init__, which would compute the concentration now.
@@ -250,20 +182,20 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     @classmethod
     def from_alpha(cls, alpha: Tensor, validate_args: bool | None = None) -> PredictiveDirichlet:
-        """Builds the same Dirichlet from its ordinary parameter.
+        """Build the same Dirichlet from its ordinary parameter ``(*B, C)``, positive.
 
         Args:
-            alpha: positive, ``(*B, C)``.
-            validate_args: as in the constructor.
+            alpha: ``(*B, C)``.
+            validate_args: As in the constructor.
 
         Raises:
-            ValueError: (when validating) if a component is not positive and finite.
+            ValueError: (when validating) a component is not positive and finite.
 
         Example:
             >>> PredictiveDirichlet.from_alpha(torch.tensor([3.0, 1.0])).mean
             tensor([0.7500, 0.2500])
         """
-        log_alpha = _at_least_float32(check_tensor("alpha", alpha, "(*B, C)")).log()
+        log_alpha = at_least_float32(check_tensor("alpha", alpha, "(*B, C)")).log()
         if (cls._validate_args if validate_args is None else validate_args) and not (
             log_alpha.isfinite().all()
         ):
@@ -302,7 +234,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
     def infer_shapes(  # type: ignore[override]
         log_mean: torch.Size, log_concentration: torch.Size
     ) -> tuple[torch.Size, torch.Size]:
-        """Batch and event shape from the parameters' shapes, as Pyro asks of a distribution."""
+        """Batch and event shape from the parameters' shapes, for Pyro."""
         return log_mean[:-1], log_mean[-1:]
 
     # lazy_property, and not functools.cached_property, because it computes under enable_grad: a
@@ -362,10 +294,10 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
 
 def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichlet:
-    """Any torch or Pyro Dirichlet as a :class:`PredictiveDirichlet`, which itself comes back as is.
+    """Convert any torch or Pyro Dirichlet to a :class:`PredictiveDirichlet`.
 
     Raises:
-        TypeError: if it is no Dirichlet.
+        TypeError: it is no Dirichlet.
 
     Example:
         >>> as_predictive(dist.Dirichlet(torch.tensor([2.0, 2.0]))).log_concentration.exp()
@@ -382,41 +314,32 @@ def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichl
 
 
 def known_form(value: Any) -> Any:
-    """A Dirichlet of torch or Pyro as a :class:`PredictiveDirichlet`, all else as it is."""
+    """Convert a torch or Pyro Dirichlet to a :class:`PredictiveDirichlet`; pass on all else."""
     return as_predictive(value) if isinstance(value, torch.distributions.Dirichlet) else value
 
 
-@overload
-def as_answer(value: _Answer) -> _Answer: ...
-@overload
-def as_answer(value: Any) -> Answer: ...
-def as_answer(value: Any) -> Answer:
-    """What a guide returned, if it is an answer; a Dirichlet of torch or Pyro in our own form.
+def as_answer(value: Any) -> Any:
+    """Convert what a guide returned to an :class:`Answer`.
 
     Raises:
-        TypeError: neither.
+        TypeError: neither an answer nor a Dirichlet.
     """
     return value if isinstance(value, Answer) else as_predictive(value)
 
 
 def check_dirichlet(name: str, dirichlet: Any) -> PredictiveDirichlet:
-    """A Dirichlet without NaN, as a :class:`PredictiveDirichlet`.
-
-    Args:
-        name: The argument's name in the message.
-        dirichlet: What was passed.
+    """Convert a Dirichlet to a :class:`PredictiveDirichlet` and check that it holds no NaN.
 
     Raises:
-        TypeError: if it is no Dirichlet.
-        ValueError: if its parameters hold NaN, as those of a negative ``alpha`` do in log space.
+        TypeError: it is no Dirichlet.
+        ValueError: NaN, as a negative ``alpha`` gives in log space.
     """
     found = as_predictive(dirichlet)
     rows = found.log_mean.detach().sum(-1) + found.log_concentration.detach()
     if rows.isnan().any():
         raise ValueError(
             f"`{name}` must have positive parameters; got NaN or a negative one in "
-            f"{int(rows.isnan().sum())} of {rows.numel()} rows. Look at the inputs and weights "
-            "that gave them."
+            f"{int(rows.isnan().sum())} of {rows.numel()} rows. Look at what gave them."
         )
     return found
 

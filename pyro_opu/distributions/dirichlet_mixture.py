@@ -25,19 +25,14 @@ class DirichletMixture(SimplexDistribution):
     .. math::
         q(\pi \mid x) = \sum_k w_k(x)\, \mathrm{Dir}\big(\pi \mid m_k(x)\, e^{g_k(x)}\big)
 
-    Mean, expected entropy, variance and expected logarithm are sums over the components, so all
-    measures are exact and differentiable but one: the differential entropy lies between two closed
-    forms, and their midpoint is given (:meth:`entropy_bounds`).
-
-    :meth:`log_rsample` chooses a component for every draw, and no gradient passes through the
-    choice: means and concentrations get theirs, the weights none.
-    :meth:`stratified_rsample` draws from every component alike and hands the weights over.
+    All measures are exact but one: the differential entropy is the midpoint of two bounds
+    (:meth:`entropy_bounds`). :meth:`log_rsample` chooses a component for every draw without a
+    gradient for the weights; :meth:`stratified_rsample` draws from all and returns the weights.
 
     Args:
         log_weights: :math:`\log w`, ``(N, K)``, finite; normalised here.
         log_means: :math:`\log m_k`, ``(N, K, C)``, finite; normalised here.
-        log_concentrations: :math:`g_k`, ``(N, K)``, finite. Half precision is computed, and
-            answered, in float32.
+        log_concentrations: :math:`g_k`, ``(N, K)``, finite. Half precision becomes float32.
 
     Raises:
         ValueError: shapes that do not belong together.
@@ -94,10 +89,7 @@ class DirichletMixture(SimplexDistribution):
         return draws.movedim(2, 0).flatten(0, 1), self.log_weights.exp().T
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log density at points ``(..., N, C)``, in nats; computed in float64.
-
-        A probability of zero is raised to the smallest normal number of float64.
-        """
+        """Log density at points ``(..., N, C)``, nats, float64 inside; zeros are raised to tiny."""
         logs = value.double().clamp_min(torch.finfo(torch.float64).tiny).log()
         log_weights, alpha = self._float64()
         logs = logs.expand(torch.broadcast_shapes(logs.shape, self.batch_shape + self.event_shape))

@@ -17,13 +17,12 @@ __all__ = ["Atoms", "Empirical"]
 
 
 class Empirical(SimplexDistribution):
-    r"""Equally likely points of the simplex at every input.
+    r"""Equally likely points of the simplex at every input: a small ensemble, or a mean alone.
 
     .. math:: q(\pi \mid x) = \frac1K \sum_k \delta(\pi - \pi_k(x))
 
-    The answer of a small ensemble, whose measures are those of the K points themselves (K, not
-    K - 1, under the variance). With K = 1 it is a mean without any spread: its mutual information
-    is 0 and its concentration infinite. There is no density, so no ``log_prob``.
+    The variance divides by K, not K - 1. With K = 1 the mutual information is 0 and the
+    concentration infinite. There is no density, so no ``log_prob``.
 
     Args:
         log_points: Normalised log-probabilities, ``(K, N, C)``, finite.

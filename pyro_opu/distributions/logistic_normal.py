@@ -32,8 +32,6 @@ class LogisticNormal(SimplexDistribution):
         z = \mu(x) + \sigma(x) \odot \epsilon + F(x)\, \eta, \quad
         \epsilon \sim N(0, I_C),\; \eta \sim N(0, I_R)
 
-    Softmax does not see a shift of all logits, so one direction of the covariance is free.
-
     ``log_prob`` is exact. The moments have no closed form: :attr:`log_mean` and :meth:`measures`
     average over 256 fixed quasi-random points, the same for every input (scrambled Sobol points
     through the normal quantile function), and are differentiable. They are off by about 1 to 3 per
@@ -44,7 +42,7 @@ class LogisticNormal(SimplexDistribution):
         mean: :math:`\mu`, ``(N, C)``, finite.
         log_scale: :math:`\log\sigma`, ``(N, C)``, finite.
         factor: F, ``(N, C, R)``, finite; R may be 0, and C + R at most 21,201 (for the points).
-            Half precision is computed, and answered, in float32.
+            Half precision becomes float32.
 
     Raises:
         ValueError: shapes that do not belong together.
@@ -53,8 +51,6 @@ class LogisticNormal(SimplexDistribution):
         >>> import torch
         >>> logits = torch.tensor([[1.0, 0.0, -1.0]])
         >>> normal = LogisticNormal(logits, torch.full((1, 3), -1.0), torch.zeros(1, 3, 0))
-        >>> normal.sample((4,)).shape
-        torch.Size([4, 1, 3])
         >>> bool((normal.mean - logits.softmax(-1)).abs().max() < 0.02)
         True
 
@@ -116,10 +112,7 @@ class LogisticNormal(SimplexDistribution):
         return {"mean": self.logits, "log_scale": self.log_scale, "factor": self.factor}
 
     def measures(self) -> SimplexMeasures:
-        """Estimated from the fixed points; the differential entropy needs them for one term only.
-
-        It is the entropy of the Gaussian log-ratios, exact, plus the expected logarithms.
-        """
+        """Estimated from the fixed points; of the differential entropy one term is."""
         parts = [_moments(logs) for logs in self._points(torch.float64)]
         moments = map(torch.cat, zip(*parts, strict=True)) if len(parts) > 1 else parts[0]
         log_mean, aleatoric, variance, expected_log = moments  # tracing cannot join blocks

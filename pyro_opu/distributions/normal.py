@@ -18,15 +18,15 @@ __all__ = ["Components", "PredictiveNormal", "RealAnswer"]
 
 @dataclass(frozen=True, repr=False)
 class Components:
-    r"""The K weighted normals of an answer, each with two variances.
+    r"""The K weighted normals of an answer, each with two variances; ``(N, K)`` each.
 
     .. math:: f \sim \sum_k w_k N(\mu_k, e_k), \qquad y \mid f, k \sim N(f, a_k)
 
     Attributes:
-        log_weights: :math:`\log w_k`, normalised, ``(N, K)``.
-        mean: :math:`\mu_k`, ``(N, K)``, in units of y.
-        log_aleatoric: :math:`\log a_k`, of the noise, ``(N, K)``, in units of log y squared.
-        log_epistemic: :math:`\log e_k`, of the mean f between draws, ``(N, K)``.
+        log_weights: :math:`\log w_k`, normalised.
+        mean: :math:`\mu_k`, in units of y.
+        log_aleatoric: :math:`\log a_k`, of the noise, in units of log y squared.
+        log_epistemic: :math:`\log e_k`, of the mean f between draws, in units of log y squared.
     """
 
     log_weights: Tensor
@@ -100,14 +100,11 @@ class RealAnswer(Answer):
 class PredictiveNormal(RealAnswer, dist.Normal):
     r"""A normal of y whose variance is the sum of an aleatoric and an epistemic one.
 
-    .. math:: N(y \mid \mu, a + e)
+    .. math:: N(y \mid \mu, a + e), \qquad \mu = \mathbb{E} f_\theta, \quad
+              a = \mathbb{E}\,\sigma_\theta^2, \quad e = \operatorname{Var} f_\theta
 
-    Where the teacher says :math:`y \mid \theta \sim N(f_\theta, \sigma_\theta^2)`,
-    :math:`\mu = \mathbb{E} f_\theta`, the aleatoric variance is
-    :math:`a = \mathbb{E}\,\sigma_\theta^2`, what remains if :math:`\theta` were known, and the
-    epistemic one is :math:`e = \operatorname{Var} f_\theta`. Their sum is the variance of y (law of
-    total variance, exact for any teacher); that y is normal is exact where f is and the noise is
-    known.
+    for a teacher :math:`y \mid \theta \sim N(f_\theta, \sigma_\theta^2)`: exact in the variance
+    (law of total variance), and a normal where f is normal and the noise known.
 
     Args:
         mean: :math:`\mu`, any batch shape, mostly ``(N,)``, in units of y.

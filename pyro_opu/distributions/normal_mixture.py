@@ -20,9 +20,7 @@ class PredictiveNormalMixture(RealAnswer, dist.MixtureSameFamily):
         p(y) = \sum_k w_k N(y \mid \mu_k, a_k + e_k), \qquad
         a = \sum_k w_k a_k, \quad e = \sum_k w_k \left[e_k + (\mu_k - \mu)^2\right]
 
-    with :math:`\mu = \sum_k w_k \mu_k`. The mean f of the noise is
-    :math:`\sum_k w_k N(\mu_k, e_k)`: what lies between the components is epistemic. Components with
-    other noise give y heavier tails than a normal's.
+    with :math:`\mu = \sum_k w_k \mu_k`: what lies between the components is epistemic.
 
     Args:
         components: Weights, means and variances, ``(N, K)`` each.

@@ -26,22 +26,21 @@ def export(
     outputs: Sequence[str] | None = None,
     sites: Sequence[str] = (),
 ) -> None:
-    r"""Write a guide as one program x -> mean, concentration and the uncertainties.
+    """Write a guide as one program x -> mean, concentration and the uncertainties.
 
     The suffix says the format: ``.onnx`` (operator set 18, any ONNX runtime) or ``.pt2``
     (``torch.export.load``). Reading a ``.pt2`` runs pickle, by torch's doing: load only those from
     a source you trust; an ``.onnx`` file and what ``save`` writes hold no code. The number of rows
-    N is free. The outputs are those of :func:`pyro_opu.uncertainty` by the same formulas, computed
-    in float64 inside and rounded to the guide's dtype; digamma and log-gamma, which ONNX lacks,
-    are made of plain operations that are right to 1e-14.
+    N is free. The outputs are those of :func:`pyro_opu.uncertainty`, computed in float64 and
+    rounded to the guide's dtype.
 
     All guides of this package can be exported, and those of your own that torch.export can trace. A
-    logistic normal has no differential entropy here, and holds 256 points per input in memory. A
-    regression guide has mean, total, aleatoric and epistemic, ``(N,)`` each.
+    logistic normal has no differential entropy here. A regression guide has mean, total, aleatoric
+    and epistemic, ``(N,)`` each.
 
-    In the file's metadata, under ``pyro_opu``, stands a description as JSON: shape and dtype of
-    the input, number of classes, sites, version, and the shape and unit of every output. It is in
-    ``metadata_props`` of ONNX, and an extra file of torch.export's archive.
+    The metadata under ``pyro_opu`` (``metadata_props`` of ONNX, an extra file of torch.export's
+    archive) is JSON: shape and dtype of the input, number of classes, sites, version, and the shape
+    and unit of every output.
 
     Args:
         guide: Module ``x -> answer``, such as ``fast.guide``.

@@ -25,9 +25,9 @@ _MATRIX_PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class Captured:
     """A student frozen for fast answers; made by :func:`capture`.
 
-    ``captured(x)`` is ``fast.dirichlet(x)`` without gradients (``fast.normal(x)`` of a regression
-    student). It checks the shape of x, not that it is finite: NaN in is NaN out. Inputs may lie on
-    the host though the student is on a GPU; they are streamed, and the answer is where they are.
+    ``captured(x)`` is ``fast.dirichlet(x)`` (``fast.normal(x)`` of a regression student) without
+    gradients. It checks the shape of x, not that it is finite: NaN in is NaN out. Inputs on the
+    host are streamed to a student on a GPU, and the answer is where they are.
 
     Attributes:
         kind: "cuda graph", "compiled" or "eager".
@@ -76,8 +76,8 @@ class StaticPass:
     """A pass on a buffer of fixed size, for any number of rows; owns all that a replay needs.
 
     Fewer rows than the buffer has are put in front of what it held before; more are cut. From the
-    host they go through two pinned stages in turn, one filled while the other is on its way, so
-    that x may be larger than the device. Answers are copied out before the next rows come.
+    host they go through two pinned stages in turn, one filled while the other is on its way.
+    Answers are copied out before the next rows come.
 
     A subclass overrides :meth:`replay`. What it replays holds addresses, not tensors: the pass
     keeps ``forward``, and with it the parameters that it reads, for as long as it can be replayed.
@@ -128,13 +128,9 @@ class StaticPass:
 
 
 class GraphPass(StaticPass):
-    """A pass recorded as a CUDA graph, on the device of ``like``.
+    """A pass recorded as a CUDA graph on the device of ``like``, ``(B, *input_shape)``.
 
     Torch's random generators are afterwards as they were, also where recording fails.
-
-    Args:
-        forward: The pass, as of :class:`StaticPass`.
-        like: Inputs ``(B, *input_shape)`` on the GPU; B is the number of rows per replay.
 
     Raises:
         ValueError: ``forward`` cannot be captured.
@@ -215,29 +211,27 @@ class _HalfTrunk(nn.Module):
 
 @preserve_rng()
 def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
-    r"""The fastest way to a guide's Dirichlet (or normal) that the machine has.
+    """The fastest way to a guide's Dirichlet (or normal) that the machine has.
 
     On a GPU one pass is recorded as a CUDA graph on static buffers of as many rows as ``example``,
-    and replayed: one launch, whatever the network. Fewer rows are padded and more are cut, so that
-    a captured pass for N = 1 and one for a thousand rows are two. On the CPU the pass is compiled
-    by ``torch.compile``, for any number of rows, if that works here (it needs a C++ compiler, and
-    takes some seconds), and otherwise runs as it is: ``kind`` says which, ``reason`` why not.
+    and replayed: one launch, whatever the network. Fewer rows are padded and more are cut, so
+    capture one pass for N = 1 and another for a thousand rows. On the CPU the pass is compiled by
+    ``torch.compile`` for any number of rows, if that works here (it needs a C++ compiler and some
+    seconds), and otherwise runs as it is: ``kind`` says which, ``reason`` why not.
 
     In full precision the answers are the guide's to rounding, 1e-5 in the logarithms of mean and
-    concentration. With ``precision`` the matrix products of the trunk are in half precision, and
-    the heads and all of the Dirichlet in that of the guide: the digits that bfloat16 has, two to
-    three, or float16, three to four.
+    concentration; ``precision`` is for the matrix products of the trunk alone and leaves two to
+    three digits (bfloat16), or three to four (float16).
 
     A snapshot: later changes of the guide do not reach it. Not for several threads at once.
     Torch's random generators are afterwards as they were.
 
     Args:
-        guide: Module ``x -> answer`` on its device; of a student ``fast.capture`` checks the
-            inputs too.
-        example: Inputs ``(B, *input_shape)`` on that device, finite; on a GPU B is the number of
-            rows per replay. Later inputs are rounded to its dtype first: pass float64 for inputs
-            that float32 has no digits for, such as time stamps.
-        precision: ``torch.bfloat16`` or ``torch.float16`` for the trunk; by default the guide's.
+        guide: Module ``x -> answer`` on its device; ``fast.capture`` checks the inputs too.
+        example: Inputs ``(B, *input_shape)`` on that device, finite. Later inputs are rounded to
+            its
+            dtype: pass float64 for inputs that float32 has no digits for, such as time stamps.
+        precision: ``torch.bfloat16`` or ``torch.float16``; by default the guide's.
 
     Returns:
         ``x -> PredictiveDirichlet``, the matched one of a guide that answers otherwise; of a
@@ -298,12 +292,7 @@ def _snapshot(guide: nn.Module, precision: torch.dtype | None) -> nn.Module:
 def tensor_pass(
     guide: nn.Module, answer: Answer
 ) -> tuple[Callable[[Tensor], Tensors], Callable[..., Answer]]:
-    """The pass from tensor to tensors, without checks, and what makes an answer of these.
-
-    Args:
-        guide: Module ``x -> answer``.
-        answer: What it answered with somewhere.
-    """
+    """The pass from tensor to tensors, without checks, and what makes an answer of these."""
     matched = answer.matched()
     kind, names = type(matched), tuple(matched.as_tensors())
 

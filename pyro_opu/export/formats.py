@@ -105,11 +105,7 @@ def run_onnx(content: bytes, outputs: Sequence[str]) -> Callable[[Tensor], dict[
 
 
 def check_packages(suffix: str) -> None:
-    """Refuse to begin what cannot be written.
-
-    Raises:
-        ImportError: onnx or onnxscript is not there.
-    """
+    """Raise an ImportError where onnx or onnxscript is not there to write ``.onnx``."""
     if suffix == ".onnx" and not all(map(find_spec, ("onnx", "onnxscript"))):
         raise ImportError(
             "Writing ONNX needs the packages onnx and onnxscript, which are not installed: "

@@ -1,10 +1,9 @@
-r"""Functions that a runtime may lack, from additions, products and logarithms.
+r"""Digamma and its kin from operations that every ONNX runtime has, exact where theirs are not.
 
-ONNX knows no digamma and no log-gamma, and its runtimes make :math:`e^x - 1` and
-:math:`\log(1 + x)` by the formula as written, which loses all digits near zero; some take the
-logarithm of a sum of exponentials that has over- or underflown. In an exported program each of them
-is what stands here. The first four are for positive arguments (``expm1``: any) and keep the dtype;
-the program asks for them in float64 only.
+ONNX has no digamma and no log-gamma, and its runtimes make :math:`e^x - 1`, :math:`\log(1 + x)`
+and log-sums by the formula as written, which loses all digits near zero, or over- and underflows.
+The first four functions are for positive arguments (``expm1``: any); the program asks for them in
+float64 only.
 """
 
 from __future__ import annotations
@@ -34,12 +33,6 @@ def digamma(x: Tensor) -> Tensor:
         \psi(x) = \psi(x + 8) - \sum_{i<8} \frac{1}{x + i}, \qquad
         \psi(y) \approx \log y - \frac{1}{2y} - \sum_{n \le 7} \frac{B_{2n}}{2n\, y^{2n}}
 
-    Args:
-        x: Positive, any shape.
-
-    Returns:
-        Tensor like ``x``.
-
     Example:
         >>> digamma(torch.tensor([1.0], dtype=torch.float64))  # minus Euler's constant
         tensor([-0.5772], dtype=torch.float64)
@@ -67,12 +60,6 @@ def lgamma(x: Tensor) -> Tensor:
         \log\Gamma(y) \approx (y - \tfrac12) \log y - y + \tfrac12 \log 2\pi
             + \sum_{n \le 7} \frac{B_{2n}}{2n (2n - 1)\, y^{2n - 1}}
 
-    Args:
-        x: Positive, any shape.
-
-    Returns:
-        Tensor like ``x``.
-
     Example:
         >>> lgamma(torch.tensor([5.0], dtype=torch.float64)).exp()  # 4!
         tensor([24.0000], dtype=torch.float64)
@@ -94,25 +81,14 @@ def lgamma(x: Tensor) -> Tensor:
 
 
 def expm1(x: Tensor) -> Tensor:
-    r""":math:`e^x - 1 = \tanh(x / 2)\,(e^x + 1)`, exact and without the cancellation near zero.
-
-    Example:
-        >>> expm1(torch.tensor([1e-20], dtype=torch.float64))
-        tensor([1.0000e-20], dtype=torch.float64)
-    """
+    r""":math:`e^x - 1 = \tanh(x / 2)\,(e^x + 1)`, exact and without the cancellation near zero."""
     return (x / 2).tanh() * (x.exp() + 1.0)
 
 
 def log1p(x: Tensor) -> Tensor:
-    r""":math:`\log(1 + x) = x \log u / (u - 1)` with u the rounded 1 + x.
+    r""":math:`\log(1 + x) = x \log u / (u - 1)` with u the rounded 1 + x, whose rounding cancels.
 
     Where u is 1 or infinite it is x itself.
-
-    Rounding of u cancels in the quotient.
-
-    Example:
-        >>> log1p(torch.tensor([1e-20], dtype=torch.float64))
-        tensor([1.0000e-20], dtype=torch.float64)
 
     References:
         Goldberg (1991), What every computer scientist should know about floating-point
@@ -124,24 +100,14 @@ def log1p(x: Tensor) -> Tensor:
 
 
 def log_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    r""":math:`x - \log\sum_k e^{x_k}`; some runtimes take the logarithm of a softmax that is zero.
-
-    Example:
-        >>> log_softmax(torch.tensor([0.0, 1e4]), -1)
-        tensor([-10000.,      0.])
-    """
+    r""":math:`x - \log\sum_k e^{x_k}`; some runtimes take the log of a softmax of zero."""
     x = x if dtype is None else x.to(dtype)
     x = x - x.amax(dim, keepdim=True)
     return x - x.exp().sum(dim, keepdim=True).log()
 
 
 def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
-    r""":math:`\log\sum_k e^{x_k}` of finite x; some runtimes compute it by the formula as written.
-
-    Example:
-        >>> logsumexp(torch.tensor([1e4, 1e4]), [-1])
-        tensor(10000.6934)
-    """
+    r""":math:`\log\sum_k e^{x_k}` of finite x; some runtimes compute it as written."""
     most = x.amax(dim, keepdim=True)
     total = (x - most).exp().sum(dim, keepdim=True).log() + most
     return total if keepdim else total.squeeze(dim)

@@ -22,9 +22,7 @@ _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from
 
 
 class StudentProgram(nn.Module):
-    """x -> named outputs of a student, in the order asked for: what is traced.
-
-    The formulas are those of :func:`pyro_opu.uncertainty`, run as they are.
+    """x -> named outputs of a guide, in the order asked for: what is traced.
 
     Args:
         guide: Module ``x -> answer``; it is copied, to the CPU.
@@ -87,14 +85,9 @@ def _checked(
 def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
     """The program as a graph with any number N >= 1 of rows, of operations that all runtimes have.
 
-    Digamma and its kin are replaced by :mod:`pyro_opu.export.plain_ops`.
-
     Args:
         student: What to trace.
         x: Inputs ``(N, *input_shape)`` to trace at, and to compare the graph with the student at.
-
-    Returns:
-        The graph.
 
     Raises:
         ValueError: a guide that cannot be traced for every N, or whose graph answers otherwise
@@ -134,15 +127,10 @@ def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
 def differing(
     student: StudentProgram, run: Callable[[Tensor], dict[str, Tensor]], x: Tensor
 ) -> str | None:
-    """The first output of a program that is not the student's, if there is one.
+    """The first output of a program ``run`` that is not the student's, if there is one.
 
     Compared at ``x``, at its first row, and, of a guide that knows the scale of its inputs, up to
     1e6 deviations away.
-
-    Args:
-        student: What the program was made of.
-        run: The program, from inputs to named outputs.
-        x: Inputs ``(N, *input_shape)``.
     """
     far = far_inputs(student.guide, x)
     for rows, same in ((x, _close), (x[:1], _close), (far, _same_kind)):

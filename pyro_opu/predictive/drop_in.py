@@ -25,15 +25,14 @@ def drop_in(
     inputs: Callable[..., Tensor] | None = None,
     report: dict[str, Any] | None = None,
 ) -> OnePassPredictive:
-    """The drop-in for a teacher's source that answers by this guide, frozen from now on.
+    """Make the drop-in for a teacher's source that answers by this guide, frozen from now on.
 
     Args:
         guide: ``x -> Dirichlet`` or another answer of the teacher's kind.
         teacher: The teacher, which has seen an input.
         x: Inputs ``(N, *input_shape)``; a few rows are looked at.
         sites: Layouts of the sites that come back, where they have been read already.
-        return_sites: Else their names; by default those of the ``Predictive``. "mean" asks for
-            draws of the mean of a real y.
+        return_sites: Else their names; by default those of the ``Predictive``.
         num_samples: S of the answers; by default the ``Predictive``'s.
         inputs: Picks the input from a call's arguments.
         report: Plain record of how the guide was made.

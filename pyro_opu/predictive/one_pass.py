@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import (
-    check_callable,
     check_device,
     check_inputs,
     check_row_shape,
-    instance_of,
     positive_int,
     sizes,
 )
@@ -27,7 +24,9 @@ from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.predictive.student_file import (
     KIND,
+    check_parts,
     constructor_arguments,
+    describe,
     read_student,
     restore_guide,
 )
@@ -83,7 +82,7 @@ class OnePassPredictive(nn.Module):
         report: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        _check_parts(guide, sites, input_name, inputs, report)
+        check_parts(guide, sites, input_name, inputs, report)
         self.guide = guide
         self.input_shape = sizes("input_shape", input_shape)
         if num_classes is not None:
@@ -185,7 +184,7 @@ class OnePassPredictive(nn.Module):
 
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Draws from the predictive distribution, called as the ``Predictive`` it replaces.
+        """Draw from the predictive distribution, called as the ``Predictive`` it replaces.
 
         Args:
             *args: The model's arguments; the first is the input ``(N, *input_shape)``.
@@ -218,12 +217,10 @@ class OnePassPredictive(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the student to one safetensors file with its configuration as text; no pickle.
 
-        Any number of threads and processes may write and read one path: a reader meets one whole
-        file. The file has a format version and a checksum, reaches the disc before it takes its
-        place, and keeps the permissions, and the symbolic link, of a file that was there.
-
-        A guide of this package is described in the file; for one of your own pass the same
-        architecture to :meth:`load`. ``inputs`` is a function and is not saved.
+        The file has a format version and a checksum, is on disc before it takes its place (a reader
+        meets one whole file, whatever the number of threads and processes), and keeps the
+        permissions, and the symbolic link, of a file that was there. For a guide of your own pass
+        the architecture to :meth:`load`. ``inputs`` is a function and is not saved.
 
         Args:
             path: Written aside and moved into place.
@@ -232,20 +229,7 @@ class OnePassPredictive(nn.Module):
             FileNotFoundError: its folder does not exist.
             ValueError: ``path`` is a folder or a device.
         """
-        config = {
-            **(
-                {"answer": "real"}
-                if self.num_classes is None
-                else {"num_classes": self.num_classes}
-            ),
-            "input_shape": self.input_shape,
-            "num_samples": self.num_samples,
-            "input_name": self.input_name,
-            "sites": [asdict(site) for site in self.sites],
-            "guide": getattr(self.guide, "config", None),
-            "report": self.report,
-        }
-        files.write(path, KIND, self.guide.state_dict(), config)
+        files.write(path, KIND, self.guide.state_dict(), describe(self))
 
     def export(
         self,
@@ -285,15 +269,15 @@ class OnePassPredictive(nn.Module):
         inputs: InputPicker | None = None,
         device: torch.device | str | None = None,
     ) -> OnePassPredictive:
-        """Read a student written by :meth:`save`.
+        """Read a student written by :meth:`save`, of classes or of a real y.
 
         A file with a single other bit than was written is refused, and so is one whose description
         and tensors do not belong together, before memory is taken for what it claims. Files of
-        0.1.0 have no checksum; they are read without.
+        0.1.0 have no checksum.
 
         Args:
             path: The file.
-            guide: The architecture, for a student whose guide was not the default one.
+            guide: The architecture, for a student whose guide was one of your own.
             inputs: As in the constructor.
             device: Where to put it; the CPU by default.
 
@@ -356,24 +340,3 @@ class OnePassRegression(OnePassPredictive):
 
 #: What a file says of its answers -> the student it holds.
 STUDENTS = {"classes": OnePassPredictive, "real": OnePassRegression}
-
-
-def _check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any) -> None:
-    """Refuse a part of a wrong type."""
-    advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
-    instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
-    if isinstance(sites, str) or not isinstance(sites, Sequence):
-        raise TypeError(
-            '`sites` must be a list such as [SiteLayout("obs", "label", "int64", (-1,))]; got '
-            f"{sites!r}."
-        )
-    if not all(isinstance(site, SiteLayout) for site in sites):
-        raise TypeError(f"`sites` must hold objects of type SiteLayout; got {sites!r}.")
-    if not isinstance(input_name, (str, type(None))):
-        raise TypeError(
-            f"`input_name` must be the name of a parameter, or None; got {input_name!r}."
-        )
-    if not isinstance(report, (dict, type(None))):
-        raise TypeError(f"`report` must be a dict, or None; got {report!r}.")
-    if inputs is not None:
-        check_callable("inputs", inputs, "(*args, **kwargs) -> x")

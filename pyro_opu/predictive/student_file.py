@@ -1,13 +1,16 @@
-"""A student's file: what its description must say, and the guide built from it."""
+"""What a student is made of, what its file says of it, and the guide built from that."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import check_callable, instance_of
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
 from pyro_opu.utils import files
 
@@ -26,8 +29,43 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
 }
 
 
+def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any) -> None:
+    """Refuse a part of a student that is of a wrong type."""
+    advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
+    instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
+    if isinstance(sites, str) or not isinstance(sites, Sequence):
+        raise TypeError(
+            '`sites` must be a list such as [SiteLayout("obs", "label", "int64", (-1,))]; got '
+            f"{sites!r}."
+        )
+    if not all(isinstance(site, SiteLayout) for site in sites):
+        raise TypeError(f"`sites` must hold objects of type SiteLayout; got {sites!r}.")
+    if not isinstance(input_name, (str, type(None))):
+        raise TypeError(
+            f"`input_name` must be the name of a parameter, or None; got {input_name!r}."
+        )
+    if not isinstance(report, (dict, type(None))):
+        raise TypeError(f"`report` must be a dict, or None; got {report!r}.")
+    if inputs is not None:
+        check_callable("inputs", inputs, "(*args, **kwargs) -> x")
+
+
+def describe(student: Any) -> dict[str, Any]:
+    """What a file says of a student; its inverse is :func:`constructor_arguments`."""
+    size = student.num_classes
+    return {
+        **({"answer": "real"} if size is None else {"num_classes": size}),
+        "input_shape": student.input_shape,
+        "num_samples": student.num_samples,
+        "input_name": student.input_name,
+        "sites": [asdict(site) for site in student.sites],
+        "guide": getattr(student.guide, "config", None),
+        "report": student.report,
+    }
+
+
 def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and description of a student's file; every entry is there and of its type.
+    """Read tensors and description of a student's file; every entry is there and of its type.
 
     Raises:
         FileNotFoundError: no such file.
@@ -65,9 +103,7 @@ def restore_guide(
     config: dict[str, Any],
     guide: nn.Module | None,
 ) -> nn.Module:
-    """The guide of a file, frozen: the one given, or built from its description.
-
-    It is built without memory of its own; what the file holds becomes its parameters.
+    """The guide of a file, frozen: the one given, or built from its description without own memory.
 
     Raises:
         TypeError: a ``guide`` that is not a module.

@@ -207,7 +207,7 @@ def test_matched_dirichlet_has_the_mean_and_the_variance(
     family: type, draw_parameters: Callable
 ) -> None:
     answer = build(family, draw_parameters, 4, 3)
-    dirichlet = answer.matched_dirichlet()
+    dirichlet = answer.matched()
     # Rounding in float64; the logistic-normal's mean is one of 256 points either way.
     torch.testing.assert_close(dirichlet.mean, answer.mean, rtol=1e-9, atol=0)
     torch.testing.assert_close(
@@ -539,4 +539,4 @@ def test_one_atom_has_no_spread() -> None:
     u = uncertainty(atom)
     assert (u.epistemic < 1e-15).all() and (u.variance == 0).all()  # 1e-15: rounding of entropies
     assert u.concentration.isinf().all() and u.differential_entropy.isinf().all()
-    assert atom.matched_dirichlet().log_concentration.isfinite().all()
+    assert atom.matched().log_concentration.isfinite().all()

@@ -97,7 +97,7 @@ def test_atoms_of_another_shape() -> None:
 def test_moments_of_atoms_match_the_dirichlet() -> None:
     """The matched Dirichlet has the atoms' mean and summed variance."""
     atoms = Empirical(torch.randn(6, 5, C, dtype=torch.float64).log_softmax(-1))
-    matched = atoms.matched_dirichlet()
+    matched = atoms.matched()
     torch.testing.assert_close(matched.mean, atoms.mean)
     torch.testing.assert_close(matched.variance.sum(-1), atoms.measures().variance)
 
