@@ -333,9 +333,13 @@ class OnePassRegression(OnePassPredictive):
         input_shape: Sequence[int],
         sites: Sequence[SiteLayout] = (SiteLayout("obs", "value", "float32", (-1,)),),
         num_samples: int = 500,
-        **options: Any,
+        *,
+        input_name: str | None = None,
+        inputs: InputPicker | None = None,
+        report: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(guide, input_shape, None, sites, num_samples, **options)
+        named: dict[str, Any] = {"input_name": input_name, "inputs": inputs, "report": report}
+        super().__init__(guide, input_shape, None, sites, num_samples, **named)
 
 
 #: What a file says of its answers -> the student it holds.
