@@ -143,11 +143,6 @@ class PredictiveGuide(nn.Module):
         """Whether h and g are two heads of one trunk."""
         return self.concentration_trunk is None
 
-    def _logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.trunk(x)
-        other = features if self.concentration_trunk is None else self.concentration_trunk(x)
-        return self.mean_head(features), self.concentration_head(other)
-
     def _bounded(self, raw: Tensor) -> Tensor:
         if self._calibrated:
             raw = self.calibration[0] * raw + self.calibration[1]
@@ -155,8 +150,11 @@ class PredictiveGuide(nn.Module):
 
     def forward(self, x: Tensor) -> PredictiveDirichlet:
         """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
-        logits, raw = self._logits(x)
-        return PredictiveDirichlet(logits.log_softmax(-1), self._bounded(raw), validate_args=False)
+        features = self.trunk(x)
+        other = features if self.concentration_trunk is None else self.concentration_trunk(x)
+        log_mean = self.mean_head(features).log_softmax(-1)
+        g = self._bounded(self.concentration_head(other))
+        return PredictiveDirichlet(log_mean, g, validate_args=False)
 
     def mean(self, x: Tensor) -> Tensor:
         """The prediction model h(x), class probabilities ``(N, C)``."""

@@ -92,23 +92,23 @@ class MetaCritic(nn.Module):
         """Witness weights at ``x``: per layer ``(matrix (N, out, in), bias (N, out))``."""
         generated = self.head(self.trunk(x))
         flat = generated if self.generate == "all" else self.shared.expand(len(x), -1)
-        layers, start = [], 0
-        for before, after in self.sizes:
-            middle, end = start + before * after, start + before * after + after
-            matrix = flat[:, start:middle].reshape(-1, after, before)
-            layers.append((matrix, flat[:, middle:end]))
-            start = end
+        parts = flat.split([n for before, after in self.sizes for n in (before * after, after)], -1)
+        layers = [
+            (matrix.reshape(-1, after, before), bias)
+            for (before, after), matrix, bias in zip(
+                self.sizes, parts[::2], parts[1::2], strict=True
+            )
+        ]
         return layers if self.generate == "all" else self._modulated(layers, generated)
 
     def _modulated(self, layers: Weights, generated: Tensor) -> Weights:
         """Scale and shift each hidden unit; scaling a unit's row scales its pre-activation."""
-        scales, shifts = generated.chunk(2, dim=-1)
-        start, modulated = 0, []
-        for matrix, bias in layers[:-1]:
-            end = start + bias.shape[-1]
-            scale = scales[:, start:end]
-            modulated.append((matrix * scale[..., None], bias * scale + shifts[:, start:end]))
-            start = end
+        widths = [after for _, after in self.sizes[:-1]]
+        scales, shifts = (part.split(widths, -1) for part in generated.chunk(2, -1))
+        modulated = [
+            (matrix * scale[..., None], bias * scale + shift)
+            for (matrix, bias), scale, shift in zip(layers[:-1], scales, shifts, strict=True)
+        ]
         return [*modulated, layers[-1]]
 
     def forward(self, x: Tensor, points: Tensor) -> Tensor:

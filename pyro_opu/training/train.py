@@ -63,9 +63,8 @@ def distillation_phase(
             stepped = student.detach_concentration() if turn == 0 else student.detach_mean()
         return objective.parts(stepped, draws, x), student
 
-    critics, betas = [], (0.9, 0.99)
+    critics = []
     if isinstance(objective, Adversarial):
-        betas = objective.betas
 
         def critic_losses() -> tuple[dict[str, Tensor], Any]:
             x, draws = batches.batch(num_draws)
@@ -85,7 +84,7 @@ def distillation_phase(
     turns = [
         Descent(
             partial(student_losses, turn),
-            torch.optim.Adam(group, lr=rate, betas=betas),
+            torch.optim.Adam(group, lr=rate, betas=objective.betas),
             cosine(rate, steps),
             **shared,
         )
