@@ -169,22 +169,22 @@ class Outcome(ABC):
     def chain(self, draws: Tensor) -> Tensor:
         """Draws ``(S, N, K)`` in units in which a movement of 1e-6 is none, for R-hat."""
 
+    @abstractmethod
     def describe(self, held_out: Any) -> dict[str, Any]:
         """What a report says of the teacher's draws, by name."""
-        return {}
 
+    @abstractmethod
     def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
-        """What a student's report says of its guide and of the teacher's draws."""
-        return found
+        """What a report says of the guide, and of the draws as :meth:`describe` ``found`` them."""
 
+    @abstractmethod
     def recalibrates(self, guide: nn.Module) -> bool:
         """Whether :meth:`calibration` applies to this guide."""
-        return False
 
+    @abstractmethod
     def calibration(self, guide: nn.Module, inputs: Any) -> dict[str, float]:
         """What to add to the guide's log concentration, as "shift", and how it was found."""
-        return {"shift": 0.0}
 
+    @abstractmethod
     def recalibrate(self, guide: Any, shift: float) -> None:
         """Add the shift to the guide's log concentration."""
-        guide.recalibrate(1.0, shift)

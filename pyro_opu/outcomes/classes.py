@@ -160,3 +160,6 @@ class Classes(Outcome):
     def calibration(self, guide: nn.Module, inputs: ClassValidation) -> dict[str, float]:
         """See :func:`~pyro_opu.outcomes.class_validation.calibrating_shift`."""
         return calibrating_shift(guide, inputs)
+
+    def recalibrate(self, guide: Any, shift: float) -> None:
+        guide.recalibrate(1.0, shift)

@@ -148,3 +148,19 @@ class Real(Outcome):
         units = torch.ones_like(draws)
         units[..., 0] = teacher_moments(draws).scale
         return draws / units
+
+    def describe(self, held_out: RealValidation) -> dict[str, Any]:
+        return {}
+
+    def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
+        return found
+
+    def recalibrates(self, guide: nn.Module) -> bool:
+        """False: the moments that are taught are the variances themselves."""
+        return False
+
+    def calibration(self, guide: nn.Module, inputs: RealValidation) -> dict[str, float]:
+        return {"shift": 0.0}
+
+    def recalibrate(self, guide: Any, shift: float) -> None:
+        """Nothing: a normal has no concentration."""

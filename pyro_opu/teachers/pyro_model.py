@@ -198,7 +198,7 @@ class ModelDraws(JointDraws):
     def become(self, kind: type[ModelDraws]) -> ModelDraws:
         """The teacher of this kind that goes on from here."""
         teacher = kind(self.predictive, self._asked_site, self.call)
-        vars(teacher).update(vars(self))
+        teacher.__dict__ |= vars(self)
         return teacher
 
     def _pick(self, x: Tensor, num_draws: int) -> Latents:
