@@ -136,7 +136,7 @@ def _unexpanded(parameter: Tensor) -> Tensor:
 
 
 def is_real(support: Any) -> bool:
-    """Whether a support is all of R^n, so that its transform is the identity."""
+    """Whether a support is all of R^n."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     return support is constraints.real

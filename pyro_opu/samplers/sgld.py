@@ -73,8 +73,8 @@ class SGLD(MCMCKernel):
         temperature: :math:`\tau \ge 0`: the noise's variance is :math:`\tau \eta_t`, the target
             :math:`p^{1/\tau}`; 0 is gradient descent.
         init_strategy: Where chains start, as in ``NUTS``.
-        initial_params: A start in unconstrained space for every chain, site -> value; the
-            ``initial_params`` of ``MCMC`` override it.
+        initial_params: A start in unconstrained space for every chain, site -> value of the
+            latent's shape there; the ``initial_params`` of ``MCMC`` override it.
         resume: The :attr:`state` of a kernel, whose chain is continued; exactly, if torch's RNG
             state (``torch.get_rng_state``) is restored too.
 

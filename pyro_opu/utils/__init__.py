@@ -1,1 +1,1 @@
-"""Files, tables, warnings and chunks, which know nothing of Bayesian models."""
+"""Files, tables, warnings and chunks, independent of Bayesian models."""

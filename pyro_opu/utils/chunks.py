@@ -1,4 +1,4 @@
-"""How many inputs to handle at once, so that memory stays bounded."""
+"""Slices of the inputs that bound memory."""
 
 from __future__ import annotations
 
@@ -8,26 +8,16 @@ from pyro_opu.checks import positive_int
 
 __all__ = ["chunks"]
 
-# Elements of one block of draws (S, n, C): 16 MB in float32, of which a handful live at once.
+# Elements of one block of draws (S, n, C): 16 MB in float32, a few of which live at once.
 _ELEMENTS_AT_ONCE = 2**22
-# Inputs a network is shown at once; its activations may be much larger than its answer.
+# Inputs of one forward pass; activations may be much larger than the output.
 _INPUTS_AT_ONCE = 2**10
 
 
 def chunks(
     num_inputs: int, num_draws: int, num_classes: int, chunk_size: int | None = None
 ) -> Iterator[slice]:
-    """Slices of the inputs that bound the memory of a block of draws.
-
-    Args:
-        num_inputs: Number of inputs ``N``.
-        num_draws: Draws ``S`` per input that are held at once.
-        num_classes: Classes ``C``.
-        chunk_size: Inputs per slice. By default as many as make about four million numbers, and at
-            most 1,024.
-
-    Yields:
-        Consecutive slices that cover ``range(num_inputs)``.
+    """Yield slices of the inputs, by default of at most 1,024 rows and four million numbers.
 
     Example:
         >>> list(chunks(5, num_draws=100, num_classes=3, chunk_size=2))

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all; tensors and plain text in one, with a checksum."""
+"""Files written atomically; tensors and JSON in one file, with a checksum."""
 
 from __future__ import annotations
 
@@ -21,25 +21,21 @@ from torch import Tensor
 from pyro_opu.checks import check_path
 
 _FORMAT = "pyro_opu"
-#: Version of the format. Files of 0.1.0 have none, and no checksum; they are read as they are.
+#: Version of the format. Files of 0.1.0 have neither version nor checksum.
 _VERSION = 1
-#: Where the checksum stands in the header; it is that of the whole file with zeros in its place.
+#: The checksum in the header, that of the whole file with zeros in its place.
 _CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _ZEROS = "0" * 64
-#: Seconds after which what a killed process was writing is taken for abandoned.
+#: Seconds after which the partial file of a killed process is removed.
 _ABANDONED = 3600.0
 
 
 def put(path: Path, content: bytes) -> None:
-    """Replace a file at once, whoever else writes or reads it.
+    """Replace a file atomically, also under concurrent readers and writers.
 
-    The content goes to a new file in the same folder, reaches the disc, and is moved into place. A
-    symbolic link stays and its target is replaced; permissions of an existing file are kept. What
-    killed processes left half-written beside this file is removed after an hour.
-
-    Args:
-        path: Where to; its folder must exist.
-        content: All of the file.
+    The content is written to a new file in the same folder, synced, and moved into place. The
+    target of a symbolic link is replaced; permissions of an existing file are kept. Partial files
+    of killed processes are removed after an hour.
     """
     path = Path(os.path.realpath(path))
     _remove_abandoned(path)
@@ -59,7 +55,7 @@ def put(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the name of a moved file survive a power cut, where folders can be opened."""
+    """Sync the folder of a moved file, where folders can be opened."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_DIRECTORY)
@@ -71,7 +67,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove parts of this file that nobody has written to for long."""
+    """Remove partial files that have not been written to for long."""
     part = re.compile(re.escape(path.name) + r"\.(\d+|[0-9a-f]{16})\.part")
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
@@ -80,7 +76,7 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def placed(path: str | os.PathLike[str]) -> Path:
-    """The path, if a file can be put there."""
+    """The path, if a file can be written there."""
     path = check_path("path", path)
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
@@ -96,14 +92,7 @@ def placed(path: str | os.PathLike[str]) -> Path:
 
 
 def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], config: Any) -> None:  # noqa: ANN401
-    """Write named tensors with a JSON description in the header; no pickle.
-
-    Args:
-        path: Where to; its folder must exist.
-        kind: What the file holds, checked by :func:`read`.
-        tensors: Named tensors.
-        config: Anything JSON can hold.
-    """
+    """Write named tensors, with the ``kind`` of the file and a JSON ``config`` in the header."""
     path = placed(path)
     metadata = {
         "format": _FORMAT,
@@ -122,12 +111,7 @@ def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], c
 
 
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
-    """Read back what :func:`write` wrote.
-
-    Args:
-        path: The file.
-        kind: What it must hold.
-    """
+    """Read ``(tensors, config)`` of a file of this kind; tensors are on the CPU."""
     if not check_path("path", path).is_file():
         raise FileNotFoundError(
             f"`path` must be a file written by pyro_opu; {str(path)!r} does not exist."
@@ -167,7 +151,7 @@ def _check_version(path: str | os.PathLike[str], metadata: dict[str, str]) -> No
 def _check_sum(
     path: str | os.PathLike[str], metadata: dict[str, str], header: bytes, body: memoryview
 ) -> None:
-    """Refuse a file with a single other bit than was written."""
+    """Refuse a file of which any bit has changed."""
     if "version" not in metadata and "sha256" not in metadata:
         return  # of 0.1.0
     place = _CHECKSUM.search(header)
@@ -182,7 +166,7 @@ def _check_sum(
 
 @contextmanager
 def description_of(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn whatever goes wrong with a file's description into one ``ValueError``."""
+    """Turn any error in reading a file's description into a ``ValueError``."""
     try:
         yield
     except (
@@ -202,10 +186,7 @@ def description_of(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # noqa: ANN401
-    """Split nested dicts and lists into named tensors and what JSON can hold.
-
-    Tuples come back from :func:`unflatten` as lists; keys of dicts stay numbers or text.
-    """
+    """Split nested dicts and lists into named tensors and JSON; tuples become lists."""
     tensors: dict[str, Tensor] = {}
 
     def walk(node: Any, name: str) -> Any:  # noqa: ANN401
@@ -223,7 +204,7 @@ def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # no
 
 
 def unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:  # noqa: ANN401
-    """Put back together what :func:`flatten` took apart."""
+    """The inverse of :func:`flatten`."""
     try:
         return _unflatten(tensors, plain)
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:

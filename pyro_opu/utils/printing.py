@@ -1,4 +1,4 @@
-"""Printed forms of one line: names of callables, and averages in the place of long tensors."""
+"""Parts of one-line reprs: names of callables, averages of tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["averages", "name_of"]
 
 
 def name_of(thing: Any) -> str:
-    """What a callable is called: a function by its name, an object by its class.
+    """The name of a function, or of an object's class.
 
     Example:
         >>> name_of(sorted), name_of(lambda x: x), name_of(Tensor(1))
@@ -21,7 +21,7 @@ def name_of(thing: Any) -> str:
 
 
 def averages(values: Mapping[str, Tensor]) -> str:
-    """Mean of every tensor by name, four digits each.
+    """The mean of every tensor by name, to four digits.
 
     Example:
         >>> averages({"total": Tensor([0.25, 0.75]), "variance": Tensor([1e-5])})

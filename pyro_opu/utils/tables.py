@@ -1,4 +1,4 @@
-"""Plain-text tables and JSON-ready numbers for the reports."""
+"""Plain-text tables and strict JSON for the reports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ __all__ = ["cell", "json_ready", "table"]
 
 
 def cell(value: float | None) -> str:
-    """A number for a table: four decimals, powers of ten where those would hide it, or ``n/a``.
-
-    Args:
-        value: The number; ``None`` leaves the cell empty (``-``), NaN is undefined (``n/a``).
+    """A number for a table; NaN is ``n/a``, ``None`` is ``-``.
 
     Example:
         >>> [cell(v) for v in (0.12345, 0.00012345, 0.0, 12345.6, float("nan"), None)]
@@ -29,11 +26,7 @@ def cell(value: float | None) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Aligned columns: the first to the left, the others to the right.
-
-    Args:
-        header: Column names; the first heads the row labels.
-        rows: One sequence of texts per row, as long as the header.
+    """Aligned columns, the first to the left, the others to the right.
 
     Example:
         >>> print(table(["", "student"], [["KL", "0.0057"], ["agreement", "0.98"]]))

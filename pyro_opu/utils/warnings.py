@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, however deep inside the package they arise."""
+"""Warnings that point at the user's line."""
 
 from __future__ import annotations
 
@@ -7,17 +7,12 @@ import warnings
 
 __all__ = ["warn_user"]
 
-#: Packages whose lines a user did not write.
+#: Packages whose frames are skipped.
 INSIDE = {"pyro_opu", "pyro", "torch", "contextlib"}
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the nearest line that is neither of this package nor of Pyro or torch.
-
-    Args:
-        message: What is the matter, and what to do.
-        category: Kind of warning, by which it can be filtered.
-    """
+    """Warn at the nearest line that is neither of this package nor of Pyro or torch."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and _package(frame.f_globals) in INSIDE:
         frame, level = frame.f_back, level + 1
