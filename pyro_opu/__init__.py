@@ -41,7 +41,7 @@ from pyro_opu.objectives import (
     Objective,
     WassersteinELBO,
 )
-from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.reports.detection import detection, misclassification, out_of_domain
 from pyro_opu.reports.fidelity import FidelityReport, fidelity, regression_fidelity
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
@@ -51,7 +51,6 @@ from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pyro_opu.interop.arviz import to_inference_data
-    from pyro_opu.regression import OnePassRegression
     from pyro_opu.reports.convergence import Diagnosis, diagnose
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 
@@ -109,7 +108,6 @@ _LATER = {
     "PolyaGammaGibbs": "samplers",
     "Diagnosis": "reports.convergence",
     "diagnose": "reports.convergence",
-    "OnePassRegression": "regression",
     "to_inference_data": "interop.arviz",
 }
 #: Parts of the package, likewise.

@@ -174,13 +174,14 @@ def test_words_in_the_tables_of_choices_exist():
     assert set(re.findall(r'"(\w+)"', guides.split("Of a regressor")[1])) == set(REGRESSION_GUIDES)
 
 
-def test_the_picture_is_what_its_script_draws(monkeypatch, tmp_path):
+@pytest.mark.parametrize(("name", "word"), [("flow", "recalibrated"), ("house", "distillation")])
+def test_a_picture_is_what_its_script_draws(monkeypatch, tmp_path, name, word):
     pytest.importorskip("matplotlib")
     monkeypatch.syspath_prepend(str(DOCS))
-    picture = importlib.import_module("pictures_flow")
-    monkeypatch.setattr(picture, "TARGET", tmp_path / "flow.svg")
+    picture = importlib.import_module(f"pictures_{name}")
+    monkeypatch.setattr(picture, "TARGET", tmp_path / f"{name}.svg")
     picture.main()
     words = re.compile(r"<!-- (.*?) -->")  # matplotlib writes each text beside its outlines
-    drawn, kept = ((folder / "flow.svg").read_text() for folder in (tmp_path, DOCS))
+    drawn, kept = ((folder / f"{name}.svg").read_text() for folder in (tmp_path, DOCS))
     assert words.findall(drawn) == words.findall(kept)
-    assert "recalibrated" in " ".join(words.findall(kept))
+    assert word in " ".join(words.findall(kept))

@@ -24,9 +24,9 @@ from pyro_opu.guides import named_guide
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import named_regression_guide
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
+from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import NormalMoments
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source

@@ -15,14 +15,13 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, instance_of, positive_int
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import RegressionTeacher
 from pyro_opu.rivals.base import Call
 from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
 from pyro_opu.teachers import PredictiveTeacher
 from pyro_opu.teachers.calling import Model, bound, call_of, first_argument
-from pyro_opu.teachers.real import normal_parameters
+from pyro_opu.teachers.real import RegressionTeacher, normal_parameters
 from pyro_opu.teachers.sites import class_log_probs
 
 __all__ = ["online_dark_knowledge"]
