@@ -87,11 +87,10 @@ def compact_approx(
     mean, and an answer costs K evaluations, not one.
 
     - "random", the paper's search: the best of ``tries`` random subsets.
-    - "greedy": starts with one draw after another, each the best of at most 8 random candidates.
-      Then, place by place, it swaps a draw for the best of some others if that lowers the
-      divergence, each round among twice as many. It ends when no swap of one draw for any other
-      helps, or after ``tries``. More candidates at the start can do harm: the best next draws of
-      all are those near the mean, and few swaps lead away from a set of these.
+    - "greedy": one draw after another, each the best of at most 8 random candidates (the best of
+      all lie near the mean, and few swaps lead away from a set of these). Then, place by place, it
+      swaps a draw for the best of some others if that lowers the divergence, each round among twice
+      as many, until no swap helps, or after ``tries``.
 
     The divergence is exact for the pool at the inputs used, and in part is its noise: judge the
     result on other inputs.

@@ -263,15 +263,10 @@ class KeepBest(KeepLast):
 
 
 class Saver(Protocol):
-    """Writes a run to a file, and goes on from it."""
+    """Writes a run to a file, and goes on from it; see ``checkpoint.py``."""
 
-    def restore(self, phase: Phase) -> None:
-        """Put saved optimizers and random numbers where they were interrupted, once."""
-        ...
-
-    def save(self, phase: Phase, index: int, step: int) -> None:
-        """Write everything that a later run needs."""
-        ...
+    def restore(self, phase: Phase) -> None: ...
+    def save(self, phase: Phase, index: int, step: int) -> None: ...
 
 
 def fit(

@@ -188,7 +188,7 @@ def test_addresses_do_not_count_and_settings_do(tmp_path: Path) -> None:
 
 
 def test_text_and_description() -> None:
-    assert text(Plain()) == text(Plain()) == "<test_fingerprint.Plain object>"
+    assert text(Plain()) == text(Plain()) == "<test_checkpoint.Plain object>"
     found = describe(By(torch.neg).fit(X))
     assert found["type"] == "By" and found["change"] == text(torch.neg)
     assert found["buffers"] == {"x": sketch(X)}
