@@ -114,9 +114,6 @@ def lack_of_fit(held_out: ClassValidation) -> float:
     with the energy distance D and :math:`\alpha^*` by moments, fitted on half of the draws and
     judged by the other half. No student that answers with one Dirichlet does better.
 
-    Args:
-        held_out: Inputs with the teacher's draws.
-
     Returns:
         The share, near 0 where draws are like a Dirichlet; 0 where there are fewer draws than 50
         or no spread, or where it is within four standard errors (over inputs) of nothing.

@@ -39,17 +39,7 @@ class SiteLayout:
     def from_config(
         cls, config: dict[str, Any], kinds: Collection[str], num_classes: int
     ) -> SiteLayout:
-        """The layout that ``dataclasses.asdict`` described.
-
-        Args:
-            config: The description.
-            kinds: Those that there are where it is used.
-            num_classes: C, the numbers of every input where the kind is "onehot" or "probs".
-
-        Raises:
-            TypeError: another entry than a layout has, or one of another type.
-            ValueError: a kind, dtype or shape that no such site has.
-        """
+        """The layout that ``dataclasses.asdict`` described."""
         layout = cls(**{**config, "shape": tuple(config["shape"])})
         if not all(type(each) is str for each in (layout.name, layout.kind, layout.dtype)):
             raise TypeError(f"a site is {config!r:.80}")

@@ -113,14 +113,7 @@ class JointDraws:
 
     @torch.no_grad()
     def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
-        """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory.
-
-        Raises:
-            TypeError: ``x``, or what the source gives, is no floating tensor.
-            ValueError: bad ``x`` or ``num_draws``; answers that are no class probabilities, or of
-                another number of classes or draws than before.
-            RuntimeError: the source itself raised one of Python's errors, which is its cause.
-        """
+        """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
         check_inputs(x)
         with self._at_call(x, num_draws):
             for block in self._blocks(x, num_draws):
@@ -176,14 +169,7 @@ class JointDraws:
 
     @torch.no_grad()
     def operations(self, x: Tensor) -> int | None:
-        """Floating-point operations per input and draw, of those that take time (``cost``).
-
-        Args:
-            x: Inputs ``(N, ...)``.
-
-        Returns:
-            The number, or ``None`` where the teacher cannot know.
-        """
+        """Floating-point operations per input and draw, of those that take time (``cost``)."""
         with counted():
             if self._cost is None or not self._cost.serves(x.shape[1:]):
                 with preserve_rng():
@@ -324,10 +310,6 @@ def log_probs_of_output(output: Any) -> Tensor:
 
     Logits, log-probabilities and probabilities are all understood: normalising logits leaves
     log-probabilities as they are, and rows that are non-negative and sum to one are probabilities.
-
-    Raises:
-        TypeError: the output is no floating tensor.
-        ValueError: it is not ``(..., N, C)`` with at least two classes.
     """
     if not isinstance(output, Tensor) or not output.is_floating_point():
         found = output.dtype if isinstance(output, Tensor) else type(output).__name__

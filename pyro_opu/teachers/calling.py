@@ -44,13 +44,6 @@ def call_of(inputs: Callable[..., Any], model: Model) -> Call | None:
 
     ``inputs`` is tried on a marker in the place of every parameter of the model. Of the others,
     those without a default are given ``None``.
-
-    Args:
-        inputs: Picks the input, ``inputs(*args, **kwargs) -> x``.
-        model: The model that is called with these arguments.
-
-    Returns:
-        The call, or ``None`` where ``inputs`` does more than pick an argument.
     """
     parameters = parameters_of(model)
     markers = {name: object() for name in parameters}

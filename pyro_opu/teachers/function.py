@@ -23,11 +23,6 @@ class FunctionTeacher(BaseTeacher):
 
     Args:
         function: Returns points of the simplex, one :math:`\theta_s` for all rows where possible.
-
-    Raises:
-        TypeError: at the first call, when the function returns no floating tensor.
-        ValueError: at the first call, when the result is not ``(S, N, C)`` with C >= 2 and rows on
-            the simplex, or holds another number of draws than asked for.
     """
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
@@ -62,11 +57,7 @@ class FunctionTeacher(BaseTeacher):
 
 
 class MembersTeacher(BaseTeacher):
-    """A user's own object with the members of :class:`Teacher`, checked like all.
-
-    Args:
-        teacher: The object; what its ``log_probs`` gives is used.
-    """
+    """A user's own object with the members of :class:`Teacher`, checked like all."""
 
     def __init__(self, teacher: Teacher) -> None:
         self.teacher = teacher
@@ -116,11 +107,7 @@ def _check_count(values: Tensor, asked: int) -> None:
 
 
 def check_same_count(found: int, before: int | None) -> int:
-    """The number of draws that a function returned, the same at every call.
-
-    Raises:
-        ValueError: another number than before.
-    """
+    """The number of draws that a function returned, the same at every call."""
     if before not in (None, found):
         raise ValueError(
             f"`source` must return the same number of draws at every call; got {before} before and "
@@ -130,12 +117,7 @@ def check_same_count(found: int, before: int | None) -> int:
 
 
 def check_simplex(values: Any, rows: int) -> Tensor:
-    """Return ``values`` if they are draws ``(S, N, C)`` on the simplex.
-
-    Raises:
-        TypeError: not a floating tensor.
-        ValueError: another shape, one class, NaN, or rows that are not probabilities.
-    """
+    """Return ``values`` if they are draws ``(S, N, C)`` on the simplex."""
     if not isinstance(values, Tensor) or not values.is_floating_point():
         found = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(

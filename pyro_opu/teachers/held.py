@@ -33,10 +33,6 @@ class HeldTeacher(BaseTeacher):
     dropout masks, the index of an ensemble's member. So evaluating K of S draws costs K
     evaluations.
 
-    Args:
-        teacher: The teacher that evaluates the draws.
-        draws: What it picked, in order.
-
     Example:
         >>> from pyro_opu import as_teacher
         >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout())
@@ -135,14 +131,6 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
         x: Inputs ``(N, ...)``; a few rows are looked at.
         num_draws: S. By default all draws in order, or the default number of a teacher that draws
             afresh. A mixture gives S / K draws of each of its K members, one member after another.
-
-    Returns:
-        The held draws.
-
-    Raises:
-        TypeError: a teacher of another kind.
-        ValueError: bad ``x`` or ``num_draws``; nothing that can be held: a function that draws
-            afresh, a model with latents local to a row of ``x``, or with none.
     """
     check_inputs(x)
     if isinstance(teacher, HeldTeacher):
@@ -169,19 +157,7 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
 
 
 def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
-    """The held draws with these :attr:`~HeldTeacher.tensors`, evaluated by a teacher.
-
-    Args:
-        teacher: Of the same model, network, ensemble or function as the one they were held of.
-        tensors: The draws.
-
-    Returns:
-        The held draws.
-
-    Raises:
-        ValueError: they are not those of such a teacher; at the first call, when its model has
-            other latents or its ensemble fewer members.
-    """
+    """The held draws with these :attr:`~HeldTeacher.tensors`, evaluated by a teacher."""
     if isinstance(teacher, HeldTeacher):
         return held_from(teacher.teacher, tensors)
     if isinstance(teacher, MixtureTeacher):

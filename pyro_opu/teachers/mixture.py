@@ -26,9 +26,6 @@ class MixtureTeacher(BaseTeacher):
     Args:
         members: The teachers.
 
-    Raises:
-        ValueError: there is none; at the first call, their numbers of classes differ.
-
     Example:
         >>> from pyro_opu import as_teacher
         >>> nets = [torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout()) for _ in "ab"]

@@ -98,10 +98,6 @@ class DropoutTeacher(BaseTeacher):
     Args:
         module: ``x (N, ...) -> logits (N, C)`` (log-probabilities and probabilities do too).
 
-    Raises:
-        ValueError: dropout inside a recurrent or attention layer; at the first call, when no
-            dropout is met.
-
     References:
         Gal and Ghahramani (2016), Dropout as a Bayesian approximation.
     """
@@ -177,10 +173,6 @@ class EnsembleTeacher(BaseTeacher):
 
     Args:
         modules: Networks ``x (N, ...) -> logits (N, C)``; they run in evaluation mode.
-
-    Raises:
-        TypeError: an entry is no ``nn.Module``.
-        ValueError: the sequence is empty; at the first call, the numbers of classes differ.
 
     References:
         Lakshminarayanan, Pritzel and Blundell (2017), Simple and scalable predictive uncertainty

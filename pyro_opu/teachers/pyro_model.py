@@ -109,11 +109,7 @@ class ModelDraws(JointDraws):
         return self._site
 
     def prepare(self, x: Tensor) -> None:
-        """Find the observed site and the latents, by runs of the model at two and three rows.
-
-        Args:
-            x: Inputs ``(N, ...)``.
-        """
+        """Find the observed site and the latents, by runs of the model at two and three rows."""
         if self._runs is None:
             self._run_twice(self._seen_latents(x), x)
         self.site  # noqa: B018 - raises where there is none
@@ -263,13 +259,6 @@ class PredictiveTeacher(ModelDraws, BaseTeacher):
         predictive: The ``Predictive`` to read; it is not changed.
         site: Name of the observed categorical site, needed when there are several.
         call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
-
-    Raises:
-        TypeError: a ``WeighedPredictive``, whose draws are not equally likely; samples that are
-            no tensors.
-        ValueError: ``posterior_samples`` that hold NaN or infinity. At the first call: a model that
-            cannot be run so; no categorical site, several and none named, an unknown
-            or a latent site named; more than one trial or label per input.
     """
 
     def _choose_site(self, nodes: dict[str, Any], latents: Container[str]) -> str:

@@ -55,17 +55,6 @@ class RegressionTeacher(ModelDraws, RealTeacher):
     and run at ``x``, all draws through :func:`torch.vmap` at once, and the parameters are taken
     off the site's distribution, so nothing is lost to noise.
 
-    Args:
-        predictive: The ``Predictive`` to read; it is not changed.
-        site: Name of the observed normal site, needed when there are several.
-        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
-
-    Raises:
-        TypeError: a ``WeighedPredictive``; samples that are no tensors.
-        ValueError: ``posterior_samples`` that are not finite. At the first call: a model that
-            cannot be run so; no normal site, several and none named, an unknown, a latent or a
-            categorical one named; more than one output per input.
-
     Example:
         >>> import pyro, torch
         >>> import pyro.distributions as dist
@@ -96,12 +85,7 @@ def _free(nodes: dict[str, Any], latents: Container[str]) -> dict[str, Any]:
 
 
 def is_real(model: ModelDraws, site: str | None) -> bool:
-    """Whether a model that has been run observes a real y: a normal site, none of classes.
-
-    Args:
-        model: After ``begin``.
-        site: The observed site, or ``None``.
-    """
+    """Whether a model that has been run observes a real y: a normal site, none of classes."""
     nodes = _free(model.runs[0].nodes, model.posterior_sites)
     kinds = {name: node["fn"] for name, node in nodes.items()}
     if site in kinds:
@@ -116,16 +100,7 @@ def is_normal(fn: Any) -> bool:
 
 
 def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
-    """Mean and logarithm of the scale ``(N, 2)`` of an observed site's distribution.
-
-    Args:
-        fn: The normal, wrapped or not.
-        rows: N.
-        site: Name of the site, for the messages.
-
-    Raises:
-        ValueError: the site is not normal, or does not hold one number per input.
-    """
+    """Mean and logarithm of the scale ``(N, 2)`` of an observed site's distribution."""
     if not is_normal(fn):
         raise ValueError(
             f"`source`'s site '{site}' must be Normal; got {type(unwrap(fn)).__name__}. Name "

@@ -32,13 +32,6 @@ def as_regression_teacher(
         site: The observed normal site, when the model has several.
         inputs: Picks the input from the arguments of a ``Predictive``'s call.
 
-    Returns:
-        An object with ``.draws(x, num_draws=None) -> (S, N, 2)``.
-
-    Raises:
-        TypeError: ``source`` is none of these.
-        ValueError: ``site`` given for a source without sites.
-
     Example:
         >>> import torch
         >>> from pyro_opu.regression import as_regression_teacher
@@ -72,15 +65,6 @@ def is_regressor(
 
     A model is run at two rows of ``x``, a function is called at two. What cannot be run, and a
     model with a categorical site that is not told apart by ``site``, is no regressor.
-
-    Args:
-        source: What :func:`~pyro_opu.distill` was given.
-        x: Inputs ``(N, ...)``.
-        site: The observed site, or ``None``.
-        inputs: Picks the input from the arguments of a ``Predictive``'s call, or ``None``.
-
-    Returns:
-        Whether it goes to :func:`as_regression_teacher` rather than to ``as_teacher``.
     """
     if isinstance(source, RealTeacher):
         return True
@@ -109,10 +93,6 @@ class FunctionRegressionTeacher(RealTeacher):
     Args:
         function: Returns the means :math:`f_s(x)` and the noise's standard deviations
             :math:`\sigma_s(x)`, ``(S, N)`` each, or for the second anything that broadcasts to it.
-
-    Raises:
-        TypeError: at the first call, when it does not return two floating tensors.
-        ValueError: at the first call, other shapes, or another number of draws than asked for.
     """
 
     def __init__(self, function: Callable[..., tuple[Tensor, Tensor]]) -> None:

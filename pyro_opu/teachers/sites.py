@@ -35,11 +35,7 @@ def site_kind(fn: Any) -> str | None:
 
 
 def check_one_trial(fn: Any, site: str) -> None:
-    """Refuse counts: class probabilities describe one trial.
-
-    Raises:
-        ValueError: a Binomial or Multinomial with more than one trial.
-    """
+    """Refuse counts: class probabilities describe one trial."""
     trials = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
     if trials != 1:
         raise ValueError(
@@ -53,14 +49,6 @@ def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
 
     Taken from the logits where the distribution was given them: near a corner of the simplex the
     probabilities have lost the digits.
-
-    Args:
-        fn: The distribution, wrapped or not; a Bernoulli gives [1 - p, p].
-        rows: N.
-        site: Name of the site, for the messages.
-
-    Raises:
-        ValueError: the site is not categorical, or does not hold one label per input.
     """
     if site_kind(fn) is None:
         raise ValueError(
