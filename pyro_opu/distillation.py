@@ -1,4 +1,4 @@
-"""Learn, once, a student that answers in one pass as a posterior does in hundreds."""
+"""Distil a posterior, once, into a student that answers in one forward pass."""
 
 from __future__ import annotations
 
@@ -85,9 +85,11 @@ def distill(
     labels are needed, and where the student is taught decides what it knows: the teacher can label
     any input, so the transfer policy makes inputs around and away from ``x`` too.
 
-    A regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)``
-    of draws, is distilled by :func:`pyro_opu.regression.distill_regression`, with its guides and
-    losses and without a recalibration.
+    The outcome decides the guides, losses and scores (:class:`pyro_opu.outcomes.Outcome`). Of a
+    regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)`` of
+    draws ``(S, N)``, the student is :math:`N(\mu(x), a(x) + e(x))`: the mean of y, the aleatoric
+    variance :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one
+    :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals.
 
     Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train the
     one student, and every one must make the call, with the same arguments. Where the group does
@@ -107,16 +109,16 @@ def distill(
             out and all scales; then a window of as many rows moves over it, from which the
             transfer policy draws (:class:`~pyro_opu.transfer.stream.Stream`).
         guide: A family by name (:data:`pyro_opu.guides.GUIDES`), sized to the input. By default
-            "dirichlet", the :class:`~pyro_opu.PredictiveGuide`, or "mixture" where the best
-            Dirichlet of every single input leaves more than 4 % of the draws' spread
-            (:func:`pyro_opu.outcomes.class_validation.lack_of_fit`; ``fast.report["misfit"]``).
-            Or any module ``x -> Dirichlet``, or to another distribution on the simplex; it is
-            trained in place. Only a ``PredictiveGuide`` is recalibrated.
+            "dirichlet", the :class:`~pyro_opu.PredictiveGuide` (of a regressor "gaussian"), or
+            "mixture" where the best Dirichlet of every single input leaves more than 4 % of the
+            draws' spread (:func:`pyro_opu.outcomes.class_validation.lack_of_fit`;
+            ``fast.report["misfit"]``). Or any module ``x -> Dirichlet``, or to another distribution
+            on the simplex; it is trained in place. Only a ``PredictiveGuide`` is recalibrated.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
-            "endd", "proxy", or an :class:`~pyro_opu.Objective`: the default
-            is then the warm start, and this the refinement.
+            "endd", "proxy", or an :class:`~pyro_opu.Objective`; of a regressor "moments" or "crps".
+            The default is then the warm start, and this the refinement.
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.
         num_steps: Steps in all; before another loss than the default nine tenths are the warm
@@ -139,9 +141,9 @@ def distill(
         progress: Show a bar with the losses and the held-out fidelity.
         device: Where the student is trained; by default where ``x`` is. "cuda" is a GPU for every
             rank of a machine.
-        site: The observed categorical site, when the model has several.
+        site: The observed site, when the model has several.
         return_sites: Sites that come back; by default those of the ``Predictive``. "probs" asks
-            for the draws of class probabilities.
+            for the draws of class probabilities, "mean" for those of the mean of a real y.
         inputs: Picks the input from a call's arguments, for models not called ``model(x, ...)``,
             such as ``lambda n, x: x``; the teacher is then asked in the same way, with ``None`` for
             other arguments without a default.
@@ -162,8 +164,8 @@ def distill(
 
     Raises:
         TypeError: ``x`` or ``source`` or ``loss`` of a wrong type.
-        ValueError: bad values of any argument; a teacher with one draw or one class; a site that
-            is not categorical, or a latent one asked for; a device this machine does not have;
+        ValueError: bad values of any argument; a teacher with one draw or one class; a site
+            that is not observed, or a latent one asked for; a device this machine does not have;
             ranks that were called with different arguments, or more ranks than ``batch_size``.
         DistillationError: the loss or the student's answers stopped being finite.
         RuntimeError: another rank has left with an error, or has died.
@@ -178,7 +180,8 @@ def distill(
 
     References:
         Cui, Yao, Li, Chan and Xue (2019), Algorithm 1; the warm start, the selection and the
-        recalibration are this project's.
+        recalibration are this project's. For a real y Korattikara, Rathod, Murphy and Welling
+        (2015), Bayesian Dark Knowledge, section 2.2.
     """
     with together() as ranks:
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
@@ -187,7 +190,7 @@ def distill(
         target = ranks.device(x.device if device is None else check_device(device))
         random = RandomStream(seed, target)
         with random.borrowed():
-            # The teacher, and where it is asked.
+            # The teacher, and the inputs at which it is asked.
             teacher = finished_teacher(source, x, site, inputs=inputs)
             outcome = outcome_of(teacher)
             if transfer is None:
@@ -198,7 +201,7 @@ def distill(
             held_out = validation_set(teacher, outcome, chosen, target, VALIDATION_NUMBERS)
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
             policy = fit_policy(transfer, stream, rest, held_out.x)
-            # The guide, and what it makes small.
+            # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
             if guide is None or isinstance(guide, str):
                 guide = outcome.guide(guide, x, held_out, found)

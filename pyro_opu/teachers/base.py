@@ -169,7 +169,7 @@ class JointDraws:
 
     @torch.no_grad()
     def operations(self, x: Tensor) -> int | None:
-        """Floating-point operations per input and draw, of those that take time (``cost``)."""
+        """Floating-point operations of a draw per input, or ``None`` where that is not known."""
         with counted():
             if self._cost is None or not self._cost.serves(x.shape[1:]):
                 with preserve_rng():

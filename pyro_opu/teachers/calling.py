@@ -40,7 +40,7 @@ def parameters_of(model: Model) -> dict[str, inspect.Parameter]:
 
 
 def call_of(inputs: Callable[..., Any], model: Model) -> Call | None:
-    """The call that ``inputs`` picks the input from, where it just names one of the arguments.
+    """The call whose input ``inputs`` picks, or ``None`` where it does more than name an argument.
 
     ``inputs`` is tried on a marker in the place of every parameter of the model. Of the others,
     those without a default are given ``None``.

@@ -10,24 +10,24 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
-from pyro_opu.teachers.base import BaseTeacher, Teacher, choose
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher, choose
 from pyro_opu.utils.printing import name_of
 
 
-class FunctionTeacher(BaseTeacher):
-    r"""A callable ``x -> (S, N, C)`` of class probabilities, or ``(x, num_draws) -> (S, N, C)``.
+class FunctionDraws(JointDraws):
+    """A callable ``x -> draws``, or ``(x, num_draws) -> draws``, called once with all rows.
 
-    The function is called once with all rows, so that its draws are joint over them; its memory is
-    its own affair. Without a parameter for the number of draws its own ``S`` is the size of the
-    posterior, and fewer draws are a random subset.
-
-    Args:
-        function: Returns points of the simplex, one :math:`\theta_s` for all rows where possible.
+    Its draws are joint over the rows; its memory is its own affair. Without a parameter for the
+    number of draws its own S is the size of the posterior, and fewer draws are a random subset.
     """
 
-    def __init__(self, function: Callable[..., Tensor]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._keyword = _draws_parameter(function)
+        self._keyword = draws_parameter(function)
+
+    def _read(self, values: Any, rows: int) -> Tensor:
+        """What the function returned as draws ``(S, rows, K)``, checked."""
+        raise NotImplementedError
 
     def _source_text(self) -> str:
         return name_of(self.function)
@@ -43,17 +43,27 @@ class FunctionTeacher(BaseTeacher):
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """All draws at all inputs, in one block."""
         count = self._checked(num_draws)
+        options = {} if self._keyword is None else {self._keyword: count}
+        draws = self._read(self.function(x, **options), len(x))
         if self._keyword is None:
-            values = check_simplex(self.function(x), len(x))
-            self.max_draws = check_same_count(len(values), self.max_draws)
+            self.max_draws = check_same_count(len(draws), self.max_draws)
             count = self._checked(num_draws)
-            if count < len(values):
-                values = values[choose(len(values), count).to(values.device)]
-        else:
-            values = check_simplex(self.function(x, **{self._keyword: count}), len(x))
-            _check_count(values, count)
-        logs = values.clamp_min(torch.finfo(values.dtype).tiny).log()
-        yield self._check_output(logs, len(x))
+            if count < len(draws):
+                draws = draws[choose(len(draws), count).to(draws.device)]
+        _check_count(draws, count)
+        yield self._check_output(draws, len(x))
+
+
+class FunctionTeacher(FunctionDraws, BaseTeacher):
+    r"""A callable ``x -> (S, N, C)`` of class probabilities, or ``(x, num_draws) -> (S, N, C)``.
+
+    Args:
+        function: Returns points of the simplex, one :math:`\theta_s` for all rows where possible.
+    """
+
+    def _read(self, values: Any, rows: int) -> Tensor:
+        probs = check_simplex(values, rows)
+        return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
 
 
 class MembersTeacher(BaseTeacher):
@@ -81,7 +91,7 @@ class MembersTeacher(BaseTeacher):
         yield self._check_output(logs, len(x))
 
 
-def _draws_parameter(function: Callable[..., Any]) -> str | None:
+def draws_parameter(function: Callable[..., Any]) -> str | None:
     """Name of the parameter for the number of draws: `num_draws`, or a second one that must be."""
     try:
         parameters = inspect.signature(function).parameters
@@ -102,7 +112,7 @@ def _check_count(values: Tensor, asked: int) -> None:
     if len(values) != asked:
         raise ValueError(
             f"`source` must return as many draws as asked for, {asked}; got {len(values)}. "
-            "Return a tensor of shape (num_draws, N, C)."
+            "Draws come first: return (num_draws, N, ...)."
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,12 +10,10 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import choose
 from pyro_opu.teachers.calling import call_of, first_argument
-from pyro_opu.teachers.function import _draws_parameter, check_same_count
+from pyro_opu.teachers.function import FunctionDraws, draws_parameter
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import RealTeacher, RegressionTeacher, is_real
-from pyro_opu.utils.printing import name_of
 
 __all__ = ["FunctionRegressionTeacher", "as_regression_teacher", "is_regressor"]
 
@@ -77,54 +75,23 @@ def is_regressor(
             return is_real(model, site)
         if not callable(source) or isinstance(source, (nn.Module, type)):
             return False
-        keyword = _draws_parameter(source)
+        keyword = draws_parameter(source)
         with torch.no_grad(), preserve_rng():
             return returns_two(source(x[:2], **({} if keyword is None else {keyword: 2})))
     except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
         return False
 
 
-class FunctionRegressionTeacher(RealTeacher):
+class FunctionRegressionTeacher(FunctionDraws, RealTeacher):
     r"""A function ``x -> (loc, scale)`` of draws ``(S, N)``, or ``(x, num_draws) -> ...``.
-
-    The function is called once with all rows, so that its draws are joint over them. Without a
-    parameter for the number of draws its own S is the size of the posterior.
 
     Args:
         function: Returns the means :math:`f_s(x)` and the noise's standard deviations
             :math:`\sigma_s(x)`, ``(S, N)`` each, or for the second anything that broadcasts to it.
     """
 
-    def __init__(self, function: Callable[..., tuple[Tensor, Tensor]]) -> None:
-        self.function = function
-        self._keyword = _draws_parameter(function)
-
-    def _source_text(self) -> str:
-        return name_of(self.function)
-
-    def _draws_text(self) -> str:
-        uncounted = self._keyword is None and self.max_draws is None
-        return "draws not counted yet" if uncounted else super()._draws_text()
-
-    def operations(self, x: Tensor) -> int | None:
-        """``None``: what happens inside is not known."""
-        return None
-
-    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
-        """All draws at all inputs, in one block ``(S, N, 2)``."""
-        count = self._checked(num_draws)
-        options = {} if self._keyword is None else {self._keyword: count}
-        draws = self._check_output(_stacked(self.function(x, **options), len(x)), len(x))
-        if self._keyword is None:
-            self.max_draws = check_same_count(len(draws), self.max_draws)
-            count = self._checked(num_draws)
-            draws = draws[choose(len(draws), count).to(draws.device)]
-        elif len(draws) != count:
-            raise ValueError(
-                f"`source` must return as many draws as asked for, {count}; got {len(draws)}. "
-                "Return means and scales of shape (num_draws, N)."
-            )
-        yield draws
+    def _read(self, values: Any, rows: int) -> Tensor:
+        return _stacked(values, rows)
 
 
 def _stacked(values: Any, rows: int) -> Tensor:
