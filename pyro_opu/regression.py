@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pyro_opu.distillation import distill_regression
-from pyro_opu.distributions.normal import Components, PredictiveNormal
-from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
+from pyro_opu.distributions.normal import Components, PredictiveNormal, PredictiveNormalMixture
 from pyro_opu.guides.normal import (
     REGRESSION_GUIDES,
     GaussianGuide,

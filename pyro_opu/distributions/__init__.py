@@ -7,8 +7,11 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistrib
 from pyro_opu.distributions.dirichlet_mixture import DirichletMixture
 from pyro_opu.distributions.empirical import Atoms, Empirical
 from pyro_opu.distributions.logistic_normal import LogisticNormal
-from pyro_opu.distributions.normal import PredictiveNormal, RealAnswer
-from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
+from pyro_opu.distributions.normal import (
+    PredictiveNormal,
+    PredictiveNormalMixture,
+    RealAnswer,
+)
 
 __all__ = [
     "Answer",

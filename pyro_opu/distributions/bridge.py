@@ -17,7 +17,7 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import check_floating, check_tensor
 
 __all__ = ["inverse_laplace_bridge", "laplace_bridge", "probit_predictive"]
 
@@ -190,11 +190,7 @@ def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
             f"`covariance` must have shape {tuple(mean.shape)} (diagonal) or {full} (full) for "
             f"this `mean`; got {tuple(covariance.shape)}. Expand it to the batch shape of `mean`."
         )
-    if not covariance.is_floating_point():
-        raise TypeError(
-            f"`covariance` must have a floating dtype; got {covariance.dtype}. Convert it with "
-            ".float()."
-        )
+    check_floating("covariance", covariance)
     if covariance.shape == mean.shape:
         variance = covariance
     else:

@@ -8,8 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import one_of, positive_int
-from pyro_opu.distributions.normal import Components, PredictiveNormal, RealAnswer
-from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
+from pyro_opu.distributions.normal import (
+    Components,
+    PredictiveNormal,
+    PredictiveNormalMixture,
+    RealAnswer,
+)
 from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import soft_clamp
 

@@ -40,12 +40,9 @@ def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: An
         )
     if not all(isinstance(site, SiteLayout) for site in sites):
         raise TypeError(f"`sites` must hold objects of type SiteLayout; got {sites!r}.")
-    if not isinstance(input_name, (str, type(None))):
-        raise TypeError(
-            f"`input_name` must be the name of a parameter, or None; got {input_name!r}."
-        )
-    if not isinstance(report, (dict, type(None))):
-        raise TypeError(f"`report` must be a dict, or None; got {report!r}.")
+    nothing = type(None)
+    instance_of("input_name", input_name, (str, nothing), "the name of a parameter, or None")
+    instance_of("report", report, (dict, nothing), "a dict, or None")
     if inputs is not None:
         check_callable("inputs", inputs, "(*args, **kwargs) -> x")
 

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 import pyro_opu
 from pyro_opu import MixingWarning, OnePassPredictive, PredictiveGuide, fidelity
-from pyro_opu.distributions.normal import Components
-from pyro_opu.distributions.normal_mixture import PredictiveNormalMixture
+from pyro_opu.distributions.normal import Components, PredictiveNormalMixture
 from pyro_opu.models.likelihoods import regression
 from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.regression import (
