@@ -31,7 +31,7 @@ def main() -> None:
     args = options.parse_args()
     if args.quick:
         args.only = ["pima-laplace"]
-    tables = {} if args.quick else kept(args.name)
+    tables = {} if args.quick or args.only == list(POSTERIORS) else kept(args.name)
     for name in args.only:
         new = rows_of(name, args)
         say(new)

@@ -211,7 +211,7 @@ class TestProvenance:
 
     def test_golden_students_tell_a_move_from_a_change(self, monkeypatch, tmp_path):
         """Recorded one commit after the results, of the same library, and again today."""
-        items = {"a/weights": ["1", "0.5"], "a/report": ["2", "0.5"], "a/report_values": ["3", "1"]}
+        items = {"a/weights": ["1", "0.5"], "a/report": ["2", "0.5"], "b/weights": ["3", "1"]}
         recorded = tmp_path / "golden.json"
         recorded.write_text(json.dumps({"items": items | {"a/report": ["words", "0.5"]}}))
         said = {
