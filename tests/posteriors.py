@@ -282,6 +282,14 @@ SAMPLERS: dict[str, Callable[[Callable[..., Tensor]], MCMCKernel]] = {
 
 # Rivals --------------------------------------------------------------------------------------
 
+
+def online(source: Any, x: Tensor, **options: Any) -> OnePassPredictive:
+    """Taught while a chain of the same model runs; it takes no other posterior."""
+    data, kernel = (X, torch.arange(len(X)) % C), SGLD(model, step_size=1e-2)
+    few = {"num_draws": 4, "warmup_steps": 1, "batch_size": 8, "num_samples": S}
+    return rivals.online_dark_knowledge(kernel, data, x, **{**few, **options})
+
+
 #: As quick as they can be, and distillation itself; each is called (source, x, **options).
 RIVALS: dict[str, Callable[..., OnePassPredictive]] = {
     "distill": partial(distill, num_steps=5),
@@ -289,6 +297,7 @@ RIVALS: dict[str, Callable[..., OnePassPredictive]] = {
     "proxy": partial(rivals.proxy_dirichlet, num_steps=5),
     "dark knowledge": partial(rivals.dark_knowledge, num_steps=5),
     "dark knowledge, dirichlet": partial(rivals.dark_knowledge, form="dirichlet", num_steps=5),
+    "dark knowledge, online": online,
     "prior network": partial(rivals.prior_network, outside=X + 6, hidden=(8,), num_steps=5),
     "prior network, forward": partial(
         rivals.prior_network, outside=X + 6, form="forward", hidden=(8,), num_steps=5
