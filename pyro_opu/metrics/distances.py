@@ -167,10 +167,10 @@ def kl_from_log(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 def _area_between(p: Tensor, q: Tensor) -> Tensor:
     r""":math:`\int |F - G|` of the distribution functions of draws ``(S, n)`` and ``(S', n)``."""
-    pooled, order = torch.cat([p, q]).detach().sort(0)
-    from_p = (order[:-1] < len(p)).to(p).cumsum(0)  # whole numbers, exact in float32
-    from_q = torch.arange(1, len(pooled), device=p.device, dtype=p.dtype)[:, None] - from_p
-    return ((from_p / len(p) - from_q / len(q)).abs() * pooled.diff(dim=0)).sum(0)
+    pooled, order = torch.cat([p.detach().T, q.detach().T], -1).sort(-1)
+    from_p = (order[:, :-1] < len(p)).to(p).cumsum(-1)  # whole numbers, exact in float32
+    from_q = torch.arange(1, pooled.shape[-1], device=p.device, dtype=p.dtype) - from_p
+    return ((from_p / len(p) - from_q / len(q)).abs() * pooled.diff(dim=-1)).sum(-1)
 
 
 def _working_dtype(p: Tensor, q: Tensor) -> torch.dtype:
