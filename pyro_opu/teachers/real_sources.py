@@ -61,8 +61,9 @@ def is_regressor(
 ) -> bool:
     """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
 
-    A model is run at two rows of ``x``, a function is called at two. What cannot be run, and a
-    model with a categorical site that is not told apart by ``site``, is no regressor.
+    A model is run at two and at three rows of ``x``, a function is called at two. What cannot be
+    run, and a model with a categorical site that is not told apart by ``site``, is no regressor.
+    Arguments as of :func:`~pyro_opu.teachers.finished.finished_teacher`.
     """
     if isinstance(source, RealTeacher):
         return True
