@@ -115,6 +115,21 @@ SOURCES: dict[str, tuple[Callable[[], Any], bool]] = {
     "mixed sites": (lambda: [Predictive(model, samples()), drawing(guide)], False),
 }
 
+# Outcomes ------------------------------------------------------------------------------------
+
+
+def line(x: Tensor, y: Tensor | None = None) -> Tensor:
+    weight = pyro.sample("weight", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        return pyro.sample("obs", dist.Normal(x @ weight, 0.5), obs=y)
+
+
+#: Name, as a teacher's ``kind``, -> a posterior of a model that observes it.
+OUTCOMES: dict[str, Callable[[], Predictive]] = {
+    "classes": lambda: Predictive(model, samples()),
+    "real": lambda: Predictive(line, {"weight": torch.randn(S, D)}),
+}
+
 # Draws of a known Dirichlet ------------------------------------------------------------------
 
 #: Errors of a Monte Carlo mean are allowed this many standard errors: once in 2e6 by chance.
