@@ -12,7 +12,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-__all__ = ["DirichletMeasures", "DrawMeasures", "Measures", "NormalMeasures", "SimplexMeasures"]
+__all__ = [
+    "ClassMeasures",
+    "DirichletMeasures",
+    "DrawMeasures",
+    "Measures",
+    "NormalMeasures",
+    "SimplexMeasures",
+]
 
 
 class Measures:

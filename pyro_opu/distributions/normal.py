@@ -196,12 +196,12 @@ class PredictiveNormalMixture(RealAnswer, dist.MixtureSameFamily):
 
     @property
     def log_aleatoric(self) -> Tensor:  # type: ignore[override]
-        """Logarithm of :attr:`aleatoric`."""
+        """Logarithm of the mean variance of the noise, ``(N,)``."""
         return (self._components.log_weights + self._components.log_aleatoric).logsumexp(-1)
 
     @property
     def log_epistemic(self) -> Tensor:  # type: ignore[override]
-        """Logarithm of :attr:`epistemic`."""
+        """Logarithm of the variance of the mean between draws, ``(N,)``."""
         parts = self._components
         between = (parts.mean - self.mean[..., None]).square()
         variance = parts.log_epistemic.exp() + between
