@@ -43,7 +43,7 @@ LOG_CONCENTRATIONS = (-8.0, 16.0)
 class SimplexDistribution(Answer, TorchDistribution):
     r"""A distribution of class probabilities :math:`\pi`, one per input.
 
-    A family defines :attr:`log_mean`, :meth:`log_rsample`, :meth:`measures`, :meth:`as_tensors`,
+    A family defines :attr:`log_mean`, :meth:`log_rsample`, :meth:`measures`, ``as_tensors``,
     and ``log_prob`` where it has a density.
 
     Args:
@@ -278,7 +278,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveDirichlet:
-        """Build the Dirichlet from :meth:`as_tensors`."""
+        """Build the Dirichlet from ``as_tensors``."""
         return cls(**tensors, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:

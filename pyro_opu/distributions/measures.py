@@ -1,6 +1,6 @@
 """Measures of uncertainty: closed forms, from moments, or estimated from draws.
 
-The formulas, and what is estimated, are in :mod:`pyro_opu.metrics.uncertainty`, the public face.
+The formulas, and what is estimated, are in ``pyro_opu.metrics.uncertainty``, the public face.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class OnePassPredictive(nn.Module):
 
     @property
     def outcome(self) -> Outcome:
-        """What is observed: classes, or a real y."""
+        """The kind of what is observed, classes or a real y."""
         return Real() if self.num_classes is None else Classes(self.num_classes)
 
     def distribution(self, x: Tensor) -> Any:
