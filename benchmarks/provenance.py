@@ -34,22 +34,23 @@ def under(room: str, *names: str) -> tuple[str, ...]:
 TEACHERS = under("pyro_opu", "teachers")
 #: What a student answers with.
 STUDENTS = under("pyro_opu", "guides", "distributions", "predictive")
-TRAINING = under("pyro_opu", "distillation.py", "training", "objectives", "transfer")
+TRAINING = under("pyro_opu", "distillation.py", "training", "outcomes", "objectives", "transfer")
 DISTILLED = (*TEACHERS, *STUDENTS, *TRAINING)
-FIDELITY = under("pyro_opu/reports", "fidelity.py", "judging.py", "certainty.py") + (
+FIDELITY = under("pyro_opu/reports", "fidelity.py", "*judging.py", "certainty.py") + (
     "pyro_opu/metrics/distances.py",
 )
 DETECTION = ("pyro_opu/reports/detection.py", "pyro_opu/reports/readings.py", "pyro_opu/metrics")
 POSTERIORS = ("models", "pyro_opu/samplers", "benchmarks/posteriors.py", "benchmarks/digits.py")
 PAPERS = (*DISTILLED, *DETECTION, "models", "benchmarks/paper_tables.py")
-REGRESSION = ("pyro_opu/regression.py", "pyro_opu/samplers", *TRAINING)
+REGRESSION = (*TEACHERS, *STUDENTS, *TRAINING, "pyro_opu/samplers")
+DARK_KNOWLEDGE = under("pyro_opu/rivals", "base.py", "bayesian_dark_knowledge.py", "online.py")
 #: Results file -> what it measures, beside the command itself; files, folders and patterns.
 MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),
     "bad_input": ("pyro_opu", "models", "benchmarks/bad_input_*.py"),
     "before_after": ("benchmarks/teachers.py", *DISTILLED, *FIDELITY),
-    "boston": (*REGRESSION, "pyro_opu/rivals/online.py"),
-    "compact": ("pyro_opu/rivals/compact.py", "pyro_opu/rivals/subsets.py", *TEACHERS),
+    "boston": (*REGRESSION, *DARK_KNOWLEDGE),
+    "compact": (*under("pyro_opu/rivals", "base.py", "compact.py", "subsets.py"), *TEACHERS),
     "concentration": DISTILLED,
     "dark_knowledge": ("pyro_opu/rivals", "pyro_opu/samplers", *DISTILLED),
     "digits_fidelity": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
@@ -87,7 +88,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     ),
     "students": (*DISTILLED, *FIDELITY, *DETECTION, *POSTERIORS, "pyro_opu/rivals"),
     "teachers": (*DISTILLED, *FIDELITY, *POSTERIORS),
-    "toy_regression": (*REGRESSION, "pyro_opu/rivals/online.py"),
+    "toy_regression": (*REGRESSION, *DARK_KNOWLEDGE),
 }
 
 
