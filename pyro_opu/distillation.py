@@ -270,21 +270,21 @@ def distill_regression(
     inputs: Callable[..., Tensor] | None = None,
     **options: Any,
 ) -> OnePassRegression:
-    """:func:`distill` for a source that must be a regressor, with the same arguments.
+    """:func:`~pyro_opu.distill` for a source that must be a regressor, with the same arguments.
 
     Args:
         source: What :func:`~pyro_opu.regression.as_regression_teacher` takes.
         x: Transfer inputs.
         site: The observed normal site, when the model has several.
         inputs: Picks the input from a call's arguments.
-        **options: As for :func:`distill`.
+        **options: As for :func:`~pyro_opu.distill`.
 
     Returns:
         The drop-in for ``source``.
 
     Raises:
-        TypeError: ``source`` is no regressor, or as :func:`distill`.
-        ValueError: as :func:`distill`.
+        TypeError: ``source`` is no regressor, or as :func:`~pyro_opu.distill`.
+        ValueError: as :func:`~pyro_opu.distill`.
 
     Example:
         >>> import torch

@@ -92,7 +92,7 @@ class RealGuide(HeadGuide):
         hidden: tuple[int, ...] | None = None,
         **options: Any,
     ) -> RealSelf:
-        """Build a guide sized to the inputs, as :meth:`TrunkGuide.for_inputs` does.
+        """Build a guide sized to the inputs, as ``TrunkGuide.for_inputs`` does.
 
         ``y`` holds values of the target, of any shape, such as those observed or the teacher's
         draws; their mean and deviation are the units inside, by default 0 and 1.
@@ -187,7 +187,7 @@ REGRESSION_GUIDES: dict[str, type[GaussianGuide] | type[NormalMixtureGuide]] = {
 
 
 def named_regression_guide(name: str, x: Tensor, y: Tensor) -> RealGuide:
-    """Build a guide of a family in :data:`REGRESSION_GUIDES`; see :meth:`RealGuide.for_inputs`."""
+    """Build a guide of a family in ``REGRESSION_GUIDES``; see :meth:`RealGuide.for_inputs`."""
     advice = "Or pass a module x -> PredictiveNormal: the teacher's y is real."
     return REGRESSION_GUIDES[one_of("guide", name, REGRESSION_GUIDES, advice)].for_inputs(x, y)
 

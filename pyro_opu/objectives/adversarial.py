@@ -12,8 +12,8 @@ from pyro_opu.objectives.base import Objective
 class Adversarial(Objective):
     """A loss whose witness is learned: a critic is stepped between the student's steps.
 
-    The critic descends :meth:`critic_loss` by Adam; the student descends :meth:`parts` with the
-    critic held. :meth:`prepare` must make the critic where the constructor has not.
+    The critic descends :meth:`critic_loss` by Adam; the student descends ``parts`` with the
+    critic held. ``prepare`` must make the critic where the constructor has not.
 
     Attributes:
         critic: The adversary; ``None`` until it is prepared.

@@ -63,7 +63,7 @@ def is_regressor(
 
     A model is run at two and at three rows of ``x``, a function is called at two. What cannot be
     run, and a model with a categorical site that is not told apart by ``site``, is no regressor.
-    Arguments as of :func:`~pyro_opu.teachers.finished.finished_teacher`.
+    Arguments as of ``pyro_opu.teachers.finished.finished_teacher``.
     """
     if isinstance(source, RealTeacher):
         return True
