@@ -51,11 +51,9 @@ nitpick_ignore_regex = [
     ("py:.*", r"(torch|pyro|numpy|collections|os|sklearn)\..*"),  # other packages
     ("py:.*", r"Tensor|Array|Axes|Captured|MCMC"),  # the same, by the names they are imported as
     ("py:.*", r"pyro_opu\.models\..*|The model|Latent functions O"),  # the inner parts of `models`
-    ("py:.*", r".*\.(Rows|Self|RealSelf)"),  # type variables
-    (
-        "py:.*",
-        r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws|outcomes\.base\.Outcome)",
-    ),
+    ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf)"),  # type variables
+    ("py:.*", r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws)"),
+    ("py:.*", r"pyro_opu\.outcomes\..*"),
 ]
 
 

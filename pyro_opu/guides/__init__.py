@@ -41,7 +41,7 @@ _FORMER = {"undivided": "single_head"}
 
 
 def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | TrunkGuide:
-    """Build a guide of a family in :data:`GUIDES`; see :meth:`PredictiveGuide.for_inputs`."""
+    """Build a guide of a family in :data:`GUIDES`; see :meth:`.PredictiveGuide.for_inputs`."""
     name = one_of("guide", _FORMER.get(name, name), GUIDES, "Or pass a module x -> Dirichlet.")
     return GUIDES[name].for_inputs(x, num_classes)
 

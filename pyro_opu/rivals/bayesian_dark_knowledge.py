@@ -104,7 +104,7 @@ def dark_knowledge(
         prior_precision: :math:`\gamma` of the student, 0 for none. The teacher's :math:`\lambda` is
             in its model.
         optimizer: Called with the parameters, ``lr`` and ``weight_decay``.
-        seed, progress, **call: See :mod:`pyro_opu.rivals`.
+        seed, progress, call: See :mod:`pyro_opu.rivals`.
 
     Returns:
         The drop-in for ``source``. With "point" its draws of class probabilities are all alike, and

@@ -106,7 +106,7 @@ def compact_approx(
             2^28 numbers.
         method: "greedy" or "random", see above.
         tries: Subsets that are judged, at most. Smaller ones on the way count as much as others.
-        seed, progress, **call: See :mod:`pyro_opu.rivals`.
+        seed, progress, call: See :mod:`pyro_opu.rivals`.
 
     Returns:
         The drop-in for ``source``, with a :class:`CompactGuide`; read it back from a file by

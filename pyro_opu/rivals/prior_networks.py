@@ -90,7 +90,7 @@ def prior_network(
         num_steps: Steps in all.
         batch_size: Inputs per step, of either kind.
         learning_rate: Adam's at the top of a rise and a cosine fall.
-        seed, progress, **call: See :mod:`pyro_opu.rivals`.
+        seed, progress, call: See :mod:`pyro_opu.rivals`.
 
     Returns:
         The drop-in for ``source``, with the last weights. ``fast.report`` has, over inputs that

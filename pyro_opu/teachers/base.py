@@ -64,7 +64,7 @@ class JointDraws:
         chunk_size: Numbers in the widest tensor of one evaluation, the bound on memory.
     """
 
-    #: "classes" or "real", what the draws say of an input: a key of ``pyro_opu.outcomes.OUTCOMES``.
+    #: "classes" or "real", a key of ``pyro_opu.outcomes.OUTCOMES``.
     kind: ClassVar[str]
     #: Whether the draws that it holds are in the order of a sampler's chains.
     of_chains: ClassVar[bool] = False
