@@ -65,3 +65,10 @@ def test_no_public_name_hides_a_module() -> None:
 def test_few_files_lie_beside_the_folders() -> None:
     names = [path.name for path in HOUSE.glob("*.py")]
     assert len(names) <= MOST_FILES, names
+
+
+def test_no_file_is_too_long_to_read() -> None:
+    long = {
+        path.name: count for path in FILES if (count := len(path.read_text().splitlines())) > 350
+    }
+    assert not long

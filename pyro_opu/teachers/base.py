@@ -69,6 +69,8 @@ class JointDraws:
     #: Whether the draws that it holds are in the order of a sampler's chains.
     of_chains: ClassVar[bool] = False
     max_draws: int | None = None
+    #: Whether it has to be asked once before ``max_draws`` is known.
+    uncounted = False
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int = CHUNK_SIZE
     _asked: int = 0

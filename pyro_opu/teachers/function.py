@@ -32,9 +32,13 @@ class FunctionDraws(JointDraws):
     def _source_text(self) -> str:
         return name_of(self.function)
 
+    @property
+    def uncounted(self) -> bool:  # type: ignore[override]
+        """Whether its draws are as many as it returns, and it has not been asked yet."""
+        return self._keyword is None and self.max_draws is None
+
     def _draws_text(self) -> str:
-        uncounted = self._keyword is None and self.max_draws is None
-        return "draws not counted yet" if uncounted else super()._draws_text()
+        return "draws not counted yet" if self.uncounted else super()._draws_text()
 
     def operations(self, x: Tensor) -> int | None:
         """``None``: what happens inside is not known."""

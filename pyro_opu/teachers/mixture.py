@@ -63,6 +63,9 @@ class MixtureTeacher(BaseTeacher):
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """Each member's share of the draws, in random order."""
+        for member in self.members:
+            if member.uncounted:
+                member.probs(x[:1])
         draws = self._checked(num_draws)
         order = torch.randperm(draws)
         streams = [

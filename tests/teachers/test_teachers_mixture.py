@@ -92,6 +92,11 @@ class TestDraws:
         with pytest.raises(ValueError, match="`num_draws` must be at most 12.*got 13"):
             teacher.probs(x, 13)
 
+    def test_a_function_is_counted_before_the_draws_are_shared_out(self):
+        held = torch.randn(4, 3, 4)
+        x, function = torch.randn(6, 3), FunctionTeacher(lambda x: (x @ held).softmax(-1))
+        assert as_teacher([as_teacher(dropout()), function]).probs(x).shape == (8, 6, 4)
+
     def test_infinite_members(self):
         nets, x = [dropout(), dropout()], torch.randn(6, 3)
         teacher = as_teacher([as_teacher(net) for net in nets])
