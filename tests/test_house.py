@@ -17,6 +17,8 @@ FILES = sorted(HOUSE.rglob("*.py"))
 ROOMS = {path.stem if path.is_file() else path.name for path in HOUSE.iterdir()} - {"__init__"}
 #: Files at the top level of the package, besides folders.
 MOST_FILES = 9
+#: Lines of a file.
+MOST_LINES = 350
 
 
 def room_of(path: Path) -> str:
