@@ -150,7 +150,8 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """Predict the most probable class of every row, ``(N,)``, as in ``classes_``."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        probs = self.predict_proba(X)  # which says where it has not been fitted
+        return self.classes_[probs.argmax(1)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Mean of the posterior predictive, ``(N, C)`` in the order of ``classes_``."""

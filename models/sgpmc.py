@@ -97,7 +97,6 @@ def svgp(
     below = (tril / tril.diagonal()[:, None]).tril(-1)  # of a factor with ones on its diagonal
     free = [each.requires_grad_() for each in (loc, log_scale, below)]
     optimizer = torch.optim.Adam(free, learning_rate, betas=(0.9, 0.99))
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, decay)
 
     def guide() -> SVGP:
         unit = below.tril(-1) + torch.eye(len(loc), dtype=x.dtype, device=x.device)
@@ -114,7 +113,7 @@ def svgp(
             optimizer.step()
         else:  # a draw at which the covariance has no Cholesky factor would spoil all later steps
             left_out += 1
-        schedule.step()
+        optimizer.param_groups[0]["lr"] *= decay
     if left_out > LEFT_OUT_MOST * num_steps:
         raise FloatingPointError(
             f"{left_out} of {num_steps} steps of svgp had no finite gradient: the covariance of "

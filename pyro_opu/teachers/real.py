@@ -58,7 +58,8 @@ class RegressionTeacher(ModelDraws, RealTeacher):
     Example:
         >>> import pyro, torch
         >>> import pyro.distributions as dist
-        >>>         >>> def model(x, y=None):
+        >>> from pyro.infer import Predictive
+        >>> def model(x, y=None):
         ...     w = pyro.sample("w", dist.Normal(0.0, 1.0))
         ...     with pyro.plate("data", len(x)):
         ...         return pyro.sample("obs", dist.Normal(w * x[:, 0], 0.5), obs=y)

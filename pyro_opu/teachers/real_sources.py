@@ -63,7 +63,12 @@ def is_regressor(
 
     A model is run at two and at three rows of ``x``, a function is called at two. What cannot be
     run, and a model with a categorical site that is not told apart by ``site``, is no regressor.
-    Arguments as of ``pyro_opu.teachers.finished.finished_teacher``.
+
+    Args:
+        source: Anything.
+        x: Inputs ``(N, ...)``.
+        site: The observed site, when the model has several.
+        inputs: Picks the input from the arguments of a ``Predictive``'s call.
     """
     if isinstance(source, RealTeacher):
         return True
