@@ -22,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "results"
 GOLDEN = FOLDER / "golden_students.json"
+#: What golden students are made by.
 LIBRARY = ("pyro_opu", "models")
 #: Quoting results changes these, and they change no result.
 QUOTING = ("benchmarks/results", "docs", "README.md", "CHANGELOG.md")
@@ -36,7 +37,8 @@ TEACHERS = under("pyro_opu", "teachers")
 STUDENTS = under("pyro_opu", "guides", "distributions", "predictive")
 TRAINING = under("pyro_opu", "distillation.py", "training", "outcomes", "objectives", "transfer")
 DISTILLED = (*TEACHERS, *STUDENTS, *TRAINING)
-FIDELITY = under("pyro_opu/reports", "fidelity.py", "*judging.py", "certainty.py") + (
+FIDELITY = (
+    *under("pyro_opu/reports", "fidelity.py", "*judging.py", "certainty.py"),
     "pyro_opu/metrics/distances.py",
 )
 DETECTION = ("pyro_opu/reports/detection.py", "pyro_opu/reports/readings.py", "pyro_opu/metrics")

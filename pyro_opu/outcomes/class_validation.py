@@ -162,16 +162,21 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, fl
     def energy(part: float) -> float:
         return float(_energies(_shifted(student, part * asked), inputs).mean())
 
-    before, part, too_much = energy(0.0), 0.0, 2.0  # so that all of it is tried first
+    before = after = energy(0.0)
+    part, too_much = 0.0, 2.0  # so that all of it is tried first
     while too_much - part > CALIBRATION_STEP and part < 1:
         middle = (part + too_much) / 2
-        part, too_much = (middle, too_much) if energy(middle) <= before else (part, middle)
+        tried = energy(middle)
+        if tried <= before:
+            part, after = middle, tried
+        else:
+            too_much = middle
     return {
         "shift": part * asked,
         "asked": asked,
         "part": part,
         "before": before,
-        "after": energy(part),
+        "after": after,
     }
 
 

@@ -33,31 +33,18 @@ def student_answer(student: Any, x: Tensor) -> SimplexDistribution:
         >>> student_answer(guide, torch.zeros(5, 2)).batch_shape
         torch.Size([5])
     """
-    answer = _asked(student, x)
-    if not isinstance(answer, SimplexDistribution):
-        raise TypeError(
-            "`student` must answer an input with a Dirichlet; "
-            f"{type(student).__name__} returned {type(answer).__name__}. Give it a method "
-            "`dirichlet(x)`, or return `torch.distributions.Dirichlet(alpha)`."
-        )
-    _check_rows(answer, x)
-    return answer
+    advice = "Give it a method `dirichlet(x)`, or return `torch.distributions.Dirichlet(alpha)`."
+    return _answer(student, x, SimplexDistribution, "a Dirichlet", advice)
 
 
 def real_answer(student: Any, x: Tensor) -> RealAnswer:
     """`student_answer` of a regressor's student: a normal or a mixture of normals."""
-    answer = _asked(student, x)
-    if not isinstance(answer, RealAnswer):
-        raise TypeError(
-            "`student` must answer an input with a PredictiveNormal or a mixture of them; "
-            f"{type(student).__name__} returned {type(answer).__name__}. Pass the result of "
-            "`distill`, or its `.guide`."
-        )
-    _check_rows(answer, x)
-    return answer
+    advice = "Pass the result of `distill`, or its `.guide`."
+    return _answer(student, x, RealAnswer, "a PredictiveNormal or a mixture of them", advice)
 
 
-def _asked(student: Any, x: Tensor) -> Any:
+def _answer(student: Any, x: Tensor, kind: type[Answer], wanted: str, advice: str) -> Any:
+    """The student's answer, of this kind and with a row for every input."""
     call = getattr(student, "distribution", None) or getattr(student, "dirichlet", student)
     if not callable(call):
         raise TypeError(
@@ -65,15 +52,18 @@ def _asked(student: Any, x: Tensor) -> Any:
             f"{type(student).__name__}. Pass the result of `distill`, or its `.guide`."
         )
     with torch.no_grad(), evaluating(student):
-        return known_form(call(x))
-
-
-def _check_rows(answer: Any, x: Tensor) -> None:
+        answer = known_form(call(x))
+    if not isinstance(answer, kind):
+        raise TypeError(
+            f"`student` must answer an input with {wanted}; {type(student).__name__} returned "
+            f"{type(answer).__name__}. {advice}"
+        )
     if answer.batch_shape != x.shape[:1]:
         raise ValueError(
             f"`student` must answer with batch shape (N,) = ({len(x)},); got "
             f"{tuple(answer.batch_shape)} for inputs of shape {tuple(x.shape)}."
         )
+    return answer
 
 
 def check_numbers(*parts: Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -94,19 +94,13 @@ class _Sizes(TorchDispatchMode):
         return result
 
 
-def operations_of(compute: Callable[[], object]) -> int:
-    """Counts the operations of one call, where each entry of a matrix or vector takes many.
+def _counter() -> Any:
+    """Counter of operations, where each entry of a matrix or vector takes many.
 
     torch counts products and convolutions; solutions of triangular systems (n^2 for each right-hand
     side) and Cholesky factors (n^3 / 3), most of what a Gaussian process costs, are counted here.
     What takes one operation per number, such as an activation, counts nothing.
     """
-    with _counter() as counter:
-        compute()
-    return int(counter.get_total_flops())
-
-
-def _counter() -> Any:
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
     return FlopCounterMode(display=False, custom_mapping=_more())

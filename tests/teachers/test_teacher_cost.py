@@ -11,7 +11,7 @@ from pyro.infer import Predictive
 from pyro_opu import as_teacher
 from pyro_opu.models.factored import factored
 from pyro_opu.models.gaussian_process import gaussian_process
-from pyro_opu.teachers.cost import operations_of
+from pyro_opu.teachers.cost import counted, metered
 from pyro_opu.training.settings import draws_per_step
 
 LOWER = torch.eye(6).repeat(3, 1, 1)
@@ -35,7 +35,9 @@ LOWER = torch.eye(6).repeat(3, 1, 1)
     ],
 )
 def test_operations_are_those_counted_by_hand(compute: Callable[[], object], expected: int) -> None:
-    assert operations_of(compute) == expected
+    with counted(), metered() as meter:
+        compute()
+    assert meter.operations == expected
 
 
 def test_a_gaussian_process_is_not_cheap() -> None:
