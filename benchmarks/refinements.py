@@ -5,7 +5,7 @@ objective goes on from its weights for the same number of steps, with its own le
 keeps its best iterate on held-out inputs. Energy distance, KL and mutual information are those on
 test rows, which nothing has seen. CPU seconds are of one thread.
 
-    python -m benchmarks.refinements [--only NAME ...]
+    python -m benchmarks.refinements [--only NAME ...] [--resume]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.known_answers import line_judge, line_teacher
 from benchmarks.posteriors import Data, make
-from benchmarks.results import parser, say, spread, write
+from benchmarks.results import kept, parser, say, spread, write
 from pyro_opu import EnergyDistance, MomentMatching, Objective, WassersteinELBO
 from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
@@ -76,15 +76,19 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=3000, help="of the closed form")
     options.add_argument("--refine", type=int, default=300, help="steps of each refinement")
     options.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
+    options.add_argument("--resume", action="store_true", help="keep the rows already written")
     args = options.parse_args()
     if args.quick:
         args.seeds, args.steps, args.refine = 1, 20, 4
         args.only = ["logistic regression, Laplace, Pima"]
     torch.set_num_threads(1)
     made: dict[str, tuple[Any, Data, Judged]] = {}
-    rows: list[dict] = []
+    rows = kept("refinements").get("Seeds", []) if args.resume and not args.quick else []
+    there = {(row["posterior"], row["seed"]) for row in rows}
     for seed in range(args.seeds):
         for name in args.only:
+            if (name, seed) in there:
+                continue
             which = CASES[name].posterior
             made[which] = made.get(which) or posterior(which)
             rows += cell(name, *made[which], seed, args)
