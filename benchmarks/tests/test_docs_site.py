@@ -171,7 +171,7 @@ def test_words_in_the_tables_of_choices_exist():
     assert [as_objective(name) for name in found] and len(found) == 7
     named = [row.split("|")[1] for row in guides.splitlines() if row.startswith('| `"')]
     assert set(re.findall(r'"(\w+)"', " ".join(named))) == set(GUIDES)
-    assert set(re.findall(r'"(\w+)"', guides.split("Of a regressor")[1])) == set(REGRESSION_GUIDES)
+    assert set(re.findall(r'"(\w+)"', guides.split("For a regressor")[1])) == set(REGRESSION_GUIDES)
 
 
 @pytest.mark.parametrize(("name", "word"), [("flow", "recalibrated"), ("house", "distillation")])
