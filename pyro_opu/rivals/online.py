@@ -20,7 +20,7 @@ from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
 from pyro_opu.teachers import PredictiveTeacher
-from pyro_opu.teachers.calling import Model, bound, call_of, first_argument
+from pyro_opu.teachers.calling import Model, bound, call_of
 from pyro_opu.teachers.real import RegressionTeacher, normal_parameters
 from pyro_opu.teachers.sites import class_log_probs
 
@@ -100,8 +100,7 @@ def online_dark_knowledge(
     instance_of("data", data, (tuple, list), expected, "Write (x_train, y_train).")
     advice = "For existing draws use dark_knowledge(Predictive(model, samples), x)."
     instance_of("kernel", kernel, SGLD, "an SGLD", advice)
-    picked = None if served.inputs is None else call_of(served.inputs, kernel.model)
-    call = picked or first_argument
+    call = call_of(served.inputs, kernel.model)
     model = bound(kernel.model, call)
     read, kind = (_normal, RegressionTeacher) if form == "normal" else (_probs, PredictiveTeacher)
     with seeded(seed):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
-from pyro_opu.teachers.calling import call_of, first_argument
+from pyro_opu.teachers.calling import call_of
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
@@ -85,8 +85,7 @@ def as_teacher(
     if _is_mixture(source):
         return MixtureTeacher([as_teacher(member, site, inputs=inputs) for member in source])
     if isinstance(source, Predictive):
-        call = None if inputs is None else call_of(inputs, source.model)
-        return PredictiveTeacher(source, site, call or first_argument)
+        return PredictiveTeacher(source, site, call_of(inputs, source.model))
     if site is not None:
         raise ValueError(
             "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "

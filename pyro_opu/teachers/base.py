@@ -16,12 +16,10 @@ from pyro_opu.teachers.shared_product import MOST_COLUMNS
 
 #: Numbers in the widest tensor of one evaluation, 8 MB in float32. With far fewer, the cost of
 #: a call (a millisecond of Pyro's handlers) is not hidden; with more, activations leave the
-#: processor's cache and a 64-50-50 network becomes half as fast. Counting numbers, not rows, suits
-#: models of any width: a logistic regression takes 500 draws at 1,000 inputs in one call, a
-#: 784-400-400 network four draws at 668 inputs.
+#: processor's cache and a 64-50-50 network becomes half as fast.
 CHUNK_SIZE = 2**21
-#: Draws, and rows of each, whose probabilities are added up, at most so many, once in every call.
-#: What is read off logits sums to one, so that a few tell whether anything else came.
+#: At most so many draws, and rows of each, are checked in every call to sum to one: what is read
+#: off logits does, so that a few tell whether anything else came.
 SUMMED = (2**4, 2**6)
 #: Draws taken by default from a posterior that can give any number of them.
 DEFAULT_DRAWS = 500
@@ -32,8 +30,8 @@ class Teacher(Protocol):
     r"""A posterior as draws on the simplex, :math:`\pi_s = T(x; \theta_s)`.
 
     Draws are joint over inputs: draw ``s`` uses one :math:`\theta_s` for all rows of ``x``, where
-    the posterior allows it. Anything with these three members is a teacher;
-    :func:`~pyro_opu.as_teacher` makes one from a Pyro ``Predictive``, a network or a function.
+    the posterior allows it. Anything with these three members is a teacher, and
+    :func:`~pyro_opu.as_teacher` makes one from any posterior.
     """
 
     @property
@@ -51,25 +49,25 @@ class Teacher(Protocol):
 
 
 class JointDraws:
-    """The common half of all teachers: choosing draws, chunking, and checking what comes out.
+    """Base of all teachers: it picks draws, evaluates them in chunks and checks the results.
 
     A subclass says how to pick draws (``_pick``) and how to evaluate some of them at some
-    inputs (``_evaluate``); both are called with bounded sizes. One that gives all draws at once
-    has ``_blocks`` instead. What a draw says of an input, K numbers, is the business of
-    :class:`BaseTeacher` (class probabilities) and ``RealTeacher`` (a mean and a scale).
+    inputs (``_evaluate``), or gives all draws at once (``_blocks``). The K numbers that a draw
+    says of an input are class probabilities (:class:`BaseTeacher`) or a mean and a scale
+    (``RealTeacher``).
 
     Attributes:
         max_draws: How many draws the posterior holds, or ``None`` where every call draws afresh.
         default_draws: Draws taken when ``num_draws`` is not given.
-        chunk_size: Numbers in the widest tensor of one evaluation, the bound on memory.
+        chunk_size: Numbers in the widest tensor of one evaluation, which bounds memory.
     """
 
     #: "classes" or "real", a key of ``pyro_opu.outcomes.OUTCOMES``.
     kind: ClassVar[str]
-    #: Whether the draws that it holds are in the order of a sampler's chains.
+    #: Whether the draws that it holds may be those of a sampler's chains, in order.
     of_chains: ClassVar[bool] = False
     max_draws: int | None = None
-    #: Whether it has to be asked once before ``max_draws`` is known.
+    #: Whether ``max_draws`` is known only after the first call.
     uncounted = False
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int = CHUNK_SIZE
@@ -102,7 +100,7 @@ class JointDraws:
         return f"{type(self).__name__}({', '.join(text for text in shown if text)})"
 
     def _source_text(self) -> str:
-        """What the draws are of, for the printed form."""
+        """The source, for the printed form."""
         return ""
 
     def _draws_text(self) -> str:
@@ -123,7 +121,7 @@ class JointDraws:
 
     @contextmanager
     def _at_call(self, x: Tensor, num_draws: int | None) -> Iterator[None]:
-        """Say of an error in which call of which source it was raised."""
+        """Add to an error which call of which source raised it."""
         self._asked += 1
         try:
             yield
@@ -144,18 +142,17 @@ class JointDraws:
             raise
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
-        """What :meth:`stream` gives, of inputs that have been checked."""
+        """:meth:`stream` at inputs that have been checked."""
         yield from self._answers(self._pick(x, self._checked(num_draws)), x)
 
-    def first_answer(self, x: Tensor, draws: Any) -> Tensor:
-        """What draws that have been picked, or else all, say of the inputs: the first call."""
+    def look(self, x: Tensor, draws: Any = None) -> None:
+        """Ask at a few inputs, under all draws or those picked: all about the teacher is known."""
         with self._at_call(x, None):
-            if draws is None:
-                draws = self._pick(x, self._checked(None))
-            return _joined(list(self._answers(draws, x)), dim=1)
+            for _ in self._blocks(x, None) if draws is None else self._answers(draws, x):
+                pass
 
     def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
-        """What draws that have been picked say of the inputs, block by block."""
+        """What picked draws say of the inputs, block by block."""
         width = self._measured(draws, x).width
         at_once = max(1, self.chunk_size // width)  # draws times rows
         # Inputs that fill a chunk by themselves keep the machine busy with one draw after another;
@@ -193,7 +190,7 @@ class JointDraws:
         return num_draws
 
     def _measured(self, draws: Any, x: Tensor) -> Cost:
-        """What a draw costs at an input like these, learnt once from two and three rows."""
+        """Cost of a draw at an input like these, measured once at two and at three rows."""
         if self._cost is None or not self._cost.serves(x.shape[1:]):
             with preserve_rng():
                 two, three, outputs = self._meters(draws, x)
@@ -201,7 +198,7 @@ class JointDraws:
         return self._cost
 
     def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
-        """Meters of one draw at two and at three rows, and the numbers K that it gives of each."""
+        """Meters of one draw at two and at three rows, and K."""
         with metered() as three:
             self._evaluate(draws[:1], some_rows(x, 3))
         with metered() as two:
@@ -224,10 +221,7 @@ class BaseTeacher(JointDraws, Teacher):
     def num_classes(self) -> int:
         """Number of classes ``C``; known once the teacher has seen an input."""
         if self._num_classes is None:
-            raise AttributeError(
-                "num_classes is not known before the teacher has seen an input; "
-                "call .probs(x[:1]) once first."
-            )
+            raise unseen("num_classes")
         return self._num_classes
 
     @property
@@ -236,7 +230,7 @@ class BaseTeacher(JointDraws, Teacher):
         return self.num_classes
 
     def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
+        """:meth:`probs`."""
         return self.probs(x, num_draws)
 
     def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
@@ -244,18 +238,15 @@ class BaseTeacher(JointDraws, Teacher):
         return self.log_probs(x, num_draws).exp_()
 
     def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """Log class probabilities of joint posterior draws.
+        """Log class probabilities ``(S, N, C)`` of joint posterior draws.
 
         Args:
             x: Inputs ``(N, ...)``, floating and finite.
-            num_draws: Number of draws ``S``. From a posterior that holds fewer than asked for, an
-                error; more, a random subset without replacement. By default all of them.
-
-        Returns:
-            Tensor ``(S, N, C)``; rows of ``exp`` sum to one.
+            num_draws: S, at most as many as the posterior holds; fewer are a random subset without
+                replacement. By default all of them.
 
         Raises:
-            TypeError: ``x`` is no floating tensor.
+            TypeError: ``x`` is not a floating tensor.
             ValueError: bad ``x`` or ``num_draws``; the model does not give class probabilities.
         """
         return _joined(list(self.stream(x, num_draws)), dim=1)
@@ -285,9 +276,9 @@ class BaseTeacher(JointDraws, Teacher):
         return log_probs.clamp_min(torch.finfo(log_probs.dtype).min / 4)
 
     def _check_sums(self, log_probs: Tensor) -> None:
-        """Refuse rows that do not sum to one, by the look of a few."""
+        """Refuse rows that do not sum to one; a few are looked at."""
         self._summed = self._asked
-        draws, rows = log_probs.shape[0] // SUMMED[0], log_probs.shape[1] // SUMMED[1]
+        draws, rows = (log_probs.shape[axis] // SUMMED[axis] for axis in (0, 1))
         some = log_probs[:: 1 + draws, :: 1 + rows]
         off = float(some.logsumexp(-1).expm1().abs().max())
         if off > simplex_tolerance(some.dtype):
@@ -295,6 +286,13 @@ class BaseTeacher(JointDraws, Teacher):
                 f"`source` must give probabilities, rows that sum to 1; got a sum off by {off:.3g}."
                 " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
             )
+
+
+def unseen(what: str) -> AttributeError:
+    """The error of something that is asked for before the teacher has seen an input."""
+    return AttributeError(
+        f"{what} is not known before the teacher has seen an input; call .probs(x[:1]) once first."
+    )
 
 
 def choose(held: int, num_draws: int) -> Tensor:
@@ -310,8 +308,8 @@ def some_rows(x: Tensor, rows: int) -> Tensor:
 def log_probs_of_output(output: Any) -> Tensor:
     """Log-probabilities ``(..., N, C)`` from what a classifier network returns.
 
-    Logits, log-probabilities and probabilities are all understood: normalising logits leaves
-    log-probabilities as they are, and rows that are non-negative and sum to one are probabilities.
+    Normalising logits leaves log-probabilities as they are; rows that are non-negative and sum to
+    one are probabilities.
     """
     if not isinstance(output, Tensor) or not output.is_floating_point():
         found = output.dtype if isinstance(output, Tensor) else type(output).__name__

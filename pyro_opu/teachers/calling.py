@@ -39,12 +39,14 @@ def parameters_of(model: Model) -> dict[str, inspect.Parameter]:
     return {name: each for name, each in parameters.items() if each.kind in named}
 
 
-def call_of(inputs: Callable[..., Any], model: Model) -> Call | None:
-    """The call whose input ``inputs`` picks, or ``None`` where it does more than name an argument.
+def call_of(inputs: Callable[..., Any] | None, model: Model) -> Call:
+    """The call whose input ``inputs`` picks; ``model(x)`` where that does more, or is None.
 
     ``inputs`` is tried on a marker in the place of every parameter of the model. Of the others,
     those without a default are given ``None``.
     """
+    if inputs is None:
+        return first_argument
     parameters = parameters_of(model)
     markers = {name: object() for name in parameters}
     in_order = tuple(markers.values())
@@ -58,7 +60,7 @@ def call_of(inputs: Callable[..., Any], model: Model) -> Call | None:
         for name, marker in markers.items():
             if picked is marker:
                 return _call_with(parameters, name)
-    return None
+    return first_argument
 
 
 def _call_with(parameters: dict[str, inspect.Parameter], chosen: str) -> Call:

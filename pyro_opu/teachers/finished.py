@@ -11,13 +11,11 @@ from torch import Tensor
 
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.calling import call_of, first_argument
+from pyro_opu.teachers.calling import call_of
 from pyro_opu.teachers.cost import counted
 from pyro_opu.teachers.pyro_model import ModelDraws, PredictiveTeacher
 from pyro_opu.teachers.real import RegressionTeacher, is_real
 from pyro_opu.teachers.real_sources import as_regression_teacher, is_regressor
-
-__all__ = ["finished_teacher"]
 
 
 @torch.no_grad()
@@ -30,8 +28,8 @@ def finished_teacher(
 ) -> JointDraws:
     """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``.
 
-    Its kind, classes, draws, site and cost are known and stay as they are. A Pyro model is run
-    three times: at two and at three rows under one draw, and at two under all draws.
+    Its kind, classes, draws, site and cost are known and stay as they are. A model or network is
+    run three times: at two and at three rows under one draw, and at two under all draws.
 
     Args:
         source: What :func:`~pyro_opu.as_teacher` or ``as_regression_teacher`` takes.
@@ -40,32 +38,28 @@ def finished_teacher(
         inputs: Picks the input from the arguments of a ``Predictive``'s call.
 
     Raises:
-        TypeError: ``source`` is no teacher.
+        TypeError: ``source`` cannot be made a teacher.
         ValueError: a model that cannot be run, has no such site, or one draw or one class.
     """
+    teacher: JointDraws
     with counted():
         if isinstance(source, Predictive):
-            call = None if inputs is None else call_of(inputs, source.model)
-            teacher, shape = _of_model(ModelDraws(source, site, call or first_argument), x, site)
+            model = ModelDraws(source, site, call_of(inputs, source.model))
+            draws = model.begin(x, model.max_draws or model.default_draws)
+            teacher = model.become(RegressionTeacher if is_real(model, site) else PredictiveTeacher)
+            teacher.look(x[:2], draws)
         else:
             real = is_regressor(source, x, site, inputs)
             teacher = (as_regression_teacher if real else as_teacher)(source, site, inputs=inputs)
-            shape = teacher.draws(x[:2], teacher.max_draws).shape
-    if teacher.max_draws == 1 or shape[0] == 1:
+            teacher.look(x[:2])
+    if (teacher.max_draws or teacher.default_draws) == 1:
         raise ValueError(
             "`source` holds one posterior draw; expected at least two, or there is no uncertainty "
             "to learn. Pass more posterior samples, or more networks."
         )
-    if shape[-1] < 2:
+    if teacher.num_outputs < 2:
         raise ValueError(
-            f"`source` gives {shape[-1]} class; expected at least two (for two classes [1 - p, p])."
+            f"`source` gives {teacher.num_outputs} class; expected at least two (for two classes "
+            "[1 - p, p])."
         )
     return teacher
-
-
-def _of_model(model: ModelDraws, x: Tensor, site: str | None) -> tuple[JointDraws, torch.Size]:
-    """The teacher of a model, and the shape of its draws at two rows."""
-    count = model.max_draws or model.default_draws
-    draws = model.begin(x, count)
-    teacher = model.become(RegressionTeacher if is_real(model, site) else PredictiveTeacher)
-    return teacher, teacher.first_answer(x[:2], draws).shape

@@ -17,21 +17,19 @@ from pyro_opu.teachers.networks import EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.teachers.runs import Latents
 
-__all__ = ["HeldTeacher", "hold", "held_from"]
+__all__ = ["HeldTeacher", "held_from", "hold"]
 
 #: Name of the tensor of draws that are seeds or indices.
 INDEX = "draws"
-#: Draws and rows by which it is tried whether a draw gives the same answer twice.
+#: Draws and rows at which it is tried whether a draw gives the same answer twice.
 TRIED = 16
 
 
 class HeldTeacher(BaseTeacher):
     r"""A teacher with a fixed list of draws, :math:`\theta_1, \dots, \theta_S`, of another one.
 
-    Whatever the other teacher draws afresh, latents of a guide or dropout masks, is drawn once, by
-    :func:`.hold`. A draw is what makes its answer: posterior samples themselves, the seed of
-    dropout masks, the index of an ensemble's member. So evaluating K of S draws costs K
-    evaluations.
+    :func:`.hold` picks them. A draw is what makes its answer: posterior samples themselves, the
+    seed of dropout masks, the index of an ensemble's member. So K of S draws cost K evaluations.
 
     Example:
         >>> from pyro_opu import as_teacher
@@ -58,9 +56,8 @@ class HeldTeacher(BaseTeacher):
     @property
     def tensors(self) -> dict[str, Tensor]:
         """The draws by name, each with the S axis first, all that :func:`.held_from` needs."""
-        return (
-            dict(self.picked.values) if isinstance(self.picked, Latents) else {INDEX: self.picked}
-        )
+        latents = isinstance(self.picked, Latents)
+        return dict(self.picked.values) if latents else {INDEX: self.picked}
 
     def _source_text(self) -> str:
         return f"of {self.teacher!r}"
@@ -70,10 +67,13 @@ class HeldTeacher(BaseTeacher):
         return self.teacher.operations(x)
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
-        _prepare(self.teacher, self.picked, x)
-        if num_draws == self.size:
-            return self.picked
-        return _at(self.picked, choose(self.size, num_draws).sort().values)
+        _check_fit(self.teacher, self.picked, x)
+        every = num_draws == self.size
+        return self.picked if every else _at(self.picked, self._some(num_draws))
+
+    def _some(self, num_draws: int | None) -> Tensor:
+        """Indices of all draws, or of a random subset, in order."""
+        return choose(self.size, self._checked(num_draws)).sort().values
 
     def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
         return self.teacher._evaluate(draws, x)
@@ -83,11 +83,10 @@ class HeldTeacher(BaseTeacher):
 
 
 class _HeldIndices(HeldTeacher):
-    """Draws of a function, which gives all of them at once, by their indices."""
+    """Indices among the draws of a function, which gives all at once: they cost what all cost."""
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
-        """The chosen ones among all draws; they cost what all of them cost."""
-        index = self.picked[choose(self.size, self._checked(num_draws)).sort().values]
+        index = self.picked[self._some(num_draws)]
         for block in self.teacher.stream(x):
             _check_indices(index, len(block))
             yield self._check_output(block[index.to(block.device)], block.shape[1])
@@ -101,7 +100,6 @@ class _HeldMixture(HeldTeacher):
         self.size = self.max_draws = sum(member.size for member in members)
 
     def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
-        """Some of the draws, in ascending order of their indices."""
         left, parts = torch.as_tensor(index, dtype=torch.long), []
         for member in self.picked:
             parts.append(member.chosen(left[(left >= 0) & (left < member.size)]))
@@ -110,13 +108,12 @@ class _HeldMixture(HeldTeacher):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The draws of the members, their number before the name."""
+        """The draws of the members, whose number stands before the name."""
         members = enumerate(self.picked)
         return {f"{k}/{name}": value for k, part in members for name, value in part.tensors.items()}
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
-        """Those of all members, one after another."""
-        some = self.chosen(choose(self.size, self._checked(num_draws)))
+        some = self.chosen(self._some(num_draws))
         streams = [member.stream(x) for member in some.picked if member.size]
         for parts in in_step(streams):
             yield self._check_output(joined(parts), parts[0].shape[1])
@@ -126,10 +123,9 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
     """Pick draws of a teacher once and hold them.
 
     Args:
-        teacher: The teacher: of a ``Predictive``, a dropout network, an ensemble, a mixture of
-            these, or of a function that holds its draws.
-        x: Inputs ``(N, ...)``; a few rows are looked at.
-        num_draws: S. By default all draws in order, or the default number of a teacher that draws
+        teacher: Any but a function that draws afresh.
+        x: Inputs ``(N, ...)``, of which a few rows are looked at.
+        num_draws: S; by default all draws in order, or ``default_draws`` of a teacher that draws
             afresh. A mixture gives S / K draws of each of its K members, one member after another.
     """
     check_inputs(x)
@@ -148,16 +144,16 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
         held = _HeldIndices(teacher, choose(teacher.max_draws, count).sort().values)
     else:
         raise ValueError(
-            "`source` must hold its draws; it is a function that draws afresh at every call, and "
-            "of such draws no subset can be held. Return all S draws, x -> (S, N, C), from "
-            "parameters drawn before, or pass the Predictive, network or ensemble itself."
+            "`source` must hold its draws; it is a function that draws afresh at every call. Let "
+            "it return all S draws, x -> (S, N, C), from parameters drawn before, or pass the "
+            "Predictive, network or ensemble itself."
         )
     _check_repeats(held, x)
     return held
 
 
 def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
-    """The held draws with these :attr:`~HeldTeacher.tensors`, evaluated by a teacher."""
+    """Make a teacher of these draws, :attr:`~HeldTeacher.tensors`, evaluated by another one."""
     if isinstance(teacher, HeldTeacher):
         return held_from(teacher.teacher, tensors)
     if isinstance(teacher, MixtureTeacher):
@@ -194,8 +190,8 @@ def _at(draws: Any, index: Tensor) -> Any:
     )
 
 
-def _prepare(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
-    """Let a teacher see the inputs, as where it picks draws itself, and check that they fit."""
+def _check_fit(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
+    """Refuse draws that the teacher cannot evaluate."""
     if isinstance(teacher, PredictiveTeacher):
         teacher.prepare(x)
         if set(teacher._latent_names) != set(draws.values):
@@ -203,18 +199,15 @@ def _prepare(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
                 f"`source` must have the latents of the held draws, {sorted(draws.values)}; it has "
                 f"{sorted(teacher._latent_names)}. Pass the model that they were drawn for."
             )
-        return
-    with preserve_rng():
-        teacher._pick(x, 1)
-    if isinstance(teacher, EnsembleTeacher):
+    elif isinstance(teacher, EnsembleTeacher):
         _check_indices(draws, len(teacher.modules))
 
 
 def _check_indices(index: Tensor, available: int) -> None:
     if int(index.max()) >= available:
         raise ValueError(
-            f"`source` must hold the draws that were chosen, up to number {int(index.max())} "
-            f"counted from 0; it holds {available}. Pass all of them, in the same order."
+            f"`source` must hold the draws that were chosen, up to number {int(index.max())} from "
+            f"0; it holds {available}. Pass all of them, in the same order."
         )
 
 
@@ -233,8 +226,8 @@ def _check_repeats(held: HeldTeacher, x: Tensor) -> None:
     # Float rounding of a device that sums in no fixed order; what is drawn afresh differs by more.
     if not held.tensors or not torch.allclose(first, again, rtol=1e-4, atol=1e-4):
         raise ValueError(
-            "`source` must answer the same when it is asked about the same draw twice, or no draw "
-            "can be held. What is drawn at every call anew are latents local to a row of x, "
-            "latents that the posterior samples lack, and all random numbers in a function. Draw "
-            "them before, or use `distill`, which needs no held draws."
+            "`source` must answer the same when it is asked about the same draw twice. What is "
+            "drawn anew at every call are latents local to a row of x, latents that the posterior "
+            "samples lack, and all random numbers in a function. Draw them before, or use "
+            "`distill`, which needs no held draws."
         )

@@ -13,14 +13,13 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from pyro_opu.checks import instance_of
-from pyro_opu.rng import evaluating, preserve_rng
-from pyro_opu.teachers.base import (
-    BaseTeacher,
-    choose,
-    log_probs_of_output,
-    some_rows,
-)
+from pyro_opu.rng import evaluating
+from pyro_opu.teachers.base import BaseTeacher, choose, log_probs_of_output, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
+from pyro_opu.teachers.cost import Meter, metered
+
+#: Shape of a mask, and the probability of zero.
+Mask = tuple[tuple[int, ...], float]
 
 # Dropout functions by how many leading axes their mask spans; the rest of the mask is one.
 _MASKED_AXES: dict[Callable[..., Tensor], int | None] = {
@@ -35,25 +34,17 @@ _MASKED_AXES: dict[Callable[..., Tensor], int | None] = {
     torch.feature_dropout: 2,
     torch.feature_alpha_dropout: 2,
 }
-_ALPHA = {
-    F.alpha_dropout,
-    F.feature_alpha_dropout,
-    torch.alpha_dropout,
-    torch.feature_alpha_dropout,
-}
+_ALPHA = {function for function in _MASKED_AXES if "alpha" in function.__name__}
 _SATURATION = -1.7580993408473766  # what a dropped SELU unit is set to
 
 
 class _SharedMasks(TorchFunctionMode):
-    """Replaces every dropout call by given keep-masks, shared by all rows of the input.
+    """Gives every dropout call a keep-mask, shared by all rows, and records its shape and p."""
 
-    With no masks it lets every unit through and records ``(shape, p)`` of each call.
-    """
-
-    def __init__(self, masks: list[Tensor] | None = None) -> None:
+    def __init__(self, mask: Callable[[tuple[int, ...], float], Tensor]) -> None:
         super().__init__()
-        self.masks = masks
-        self.calls: list[tuple[tuple[int, ...], float]] = []
+        self.mask = mask
+        self.calls: list[Mask] = []
 
     def __torch_function__(
         self,
@@ -71,10 +62,8 @@ class _SharedMasks(TorchFunctionMode):
             return x
         axes = _MASKED_AXES[func]
         shape = (1, *x.shape[1:axes], *(1 for _ in x.shape[axes:])) if axes else (1, *x.shape[1:])
-        self.calls.append((tuple(shape), p))
-        if self.masks is None:
-            return x
-        keep = self.masks[len(self.calls) - 1].to(x.dtype)
+        self.calls.append((shape, p))
+        keep = self.mask(shape, p).to(x.device, x.dtype)
         if func not in _ALPHA:
             return x * (keep / (1 - p)) if p < 1 else x * 0
         scale = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5 if p < 1 else 0.0
@@ -89,11 +78,10 @@ class DropoutTeacher(BaseTeacher):
         m_s \sim \mathrm{Bernoulli}(1 - p)
 
     Every call of ``torch.nn.functional.dropout`` and its relatives inside the module is given
-    the draw's masks, whether the module is in training mode or not; all else runs in
-    evaluation mode, and the module's own mode is put back. A draw is the seed of its masks, so
-    the batched evaluation equals the loop, in any chunking. Axis 0 of every tensor that meets
-    dropout must be the rows of ``x``, and the module must call dropout itself: one inside
-    recurrent or attention layers cannot be reached.
+    the draw's masks, in training mode or not; all else runs in evaluation mode. A draw is the seed
+    of its masks, so the batched evaluation equals the loop, in any chunking. Axis 0 of every tensor
+    that meets dropout must be the rows of ``x``, and the module must call dropout itself: one
+    inside recurrent or attention layers cannot be reached.
 
     Args:
         module: ``x (N, ...) -> logits (N, C)`` (log-probabilities and probabilities do too).
@@ -105,52 +93,63 @@ class DropoutTeacher(BaseTeacher):
     def __init__(self, module: nn.Module) -> None:
         _refuse_hidden_dropout(module)
         self.module = module
-        self._calls: dict[torch.Size, list[tuple[tuple[int, ...], float]]] = {}
+        self._calls: dict[torch.Size, list[Mask]] = {}  # by the shape of an input
         self._run = Batched("the dropout network")
 
     def _source_text(self) -> str:
         return type(self.module).__name__
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
-        if not self._dropouts(x):
+        return torch.randint(2**62, (num_draws,))
+
+    def _meters(self, draws: Tensor, x: Tensor) -> tuple[Meter, Meter, int]:
+        """Runs under the first draw, whose masks are made where dropout is met."""
+        with metered() as three:
+            self._first(int(draws[0]), some_rows(x, 3))
+        with metered() as two:
+            outputs = self._first(int(draws[0]), some_rows(x, 2))
+        return two, three, outputs
+
+    def _first(self, seed: int, x: Tensor) -> int:
+        """Run the network under one draw and note its dropouts; the number of classes."""
+        generator = torch.Generator().manual_seed(seed)
+        masks = _SharedMasks(lambda shape, p: _mask(shape, p, generator))
+        with evaluating(self.module), masks:
+            output = self.module(x)
+        outputs = log_probs_of_output(output).shape[-1]  # refuses what are no logits
+        if not masks.calls:
             raise ValueError(
                 "`source` must be a network with dropout; in this one no dropout with p > 0 was "
                 "met, so that all its draws are equal. Pass a list of trained networks for an "
                 "ensemble, a Predictive for a Bayesian network, or lambda x: module(x) if the "
                 "module returns draws (S, N, C) itself."
             )
-        return torch.randint(2**62, (num_draws,))
-
-    def _dropouts(self, x: Tensor) -> list[tuple[tuple[int, ...], float]]:
-        """Shape of the mask and p of every dropout met at inputs of this shape."""
-        if x.shape[1:] not in self._calls:
-            with evaluating(self.module), _SharedMasks() as probe:
-                log_probs_of_output(self.module(x[:1]))  # refuses what are no logits
-            self._calls[x.shape[1:]] = probe.calls
-        return self._calls[x.shape[1:]]
+        self._calls[x.shape[1:]] = masks.calls
+        if self._run.use_vmap is None:
+            self._run.expected = output[None]
+        return outputs
 
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
-        masks = _masks(draws, self._dropouts(x), x.device)
+        calls = self._calls[x.shape[1:]]
+        rows = []
+        for seed in draws.tolist():
+            generator = torch.Generator().manual_seed(seed)
+            rows.append([_mask(*call, generator) for call in calls])
+        masks = {
+            str(k): torch.stack(each).to(x.device) for k, each in enumerate(zip(*rows, strict=True))
+        }
 
         def one(masks: Draws) -> Tensor:
-            with _SharedMasks(list(masks.values())):
+            given = iter(masks.values())
+            with _SharedMasks(lambda *_: next(given)):
                 return self.module(x)
 
         with evaluating(self.module):
             return log_probs_of_output(self._run(one, masks))
 
 
-def _masks(
-    seeds: Tensor, calls: list[tuple[tuple[int, ...], float]], device: torch.device
-) -> Draws:
-    """Keep-masks ``{call: (s, *shape)}`` of the draws with these seeds."""
-    rows = []
-    for seed in seeds.tolist():
-        generator = torch.Generator().manual_seed(seed)
-        rows.append([torch.rand(shape, generator=generator) >= p for shape, p in calls])
-    return {
-        str(call): torch.stack([row[call] for row in rows]).to(device) for call in range(len(calls))
-    }
+def _mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> Tensor:
+    return torch.rand(shape, generator=generator) >= p
 
 
 def _refuse_hidden_dropout(module: nn.Module) -> None:
@@ -194,27 +193,42 @@ class EnsembleTeacher(BaseTeacher):
         self.max_draws = len(self.modules)
         self._stackable: bool | None = None  # unknown before the first call
         self._run = Batched("the ensemble")
+        self._run.use_vmap = True  # its answers are compared with those of all members
 
     def _source_text(self) -> str:
         return " and ".join(sorted({type(module).__name__ for module in self.modules}))
 
+    def look(self, x: Tensor, draws: Any = None) -> None:
+        """As the cost is measured all members answer, alone and together."""
+        with self._at_call(x, None):
+            self._measured(draws, x)
+
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
-        if self._stackable is None:
-            self._stackable = self._can_be_stacked(some_rows(x, 2))
         return choose(len(self.modules), num_draws)
+
+    def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
+        """Runs of the first member; before the first answer also of all, alone and together."""
+        few = some_rows(x, 2)
+        with metered() as three:
+            _one_by_one(self.modules[:1], some_rows(x, 3))
+        with metered() as two:
+            answers = _one_by_one(self.modules[:1], few)
+        if self._stackable is None:
+            answers = _one_by_one(self.modules[1:], few, answers[0])
+            self._stackable = self._can_be_stacked(few, answers)
+        self._check_output(answers, 2)
+        return two, three, answers.shape[-1]
 
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
         chosen = [self.modules[index] for index in draws.tolist()]
         return self._stacked(chosen, x) if self._stackable else _one_by_one(chosen, x)
 
-    def _can_be_stacked(self, x: Tensor) -> bool:
-        """Whether all members differ in parameters and buffers only, tried at some inputs."""
-        expected = _one_by_one(self.modules, x)
+    def _can_be_stacked(self, x: Tensor, expected: Tensor) -> bool:
+        """Whether all members differ in parameters and buffers only: they answer the same so."""
         if len(self.modules) < 2 or not _alike(self.modules):
             return False
         try:
-            with preserve_rng():
-                stacked = self._stacked(self.modules, x)
+            stacked = self._stacked(self.modules, x)
         except Exception:  # noqa: BLE001 - cannot be copied or called functionally: the loop can
             return False
         return torch.allclose(stacked, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
@@ -230,8 +244,9 @@ class EnsembleTeacher(BaseTeacher):
         return log_probs_of_output(self._run(one, together))
 
 
-def _one_by_one(modules: list[nn.Module], x: Tensor) -> Tensor:
-    outputs = []
+def _one_by_one(modules: list[nn.Module], x: Tensor, *before: Tensor) -> Tensor:
+    """The networks' answers ``(S, N, C)``, after those known before."""
+    outputs = list(before)
     for module in modules:
         with evaluating(module):
             outputs.append(log_probs_of_output(module(x)))

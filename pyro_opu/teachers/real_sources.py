@@ -10,7 +10,7 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.calling import call_of, first_argument
+from pyro_opu.teachers.calling import call_of
 from pyro_opu.teachers.function import FunctionDraws, draws_parameter
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import RealTeacher, RegressionTeacher, is_real
@@ -39,8 +39,7 @@ def as_regression_teacher(
         torch.Size([3, 5, 2])
     """
     if isinstance(source, Predictive):
-        call = None if inputs is None else call_of(inputs, source.model)
-        return RegressionTeacher(source, site, call or first_argument)
+        return RegressionTeacher(source, site, call_of(inputs, source.model))
     if site is not None:
         raise ValueError(
             "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
@@ -74,8 +73,7 @@ def is_regressor(
         return True
     try:
         if isinstance(source, Predictive):
-            call = None if inputs is None else call_of(inputs, source.model)
-            model = ModelDraws(source, site, call or first_argument)
+            model = ModelDraws(source, site, call_of(inputs, source.model))
             with preserve_rng():
                 model.begin(x, min(2, source.num_samples))
             return is_real(model, site)

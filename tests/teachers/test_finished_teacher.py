@@ -11,7 +11,7 @@ import torch
 from pyro import poutine
 from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoNormal
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_opu import distill, distillation
 from pyro_opu.outcomes import Classes, Real, outcome_of
@@ -58,6 +58,20 @@ def pairs(x: Tensor) -> tuple[Tensor, Tensor]:
     return x[:, 0] * torch.arange(S)[:, None], torch.ones(S, 1)
 
 
+class Network(nn.Module):
+    """One of an ensemble; the first tells of its runs, alone and together with the others."""
+
+    def __init__(self, first: bool = True, hidden: int = 8) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(D, hidden), nn.Dropout(), nn.Linear(hidden, C))
+        self.first = first
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.first:
+            RUNS.append(len(x))
+        return self.layers(x)
+
+
 SOURCES: dict[str, Any] = {
     "samples": lambda: Predictive(labels, {"w": torch.randn(S, D, C)}),
     "samples of a regression": lambda: Predictive(values, {"w": torch.randn(S, D)}),
@@ -65,6 +79,10 @@ SOURCES: dict[str, Any] = {
     "function": lambda: fixed,
     "function with fresh draws": lambda: fresh,
     "regression function": lambda: pairs,
+    "dropout network": Network,
+    "ensemble": lambda: [Network(k == 0) for k in range(S)],
+    "ensemble of several architectures": lambda: [Network(k == 0, 8 + k % 2) for k in range(S)],
+    "posteriors": lambda: [SOURCES["samples"](), Network(first=False)],
 }
 
 
@@ -107,10 +125,11 @@ def test_what_is_known_afterwards(name: str) -> None:
     real = "regression" in name
     assert outcome_of(teacher) == (Real() if real else Classes(C))
     assert teacher.num_outputs == 2
-    assert teacher.max_draws == (
-        S if "samples" in name or "function" in name.split()[-1:] else None
-    )
+    held = "samples" in name or "ensemble" in name or name.endswith("function")
+    assert teacher.max_draws == (2 * S if name == "posteriors" else S if held else None)
     assert "unknown" not in repr(teacher) and "not counted" not in repr(teacher)
+    if "network" in name or "ensemble" in name:
+        assert teacher.operations(X) == 2 * 8 * (D + C)
     if name.startswith(("samples", "guide")):
         assert teacher.site == "obs"
         assert teacher.operations(X) == 2 * D * (1 if real else C)

@@ -294,7 +294,7 @@ class TestOutput:
             (
                 lambda z: z[:, :1],
                 ValueError,
-                r"at least two classes .* got \(1, 1\).*torch\.cat",
+                r"at least two classes .* got \(3, 1\).*torch\.cat",
             ),
             (
                 lambda z: z[:, None],
