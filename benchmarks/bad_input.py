@@ -20,6 +20,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,24 @@ from benchmarks.results import parser, write
 
 #: Public function, what is wrong with the call, and the call.
 Case = tuple[str, str, Callable[[], Any]]
+
+
+class Cases(list[Case]):
+    """A list of bad calls."""
+
+    def add(
+        self, name: str, what: str, call: Callable[..., Any], /, *args: Any, **kws: Any
+    ) -> None:
+        """One case."""
+        self.append((name, what, partial(call, *args, **kws)))
+
+    def each(
+        self, name: str, call: Callable[..., Any], argument: str, /, *values: Any, **kws: Any
+    ) -> None:
+        """One case for every value of one argument."""
+        for value in values:
+            self.add(name, f"{argument}={value!r}"[:60], call, **{argument: value}, **kws)
+
 
 OUTCOMES = ("clear", "raw", "silent")
 MOST_RAW = 0.02

@@ -1,25 +1,14 @@
-"""Bad calls of the models, networks, samplers, schedules, objectives, rivals and data sets."""
+"""Bad calls of models, networks and what fits them, for ``bad_input``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import pyro
-import pyro.distributions as dist
 import torch
-from pyro.infer import MCMC, Predictive
 from pyro.infer.autoguide import AutoNormal
 from torch import nn
 
-import pyro_opu
-from benchmarks.bad_input import Case
-from pyro_opu import datasets, objectives, rivals, samplers
-from pyro_opu.export import export
-from pyro_opu.export.capture import capture
-from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide
+from benchmarks.bad_input import Cases
 from pyro_opu.models.dropout import DropoutGuide, dropout_l2
 from pyro_opu.models.estimator import OnePassClassifier, dropout_teacher, logistic_teacher
 from pyro_opu.models.factored import factored
@@ -50,48 +39,15 @@ from pyro_opu.models.sgpmc import sgpmc, svgp
 from pyro_opu.models.variational import fit_svi, mean_field
 
 NAN, INF = float("nan"), float("inf")
-_RANDOM = torch.Generator().manual_seed(0)
-X = torch.randn(20, 3, generator=_RANDOM)
+X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
 Y, Y2 = torch.arange(20) % 3, torch.arange(20) % 2
 BROKEN = X.clone()
 BROKEN[3, 1] = NAN
-WEIGHT = torch.randn(8, 3, 3, generator=_RANDOM)
 MODEL, MODEL2 = logistic_regression(3), logistic_regression(2)
 NETWORK = perceptron((3, 4, 3))
-POSTERIOR = Predictive(MODEL, {"weight": WEIGHT, "bias": torch.zeros(8, 3)})
-FEW: dict[str, Any] = {"num_steps": 2, "progress": False, "seed": 0}
 
-CASES: list[Case] = []
-
-
-def add(name: str, what: str, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
-    CASES.append((name, what, partial(call, *args, **kwargs)))
-
-
-def each(
-    name: str, call: Callable[..., Any], argument: str, /, *values: Any, **kwargs: Any
-) -> None:
-    """One case for every value of one argument."""
-    for value in values:
-        add(name, f"{argument}={value!r}"[:60], call, **{argument: value}, **kwargs)
-
-
-def teacher(x: torch.Tensor) -> torch.Tensor:
-    """Draws of a teacher of 3 features and 3 classes."""
-    return (x @ WEIGHT).softmax(-1)
-
-
-def student() -> pyro_opu.OnePassPredictive:
-    """A student with fresh weights."""
-    guide = pyro_opu.PredictiveGuide.for_inputs(X, 3, hidden=(4,))
-    return pyro_opu.OnePassPredictive(guide, (3,), 3)
-
-
-def run(kernel: Any, *data: Any, **settings: Any) -> None:
-    MCMC(kernel, 4, 2, disable_progbar=True, **settings).run(*data)
-
-
-# Models
+CASES = Cases()
+add, each = CASES.add, CASES.each
 
 each("logistic_regression", logistic_regression, "num_classes", 1, 2.5, "3", None)
 each("logistic_regression", logistic_regression, "scale", 0.0, -1.0, NAN, INF, "1", num_classes=3)
@@ -154,6 +110,7 @@ for _what, _x, _y in (
     ("NaN in the labels", X, torch.where(Y > 1, NAN, Y.float())),
 ):
     add("laplace", _what, laplace, _x, _y, 3)
+add("laplace", "labels outside the range", laplace, X, Y2 + 1, 2)
 each("laplace", laplace, "num_classes", 1, 2.5, "3", x=X, y=Y2)
 each("laplace", laplace, "scale", 0.0, -1.0, NAN, "1", x=X, y=Y, num_classes=3)
 LAPLACE = laplace(X, Y, 3)
@@ -214,6 +171,8 @@ for _name, _value in (
     _fixed = {"num_samples": 2, "warmup_steps": 1, _name: _value}
     add("sgpmc", f"{_name}={_value!r}", sgpmc, GP, X, Y2.float(), **_fixed)
 add("sgpmc", "NaN", sgpmc, GP, BROKEN, Y2.float())
+add("svgp", "one class", svgp, GP, X, torch.ones(20))
+add("svgp", "NaN in the features", svgp, GP, BROKEN, Y2.float())
 add("svgp", "no model", svgp, None, X, Y2.float())
 add("transport_to_posterior", "labels out of range", transport_to_posterior, GP, X, Y.float())
 add("factored", "no samples", factored, GP, {})
@@ -264,214 +223,3 @@ for _what, _settings in (
         lambda given: OnePassClassifier(**given).fit(X.numpy(), Y.numpy()), _settings)  # fmt: skip
 add("OnePassClassifier.fit", "three rows",
     lambda: OnePassClassifier().fit(X[:3].numpy(), Y[:3].numpy()))  # fmt: skip
-
-# Samplers and schedules
-
-each("Constant", samplers.Constant, "value", 0.0, -1.0, NAN, INF, "1", None)
-each("PolynomialDecay", samplers.PolynomialDecay, "a", 0.0, -1.0, NAN, "1")
-each("PolynomialDecay", samplers.PolynomialDecay, "b", 0.0, -1.0, NAN, a=1.0)
-each("PolynomialDecay", samplers.PolynomialDecay, "gamma", 2.0, 0.0, -0.5, NAN, a=1.0)
-each("Halving", samplers.Halving, "initial", 0.0, -1.0, NAN, every=10)
-each("Halving", samplers.Halving, "every", 0, -1, 2.5, NAN, "10", initial=1.0)
-each("Halving", samplers.Halving, "factor", 0.0, 2.0, -0.5, NAN, initial=1.0, every=10)
-each("tempered", samplers.tempered, "likelihood", 0.0, -1.0, NAN, INF, "1", fn=MODEL)
-each("tempered", samplers.tempered, "prior", 0.0, -1.0, NAN, fn=MODEL)
-each("tempered", samplers.tempered, "fn", None, "model")
-SGLD = partial(samplers.SGLD, MODEL)
-each("SGLD", SGLD, "step_size", -1e-3, NAN, INF, "1e-3", None)
-each("SGLD", SGLD, "thinning", 0, -1, 1.5, "1", step_size=1e-3)
-each("SGLD", SGLD, "temperature", -1.0, NAN, INF, "1", step_size=1e-3)
-each("SGLD", SGLD, "rms_decay", 1.0, -0.1, NAN, "0.9", step_size=1e-3)
-each("SGLD", SGLD, "rms_floor", 0.0, -1.0, NAN, "1", step_size=1e-3)
-each("SGLD", SGLD, "batch_size", 0, -1, 2.5, "10", step_size=1e-3)
-each("SGLD", SGLD, "preconditioner", "adam", 3, step_size=1e-3)
-each("SGLD", SGLD, "init_strategy", "uniform", 3, step_size=1e-3)
-each("SGLD", SGLD, "resume", 3, {}, {"params": {}}, step_size=1e-3)
-each("SGLD", SGLD, "initial_params", 3, {"weight": 1.0}, step_size=1e-3)
-each("SGLD", samplers.SGLD, "model", None, "model", step_size=1e-3)
-add("SGLD", "float labels of three classes", run, SGLD(step_size=1e-3), X, Y + 0.5)
-add("SGLD", "labels of another length", run, SGLD(step_size=1e-3), X, Y[:7])
-add("SGLD", "labels with an axis more", run, samplers.SGLD(MODEL2, step_size=1e-3), X,
-    Y2[:, None].float())  # fmt: skip
-add("SGLD", "labels out of range", run, SGLD(step_size=1e-3), X, Y + 1)
-add("SGLD", "a schedule that falls below zero", run, SGLD(step_size=lambda t: 1e-3 * (2 - t)), X, Y)
-add("SGLD", "lists", run, SGLD(step_size=1e-3), X.tolist(), Y.tolist())
-add("SGLD", "another start", run, SGLD(step_size=1e-3, initial_params={"w": X}), X, Y)
-add("SGLD.stream", "no draws", lambda: list(SGLD(step_size=1e-3).stream(X, Y, num_samples=-1)))
-add("SGLD.stream", "burn-in below zero",
-    lambda: list(SGLD(step_size=1e-3).stream(X, Y, num_samples=2, warmup_steps=-1)))  # fmt: skip
-add("SGLD.stream", "half a draw", lambda: list(SGLD(step_size=1e-3).stream(X, Y, num_samples=1.5)))
-each("PolyaGammaGibbs", samplers.PolyaGammaGibbs, "model", None, "model")
-GIBBS = partial(samplers.PolyaGammaGibbs, MODEL2)
-for _what, _x, _y in (
-    ("float labels with a part", X, Y2 + 0.5),
-    ("labels of another length", X, Y2[:7].float()),
-    ("labels with an axis more", X, Y2[:, None].float()),
-    ("another type of labels", X, "labels"),
-    ("a list", X.tolist(), Y2.float()),
-):
-    add("PolyaGammaGibbs", _what, lambda x, y: run(GIBBS(), x, y), _x, _y)
-add("PolyaGammaGibbs", "another start",
-    lambda: run(GIBBS(), X, Y2.float(), initial_params={"w": X}))  # fmt: skip
-
-# Objectives
-
-each("WassersteinELBO", objectives.WassersteinELBO, "beta", -1.0, NAN, "1")
-each("WassersteinELBO", objectives.WassersteinELBO, "likelihood", -1.0, NAN)
-each("WassersteinELBO", objectives.WassersteinELBO, "penalty", -1.0, NAN)
-each("WassersteinELBO", objectives.WassersteinELBO, "ground", "l3", None)
-each("WassersteinELBO", objectives.WassersteinELBO, "num_samples", 0, 1, 2.5)
-each("WassersteinELBO", objectives.WassersteinELBO, "critic_steps", 0, 1.5)
-each("WassersteinELBO", objectives.WassersteinELBO, "critic_warmup", -1, 1.5)
-each("WassersteinELBO", objectives.WassersteinELBO, "critic_learning_rate", 0.0, NAN)
-each("WassersteinELBO", objectives.WassersteinELBO, "critic", "network", 3)
-each("WassersteinELBO", objectives.WassersteinELBO, "residual", "no", None)
-each("EnergyDistance", objectives.EnergyDistance, "num_samples", 0, 1, 2.5, "64")
-each("EnergyDistance", objectives.EnergyDistance, "likelihood", -1.0, NAN)
-each("MomentMatching", objectives.MomentMatching, "weights", "equal", None)
-each("DirichletLikelihood", objectives.DirichletLikelihood, "smoothing", -0.1, 1.0, NAN, "0")
-each("EnsembleDistribution", objectives.EnsembleDistribution, "temperature", 0.5, NAN, "10")
-each("EnsembleDistribution", objectives.EnsembleDistribution, "smoothing", -0.1, 1.0, NAN)
-each("MetaCritic", objectives.MetaCritic, "num_classes", 1, 2.5, x=X)
-each("MetaCritic", objectives.MetaCritic, "widths", (0,), 8, x=X, num_classes=3)
-each("MetaCritic", objectives.MetaCritic, "hidden", (), (0,), 8, x=X, num_classes=3)
-each("MetaCritic", objectives.MetaCritic, "generate", "some", 3, x=X, num_classes=3)
-each("MetaCritic", objectives.MetaCritic, "x", X[0], X.tolist(), BROKEN, num_classes=3)
-each("as_objective", objectives.as_objective, "loss", "kl", 3, objectives.EnergyDistance)
-
-# Guides and networks
-
-each("MixtureGuide.for_inputs", MixtureGuide.for_inputs, "x", X.tolist(), BROKEN, X[0],
-     num_classes=3)  # fmt: skip
-each("LogisticNormalGuide", partial(LogisticNormalGuide, nn.Identity(), 3, 3), "rank", 1.5)
-add("LogisticNormalGuide", "no trunk", LogisticNormalGuide, None, 3, 3)
-for _guide in (MixtureGuide, LogisticNormalGuide):
-    add(_guide.__name__, "no features", _guide, nn.Identity(), 0, 3)
-    add(_guide.__name__, "one class", _guide, nn.Identity(), 3, 1)
-
-# Rivals
-
-_DARK = partial(rivals.dark_knowledge, teacher, **FEW)
-each("dark_knowledge", _DARK, "form", "mean", 3, x=X)
-each("dark_knowledge", _DARK, "batch_size", 0, 1.5, x=X)
-each("dark_knowledge", _DARK, "learning_rate", 0.0, -1.0, NAN, "1", None, x=X)
-each("dark_knowledge", _DARK, "prior_precision", -1.0, NAN, INF, "1", x=X)
-each("dark_knowledge", _DARK, "optimizer", "adam", None, x=X)
-each("dark_knowledge", _DARK, "guide", "forest", 3, nn.Linear(3, 3), x=X)
-each("dark_knowledge", _DARK, "transfer", "jitter", 3, teacher, x=X)
-each("dark_knowledge", _DARK, "x", BROKEN, X.tolist(), X[:0])
-each("dark_knowledge", partial(rivals.dark_knowledge, teacher, X, progress=False), "num_steps",
-     0, 1.5)  # fmt: skip
-each("dark_knowledge", partial(rivals.dark_knowledge, teacher, X, num_steps=2), "progress", "no")
-each("dark_knowledge", partial(rivals.dark_knowledge, x=X, **FEW), "source", None, 3)
-_ONLINE = partial(rivals.online_dark_knowledge, SGLD(step_size=1e-3), num_draws=2, progress=False)
-each("online_dark_knowledge", _ONLINE, "data", X, None, x=X)
-add("online_dark_knowledge", "data without labels", _ONLINE, (X,), X)
-add("online_dark_knowledge", "labels out of range", _ONLINE, (X, Y + 1), X)
-each("online_dark_knowledge", partial(_ONLINE, (X, Y), X), "warmup_steps", -1, 1.5)
-each("online_dark_knowledge", partial(_ONLINE, (X, Y), X), "batch_size", 0, 1.5)
-each("online_dark_knowledge", partial(_ONLINE, (X, Y), X, warmup_steps=0), "num_samples", 0, 1.5)
-each("online_dark_knowledge", partial(_ONLINE, (X, Y), X, warmup_steps=0), "optimizer", "adam")
-add("online_dark_knowledge", "another kernel", rivals.online_dark_knowledge, GIBBS(), (X, Y), X)
-_ENDD = partial(rivals.endd, teacher, X, num_steps=2, progress=False)
-each("endd", _ENDD, "temperature", 0.5, NAN, "10")
-each("endd", _ENDD, "smoothing", -0.1, 1.0, NAN)
-each("endd", _ENDD, "learning_rate", 0.0, NAN)
-each("endd", _ENDD, "batch_size", 0, "256")
-each("endd", _ENDD, "seed", 1.5, "0")
-_PROXY = partial(rivals.proxy_dirichlet, teacher, X, progress=False)
-each("proxy_dirichlet", _PROXY, "num_steps", 0, 1.5)
-each("proxy_dirichlet", partial(_PROXY, num_steps=2), "num_draws", 0, 1, 2.5)
-_PRIOR = partial(rivals.prior_network, teacher, outside=9 * X, **FEW)
-each("prior_network", _PRIOR, "concentration", 0.0, NAN, INF, "1", x=X)
-each("prior_network", _PRIOR, "outside_weight", -1.0, NAN, "1", x=X)
-each("prior_network", _PRIOR, "form", "both", 3, x=X)
-each("prior_network", _PRIOR, "learning_rate", 0.0, NAN, INF, "1", x=X)
-each("prior_network", _PRIOR, "y", Y + 1, Y.float(), Y[:7], Y.tolist(), x=X)
-each("prior_network", _PRIOR, "hidden", (0,), 8, "8", x=X)
-each("prior_network", _PRIOR, "x", X[:1], BROKEN, X[:, :2])
-_COMPACT = partial(rivals.compact_approx, POSTERIOR, X, progress=False)
-each("compact_approx", _COMPACT, "size", 0, 9, 1.5, "5")
-each("compact_approx", partial(_COMPACT, size=2), "method", "best", 3, None)
-each("compact_approx", partial(_COMPACT, size=2), "pool", 0, 99, 1.5)
-each("compact_approx", partial(_COMPACT, size=2), "tries", 0, 1.5)
-each("compact_approx", partial(_COMPACT, size=2), "return_sites", ["label"], "obs", 3)
-
-
-def load_compact(source: Any, **settings: Any) -> Any:
-    """A compact student is written, and read with another source."""
-    path = Path("student")
-    try:
-        rivals.compact_approx(POSTERIOR, X, size=2, tries=9, progress=False).save(path)
-        return rivals.load_compact(path, source, **settings)
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def doubled(x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
-    """A model with the latents of the logistic regression, and twice its classes."""
-    weight = pyro.sample("weight", dist.Normal(torch.zeros(3, 3), 1.0).to_event(2))
-    bias = pyro.sample("bias", dist.Normal(torch.zeros(3), 1.0).to_event(1))
-    logits = (x @ weight + bias).repeat(1, 2)
-    with pyro.plate("data", len(x)):
-        return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
-
-
-for _what, _source in (
-    ("a model of other classes", Predictive(doubled, num_samples=1)),
-    ("a model with other latents", Predictive(bayesian_network(NETWORK), num_samples=1)),
-    ("a model of two classes", Predictive(MODEL2, num_samples=1)),
-    ("an ensemble", [NETWORK, NETWORK]),
-    ("a function", teacher),
-    ("nothing", None),
-):
-    add("load_compact", _what, load_compact, _source)
-add("load_compact", "no device", load_compact, POSTERIOR, device="tpu9")
-add("load_compact", "a missing file", rivals.load_compact, "missing", POSTERIOR)
-_BRIDGE = partial(rivals.laplace_bridge_predictive, progress=False)
-each("laplace_bridge_predictive", partial(_BRIDGE, POSTERIOR, X), "num_draws", 0, 1, 1.5, 99)
-each("laplace_bridge_predictive", partial(_BRIDGE, POSTERIOR, X), "normalize", "no", None)
-each("laplace_bridge_predictive", partial(_BRIDGE, POSTERIOR), "x", BROKEN, X.tolist(), X[:, :2])
-each("laplace_bridge_predictive", partial(_BRIDGE, x=X), "source", None, 3)
-
-# Data sets
-
-each("datasets.split", partial(datasets.split, datasets.toy_classification()), "test",
-     0.0, 1.0, 20, NAN, "0.1", True, None)  # fmt: skip
-each("datasets.split", partial(datasets.split, datasets.toy_classification()), "seed", 1.5, "0")
-each("datasets.split", datasets.split, "dataset", X, None)
-each("datasets.two_moons", datasets.two_moons, "n", 1, 2.5, "200")
-each("datasets.two_moons", datasets.two_moons, "noise", -0.1, NAN, "0.1")
-each("datasets.two_moons", datasets.two_moons, "seed", 1.5, "0", -1)
-each("datasets.toy_regression", datasets.toy_regression, "n", 0, 2.5, "20")
-each("datasets.toy_regression", datasets.toy_regression, "seed", 1.5, "0")
-each("datasets.toy_classification", datasets.toy_classification, "seed", 1.5, "0")
-each("datasets.semeion", datasets.semeion, "size", 0, 2.5, "16")
-each("datasets.semeion", datasets.semeion, "pad", -1, 1.5)
-each("datasets.pima", datasets.pima, "missing", "mean", 3)
-each("datasets.mnist", datasets.mnist, "root", "nowhere", 3, download=False)
-each("datasets.mnist", datasets.mnist, "train", "test", root="nowhere")
-each("datasets.standardize", datasets.standardize, "train", X.tolist(), X[:0], Y, X[0])
-add("datasets.standardize", "other columns", datasets.standardize, X, X[:, :2])
-add("datasets.l2_columns", "a list", datasets.l2_columns, X, X.tolist())
-add("Dataset", "labels of another length", datasets.Dataset, X, Y[:7], "mine")
-add("Dataset", "a list", datasets.Dataset, X.tolist(), Y, "mine")
-add("Dataset", "names of other columns", datasets.Dataset, X, Y, "mine", ("a",))
-add("Dataset.take", "rows that are not there", datasets.toy_classification().take,
-    torch.tensor([99]))  # fmt: skip
-
-# Capture and export
-
-add("capture", "no student", capture, NETWORK, X)
-add("capture", "another width", lambda: student().capture(X[:, :2]))
-add("capture", "a list", lambda: student().capture(X.tolist()))
-add("capture", "another precision", lambda: student().capture(X, precision=torch.float64))
-add("capture", "a precision in words", lambda: student().capture(X, precision="half"))
-add("export", "another format", lambda: student().export("student.bin"))
-add("export", "a folder that is not there", lambda: student().export("nowhere/student.pt2"))
-add("export", "no student", export, NETWORK, "student.pt2", X)
-add("export", "no such output", lambda: student().export("student.pt2", outputs=["doubt"]))
-add("export", "outputs that are a number", lambda: student().export("student.pt2", outputs=3))
-add("export", "an example of another width",
-    lambda: student().export("student.pt2", example_x=X[:, :2]))  # fmt: skip
-add("export", "a path that is a number", lambda: student().export(3))

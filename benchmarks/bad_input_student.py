@@ -1,4 +1,4 @@
-"""Bad calls of teachers, students, guides and transfer policies, for ``bad_input``."""
+"""Bad calls of teachers, students, guides, transfer policies and export, for ``bad_input``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.bad_input import Case
+from benchmarks.bad_input import Cases
 from benchmarks.bad_input_distill import (
     SOURCES,
     Answering,
@@ -27,6 +27,8 @@ from benchmarks.bad_input_distill import (
     with_entry,
 )
 from pyro_opu import OnePassPredictive, PredictiveGuide, as_teacher
+from pyro_opu.export import export
+from pyro_opu.export.capture import capture
 from pyro_opu.guides import (
     LogisticNormalGuide,
     MixtureGuide,
@@ -102,7 +104,8 @@ def build(guide: Any = None, shape: Any = (3,), classes: Any = 4, **arguments: A
     return OnePassPredictive(guide, shape, classes, **arguments)
 
 
-CASES: list[Case] = []
+CASES = Cases()
+add = CASES.add
 #: Calls that take inputs.
 for _name, _make in {
     "OnePassPredictive()": student,
@@ -306,3 +309,17 @@ CASES += [
     ("default_transfer", f"image_shape={s!r}", partial(default_transfer, X, s))
     for s in (8, "8x8", (0, 8))
 ]
+#: Capture and export.
+add("capture", "no student", capture, DROPOUT, X)
+add("capture", "another width", lambda: student().capture(X[:, :2]))
+add("capture", "a list", lambda: student().capture(X.tolist()))
+add("capture", "another precision", lambda: student().capture(X, precision=torch.float64))
+add("capture", "a precision in words", lambda: student().capture(X, precision="half"))
+add("export", "another format", lambda: student().export("student.bin"))
+add("export", "a folder that is not there", lambda: student().export("nowhere/student.pt2"))
+add("export", "no student", export, DROPOUT, "student.pt2", X)
+add("export", "no such output", lambda: student().export("student.pt2", outputs=["doubt"]))
+add("export", "outputs that are a number", lambda: student().export("student.pt2", outputs=3))
+add("export", "an example of another width",
+    lambda: student().export("student.pt2", example_x=X[:, :2]))  # fmt: skip
+add("export", "a path that is a number", lambda: student().export(3))
