@@ -1,0 +1,121 @@
+"""Judging a student by held-out draws, and recalibrating its concentration."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from quick_distill import quick
+from torch import Tensor, nn
+
+from pyro_opu import PredictiveDirichlet
+from pyro_opu.distributions import Empirical
+from pyro_opu.outcomes import class_validation as validation
+from pyro_opu.outcomes.class_validation import ClassValidation, calibrating_shift
+
+
+class Points(nn.Module):
+    """A student that answers with given draws at any inputs."""
+
+    def __init__(self, draws: Tensor) -> None:
+        super().__init__()
+        self.draws = draws
+
+    def forward(self, x: Tensor) -> Empirical:
+        return Empirical(self.draws.log())
+
+
+@pytest.mark.parametrize("judging", [40, 200])
+def test_half_of_the_held_draws_are_not_nearer_than_the_draws(judging: int) -> None:
+    posterior = torch.distributions.Dirichlet(torch.tensor([2.0, 1.0, 3.0]))
+    held = posterior.sample((200, 300))
+    x = torch.zeros(300, 1)
+    labelled = ClassValidation(x, held[:judging], held=200)
+    scores = {
+        share: labelled.judge(Points(part))["energy_distance"]
+        for share, part in {"half": held[::2], "tenth": held[::10], "all": held}.items()
+    }
+    spread = float((held[:, None] - held).abs().sum(-1).sum((0, 1)).mean()) / (200 * 199)
+    # Monte Carlo of the 256 draws of the student, over 300 inputs.
+    assert scores["all"] == pytest.approx(-spread / 200, abs=3e-4)
+    assert scores["half"] == pytest.approx(0.0, abs=3e-4)
+    enough = labelled.sampling_distance()
+    assert scores["tenth"] > enough
+    # 200 of 200 draws are the posterior; 40 of them are further from it than half of them.
+    assert scores["half"] > enough if judging == 200 else scores["half"] < enough
+
+
+def test_sampling_distance_is_what_draws_leave_of_their_posterior() -> None:
+    torch.manual_seed(0)
+    posterior = torch.distributions.Dirichlet(torch.tensor([2.0, 1.0, 3.0]))
+    few = posterior.sample((20, 2000))
+    truth = posterior.sample((2000, 1))
+    # The distance of 20 draws from 2000, with the few draws' pairs with themselves counted in.
+    cross = torch.stack([(few[:, n, None] - truth[:, 0]).abs().sum(-1).mean() for n in range(2000)])
+    within = (few[:, None] - few).abs().sum(-1).mean((0, 1))
+    other = (truth[:, 0, None] - truth[:, 0]).abs().sum(-1).sum() / (2000 * 1999)
+    expected = (2 * cross - within - other).mean()
+    found = ClassValidation(torch.zeros(2000, 1), few).sampling_distance()
+    assert found == pytest.approx(float(expected), rel=0.05)  # 2000 repeats, error 2 %
+
+
+class AsSure(nn.Module):
+    """A guide with one Dirichlet for all inputs."""
+
+    def __init__(self, concentration: float) -> None:
+        super().__init__()
+        self.g = math.log(concentration)
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        log_mean = torch.tensor([0.2, 0.5, 0.3]).log().expand(len(x), 3)
+        return PredictiveDirichlet(log_mean, torch.full((len(x),), self.g))
+
+
+def answers_of(concentration: float) -> ClassValidation:
+    """500 draws of such a Dirichlet at 200 inputs."""
+    x = torch.zeros(200, 1)
+    return ClassValidation(x, AsSure(concentration)(x).sample((500,)))
+
+
+def test_recalibration_finds_the_teachers_concentration() -> None:
+    found = calibrating_shift(AsSure(8.0), answers_of(4.0))
+    # 100,000 draws leave the mean mutual information 1 % of itself, and log alpha_0 about as much.
+    assert found["shift"] == found["asked"] == pytest.approx(math.log(0.5), abs=0.03)
+    assert found["part"] == 1 and found["after"] < 0.1 * found["before"]
+
+
+@pytest.mark.parametrize(
+    "nearest, part", [(0.6, 1.0), (0.49, 0.98), (0.3, 0.6), (0.1, 0.2), (-1.0, 0.0)]
+)
+def test_recalibration_goes_as_far_as_costs_nothing(
+    monkeypatch: pytest.MonkeyPatch, nearest: float, part: float
+) -> None:
+    """A distance that is least at this part of the shift is at twice that what it was."""
+
+    def energies(student: PredictiveDirichlet, inputs: ClassValidation) -> Tensor:
+        moved = (student.log_concentration.double() - math.log(8)) / asked
+        return 0.02 + (moved - nearest).square()
+
+    inputs = answers_of(4.0)
+    asked = calibrating_shift(AsSure(8.0), inputs)["asked"]
+    monkeypatch.setattr(validation, "_energies", energies)
+    found = calibrating_shift(AsSure(8.0), inputs)
+    assert part - 1 / 32 <= found["part"] <= part and found["after"] <= found["before"]
+    assert found["shift"] == found["part"] * found["asked"]
+    assert found["asked"] == pytest.approx(math.log(0.5), abs=0.03)
+    assert found["before"] == pytest.approx(0.02 + nearest**2)
+
+
+def test_recalibration_of_a_perfect_student_does_nothing() -> None:
+    """Its unbiased energy distance is about zero, and a tenth of that is smaller still."""
+    for _ in range(5):
+        found = calibrating_shift(AsSure(8.0), answers_of(8.0))
+        assert abs(found["shift"]) < 0.03 and abs(found["after"]) < 1e-3
+
+
+def test_recalibration_can_be_left_out() -> None:
+    fast = quick(recalibrate=False)
+    assert fast.guide.calibration.tolist() == [1.0, 0.0]
+    assert "recalibration" not in fast.report
+    assert quick().report["recalibration"]["shift"] != 0

@@ -1,0 +1,252 @@
+"""The observed sites of Pyro models: every kind, several of them, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC, NUTS, Predictive
+from pyro.infer.predictive import WeighedPredictive
+from pyro_models import (
+    BINARY,
+    MULTI,
+    OBSERVE,
+    ROUNDING,
+    D,
+    _in_plate,
+    line_model,
+    logit_of,
+    softmax_loop,
+    softmax_model,
+    softmax_samples,
+)
+from torch import Tensor
+
+from pyro_opu.teachers import as_teacher
+from pyro_opu.teachers.sites import class_log_probs
+
+
+class TestSites:
+    @pytest.mark.parametrize("observe", OBSERVE.values(), ids=OBSERVE)
+    @pytest.mark.parametrize("kind", [*MULTI, *BINARY])
+    def test_every_kind_and_wrapper_equals_the_loop(self, kind: str, observe: Callable) -> None:
+        classes = 3 if kind in MULTI else 2
+        model = softmax_model(classes, {**MULTI, **BINARY}[kind], observe)
+        samples, x = softmax_samples(5, classes), torch.randn(4, D)
+        teacher = as_teacher(Predictive(model, samples))
+        log_probs = teacher.log_probs(x)
+        torch.testing.assert_close(log_probs, softmax_loop(samples, x), **ROUNDING)
+        torch.testing.assert_close(teacher.probs(x), log_probs.exp())
+        assert teacher.num_classes == classes and teacher.site == "obs"
+
+    def test_one_distribution_expanded_by_the_plate(self) -> None:
+        def model(x: Tensor) -> None:
+            probs = pyro.sample("pi", dist.Dirichlet(torch.ones(4)))
+            with pyro.plate("data", len(x)):
+                pyro.sample("obs", dist.Categorical(probs))
+
+        samples = {"pi": dist.Dirichlet(torch.ones(4)).sample((6,))}
+        probs = as_teacher(Predictive(model, samples)).probs(torch.zeros(5, 2))
+        torch.testing.assert_close(probs, samples["pi"][:, None].expand(6, 5, 4), **ROUNDING)
+
+    def test_one_distribution_for_all_rows_without_a_plate(self) -> None:
+        def model(x: Tensor) -> None:
+            p = pyro.sample("p", dist.Beta(1.0, 1.0))
+            pyro.sample("obs", dist.Bernoulli(p))
+
+        samples = {"p": torch.tensor([0.25, 0.5])}
+        probs = as_teacher(Predictive(model, samples)).probs(torch.zeros(3, 1))
+        expected = torch.tensor([[0.75, 0.25], [0.5, 0.5]])[:, None].expand(2, 3, 2)
+        torch.testing.assert_close(probs, expected)
+
+    def test_expanded_wrapper(self) -> None:
+        base = dist.Categorical(logits=torch.randn(1, 3))
+        wide = dist.ExpandedDistribution(base, (4,)).mask(False)
+        torch.testing.assert_close(
+            class_log_probs(wide, 4, "obs"), base.logits.expand(4, 3), **ROUNDING
+        )
+
+    @pytest.mark.parametrize("size", [30.0, 1e4])
+    def test_corners_of_the_simplex_keep_their_digits(self, size: float) -> None:
+        logits = torch.tensor([[0.0, size, 1.0], [size, 1.0, 0.0]])
+        expected = logits.double().log_softmax(-1).float()
+        for fn in (dist.Categorical(logits=logits), dist.OneHotCategorical(logits=logits)):
+            fn.probs  # noqa: B018 - cached by torch; must not be taken for what was given
+            torch.testing.assert_close(class_log_probs(fn, 2, "obs"), expected)
+        z = torch.tensor([size, -size])
+        expected = torch.stack([-z, z], -1).double()
+        expected = torch.nn.functional.logsigmoid(expected).float()
+        torch.testing.assert_close(class_log_probs(dist.Bernoulli(logits=z), 2, "obs"), expected)
+
+    def test_small_probabilities_keep_their_digits(self) -> None:
+        p = torch.tensor([1e-30, 1.0, 0.0])
+        log_no, log_yes = class_log_probs(dist.Bernoulli(p), 3, "obs").unbind(-1)
+        # Float32 spacing below one is 6e-8: p = 1.0 says p > 1 - 6e-8 / 2, its complement no more.
+        assert torch.allclose(log_no, torch.tensor([0.0, -16.635532, 0.0]))
+        assert torch.allclose(log_yes, torch.tensor([1e-30, 1.0, 1.2e-38]).log(), rtol=1e-3)
+        fn = dist.Categorical(torch.tensor([[1 - 1e-6, 1e-6 - 1e-20, 1e-20]]))
+        assert torch.allclose(class_log_probs(fn, 1, "obs")[0, 2], torch.tensor(1e-20).log())
+
+
+class TestSeveralSites:
+    @staticmethod
+    def _two_labels(x: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("count", dist.Poisson(w.exp() * torch.ones(len(x))))
+            pyro.sample("first", dist.Bernoulli(logits=w * x[:, 0]))
+            pyro.sample("second", dist.Bernoulli(logits=-w * x[:, 0]))
+
+    def test_named(self) -> None:
+        samples, x = {"w": torch.randn(4)}, torch.randn(3, 1)
+        predictive = Predictive(self._two_labels, samples)
+        expected = samples["w"][:, None] * x[:, 0]
+        first = as_teacher(predictive, "first")
+        torch.testing.assert_close(logit_of(first.log_probs(x)), expected, **ROUNDING)
+        second = as_teacher(first, site="second")  # a teacher can be asked again
+        torch.testing.assert_close(logit_of(second.log_probs(x)), -expected, **ROUNDING)
+
+    def test_discrete_latents_of_the_model(self) -> None:
+        """A component per row, drawn afresh for every draw: two categorical sites, one named."""
+
+        def mixture(x: Tensor) -> None:
+            means = pyro.sample("means", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                k = pyro.sample("k", dist.Categorical(torch.tensor([0.25, 0.75])))
+                pyro.sample("obs", dist.Bernoulli(logits=means[k]))
+
+        predictive = Predictive(mixture, {"means": torch.tensor([-1.0, 1.0]).expand(2000, 2)})
+        logits = logit_of(as_teacher(predictive, "obs").log_probs(torch.zeros(3, 1)))
+        torch.testing.assert_close(logits.abs(), torch.ones(2000, 3), **ROUNDING)
+        # Mean 0.75 - 0.25, deviation sqrt(3)/2; five standard errors.
+        assert ((logits.mean(0) - 0.5).abs() < 5 * (0.75 / 2000) ** 0.5).all()
+
+    @pytest.mark.parametrize(
+        ("site", "message"),
+        [
+            (None, r"must name one of .*\['first', 'second'\]; got none.*site='first'"),
+            ("w", r"got 'w', a latent site of the posterior\. Candidates: \['first', 'second'\]"),
+            ("third", r"got 'third', which the model does not have\. Candidates"),
+            ("count", r"must name an observed site that is Categorical.*got 'count', a Poisson"),
+        ],
+    )
+    def test_refused(self, site: str | None, message: str) -> None:
+        teacher = as_teacher(Predictive(self._two_labels, {"w": torch.randn(4)}), site)
+        with pytest.raises(ValueError, match=message):
+            teacher.probs(torch.randn(3, 1))
+
+
+def _model_of(build: Callable) -> Callable:
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", build(w * x[:, 0]))
+
+    return model
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("build", "message"),
+        [
+            (lambda z: dist.Normal(z, 1.0), r"that is Categorical.*not fix are \{'obs': 'Normal'"),
+            (
+                lambda z: dist.Binomial(3, logits=z),
+                "one-trial Binomial; got total_count=3. Use Cat",
+            ),
+            (
+                lambda z: dist.Multinomial(2, logits=torch.stack([z, -z], -1)),
+                "one-trial Multinomial; got total_count=2",
+            ),
+            (
+                lambda z: dist.Bernoulli(logits=z[:, None].expand(-1, 3)).to_event(1),
+                r"one class label per input; got batch shape \(2, 3\) for 2 inputs",
+            ),
+        ],
+    )
+    def test_sites(self, build: Callable, message: str) -> None:
+        teacher = as_teacher(Predictive(_model_of(build), {"w": torch.randn(4)}))
+        with pytest.raises(ValueError, match=message):
+            teacher.probs(torch.randn(5, 1))
+
+    def test_label_among_the_samples(self) -> None:
+        samples = {"w": torch.randn(4), "obs": torch.zeros(4, 5)}
+        with pytest.raises(ValueError, match=r"are none. Is the class label's site among the post"):
+            as_teacher(Predictive(line_model, samples)).probs(torch.randn(5, 1))
+
+    def test_large_inputs_are_no_infinite_ones(self) -> None:
+        x = torch.full((4, 1), 2e38)  # their sum overflows
+        assert as_teacher(Predictive(line_model, {"w": torch.zeros(4)})).probs(x).eq(0.5).all()
+
+    @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+    @pytest.mark.parametrize("shape", [(4,), (4, 2), (4, 2, 3)])
+    def test_samples_that_are_no_numbers(self, bad: float, shape: tuple[int, ...]) -> None:
+        value = torch.zeros(shape)
+        value[2] = bad
+        with pytest.raises(
+            ValueError, match=r"`posterior_samples\['w'\]` must be finite.*1 of 4 dr"
+        ):
+            as_teacher(Predictive(line_model, {"w": value}))
+
+    def test_samples_of_different_length(self) -> None:
+        with pytest.warns(UserWarning):
+            predictive = Predictive(line_model, {"w": torch.zeros(4), "v": torch.zeros(3)})
+        with pytest.raises(ValueError, match="same number of draws, on axis 0; got 4 of 'w' and 3"):
+            as_teacher(predictive)
+
+    def test_samples_that_are_no_tensors(self) -> None:
+        with pytest.raises(TypeError, match=r"samples\['w'\]` must be a torch.Tensor; got ndarray"):
+            as_teacher(Predictive(line_model, {"w": torch.zeros(4).numpy()}))
+
+    def test_model_that_gives_no_numbers(self) -> None:
+        teacher = as_teacher(
+            Predictive(_model_of(lambda z: dist.Bernoulli(logits=z / z)), {"w": torch.ones(4)})
+        )
+        with pytest.raises(ValueError, match="must be numbers; got NaN. Check the posterior draws"):
+            teacher.probs(torch.tensor([[1.0], [1.0], [0.0]]))
+
+    @pytest.mark.parametrize(
+        ("model", "message"),
+        [
+            (lambda x, y: line_model(x), r"must run as model\(x\).*TypeError.*all others optional"),
+            (
+                lambda x: (
+                    _in_plate(dist.Bernoulli(logits=torch.zeros(7)), 7) if len(x) == 7 else 1 / 0
+                ),
+                r"at any number of rows; at x of shape \(2, 1\).*ZeroDivisionError",
+            ),
+        ],
+    )
+    def test_model_that_cannot_be_run(self, model: Callable, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            as_teacher(Predictive(model, {"w": torch.zeros(4)})).probs(torch.ones(7, 1))
+
+    def test_samples_and_inputs_of_different_precision(self) -> None:
+        teacher = as_teacher(Predictive(softmax_model(), softmax_samples(4, dtype=torch.float64)))
+        with pytest.raises(
+            ValueError, match=r"float32, it raised.*samples are torch.float64: conv"
+        ):
+            teacher.probs(torch.randn(2, D))
+        assert teacher.probs(torch.randn(2, D, dtype=torch.float64)).dtype == torch.float64
+
+    def test_sources(self) -> None:
+        with pytest.raises(
+            TypeError, match="WeighedPredictive, whose draws carry weights; resample"
+        ):
+            as_teacher(WeighedPredictive(line_model, guide=line_model, num_samples=2))
+        mcmc = MCMC(NUTS(line_model), num_samples=1)
+        for site in (None, "obs"):
+            with pytest.raises(
+                TypeError, match=r"got an MCMC run. Pass Predictive\(model, mcmc.get"
+            ):
+                as_teacher(mcmc, site)
+        for source in (3, "model", {"w": torch.zeros(3)}, None):
+            with pytest.raises(TypeError, match="must be a pyro.infer.Predictive, an nn.Module"):
+                as_teacher(source)
+        with pytest.raises(
+            ValueError, match="`site` names a site of a Pyro model.*Leave `site` out"
+        ):
+            as_teacher(lambda x: x, site="obs")

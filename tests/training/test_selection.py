@@ -1,0 +1,121 @@
+"""The iterate that a distillation keeps, and refinements that it leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from quick_distill import NAMES, C, inputs, quick, teacher
+from torch import Tensor
+
+from pyro_opu import EnergyDistance, Objective
+from pyro_opu.objectives.cross_entropy import cross_entropy
+from pyro_opu.transfer import TransferPolicy
+
+
+@pytest.mark.parametrize("loss", NAMES)
+def test_the_best_iterate_is_kept(loss: str) -> None:
+    fast = quick(loss=loss, learning_rate=0.03)
+    scores = [record["energy_distance"] for record in fast.report["history"]]
+    assert fast.report["energy_distance"] == min(scores)
+
+
+class Boastful(Objective):
+    """Names its parts as the record of an evaluation names its numbers."""
+
+    def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        loss = cross_entropy(student, draws)
+        return {"energy_distance": loss - 1000, "kl": loss - 1000, "step": loss - 1000}
+
+
+def test_names_of_parts_do_not_replace_what_is_measured() -> None:
+    fast = quick(loss=Boastful())
+    for record in fast.report["history"]:
+        assert record["energy_distance"] > -1 and record["kl"] > -1 and record["step"] >= 0
+    assert fast.report["energy_distance"] == min(
+        record["energy_distance"] for record in fast.report["history"]
+    )
+
+
+class Harmful(EnergyDistance):
+    """Steps so large that it only destroys."""
+
+    learning_rate = 10.0
+
+
+def test_a_refinement_that_harms_is_dropped() -> None:
+    fast = quick(loss=Harmful(8), num_steps=60, evaluate_every=2)
+    history = fast.report["history"]
+    warm = [r["energy_distance"] for r in history if r["phase"] == "warm start"]
+    refined = [r["energy_distance"] for r in history if r["phase"] == "objective"]
+    assert min(refined) > min(warm) == fast.report["energy_distance"]
+    assert "not kept" in fast.report["kept"]
+
+
+def test_a_warm_start_nearer_than_the_draws_is_not_refined(monkeypatch) -> None:
+    monkeypatch.setattr("pyro_opu.training.validation.LABEL_DRAWS", 50)
+    # Easy to learn to within what 50 draws leave: one Dirichlet, the same for all inputs.
+    posterior = torch.distributions.Dirichlet(torch.ones(C))
+    changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}
+    changes |= {"loss": "energy", "evaluate_every": 50}
+
+    def constant(x: Tensor, num_draws: int) -> Tensor:
+        return posterior.sample((num_draws, 1)).expand(-1, len(x), -1)
+
+    report = quick(constant, **changes).report
+    assert {record["phase"] for record in report["history"]} == {"start", "warm start"}
+    assert report["kept"].startswith("refinement left out")
+    leave = float(report["kept"].split("theirs ")[1])
+    # E||pi - pi'||_1 of a uniform simplex is 3 E|a - b|, a and b being Beta(1, 2): 0.8. Monte Carlo
+    # of the spread of a few times 50 draws.
+    assert report["energy_distance"] <= leave == pytest.approx(0.8 / 50, rel=0.2)
+    # Far from it there is something to refine, and without a warm start all is to be done.
+    few = {**changes, "num_steps": 4}
+    assert "left out" not in quick(constant, **few).report["kept"]
+    assert "left out" not in quick(constant, **few, warm_start=False).report["kept"]
+
+
+def test_a_student_of_all_held_draws_is_refined() -> None:
+    """It has learnt the draws that judge it, and it can always be nearer to them."""
+    held = torch.distributions.Dirichlet(torch.ones(C)).sample((50,))
+    changes: dict[str, Any] = {"num_draws": 50, "num_steps": 150, "evaluate_every": 50}
+    fast = quick(lambda x: held[:, None].expand(-1, len(x), -1), loss="energy", **changes)
+    assert "left out" not in fast.report["kept"]
+
+
+def test_the_student_never_sees_what_it_is_judged_by() -> None:
+    seen = []
+
+    class Recording(TransferPolicy):
+        def fit(self, x: Tensor) -> Recording:
+            seen.append(x)
+            return super().fit(x)
+
+        def _draw(self, n: int) -> Tensor:
+            return self._rows(n)
+
+    x, judged = inputs(), []
+
+    def watching(points: Tensor, num_draws: int) -> Tensor:
+        if not seen:  # before the policy is fitted to the inputs that teach
+            judged.append(points)
+        return teacher()(points, num_draws)
+
+    quick(watching, x, transfer=Recording())
+    taught = {tuple(row) for row in seen[0].tolist()}
+    # 15 % of the 200 are held out, and asked about last, in 15 blocks of two.
+    held_out = {tuple(row) for points in judged[-15:] for row in points.tolist()}
+    assert len(held_out) == 30
+    assert not taught & held_out
+    assert taught | held_out == {tuple(row) for row in x.tolist()}
+
+
+@pytest.mark.parametrize(
+    ("guide", "loss"), [("dirichlet", "MomentMatching"), ("mixture", "LikelihoodFirst")]
+)
+def test_the_default_is_the_closed_form_of_the_guide_for_all_steps(guide: str, loss: str) -> None:
+    report = quick(loss=None, guide=guide, num_steps=10).report
+    assert report["loss"] == loss
+    assert [record["phase"] for record in report["history"]] == ["start"] + 2 * ["warm start"]
+    assert [record["step"] for record in report["history"]] == [0, 5, 10]

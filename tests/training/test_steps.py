@@ -1,0 +1,140 @@
+"""Draws and inputs of a step of a distillation, whose turn it is, and its learning rate."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from quick_distill import QUICK, C, inputs, quick_wasserstein, teacher, truth
+from torch import Tensor
+
+from pyro_opu import PredictiveGuide, distill
+from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
+from pyro_opu.training.fit import cosine
+from pyro_opu.training.settings import Batches, Settings
+from pyro_opu.training.train import distillation_phase
+from pyro_opu.transfer import HeldOut
+
+
+class Counting:
+    """A posterior of 200 draws, or of any number, that writes down how many are asked for."""
+
+    num_classes = C
+
+    def __init__(self, held: int | None, cost: int | None) -> None:
+        self.held, self.cost, self.asked = held, cost, []
+
+    def teacher(self) -> BaseTeacher:
+        counting = self
+
+        class Watched(FunctionTeacher):
+            max_draws = counting.held
+
+            def operations(self, x: Tensor) -> int | None:
+                return counting.cost
+
+        return Watched(self.probs)
+
+    def probs(self, x: Tensor, num_draws: int) -> Tensor:
+        self.asked.append((num_draws, len(x)))
+        return truth(x).sample((num_draws,))
+
+
+@pytest.mark.parametrize(
+    ("held", "cost", "given", "rows", "warm", "refine"),
+    [
+        (200, 4, None, 16, 200, 32),  # a logistic regression: all
+        (20, 4, None, 16, 20, 20),  # all of a small posterior in both
+        (None, 4, None, 16, 500, 32),  # as many as one wants, but no more than 500
+        (None, 0, None, 16, 500, 32),  # no matrix product at all
+        (None, 2**16, None, 16, 64, 32),  # 2^26 operations at 16 inputs
+        (None, 2**20, None, 16, 32, 32),  # a network: no more than in the refinement
+        (None, 4, None, 1024, 85, 32),  # 2^18 numbers at 1,024 inputs and 3 classes
+        (None, None, None, 16, 32, 32),  # a function, of unknown cost
+        (200, 4, 7, 16, 7, 7),  # what is asked for
+    ],
+)
+def test_draws_of_a_step(held, cost, given, rows, warm, refine) -> None:
+    counting = Counting(held, cost)
+    settings = {**QUICK, "num_draws": given, "batch_size": rows, "num_steps": 10}
+    distill(counting.teacher(), inputs(), **settings)
+    # A batch is asked for whole with all draws that are held, and with the draws of all its four
+    # blocks where the warm start takes as many; else block by block. 9 warm steps, then 1.
+    expected = []
+    for draws, steps in ((warm, 9), (refine, 1)):
+        if draws == held:
+            expected += [(draws, rows)] * steps
+        elif 4 * draws <= warm:
+            expected += [(4 * draws, rows)] * steps
+        else:
+            expected += [(draws, rows // 4)] * 4 * steps
+    assert [each for each in counting.asked if each[1] in (rows, rows // 4)] == expected
+
+
+@pytest.mark.parametrize("warm", [12, 11], ids=["asked at once", "asked block by block"])
+def test_blocks_of_a_batch_have_draws_of_their_own(warm: int) -> None:
+    asked = itertools.count()
+
+    def numbered(x: Tensor, num_draws: int) -> Tensor:
+        """Number of the draw, and the input, so that what belongs together can be seen."""
+        number = torch.tensor([float(next(asked)) for _ in range(num_draws)])
+        return torch.stack([number[:, None].expand(-1, len(x)), x[:, 0].expand(num_draws, -1)], -1)
+
+    settings = Settings(10, 10, 10, warm, 3, 1e-3, 5)
+    policy = HeldOut().fit(inputs())
+    x, draws = Batches(numbered, policy, settings, torch.device("cpu")).batch(3)
+    assert draws.shape == (3, 10, 2)
+    assert torch.equal(draws[..., 1], x[:, 0].expand(3, -1))
+    blocks = [set(block[..., 0].flatten().tolist()) for block in draws.split([3, 3, 3, 1], 1)]
+    assert [len(block) for block in blocks] == [3] * 4
+    assert len(set.union(*blocks)) == 12
+
+
+def test_h_and_g_are_stepped_in_turn() -> None:
+    x = inputs()
+    guide = PredictiveGuide.for_inputs(x, C, shared=False, hidden=(8,))
+    objective = quick_wasserstein()
+    objective.prepare(x, C)
+    settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
+    feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
+    phase = distillation_phase(
+        "objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4
+    )
+    mean, concentration = guide.parameter_groups()
+    for turn in range(4):
+        before = [[p.detach().clone() for p in group] for group in (mean, concentration)]
+        parts = phase.step(turn)
+        moved = [
+            any(not torch.equal(p, old) for p, old in zip(group, olds, strict=True))
+            for group, olds in zip((mean, concentration), before, strict=True)
+        ]
+        assert moved == [turn % 2 == 0, turn % 2 == 1]
+        assert {"wasserstein", "log_likelihood", "critic gain", "critic penalty"} == parts.keys()
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_a_shared_trunk_learns_from_the_head_in_turn(turn: int) -> None:
+    x = inputs()
+    guide = PredictiveGuide.for_inputs(x, C, hidden=(8,))
+    objective = quick_wasserstein()
+    objective.prepare(x, C)
+    settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
+    feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
+    phase = distillation_phase(
+        "objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4
+    )
+    phase.step(turn)
+    stepped, held = guide.mean_head, guide.concentration_head
+    if turn == 1:
+        stepped, held = held, stepped
+    assert held.weight.grad is None and stepped.weight.grad is not None
+    assert all(parameter.grad is not None for parameter in guide.trunk.parameters())
+
+
+def test_schedule_rises_and_falls() -> None:
+    factors = [cosine(1.0, 1000)(step) for step in range(1000)]
+    assert factors[0] == 1 / 50 and max(factors) == factors[50] == 1.0
+    assert factors[50:] == sorted(factors[50:], reverse=True)
+    assert 0.01 <= factors[-1] < 0.011
+    assert all(0 < cosine(1.0, steps)(step) <= 1 for steps in (1, 2, 9) for step in range(steps))
