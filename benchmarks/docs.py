@@ -1,28 +1,29 @@
-"""Numbers of the documents, filled in from the results files, so that none is typed by hand.
+"""Copy numbers from the results files into the documents, so that none is typed by hand.
 
 python -m benchmarks.docs [--check]
 
-A document says between two comments which table it wants; what lies between them is replaced:
+Two comments mark a table in a document; the lines between them are replaced:
 
     <!-- table {"file": "compact", "table": "pima", "columns": ["way", "KL, held out"]} -->
     <!-- /table -->
 
 "columns" is a list, or a mapping from the document's headings to the columns of the results file;
-without it all columns come, and a heading that ends in "?" goes where the file has no such column.
-A table whose name ends in "?" is left away where there is none.
-"rows" keeps the rows whose columns have these values, one or a list. "deviation": false leaves
-"± 0.1" away, which is left away too where it is 0, that of one seed. "digits" is the number of
-significant digits, 3 by default, or a mapping from headings to it.
+without it all columns are shown. A heading that ends in "?" is omitted if the file has no such
+column, and a table whose name ends in "?" if the file has no such table. "rows" keeps the rows
+whose columns have these values, one or a list. "deviation": false omits "± 0.1", as does a
+deviation of 0, that of one seed. "digits" is the number of significant digits, 3 by default, or a
+mapping from headings to it.
 
-A single number stands in a sentence, never at the beginning of a line:
+Comments mark a single number in a sentence too, but never at the beginning of a line:
 
     in <!-- value {"file": "main_job", "table": "Time", "rows": {"": "all, s"}, "column": "value"}
     -->289<!-- /value --> seconds
 
-of one row, or of several with "of": "min" or "max"; "over" divides it by another column of its row.
+It is a cell of one row, or the "min" or "max" of several rows with "of"; "over" divides it by
+another column of its row.
 
-Where a file is older than the last change of what it measures (:mod:`benchmarks.provenance`) that
-is said under its table. Of single numbers it is said in the next such place, which may be empty:
+If a file is older than the code it measures (:mod:`benchmarks.provenance`), a line under its table
+says so. For single numbers the next such pair of comments says so, and may be empty:
 
     <!-- made -->
     <!-- /made -->
@@ -87,7 +88,7 @@ def filled(text: str, folder: Path = FOLDER, stale: Staleness = staleness) -> st
         lines = wanted(what, folder)
         old = source(what["file"]) if lines else None
         if old:
-            lines += ["", f"Made before the last change of what it measures, at {old}."]
+            lines += ["", f"Older than the code it measures: made at {old}."]
         return f"{block[1]}\n" + "\n".join(lines) + f"\n\n{block[3]}"
 
     def number(block: re.Match[str]) -> str:
@@ -104,8 +105,8 @@ def sources(text: str, source: Callable[[str], str | None]) -> str:
     for place in MADE.finditer(text):
         before = text[start : place.start()]
         said = [f"`{name}` at {old}" for name, old in quoted(before, source).items()]
-        line = "Numbers in the text made before the last change of what they measure: "
-        parts += [before, place[1], f"\n{line}{', '.join(said)}.\n\n" * bool(said), place[2]]
+        line = "Numbers in the text that are older than the code they measure: "
+        parts += [before, place[1], f"\n{line}{'; '.join(said)}.\n\n" * bool(said), place[2]]
         start = place.end()
     left = quoted(text[start:], source)
     if left:

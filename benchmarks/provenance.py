@@ -220,7 +220,7 @@ def staleness(name: str, folder: Path = FOLDER) -> str | None:
         fresh = git("diff", "--quiet", found["commit"], "--", *measured(name)) is not None
     if fresh:
         return None
-    since = ", since which golden students are bit-equal" * same_students(found["commit"])
+    since = ", golden students bit-equal since" * same_students(found["commit"])
     return f"commit `{found['commit']}` ({found['date'][:10]}){since}"
 
 

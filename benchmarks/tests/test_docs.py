@@ -146,7 +146,7 @@ class TestOldResults:
     def test_under_a_table(self, folder):
         text = '<!-- table {"file": "some", "table": "Main"} -->\n<!-- /table -->\n'
         new = docs.filled(text, folder, self.stale)
-        line = "Made before the last change of what it measures, at commit `abc1234` (2026-11-20)."
+        line = "Older than the code it measures: made at commit `abc1234` (2026-11-20)."
         assert new.count(line) == 1 and new.index(line) > new.rindex("| b |")
         # Wrong where the result is fresh, and no more there once it is made again.
         assert line not in docs.filled(new, folder, fresh)
