@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_device
 from pyro_opu.distributed import together
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import outcome_of
@@ -73,56 +72,49 @@ def distill(
 
     Without a ``loss`` the student is fitted in closed form, without a critic: cross-entropy for h,
     moment matching for g. With one this is the warm start, nine tenths of the steps, and the
-    objective goes on from there. The best iterate on held-out transfer inputs is kept, so a
-    refinement that does not improve on the warm start is dropped, and a long one stops early. There
-    is nothing to refine where the warm start is already nearer to the posterior than the S judging
-    draws themselves are (``sampling_distance`` of ``pyro_opu.outcomes.class_validation``). At last
-    :math:`\alpha_0` is recalibrated so that the mean mutual information over the transfer inputs is
-    the teacher's, as far as that does not move the student away from the draws. ``fast.report``
-    says what was kept.
+    objective refines it, unless it is already nearer to the posterior than the judging draws
+    themselves are. The best iterate on held-out transfer inputs is kept. At last :math:`\alpha_0`
+    is recalibrated so that the mean mutual information over the transfer inputs is the teacher's.
+    ``fast.report`` says what was kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
-    labels are needed, and where the student is taught decides what it knows: the teacher can label
-    any input, so the transfer policy makes inputs around and away from ``x`` too.
+    labels are needed, and where the student is taught decides what it knows: the transfer policy
+    makes inputs around and away from ``x`` too.
 
-    The outcome decides the guides, losses and scores (``pyro_opu.outcomes.Outcome``). Of a
+    The outcome decides the guides, losses and scores (``pyro_opu.outcomes.Outcome``). For a
     regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)`` of
     draws ``(S, N)``, the student is :math:`N(\mu(x), a(x) + e(x))`: the mean of y, the aleatoric
     variance :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one
     :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals.
 
-    Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train the
-    one student, and every one must make the call, with the same arguments. Where the group does
-    not exist yet it is made, with gloo between CPUs and NCCL between GPUs. Each rank draws its
-    share of every batch and asks the teacher there; gradients are averaged, rank 0 judges, writes
-    the checkpoint and shows progress, and all end with the same weights. If one fails, the others
-    stop at once. With a ``checkpoint`` the run goes on when ``torchrun --max-restarts`` starts it
-    again after a worker has died.
+    Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train one
+    student; each must make the call with the same arguments. A missing group is made, with gloo
+    between CPUs and NCCL between GPUs. Each rank asks the teacher at its share of every batch,
+    gradients are averaged, and all end with the same weights. If one fails, the others stop at
+    once; with a ``checkpoint`` the run resumes when ``torchrun --max-restarts`` restarts it.
 
     Args:
         source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
             ensemble, a callable, a ``Teacher``.
         x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
-            trained on; floating and finite. Or a ``DataLoader`` of such inputs, more than memory
-            holds, that gives tensors or tuples whose first item is one; any iterable that begins
-            anew will do. Its first rows, at most 16,384 and about 2^24 numbers, give what is held
-            out and all scales; then a window of as many rows moves over it, from which the
-            transfer policy draws (:class:`~pyro_opu.transfer.stream.Stream`).
+            trained on; floating and finite. Or a ``DataLoader`` (any restartable iterable) of such
+            inputs, or of tuples that begin with them. Its first rows, at most 16,384 and
+            about 2^24 numbers, give the held-out inputs and all scales; then a window of as many
+            rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
         guide: A family by name (:data:`pyro_opu.guides.GUIDES`), sized to the input. By default
-            "dirichlet", the :class:`~pyro_opu.PredictiveGuide` (of a regressor "gaussian"), or
+            "dirichlet", the :class:`~pyro_opu.PredictiveGuide` (for a regressor "gaussian"), or
             "mixture" where the best Dirichlet of every single input leaves more than 4 % of the
-            draws' spread (:func:`pyro_opu.outcomes.class_validation.lack_of_fit`;
-            ``fast.report["misfit"]``). Or any module ``x -> Dirichlet``, or to another distribution
-            on the simplex; it is trained in place. Only a ``PredictiveGuide`` is recalibrated.
+            draws' spread (``fast.report["misfit"]``). Or any module ``x -> Dirichlet``, or to
+            another distribution on the simplex, trained in place. Only a ``PredictiveGuide`` is
+            recalibrated.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
-            "endd", "proxy", or an :class:`~pyro_opu.Objective`; of a regressor "moments" or "crps".
-            The default is then the warm start, and this the refinement.
+            "endd", "proxy", or an :class:`~pyro_opu.Objective`; for a regressor "moments" or
+            "crps".
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.
-        num_steps: Steps in all; before another loss than the default nine tenths are the warm
-            start.
+        num_steps: Steps in all.
         batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
@@ -130,12 +122,10 @@ def distill(
         learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 where no
             layer is wider than 256 units, otherwise 1.024 over the width of the widest.
         warm_start: False starts the objective from scratch.
-        recalibrate: Shift g at the end so that the mean mutual information is the teacher's. One
-            Dirichlet cannot have the teacher's mutual information and its variance too, unless the
-            teacher's draws are of Dirichlet shape; False keeps what the objective found, nearer to
-            the variance. As much of the shift is taken as does not raise the energy distance over
-            the transfer inputs. ``fast.report["recalibration"]`` has the shift asked
-            for, the part taken, and the energy distance before and after.
+        recalibrate: Shift g at the end, as far as that does not raise the energy distance over the
+            transfer inputs, so that the mean mutual information is the teacher's. False keeps what
+            the objective found, nearer to the teacher's variance: one Dirichlet cannot have both,
+            unless the draws are of Dirichlet shape. See ``fast.report["recalibration"]``.
         seed: Fixes everything random, in several threads at once too; torch's generator is left as
             it was. By default the seed is drawn from torch's generator.
         progress: Show a bar with the losses and the held-out fidelity.
@@ -149,15 +139,14 @@ def distill(
             other arguments without a default.
         num_samples: S of the answers; by default the ``Predictive``'s.
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
-            killed run started again ends with the weights of an unbroken one. It is refused where
-            anything that the weights depend on differs: arguments, ``x``, the teacher's draws, the
-            guide's modules, the number of threads (``pyro_opu.training.checkpoint``).
+            killed run started again ends with the weights of an unbroken one. A file is refused
+            where anything differs that the weights depend on: arguments, ``x``, the teacher's
+            draws, the guide's modules, the number of threads.
         evaluate_every: Steps between evaluations.
-        accumulate: Batches per step, one after the other: the gradient of a batch so many times
-            larger, in the memory of one.
+        accumulate: Batches per step: the gradient of a batch so many times larger, in the memory
+            of one.
         precision: ``torch.bfloat16`` runs the guide's trunk in it under autocast while it is
-            trained; heads, the Dirichlet and losses stay in float32, and so does the student that
-            is judged and returned. (float16, whose loss must be scaled, is refused.)
+            trained; heads, losses and the student that is returned stay in float32.
 
     Returns:
         The drop-in for ``source``; on every rank the same.
@@ -187,7 +176,7 @@ def distill(
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
         seed = ranks.broadcast(run_seed(seed, saved))
         x, stream = as_transfer_inputs(x, seed, ranks)
-        target = ranks.device(x.device if device is None else check_device(device))
+        target = ranks.device(x.device if device is None else torch.device(device))
         random = RandomStream(seed, target)
         with random.borrowed():
             # The teacher, and the inputs at which it is asked.
@@ -223,19 +212,7 @@ def distill(
             )
             ask = at_made_up_inputs(teacher.draws)
             batches = Batches(ask, policy, settings, target, teacher.max_draws, ranks)
-            skip_refinement_below = held_out.sampling_distance()
-        report = train(
-            guide,
-            closed_form,
-            objective,
-            batches,
-            held_out,
-            x,
-            random,
-            saved,
-            progress,
-            skip_refinement_below,
-        )
+        report = train(guide, closed_form, objective, batches, held_out, x, random, saved, progress)
         if recalibrate and outcome.recalibrates(guide):
             shift: dict[str, float] = {}
             if ranks.first:
@@ -272,19 +249,7 @@ def distill_regression(
 ) -> OnePassRegression:
     """:func:`~pyro_opu.distill` for a source that must be a regressor, with the same arguments.
 
-    Args:
-        source: What :func:`~pyro_opu.regression.as_regression_teacher` takes.
-        x: Transfer inputs.
-        site: The observed normal site, when the model has several.
-        inputs: Picks the input from a call's arguments.
-        **options: As for :func:`~pyro_opu.distill`.
-
-    Returns:
-        The drop-in for ``source``.
-
-    Raises:
-        TypeError: ``source`` is no regressor, or as :func:`~pyro_opu.distill`.
-        ValueError: as :func:`~pyro_opu.distill`.
+    The ``source`` is what :func:`~pyro_opu.regression.as_regression_teacher` takes.
 
     Example:
         >>> import torch

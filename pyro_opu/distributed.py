@@ -1,4 +1,4 @@
-"""Training by several processes: what they send each other, and how they find each other."""
+"""Training by several processes: their messages, and how they find each other."""
 
 from __future__ import annotations
 
@@ -18,28 +18,24 @@ from torch import nn
 
 __all__ = ["ALONE", "Ranks", "attempt_store", "differences", "join", "together"]
 
-#: What ``torchrun`` tells every process; with all of these a process group can be made.
+#: Variables that ``torchrun`` sets for every process; a process group needs all of them.
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-#: Difference of two sketches of inputs that rounding on another machine may make.
+#: Difference of two sketches that rounding on another machine may make.
 ROUNDING = 1e-3
-#: Seconds between two looks at who has come, and until rank 0 gives up, as long as torch waits.
+#: Seconds between two polls for the other ranks, and until rank 0 gives up (torch's own timeout).
 PAUSE, PATIENCE = 0.01, 1800.0
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """Messages between the processes that train one student; a process alone sends none.
+    """Messages between the ``size`` processes that train one student; a process alone sends none.
 
     Every step sends one message: the gradients and the parts of the loss, averaged over all ranks.
     ``DistributedDataParallel`` does not fit: h and g are stepped in turn, a student returns a
     distribution, a critic is asked for its weights and not through ``forward``, and the penalty on
-    its slope takes ``torch.autograd.grad``.
-
-    Attributes:
-        rank: Number of this process.
-        size: How many there are.
-        channel: The process group they speak through; empty for the default one.
+    its slope takes ``torch.autograd.grad``. ``channel`` holds the process group, if it is not the
+    default one.
     """
 
     rank: int = 0
@@ -61,7 +57,7 @@ class Ranks:
         return count // self.size + (self.rank < count % self.size)
 
     def broadcast(self, value: T) -> T:
-        """Send the value of rank 0 to every rank; what the others pass is ignored."""
+        """Send the value of rank 0 to every rank; those of the others are ignored."""
         if self.size == 1:
             return value
         box = [value if self.first else None]
@@ -77,7 +73,7 @@ class Ranks:
         return found
 
     def check_alike(self, what: Mapping[str, Any]) -> None:
-        """Raise ValueError on every rank, with their names, where values differ between ranks."""
+        """Raise a ValueError on every rank that names the values that differ between ranks."""
         first, *others = self.all_gather(what)
         wrong = sorted({key for other in others for key in differences(first, other)})
         if wrong:
@@ -101,17 +97,10 @@ class Ranks:
     def all_reduce_gradients(
         self, parameters: Sequence[nn.Parameter], values: Sequence[float], weight: float
     ) -> list[float]:
-        """Replace gradients by their mean over the ranks, in one message with some numbers.
+        """Replace gradients by their mean over the ranks; returns the mean of the ``values``.
 
-        A parameter without a gradient on some ranks has a zero one there; on all, it stays without.
-
-        Args:
-            parameters: What has gradients.
-            values: Numbers to be averaged too.
-            weight: This rank's share of the inputs; the shares sum to one.
-
-        Returns:
-            The mean of the values, the same on every rank.
+        The ``weight`` is this rank's share of the inputs; the shares sum to one. A gradient that
+        some ranks do not have counts as zero there.
         """
         if self.size == 1:
             return list(values)
@@ -142,7 +131,7 @@ class Ranks:
         return asked
 
 
-#: One process, as most are.
+#: A single process.
 ALONE = Ranks()
 
 
@@ -155,9 +144,8 @@ def join() -> Ranks:
     if not dist.is_available():
         return ALONE
     if not dist.is_initialized():
-        if not all(os.environ.get(name) for name in ENVIRONMENT):
-            return ALONE
-        if int(os.environ["WORLD_SIZE"]) == 1:
+        launched = all(os.environ.get(name) for name in ENVIRONMENT)
+        if not launched or int(os.environ["WORLD_SIZE"]) == 1:
             return ALONE
         on_gpus = torch.cuda.is_available() and dist.is_nccl_available()
         store, rank, size = next(iter(dist.rendezvous("env://")))
@@ -172,11 +160,10 @@ def join() -> Ranks:
 
 @contextmanager
 def together() -> Iterator[Ranks]:
-    """:func:`join` for one job, in which no rank waits for one that is gone.
+    """:func:`join` for one job, in a process group of its own.
 
-    The job has a process group of its own. A rank that leaves with an error closes it, which ends
-    the messages that the others wait for: these raise a RuntimeError. The groups of other jobs are
-    not touched.
+    A rank that leaves with an error closes the group, so that the others do not wait for it but
+    raise a RuntimeError.
     """
     ranks = join()
     if ranks.size == 1:
@@ -185,21 +172,21 @@ def together() -> Iterator[Ranks]:
     ranks.channel.append(dist.new_group())
     try:
         yield ranks
-        dist.barrier(group=ranks.group)  # whoever fails after the last message fails for all
+        dist.barrier(group=ranks.group)  # an error after the last message still reaches all
     except (RuntimeError, ConnectionError) as error:
         if not isinstance(error, dist.DistBackendError) and "gloo/transport" not in str(error):
             raise
-        traceback.clear_frames(error.__traceback__)  # they hold on to the group
+        traceback.clear_frames(error.__traceback__)  # they hold references to the group
         raise RuntimeError(
             f"rank {ranks.rank} of {ranks.size} has stopped, since another rank has left with an "
-            "error or has died. Its own message says why; mend that, and start all ranks again."
+            "error or has died. Its own message says why; fix that, and start all ranks again."
         ) from error
     finally:
         dist.destroy_process_group(ranks.channel.pop())
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Names under which two runs differ; sketches are compared up to rounding."""
+    """Names of the values that differ; sketches are compared up to rounding."""
     return sorted(k for k in one.keys() | other.keys() if not _alike(one.get(k), other.get(k)))
 
 
@@ -217,18 +204,13 @@ def _alike(one: Any, other: Any) -> bool:
 def attempt_store(
     store: dist.Store, rank: int, size: int, patience: float = PATIENCE
 ) -> dist.Store:
-    """The launcher's store, under a name that the ranks of this attempt alone have.
+    """The launcher's store, under a prefix that only the ranks of this attempt know.
 
-    ``torchrun`` keeps its store while it starts workers again, and what the dead ones have written
-    there, their addresses among it, is read by the living (pytorch issue 135712; the restart count
-    is no name, since machines count for themselves). Here rank 0 makes up a name, and gives it to
-    each of the others under a word that the other has made up: no answer can be an old one.
-
-    Args:
-        store: That of the launcher, the same for all ranks.
-        rank: Number of this process.
-        size: How many there are.
-        patience: Seconds after which rank 0 raises TimeoutError if others are missing.
+    ``torchrun`` keeps its store when it restarts workers, so that they read what dead ones wrote,
+    such as addresses (pytorch issue 135712; the restart count is no prefix, since every machine has
+    its own). Here rank 0 draws a prefix, and answers each of the others under a word that this one
+    has drawn, so that no answer is an old one. If some are missing after ``patience`` seconds it
+    raises a TimeoutError.
     """
     own = uuid4().hex
     if rank:

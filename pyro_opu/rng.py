@@ -1,8 +1,8 @@
-"""What is changed for a while and put back: random generators, and the modes of modules.
+"""State that is changed and restored: torch's random generators, and the modes of modules.
 
-Pyro's models and dropout draw from torch's default generators, one for all threads, so a seed can
-only be put into them for a while. While one thread has borrowed them no other one borrows, and what
-the others draw through :func:`drawing` comes from elsewhere: they do not wait, and do not repeat.
+Pyro's models and dropout draw from torch's default generators, which all threads share. One thread
+at a time borrows them to seed them; meanwhile other threads that draw through :func:`drawing` use
+generators of their own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FairLock:
         self._waiting: deque[tuple[int, threading.Lock]] = deque()
 
     def acquire(self, wait: bool = True) -> bool:
-        """Take the lock; returns whether it is held, which ``wait=False`` does not insist on."""
+        """Take the lock; returns False if another thread holds it and ``wait`` is False."""
         me = threading.get_ident()
         with self._mutex:
             if self._owner in (None, me):
@@ -70,7 +70,7 @@ class FairLock:
 
 
 class _Defaults:
-    """Torch's default generators, and who has them."""
+    """Whether a thread has borrowed torch's default generators, and what stands for them."""
 
     def __init__(self) -> None:
         self.lock = FairLock()
@@ -91,7 +91,7 @@ _defaults = _Defaults()
 
 
 def _renew() -> None:
-    """A forked process has one thread, and nobody to wait for."""
+    """A forked process has one thread, and none of the parent's locks is released in it."""
     global _defaults
     _defaults = _Defaults()
 
@@ -153,11 +153,8 @@ def seeded(seed: int | None) -> Iterator[None]:
 class RandomStream:
     """Random numbers of one job, put into torch's default generators whenever it is at work.
 
-    Jobs in several threads take turns, and each draws what it would draw alone.
-
-    Attributes:
-        seed: Where the numbers began.
-        states: Where they are, to be saved and put back.
+    Jobs in several threads take turns, and each draws what it would draw alone. Its ``states`` can
+    be saved and put back.
     """
 
     def __init__(self, seed: int, device: torch.device | None = None) -> None:
@@ -167,13 +164,13 @@ class RandomStream:
         self.begin(seed)
 
     def begin(self, seed: int) -> None:
-        """Begin anew with another seed."""
+        """Restart with another seed."""
         with seeded(seed):
             self.states = _states()
 
     @contextmanager
     def borrowed(self) -> Iterator[None]:
-        """Go on with these numbers inside; torch's generators are afterwards as they were."""
+        """Draw these numbers inside; restore torch's generators on exit."""
         with preserve_rng():
             _set(self.states)
             try:
@@ -183,16 +180,13 @@ class RandomStream:
 
 
 def fold_in(seed: int, number: int) -> int:
-    """Derive an independent seed; number 0 is a loader's, 1 + r that of the batches of rank r."""
+    """Derive an independent seed: number 0 for a loader, 1 + r for the batches of rank r."""
     return int(np.random.SeedSequence((seed % 2**64, number)).generate_state(1, np.uint64)[0] >> 1)
 
 
 @contextmanager
 def drawing(device: torch.device | str = "cpu") -> Iterator[torch.Generator | None]:
-    """What to pass as ``generator=``: ``None``, torch's own, or one seeded from it.
-
-    The latter where another thread has borrowed torch's.
-    """
+    """A generator to draw with: ``None``, torch's own, or another while a thread borrows that."""
     mine = _defaults
     if mine.lock.acquire(wait=False):
         try:

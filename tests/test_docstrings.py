@@ -74,8 +74,8 @@ SHAPE = re.compile(r"``\([^()]+\)|\(\*?[\w.]+,[^()]*\)|\bshapes?\b|\bscalar\b", 
 #: To where the arguments are told.
 REFERENCE = re.compile(r":(?:meth|attr|func|class|mod):`")
 
-#: To a function that tells them in full, for one that takes the same and gives one part of it.
-TOLD_THERE = re.compile(r"errors are those of :func:`~pyro_opu\.(\w+)`")
+#: To a function or class that tells them in full, for one that takes the same.
+TOLD_THERE = re.compile(r"errors are those of :(?:class|func):`~pyro_opu\.(\w+)`")
 
 
 def public() -> dict[str, Any]:

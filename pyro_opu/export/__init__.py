@@ -34,29 +34,25 @@ def export(
     N is free. The outputs are those of :func:`pyro_opu.uncertainty`, computed in float64 and
     rounded to the guide's dtype.
 
-    All guides of this package can be exported, and those of your own that torch.export can trace. A
-    logistic normal has no differential entropy here. A regression guide has mean, total, aleatoric
-    and epistemic, ``(N,)`` each.
-
+    All guides of this package can be exported, and those of your own that torch.export can trace.
     The metadata under ``pyro_opu`` (``metadata_props`` of ONNX, an extra file of torch.export's
     archive) is JSON: shape and dtype of the input, number of classes, sites, version, and the shape
     and unit of every output.
 
     Args:
         guide: Module ``x -> answer``, such as ``fast.guide``.
-        path: Ends in ``.onnx`` or ``.pt2``. Written aside and moved into place.
+        path: Ends in ``.onnx`` or ``.pt2``; replaced atomically.
         example_x: Inputs ``(N, *input_shape)`` at which the program is traced and compared with the
-            guide before it is written. A guide of this package is compared up to 1e6 deviations
-            from its transfer inputs too: NaN and infinity stand where the guide has them, and
-            nowhere else. The program takes inputs in the guide's dtype, or in float64 if these are
-            and the guide centres them (time stamps).
-        outputs: Names of the outputs, in their order; by default all. What is not asked for is not
-            computed: of a mixture the differential entropy costs more than all the rest.
+            guide; one of this package is compared up to 1e6 deviations from its transfer inputs
+            too. The program takes inputs in the guide's dtype, or in float64 if these are and the
+            guide centres them (time stamps).
+        outputs: Names of the outputs, in their order; by default all that the answer has in closed
+            form. The differential entropy of a mixture costs more than all the rest.
         sites: Names for the description.
 
     Raises:
-        ValueError: another suffix; an output that there is not; a guide that cannot be traced, or
-            that ONNX cannot express.
+        ValueError: another suffix; an unknown output; a guide that cannot be traced, or that ONNX
+            cannot express.
         TypeError: ``guide`` is not a module, ``path`` not a path, or ``example_x`` not a tensor.
         FileNotFoundError: the folder does not exist.
         ImportError: for ``.onnx`` without the extra "onnx".
@@ -98,21 +94,16 @@ def export(
 
 
 def _description(student: StudentProgram, x: Tensor, sites: Sequence[str]) -> dict[str, Any]:
-    """What the file says of itself."""
+    """The metadata of the file."""
+    dtype = str(x.dtype).removeprefix("torch.")
+    shapes = {"mean": ["N", *student.event_shape]}
     return {
         "pyro_opu_version": __version__,
-        "input": {
-            "name": "x",
-            "shape": ["N", *x.shape[1:]],
-            "dtype": str(x.dtype).removeprefix("torch."),
-        },
+        "input": {"name": "x", "shape": ["N", *x.shape[1:]], "dtype": dtype},
         "num_classes": student.event_shape[0] if student.event_shape else None,
         "sites": list(sites),
         "outputs": {
-            name: {
-                "shape": ["N", *(student.event_shape if name == "mean" else ())],
-                "unit": unit,
-            }
+            name: {"shape": shapes.get(name, ["N"]), "unit": unit}
             for name, unit in student.units.items()
         },
     }

@@ -1,4 +1,4 @@
-"""The one-pass path with Python's share taken out: a CUDA graph, or compiled code."""
+"""The one-pass path without Python's overhead: a CUDA graph, or compiled code."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Captured:
 
     Attributes:
         kind: "cuda graph", "compiled" or "eager".
-        rows: How many rows a replay of the graph takes; ``None``: any number.
-        reason: Why it is not compiled, of kind "eager".
+        rows: Rows that a replay of the graph takes; ``None``: any number.
+        reason: Why an "eager" one is not compiled.
     """
 
     def __init__(
@@ -73,23 +73,14 @@ class Captured:
 
 
 class StaticPass:
-    """A pass on a buffer of fixed size, for any number of rows; owns all that a replay needs.
+    """A pass ``forward`` on a buffer ``(B, *input_shape)``, for any number of rows.
 
-    Fewer rows than the buffer has are put in front of what it held before; more are cut. From the
-    host they go through two pinned stages in turn, one filled while the other is on its way.
-    Answers are copied out before the next rows come.
+    Rows are copied to the front of the buffer, in chunks where there are more than B. From the host
+    they go through pinned stages in turn, each with an event that says when it has been read, so
+    that one is filled while the other is on its way.
 
-    A subclass overrides :meth:`replay`. What it replays holds addresses, not tensors: the pass
-    keeps ``forward``, and with it the parameters that it reads, for as long as it can be replayed.
-
-    Args:
-        forward: The pass, from inputs ``(B, *input_shape)`` to tensors ``(B, ...)``.
-        buffer: What a replay reads, ``(B, *input_shape)``.
-        stages: Pinned memory like ``buffer``, and an event that says when it has been read.
-
-    Example:
-        >>> StaticPass(lambda x: (x.sum(-1),), torch.zeros(2, 3))(torch.ones(5, 3))
-        (tensor([3., 3., 3., 3., 3.]),)
+    A subclass overrides :meth:`replay`. A graph holds addresses, not tensors, so the pass keeps
+    ``forward``, and with it the parameters that it reads.
     """
 
     def __init__(
@@ -105,9 +96,9 @@ class StaticPass:
         return self.forward(self.buffer)
 
     def __call__(self, x: Tensor) -> Tensors:
-        """The answers at ``x`` ``(N, *input_shape)``, ``(N, ...)`` each, where x is."""
+        """The answers at ``x`` ``(N, *input_shape)``, ``(N, ...)`` each, on its device."""
         parts = []
-        with torch.cuda.device_of(self.buffer):  # whose streams the events are for
+        with torch.cuda.device_of(self.buffer):  # the events are for its streams
             for number, rows in enumerate(x.split(len(self.buffer))):
                 self._fill(rows, number)
                 parts.append([value[: len(rows)].clone() for value in self.replay()])
@@ -130,19 +121,14 @@ class StaticPass:
 class GraphPass(StaticPass):
     """A pass recorded as a CUDA graph on the device of ``like``, ``(B, *input_shape)``.
 
-    Torch's random generators are afterwards as they were, also where recording fails.
-
     Raises:
         ValueError: ``forward`` cannot be captured.
     """
 
     def __init__(self, forward: Callable[[Tensor], Tensors], like: Tensor) -> None:
         with torch.cuda.device(like.device), torch.no_grad():
-            stages = [
-                (torch.empty_like(like, device="cpu").pin_memory(), torch.cuda.Event())
-                for _ in range(2)
-            ]
-            super().__init__(forward, like.clone(), stages)
+            pinned = [torch.empty_like(like, device="cpu").pin_memory() for _ in range(2)]
+            super().__init__(forward, like.clone(), [(p, torch.cuda.Event()) for p in pinned])
             with preserve_rng():
                 self._graph, self._written = _record(forward, self.buffer)
 
@@ -153,12 +139,12 @@ class GraphPass(StaticPass):
 
 
 def _record(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any, Tensors]:
-    """The graph of one pass on the current device, and the tensors that it writes."""
+    """Record one pass on the current device; returns the graph, and the tensors it writes."""
     aside, before = torch.cuda.Stream(), torch.cuda.current_stream()
     graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
     aside.wait_stream(before)
-    with torch.cuda.stream(aside):  # torch leaves the stream of a failed capture the current one
-        for _ in range(3):  # libraries set themselves up before, not in the graph
+    with torch.cuda.stream(aside):  # torch does not restore the stream of a failed capture
+        for _ in range(3):  # libraries must be initialised outside the graph
             forward(buffer)
         try:
             with torch.cuda.graph(graph, pool=pool, stream=aside):
@@ -175,14 +161,14 @@ def _record(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any, 
 
 
 def _end_failed_capture(graph: Any, pool: Any, buffer: Tensor) -> None:
-    """Do what torch leaves undone, on the current stream, when the end of a capture raises.
+    """Restore torch's state on the current stream after the end of a capture has raised.
 
-    The allocator counts the capture as under way, and the random generator is in capture mode
-    ("Offset increment outside graph capture"), which it leaves when some capture succeeds.
+    The allocator still counts the capture as under way, and the random generator stays in capture
+    mode ("Offset increment outside graph capture") until some capture succeeds.
     """
     graph.reset()
     device = torch.cuda.current_device()
-    with suppress(RuntimeError, AttributeError):  # where torch has ended it, or has other names
+    with suppress(RuntimeError, AttributeError):  # already ended, or private names of another torch
         torch.cuda.memory._cuda_endAllocateToPool(device, pool)
         torch.cuda.memory._cuda_releasePool(device, pool)
     torch.cuda.synchronize()
@@ -193,7 +179,7 @@ def _end_failed_capture(graph: Any, pool: Any, buffer: Tensor) -> None:
 
 
 class _HalfTrunk(nn.Module):
-    """A trunk whose matrix products are in half precision; its features are as before."""
+    """A trunk whose matrix products are in half precision; its features keep their dtype."""
 
     def __init__(self, trunk: nn.Module, precision: torch.dtype) -> None:
         super().__init__()
@@ -211,31 +197,29 @@ class _HalfTrunk(nn.Module):
 
 @preserve_rng()
 def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
-    """The fastest way to a guide's Dirichlet (or normal) that the machine has.
+    """Make the pass to a guide's Dirichlet (or normal) as fast as the machine allows.
 
-    On a GPU one pass is recorded as a CUDA graph on static buffers of as many rows as ``example``,
-    and replayed: one launch, whatever the network. Fewer rows are padded and more are cut, so
-    capture one pass for N = 1 and another for a thousand rows. On the CPU the pass is compiled by
-    ``torch.compile`` for any number of rows, if that works here (it needs a C++ compiler and some
-    seconds), and otherwise runs as it is: ``kind`` says which, ``reason`` why not.
+    On a GPU the pass is recorded as a CUDA graph for as many rows as ``example`` has. Fewer are
+    padded and more are cut, so capture one pass for N = 1 and another for a thousand rows. On the
+    CPU it is compiled by ``torch.compile`` for any number of rows, if that works here (it needs a
+    C++ compiler and some seconds), and otherwise runs eagerly: ``kind`` says which, ``reason`` why.
 
     In full precision the answers are the guide's to rounding, 1e-5 in the logarithms of mean and
-    concentration; ``precision`` is for the matrix products of the trunk alone and leaves two to
-    three digits (bfloat16), or three to four (float16).
+    concentration; half ``precision`` is for the matrix products of the trunk alone and leaves two
+    to three digits (bfloat16), or three to four (float16).
 
-    A snapshot: later changes of the guide do not reach it. Not for several threads at once.
-    Torch's random generators are afterwards as they were.
+    It is a snapshot, which later changes of the guide do not reach, and not for several threads at
+    once. Torch's random state is restored.
 
     Args:
         guide: Module ``x -> answer`` on its device; ``fast.capture`` checks the inputs too.
-        example: Inputs ``(B, *input_shape)`` on that device, finite. Later inputs are rounded to
-            its
-            dtype: pass float64 for inputs that float32 has no digits for, such as time stamps.
+        example: Finite inputs ``(B, *input_shape)`` on that device. Later inputs are rounded to its
+            dtype: pass float64 where float32 has too few digits, as for time stamps.
         precision: ``torch.bfloat16`` or ``torch.float16``; by default the guide's.
 
     Returns:
-        ``x -> PredictiveDirichlet``, the matched one of a guide that answers otherwise; of a
-        regression guide ``x -> PredictiveNormal``.
+        ``x -> PredictiveDirichlet``, for another family the one with its moments; for a regression
+        guide ``x -> PredictiveNormal``.
 
     Raises:
         TypeError: ``guide`` is not a module, or does not answer with a distribution.
@@ -256,13 +240,13 @@ def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None 
     like = in_dtype_of(guide, example.detach())
     copied = _snapshot(guide, precision)
     with torch.no_grad():
-        answer = as_answer(copied(like))  # what fails here is no fault of a compiler
+        answer = as_answer(copied(like))  # errors of the guide itself are raised here
     forward, rebuild = tensor_pass(copied, answer)
     if like.is_cuda:
         return Captured(GraphPass(forward, like), rebuild, like, "cuda graph")
     try:
         return Captured(_compiled(forward, like), rebuild, like, "compiled")
-    except Exception as error:  # whatever the compiler stumbles over, the pass itself runs
+    except Exception as error:  # whatever the compiler cannot do, the pass itself runs
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         return Captured(forward, rebuild, like, "eager", reason)
 
@@ -292,7 +276,7 @@ def _snapshot(guide: nn.Module, precision: torch.dtype | None) -> nn.Module:
 def tensor_pass(
     guide: nn.Module, answer: Answer
 ) -> tuple[Callable[[Tensor], Tensors], Callable[..., Answer]]:
-    """The pass from tensor to tensors, without checks, and what makes an answer of these."""
+    """The pass from tensor to tensors, without checks, and the inverse that builds an answer."""
     matched = answer.matched()
     kind, names = type(matched), tuple(matched.as_tensors())
 
@@ -303,7 +287,7 @@ def tensor_pass(
 
 
 def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[Tensor], Tensors]:
-    """The pass compiled for one row and for several; raises what the compiler raises."""
+    """Compile the pass for one row and for several."""
     options: dict[str, Any] = {"fullgraph": True, "dynamic": True}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True  # students share code, and torch limits how often
@@ -311,7 +295,7 @@ def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[T
         compiled = torch.compile(forward, **options)
 
         def run(x: Tensor) -> Tensors:
-            return compiled(x.data.contiguous())  # a view of another tensor is another case to it
+            return compiled(x.data.contiguous())  # a view would be compiled again
 
         run(like[:1])
         run(torch.cat([like, like]))
@@ -320,7 +304,7 @@ def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[T
 
 @contextmanager
 def _kept_validation() -> Iterator[None]:
-    """The compiler switches off the validation of all distributions; here it stays as it was."""
+    """Restore the validation of distributions, which the compiler switches off for all."""
     distribution = torch.distributions.Distribution
     before = distribution._validate_args
     try:

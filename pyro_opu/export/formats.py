@@ -1,4 +1,4 @@
-"""The two files a traced student is written to: torch.export's archive and ONNX."""
+"""The file formats of a traced student: torch.export's archive and ONNX."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from torch import Tensor
 
 __all__ = ["FORMATS", "METADATA", "OPSET", "check_packages", "run_onnx"]
 
-#: Operator set of the ONNX files, of December 2022: ONNX Runtime 1.14 and later read it.
+#: Operator set of the ONNX files, read by ONNX Runtime 1.14 (December 2022) and later.
 OPSET = 18
-#: Under this key the description stands in either file, as JSON.
+#: Key of the description, which is JSON, in either file.
 METADATA = "pyro_opu"
 
 Program = torch.export.ExportedProgram
 
 
 def archive(program: Program, outputs: Sequence[str], description: dict[str, Any]) -> bytes:
-    """The file that ``torch.export.load`` reads; the description is an extra file of it."""
+    """The file that ``torch.export.load`` reads, with the description as an extra file."""
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={METADATA: json.dumps(description)})
     return file.getvalue()
 
 
 def onnx(program: Program, outputs: Sequence[str], description: dict[str, Any]) -> bytes:
-    """The ONNX model; the description stands in its metadata."""
+    """The ONNX model, with the description in its metadata."""
     written = torch.onnx.export(
         program,
         dynamo=True,
@@ -54,9 +54,9 @@ def onnx(program: Program, outputs: Sequence[str], description: dict[str, Any]) 
 
 
 def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
-    """Operations with a number in them, kept in the precision of the tensors around it.
+    """Translations of operations with a constant that keep it in the precision of the tensors.
 
-    The exporter rounds numbers to float32, which turns the smallest float64 into zero.
+    The exporter rounds constants to float32, which turns the smallest float64 into zero.
     """
     import onnx_ir
     from onnxscript import opset18
@@ -84,7 +84,7 @@ def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
 
 
 def run_onnx(content: bytes, outputs: Sequence[str]) -> Callable[[Tensor], dict[str, Tensor]]:
-    """The ONNX model as a function: by ONNX Runtime, or else by the reference of onnx."""
+    """Make the ONNX model a function, run by ONNX Runtime or else by the reference of onnx."""
     session: Any
     if find_spec("onnxruntime"):
         from onnxruntime import InferenceSession
@@ -113,7 +113,7 @@ def check_packages(suffix: str) -> None:
         )
 
 
-#: Suffix -> what makes the file's bytes.
+#: Makers of the file's bytes, by suffix.
 FORMATS: dict[str, Callable[[Program, Sequence[str], dict[str, Any]], bytes]] = {
     ".pt2": archive,
     ".onnx": onnx,

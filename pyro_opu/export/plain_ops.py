@@ -1,9 +1,8 @@
-r"""Digamma and its kin from operations that every ONNX runtime has, exact where theirs are not.
+r"""Digamma and related functions from operations that every ONNX runtime has.
 
 ONNX has no digamma and no log-gamma, and its runtimes make :math:`e^x - 1`, :math:`\log(1 + x)`
 and log-sums by the formula as written, which loses all digits near zero, or over- and underflows.
-The first four functions are for positive arguments (``expm1``: any); the program asks for them in
-float64 only.
+The first four functions are for positive arguments (``expm1``: any) in float64.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from torch import Tensor
 
 __all__ = ["PLAIN_OPS", "digamma", "expm1", "lgamma", "log1p", "log_softmax", "logsumexp"]
 
-#: Below it an argument is shifted up by as much, and the asymptotic series is good to 1e-15.
+#: Smaller arguments are shifted up by this; above it the asymptotic series is good to 1e-15.
 _SHIFT = 8
 
 
 def _shifted(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which arguments are small, those or 1, and all of them past the shift."""
+    """Which arguments are small, the small ones or 1, and all of them past the shift."""
     small = x < _SHIFT
     return small, torch.where(small, x, 1.0), torch.where(small, x + _SHIFT, x)
 
@@ -32,10 +31,6 @@ def digamma(x: Tensor) -> Tensor:
     .. math::
         \psi(x) = \psi(x + 8) - \sum_{i<8} \frac{1}{x + i}, \qquad
         \psi(y) \approx \log y - \frac{1}{2y} - \sum_{n \le 7} \frac{B_{2n}}{2n\, y^{2n}}
-
-    Example:
-        >>> digamma(torch.tensor([1.0], dtype=torch.float64))  # minus Euler's constant
-        tensor([-0.5772], dtype=torch.float64)
 
     References:
         Abramowitz and Stegun (1964), Handbook of Mathematical Functions, 6.3.5 and 6.3.18.
@@ -59,10 +54,6 @@ def lgamma(x: Tensor) -> Tensor:
         \log\Gamma(x) = \log\Gamma(x + 8) - \log \prod_{i<8} (x + i), \qquad
         \log\Gamma(y) \approx (y - \tfrac12) \log y - y + \tfrac12 \log 2\pi
             + \sum_{n \le 7} \frac{B_{2n}}{2n (2n - 1)\, y^{2n - 1}}
-
-    Example:
-        >>> lgamma(torch.tensor([5.0], dtype=torch.float64)).exp()  # 4!
-        tensor([24.0000], dtype=torch.float64)
 
     References:
         Abramowitz and Stegun (1964), Handbook of Mathematical Functions, 6.1.15 and 6.1.41.
@@ -88,8 +79,6 @@ def expm1(x: Tensor) -> Tensor:
 def log1p(x: Tensor) -> Tensor:
     r""":math:`\log(1 + x) = x \log u / (u - 1)` with u the rounded 1 + x, whose rounding cancels.
 
-    Where u is 1 or infinite it is x itself.
-
     References:
         Goldberg (1991), What every computer scientist should know about floating-point
         arithmetic, theorem 4.
@@ -113,7 +102,7 @@ def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
     return total if keepdim else total.squeeze(dim)
 
 
-#: Operation of torch -> what takes its place in an exported program.
+#: Replacements of torch's operations in an exported program.
 PLAIN_OPS: dict[torch._ops.OpOverload, Callable[..., Tensor]] = {
     torch.ops.aten.digamma.default: digamma,
     torch.ops.aten.lgamma.default: lgamma,

@@ -17,20 +17,14 @@ from pyro_opu.guides.networks import centres
 
 __all__ = ["StudentProgram", "differing", "far_inputs", "trace"]
 
-#: What a graph notes of where its steps come from: paths of this machine, and half of its size.
+#: Notes of a graph on where its steps come from: paths of this machine, and half of its size.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 
 
 class StudentProgram(nn.Module):
-    """x -> named outputs of a guide, in the order asked for: what is traced.
+    """The module that is traced: x -> named outputs of a copy of a guide on the CPU.
 
-    Args:
-        guide: Module ``x -> answer``; it is copied, to the CPU.
-        input_shape: Shape of one input.
-        outputs: Names of the outputs; by default all that the guide's answer has.
-
-    Raises:
-        ValueError: an output that there is not.
+    ``outputs`` are in this order; by default all that the guide's answer has.
     """
 
     def __init__(
@@ -44,13 +38,13 @@ class StudentProgram(nn.Module):
         self.event_shape, units = answer.event_shape, answer.measures().units
         self.outputs = _checked(outputs, answer, units)
         self.units = {name: units[name] for name in self.outputs}
-        self._named(answer)  # what is made once and kept, such as fixed points, is made here
+        self._named(answer)  # caches, such as fixed points, are filled here
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """The outputs at inputs ``(N, *input_shape)``: mean ``(N, C)``, all others ``(N,)``."""
         if not isinstance(self.guide, TrunkGuide):
             return self._named(self.guide(x))
-        # One row at a time: what a family looks at are shapes, which tracing wants to be numbers.
+        # One row at a time: families look at shapes, which must be numbers in a trace.
         guide = self.guide
 
         def of_one(row: Tensor) -> dict[str, Tensor]:
@@ -66,7 +60,7 @@ class StudentProgram(nn.Module):
 def _checked(
     outputs: Sequence[str] | None, answer: Answer, units: dict[str, str]
 ) -> tuple[str, ...]:
-    """The outputs asked for, if there are such."""
+    """Check the names of the outputs; by default all that can be traced."""
     known = [name for name in units if name not in answer.untraceable]
     if outputs is not None and (isinstance(outputs, str) or not isinstance(outputs, Sequence)):
         raise TypeError(
@@ -83,25 +77,19 @@ def _checked(
 
 
 def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
-    """The program as a graph with any number N >= 1 of rows, of operations that all runtimes have.
+    """The program as a graph for any number N >= 1 of rows, of operations that all runtimes have.
 
-    Args:
-        student: What to trace.
-        x: Inputs ``(N, *input_shape)`` to trace at, and to compare the graph with the student at.
+    It is traced, and compared with the student, at inputs ``x`` ``(N, *input_shape)``.
 
     Raises:
-        ValueError: a guide that cannot be traced for every N, or whose graph answers otherwise
-            (its steps depend on the values of x).
+        ValueError: a guide that cannot be traced for every N, or whose graph answers otherwise.
     """
     rows = x if len(x) > 1 else torch.cat([x, x])  # a traced dimension of 1 would stay 1
     try:
         with pyro.validation_enabled(False):
-            graph = torch.export.export(
-                student,
-                (rows,),
-                dynamic_shapes=({0: torch.export.Dim("N")},),
-                strict=False,
-            ).run_decompositions(PLAIN_OPS)
+            shapes = ({0: torch.export.Dim("N")},)
+            graph = torch.export.export(student, (rows,), dynamic_shapes=shapes, strict=False)
+            graph = graph.run_decompositions(PLAIN_OPS)
         run = graph.module()
         run(x[:1])
     except Exception as error:
@@ -114,9 +102,8 @@ def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
     wrong = differing(student, run, x)
     if wrong:
         raise ValueError(
-            "`guide` must be one whose steps do not depend on the values of x; the "
-            f"traced graph gives another {wrong!r}. Is something in it random, or does it "
-            "choose by looking at x?"
+            f"`guide` must not branch on the values of x; the traced graph gives another "
+            f"{wrong!r}. Is something in it random, or does it choose by looking at x?"
         )
     for node in graph.graph.nodes:
         for note in _NOTES:
@@ -127,10 +114,9 @@ def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
 def differing(
     student: StudentProgram, run: Callable[[Tensor], dict[str, Tensor]], x: Tensor
 ) -> str | None:
-    """The first output of a program ``run`` that is not the student's, if there is one.
+    """Name the first output in which a program ``run`` differs from the student, if any.
 
-    Compared at ``x``, at its first row, and, of a guide that knows the scale of its inputs, up to
-    1e6 deviations away.
+    Compared at ``x``, at its first row, and at :func:`far_inputs`.
     """
     far = far_inputs(student.guide, x)
     for rows, same in ((x, _close), (x[:1], _close), (far, _same_kind)):
@@ -143,7 +129,7 @@ def differing(
 
 
 def far_inputs(guide: nn.Module, like: Tensor) -> Tensor:
-    """Inputs like ``(N, *input_shape)`` from 1e-3 to 1e6 deviations off, none for other guides."""
+    """Ten inputs from 1e-3 to 1e6 deviations off; none if the guide does not centre its inputs."""
     if not centres(guide):
         return like[:0]
     trunk: Any = guide.trunk

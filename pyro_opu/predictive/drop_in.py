@@ -1,4 +1,4 @@
-"""From a trained guide to the object that replaces ``Predictive``."""
+"""Make a trained guide the object that replaces ``Predictive``."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ def drop_in(
     inputs: Callable[..., Tensor] | None = None,
     report: dict[str, Any] | None = None,
 ) -> OnePassPredictive:
-    """Make the drop-in for a teacher's source that answers by this guide, frozen from now on.
+    """Freeze the guide, and make the drop-in for the teacher's source that answers by it.
+
+    The other arguments are those of :func:`~pyro_opu.distill`.
 
     Args:
         guide: ``x -> Dirichlet`` or another answer of the teacher's kind.
-        teacher: The teacher, which has seen an input.
-        x: Inputs ``(N, *input_shape)``; a few rows are looked at.
-        sites: Layouts of the sites that come back, where they have been read already.
-        return_sites: Else their names; by default those of the ``Predictive``.
-        num_samples: S of the answers; by default the ``Predictive``'s.
-        inputs: Picks the input from a call's arguments.
-        report: Plain record of how the guide was made.
+        teacher: A teacher that has seen an input.
+        x: Inputs ``(N, *input_shape)``, of which a few rows are looked at.
+        sites: Layouts of the sites, where they have been read already; else they are read.
 
     Raises:
         ValueError: a site that one pass cannot give.
@@ -44,20 +42,16 @@ def drop_in(
     classes = {"num_classes": outcome.event_shape[0]} if outcome.event_shape else {}
     if num_samples is None:
         num_samples = teacher.max_draws or teacher.default_draws
+    name = None  # of the model's first parameter: the input may be passed by keyword too
+    if isinstance(teacher, ModelDraws):
+        name = next(iter(parameters_of(teacher.predictive.model)), None)
     return STUDENTS[outcome.kind](
         guide.requires_grad_(False).eval(),
         x.shape[1:],
         sites=outcome.layouts(teacher, x, return_sites) if sites is None else sites,
         num_samples=num_samples,
-        input_name=input_name(teacher),
+        input_name=name,
         inputs=inputs,
         report=report,
         **classes,
     )
-
-
-def input_name(teacher: JointDraws) -> str | None:
-    """Name of the model's first parameter, so that the input may be passed by keyword too."""
-    if not isinstance(teacher, ModelDraws):
-        return None
-    return next(iter(parameters_of(teacher.predictive.model)), None)

@@ -9,13 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import (
-    check_device,
-    check_inputs,
-    check_row_shape,
-    positive_int,
-    sizes,
-)
+from pyro_opu.checks import check_device, check_inputs, check_row_shape, positive_int, sizes
 from pyro_opu.distributions import PredictiveDirichlet, PredictiveNormal, as_answer
 from pyro_opu.export import export
 from pyro_opu.export.capture import Captured, capture
@@ -44,17 +38,17 @@ class OnePassPredictive(nn.Module):
 
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
     observed site, :math:`\pi_s \sim \mathrm{Dir}(\alpha(x)), y_s \sim \mathrm{Cat}(\pi_s)`, and the
-    :math:`\pi_s` themselves where a site of class probabilities is asked for. Without such a site
-    the labels are drawn from the Dirichlet's mean, which has the same distribution. Of a real y
-    they are :math:`f_s \sim q(f \mid x), y_s \sim N(f_s, a(x))`, and the means :math:`f_s` where
-    asked for. Draws are independent between inputs given x: the marginals of every input are the
-    teacher's, the covariance between inputs is not.
+    :math:`\pi_s` where a site of class probabilities is asked for (otherwise labels are drawn from
+    the Dirichlet's mean, to the same effect). For a real y they are
+    :math:`f_s \sim q(f \mid x), y_s \sim N(f_s, a(x))`, and the means :math:`f_s` where asked for.
+    Draws are independent between inputs given x: the marginals of every input are the teacher's,
+    the covariance between inputs is not.
 
     Made by :func:`~pyro_opu.distill` or :meth:`load`.
 
     Args:
         guide: ``x -> Dirichlet`` or another answer (:mod:`pyro_opu.distributions`), batch shape
-            ``(N,)``, event shape ``(C,)``, or ``()`` of a real y.
+            ``(N,)``, event shape ``(C,)``, or ``()`` for a real y.
         input_shape: Shape of one input.
         num_classes: C; ``None`` where y is real.
         sites: Layouts of the sites that come back.
@@ -66,7 +60,7 @@ class OnePassPredictive(nn.Module):
 
     Raises:
         TypeError: a part of a wrong type, such as a guide that is not a module.
-        ValueError: ``num_samples``, ``num_classes`` or ``input_shape`` no positive integers.
+        ValueError: ``num_samples``, ``num_classes`` or ``input_shape`` not positive integers.
     """
 
     def __init__(
@@ -103,20 +97,18 @@ class OnePassPredictive(nn.Module):
         """The distribution of class probabilities, or of y, at ``x``; one forward pass.
 
         Args:
-            x: Inputs ``(N, *input_shape)``, floating, finite in the student's dtype, where the
-                student is. They are rounded to its dtype after a guide of this package has
-                subtracted the mean of its transfer inputs, else before: ask in float64 where
-                float32 has no digits left, as for time stamps.
+            x: Inputs ``(N, *input_shape)``, floating, on the student's device, finite in its dtype.
+                A guide of this package subtracts the mean of its transfer inputs before it rounds
+                to that dtype, so pass float64 where float32 has too few digits (time stamps).
 
         Returns:
             What the guide answers, batch shape ``(N,)``: by default a
-            :class:`pyro.distributions.Dirichlet`, of a real y a
+            :class:`pyro.distributions.Dirichlet`, for a real y a
             :class:`~pyro_opu.regression.PredictiveNormal`, which is a Pyro normal.
 
         Raises:
-            TypeError: ``x`` is no floating tensor.
-            ValueError: ``x`` has another shape than the student was taught with, is on another
-                device, or is not finite in the student's dtype.
+            TypeError: ``x`` is not a floating tensor.
+            ValueError: ``x`` has another shape, device or range of values.
         """
         answer = as_answer(self.guide(self.checked(x)))
         if answer.event_shape != self.outcome.event_shape:
@@ -128,12 +120,7 @@ class OnePassPredictive(nn.Module):
         return answer
 
     def checked(self, x: Tensor) -> Tensor:
-        """Inputs ``(N, *input_shape)`` in the dtype that the guide takes.
-
-        Raises:
-            TypeError: as :meth:`distribution`.
-            ValueError: as :meth:`distribution`.
-        """
+        """Check inputs as :meth:`distribution` does, and cast them to the guide's dtype."""
         weight = next(self.guide.parameters(), x)
         check_inputs(x, dtype=getattr(weight, "dtype", None))
         check_row_shape("x", x, self.input_shape, _RESHAPE)
@@ -145,11 +132,9 @@ class OnePassPredictive(nn.Module):
         return x if x.dtype == weight.dtype else in_dtype_of(self.guide, x)
 
     def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
-        """:meth:`distribution` as a Dirichlet, with its Args and Raises.
+        """:meth:`distribution` as a Dirichlet, batch shape ``(N,)``, event shape ``(C,)``.
 
-        Returns:
-            A :class:`pyro.distributions.Dirichlet` with batch shape ``(N,)``, event shape ``(C,)``;
-            of a guide that answers otherwise, the one with the same mean and summed variance.
+        For a guide of another family, the one with the same mean and summed variance.
         """
         if self.num_classes is None:
             raise TypeError(
@@ -160,15 +145,13 @@ class OnePassPredictive(nn.Module):
         return matched
 
     def normal(self, x: Tensor) -> PredictiveNormal:
-        """:meth:`distribution` of a real y as one normal, with its Args and Raises.
+        """:meth:`distribution` of a real y as one normal, batch shape ``(N,)``.
 
-        Returns:
-            A :class:`pyro.distributions.Normal` of y with batch shape ``(N,)``; of a mixture, the
-            one with the same mean and the same two variances.
+        For a mixture, the normal with the same mean and the same two variances.
         """
         if self.num_classes is not None:
             raise TypeError(
-                "a label is no real number, so there is no normal. Call .dirichlet(x) or "
+                "a label is not a real number, so there is no normal. Call .dirichlet(x) or "
                 ".distribution(x)."
             )
         matched: PredictiveNormal = self.distribution(x).matched()
@@ -177,8 +160,7 @@ class OnePassPredictive(nn.Module):
     def uncertainty(self, x: Tensor) -> Any:
         """Total = aleatoric + epistemic uncertainty and the other measures, ``(N,)`` each.
 
-        See :func:`pyro_opu.uncertainty`; of a real y mean and variances. Raises as
-        :meth:`distribution`.
+        See :func:`pyro_opu.uncertainty`; for a real y mean and variances.
         """
         return uncertainty(self.distribution(x))
 
@@ -217,13 +199,9 @@ class OnePassPredictive(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the student to one safetensors file with its configuration as text; no pickle.
 
-        The file has a format version and a checksum, is on disc before it takes its place (a reader
-        meets one whole file, whatever the number of threads and processes), and keeps the
-        permissions, and the symbolic link, of a file that was there. For a guide of your own pass
-        the architecture to :meth:`load`. ``inputs`` is a function and is not saved.
-
-        Args:
-            path: Written aside and moved into place.
+        The file has a format version and a checksum, replaces an older one atomically, and keeps
+        its permissions and symbolic link. For a guide of your own pass the architecture to
+        :meth:`load`. ``inputs`` is a function and is not saved.
 
         Raises:
             FileNotFoundError: its folder does not exist.
@@ -252,9 +230,9 @@ class OnePassPredictive(nn.Module):
         export(self.guide, path, example_x, outputs=outputs, sites=names)
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
-        """:meth:`dirichlet` as a CUDA graph, or on the CPU compiled: ``captured(x)``.
+        """:meth:`dirichlet` or :meth:`normal` as a CUDA graph, or on the CPU compiled.
 
-        Of a real y :meth:`normal`. See :func:`pyro_opu.export.capture.capture`.
+        See :func:`pyro_opu.export.capture.capture`.
         """
         with preserve_rng(), torch.no_grad():
             self.distribution(example)  # refuses what the student refuses
@@ -271,24 +249,19 @@ class OnePassPredictive(nn.Module):
     ) -> OnePassPredictive:
         """Read a student written by :meth:`save`, of classes or of a real y.
 
-        A file with a single other bit than was written is refused, and so is one whose description
-        and tensors do not belong together, before memory is taken for what it claims. Files of
-        0.1.0 have no checksum.
+        A file is refused where a single bit has changed (files of 0.1.0 have no checksum), or where
+        description and tensors do not belong together, before memory is taken for what it claims.
 
         Args:
             path: The file.
             guide: The architecture, for a student whose guide was one of your own.
             inputs: As in the constructor.
-            device: Where to put it; the CPU by default.
-
-        Returns:
-            The student, with the same answers.
+            device: Where to put the student; the CPU by default.
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: a damaged or foreign file, or of a newer format; one of classes, asked of
-                ``OnePassRegression``; no ``guide`` where one is needed; one whose number of classes
-                or parameters do not match.
+            ValueError: a damaged or foreign file, or of a newer format; one of classes, read by
+                ``OnePassRegression``; a ``guide`` that is missing or does not match.
         """
         target = check_device(device)
         tensors, config = read_student(path)
@@ -312,19 +285,8 @@ class OnePassPredictive(nn.Module):
 class OnePassRegression(OnePassPredictive):
     """The :class:`OnePassPredictive` of a real y, made by :func:`~pyro_opu.distill` or ``load``.
 
-    Args:
-        guide: ``x -> PredictiveNormal`` or a mixture of normals, batch shape ``(N,)``.
-        input_shape: Shape of one input.
-        sites: Layouts of the sites that come back.
-        num_samples: S.
-        input_name: Keyword under which the input may be passed too.
-        inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
-            default the first positional argument.
-        report: Plain record of how it was distilled.
-
-    Raises:
-        TypeError: a part of a wrong type, such as a guide that is not a module.
-        ValueError: ``num_samples`` or ``input_shape`` no positive integers.
+    Its guide is ``x -> PredictiveNormal`` or a mixture of normals, batch shape ``(N,)``; the other
+    arguments and errors are those of :class:`~pyro_opu.OnePassPredictive`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a student is made of, what its file says of it, and the guide built from that."""
+"""The parts of a student, their description in its file, and the guide built from that."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pyro_opu.checks import check_callable, instance_of
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
 from pyro_opu.utils import files
 
-#: What a file of :meth:`~pyro_opu.OnePassPredictive.save` says it holds.
+#: The kind of the files of :meth:`~pyro_opu.OnePassPredictive.save`.
 KIND = "one-pass predictive"
-#: Entries of a student's description, and what they may be.
+#: Types of the entries of a student's description.
 _ENTRIES: dict[str, tuple[type, ...]] = {
     "answer": (str,),
     "input_shape": (list,),
@@ -30,16 +30,15 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
 
 
 def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any) -> None:
-    """Refuse a part of a student that is of a wrong type."""
+    """Raise a TypeError where a part of a student is of a wrong type."""
     advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
     instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
-    if isinstance(sites, str) or not isinstance(sites, Sequence):
+    listed = isinstance(sites, Sequence) and not isinstance(sites, str)
+    if not (listed and all(isinstance(site, SiteLayout) for site in sites)):
         raise TypeError(
             '`sites` must be a list such as [SiteLayout("obs", "label", "int64", (-1,))]; got '
             f"{sites!r}."
         )
-    if not all(isinstance(site, SiteLayout) for site in sites):
-        raise TypeError(f"`sites` must hold objects of type SiteLayout; got {sites!r}.")
     nothing = type(None)
     instance_of("input_name", input_name, (str, nothing), "the name of a parameter, or None")
     instance_of("report", report, (dict, nothing), "a dict, or None")
@@ -48,7 +47,7 @@ def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: An
 
 
 def describe(student: Any) -> dict[str, Any]:
-    """What a file says of a student; its inverse is :func:`constructor_arguments`."""
+    """Describe a student for its file; the inverse is :func:`constructor_arguments`."""
     size = student.num_classes
     return {
         **({"answer": "real"} if size is None else {"num_classes": size}),
@@ -62,12 +61,7 @@ def describe(student: Any) -> dict[str, Any]:
 
 
 def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read tensors and description of a student's file; every entry is there and of its type.
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: a damaged or foreign file.
-    """
+    """Read tensors and description of a student's file, and check every entry."""
     tensors, plain = files.read(path, KIND)
     with files.description_of(path):
         config: dict[str, Any] = {"answer": "classes", "num_classes": 1, **plain}
@@ -100,44 +94,34 @@ def restore_guide(
     config: dict[str, Any],
     guide: nn.Module | None,
 ) -> nn.Module:
-    """The guide of a file, frozen: the one given, or built from its description without own memory.
-
-    Raises:
-        TypeError: a ``guide`` that is not a module.
-        ValueError: none given where one is needed, or one that does not match; a description that
-            no guide has.
-    """
+    """Load the weights into the guide given, or one built by the file's description; freeze it."""
     if guide is None:
         if config["guide"] is None:
             raise ValueError(
-                "`guide` must be given: the file holds the weights of a guide of your own, "
-                "whose architecture it does not describe. Build it and pass guide=...; what "
-                "compact_approx made is read by pyro_opu.rivals.load_compact(path, source)."
+                "`guide` must be given: the file holds the weights of a guide of your own and does "
+                "not describe its architecture. Build it and pass guide=...; what compact_approx "
+                "made is read by pyro_opu.rivals.load_compact(path, source)."
             )
         with files.description_of(path), torch.device("meta"):
             kind = config["guide"].get("kind", "dirichlet")  # files of 0.1.0 may not say
             guide = OUTCOMES[config["answer"]].guides[kind].from_config(config["guide"])
             _check_match(guide, tensors, config["num_classes"])
-    elif not isinstance(guide, nn.Module):
-        raise TypeError(
-            f"`guide` must be a module with the architecture that was saved; got "
-            f"{type(guide).__name__}. Build it, or leave it out for a guide of this package."
-        )
+    advice = "Build it, or leave it out for a guide of this package."
+    instance_of("guide", guide, nn.Module, "a module with the architecture that was saved", advice)
     _check_match(guide, tensors, config["num_classes"])
     guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
     return guide.requires_grad_(False).eval()
 
 
 def constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of the constructor that a file holds."""
-    names = ["input_shape", "sites", "num_samples", "input_name", "report"]
-    if config["answer"] == "classes":
-        names.append("num_classes")
+    """Arguments of the student's constructor, from the description in its file."""
+    classes = ["num_classes"] if config["answer"] == "classes" else []
+    names = ["input_shape", "sites", "num_samples", "input_name", "report", *classes]
     return {name: config[name] for name in names}
 
 
 def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int) -> None:
-    """Refuse a guide of another shape, before anything is loaded into it."""
+    """Raise a ValueError where a guide's parameters have other names or shapes than the file's."""
     own, found = (
         {name: (tuple(value.shape), value.is_floating_point()) for name, value in state.items()}
         for state in (guide.state_dict(), tensors)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import os
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -15,7 +14,6 @@ from pyro_opu.checks import (
     check_bool,
     check_callable,
     check_device,
-    check_path,
     check_seed,
     instance_of,
     positive_float,
@@ -23,27 +21,27 @@ from pyro_opu.checks import (
 )
 from pyro_opu.distributed import together
 from pyro_opu.transfer import TransferPolicy
+from pyro_opu.utils.files import placed
 
 __all__ = ["checked_arguments"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-#: ``(name, value) ->`` the value, or another of the same meaning; raises where it is none.
+#: ``(name, value) ->`` the value, possibly converted; raises where it is not valid.
 Check = Callable[[str, Any], Any]
 
 
 def checked_arguments(train: Callable[P, R]) -> Callable[P, R]:
-    """A function whose arguments named in :data:`CHECKS` are checked when it is called.
+    """Check the arguments named in :data:`CHECKS` at every call, and run it with gradients on.
 
-    Gradients are on inside, whatever mode the caller is in: it trains. Where several ranks call it,
-    an argument that one of them refuses stops them all.
+    Where several ranks call it, an argument that one of them refuses stops them all.
     """
     signature = inspect.signature(train)
 
-    @functools.wraps(train)
+    @wraps(train)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         with torch.inference_mode(False), torch.enable_grad():
-            with together():  # what one rank refuses stops the others
+            with together():
                 try:
                     given = signature.bind(*args, **kwargs)
                 except TypeError:
@@ -59,15 +57,13 @@ def checked_arguments(train: Callable[P, R]) -> Callable[P, R]:
 
 def _guide(name: str, guide: Any) -> nn.Module | str:
     """The name of a family, or a module that can be trained."""
-    if isinstance(guide, str):
-        return guide
     expected = "the name of a family or an nn.Module x -> Dirichlet"
     advice = (
         "A function or a class has no weights to train: pass an object, such as "
         "PredictiveGuide.for_inputs(x, num_classes)."
     )
-    instance_of(name, guide, nn.Module, expected, advice)
-    for weight in guide.parameters():
+    instance_of(name, guide, (str, nn.Module), expected, advice)
+    for weight in () if isinstance(guide, str) else guide.parameters():
         if weight.is_meta or weight.is_inference():
             where = "on the meta device" if weight.is_meta else "made under inference_mode"
             raise ValueError(
@@ -77,60 +73,35 @@ def _guide(name: str, guide: Any) -> nn.Module | str:
     return guide
 
 
-def _transfer(name: str, policy: Any) -> TransferPolicy:
-    advice = (
-        "Pass for example Mixture([(0.7, HeldOut()), (0.3, Jitter())]); inputs of a rule of your "
-        "own come from a subclass with _draw(n), or from a DataLoader as `x` with HeldOut()."
-    )
-    return instance_of(name, policy, TransferPolicy, "a pyro_opu.transfer.TransferPolicy", advice)
-
-
-def _file(name: str, path: Any) -> str | os.PathLike[str]:
-    """The path of a file in a folder that exists."""
-    whole = check_path(name, path)
-    if whole.is_dir():
-        raise ValueError(
-            f"`{name}` must be the path of a file; got the folder {str(whole)!r}. Add a file name."
-        )
-    if not whole.parent.is_dir():
-        raise FileNotFoundError(
-            f"`{name}` must lie in an existing folder; {str(whole.parent)!r} does not exist. "
-            "Create it first."
-        )
-    return path
-
-
 def _trainable(_: str, x: Any) -> Any:
-    """``x``, or a copy of a tensor made under ``inference_mode``, which no gradient may use."""
+    """Copy a tensor made under ``inference_mode``, which no gradient may use."""
     return x.clone() if isinstance(x, Tensor) and x.is_inference() else x
-
-
-def _site(name: str, value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    raise TypeError(
-        f"`{name}` must be the name of a site; got {value!r}. Pass for example {name}='obs'."
-    )
 
 
 #: Checks by the argument's name. An argument whose default is None may be None.
 CHECKS: dict[str, Check] = {
     "x": _trainable,
     "guide": _guide,
-    "transfer": _transfer,
+    "transfer": partial(
+        instance_of,
+        kind=TransferPolicy,
+        expected="a pyro_opu.transfer.TransferPolicy",
+        advice="Pass for example Mixture([(0.7, HeldOut()), (0.3, Jitter())]); for inputs of your "
+        "own pass a subclass with _draw(n), or a DataLoader as `x` with HeldOut().",
+    ),
     "num_steps": positive_int,
     "batch_size": positive_int,
-    "num_draws": positive_int,
+    "num_draws": partial(positive_int, least=2, advice="One draw per input has no spread."),
     "learning_rate": positive_float,
     "warm_start": check_bool,
     "recalibrate": check_bool,
     "seed": lambda name, value: check_seed(value, name),
     "progress": check_bool,
     "device": lambda name, value: check_device(value, name),
-    "site": _site,
-    "inputs": lambda name, value: check_callable(name, value, "(*args, **kwargs) -> x"),
+    "site": partial(instance_of, kind=str, expected="the name of a site"),
+    "inputs": partial(check_callable, form="(*args, **kwargs) -> x"),
     "num_samples": positive_int,
-    "checkpoint": _file,
+    "checkpoint": lambda name, value: placed(value, name),
     "evaluate_every": positive_int,
     "accumulate": positive_int,
 }

@@ -1,4 +1,4 @@
-"""Half precision where it does no harm: in a student's trunk while it is trained."""
+"""Half precision in a student's trunk while it is trained."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TRUNKS = ("trunk", "concentration_trunk")
 
 
 def checked_precision(precision: torch.dtype | None, guide: nn.Module) -> str | None:
-    """Name of the precision of a guide's trunk in training, ``None`` for that of its weights.
+    """Check that a guide's trunk can run in this precision, and return its name.
 
     float16 is refused: the penalty on a critic's slope, parts stepped in turn and clipped gradients
-    would each need a loss scale of their own. bfloat16 has the range of float32 and needs none.
+    would each need a loss scale of their own.
     """
     if precision is None:
         return None

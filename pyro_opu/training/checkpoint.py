@@ -34,14 +34,10 @@ SMALL = 1e-3
 
 
 class Checkpoint:
-    """One file with all that changes while training, random state included.
+    """One file with all that changes while training, the random state of every rank included.
 
-    Rank 0 reads and writes it, with the random state of every rank in it; the others need not see
-    its folder. After a worker has died ``torchrun`` starts all of them again, and they go on.
-
-    Args:
-        path: Read if it exists, else written at the first evaluation.
-        ranks: Those that train together.
+    Only rank 0 reads and writes it, so the other ranks need not see its folder. It is read if it
+    exists, else written at the first evaluation.
     """
 
     def __init__(self, path: str | os.PathLike[str], ranks: Ranks = ALONE) -> None:
@@ -61,8 +57,8 @@ class Checkpoint:
     ) -> tuple[int, int]:
         """Put the saved weights into ``selection``; returns the phase and step to go on with.
 
-        The place of ``policy`` in a stream and the ``random`` numbers are saved too. A file of
-        another run is refused by ValueError, which names every difference.
+        Raises:
+            ValueError: the file is of another run; the message names every difference.
         """
         self._run, self._selection, self._policy, self._random = run, selection, policy, random
         if self._saved is None:
@@ -71,14 +67,14 @@ class Checkpoint:
         wrong = self.ranks.broadcast(differences(run, theirs))
         if wrong:
             plain = (bool, int, float, list)
-            told = [
+            values = [
                 f"{k} {theirs[k]!r} there, {run[k]!r} here"
                 for k in wrong
                 if isinstance(run.get(k), plain) and isinstance(theirs.get(k), plain)
             ]
             raise ValueError(
                 f"`checkpoint` {str(self.path)!r} belongs to another run: {wrong} differ"
-                f"{' (' + '; '.join(told) + ')' if told else ''}. Call distill with the same "
+                f"{' (' + '; '.join(values) + ')' if values else ''}. Call distill with the same "
                 "arguments (for threads: torch.set_num_threads), or name another file."
             )
         if self._saved["torch"] != torch.__version__ and self.ranks.first:
@@ -104,13 +100,10 @@ class Checkpoint:
         self._random.states = own["random"]
 
     def save(self, phase: Phase, index: int, step: int) -> None:
-        """Write everything aside and move it into place; all ranks must call it."""
+        """Write the file; all ranks must call it."""
         policy = self._policy
-        own = {
-            "random": self._random.states,
-            "stream": policy.position() if isinstance(policy, Stream) else None,
-        }
-        everyones = self.ranks.all_gather(own)
+        position = policy.position() if isinstance(policy, Stream) else None
+        everyones = self.ranks.all_gather({"random": self._random.states, "stream": position})
         if not self.ranks.first:
             return
         content = {
@@ -128,10 +121,10 @@ class Checkpoint:
 
 def run_seed(seed: int | None, checkpoint: Checkpoint | None) -> int:
     """The seed asked for, that of the run to resume, or one drawn from torch's generator."""
-    saved = None if checkpoint is None else checkpoint.seed
-    chosen = saved if seed is None else seed
-    if chosen is not None:
-        return chosen
+    if seed is None and checkpoint is not None:
+        seed = checkpoint.seed
+    if seed is not None:
+        return seed
     with drawing() as generator:
         return int(torch.randint(2**31, (), generator=generator))
 
@@ -144,20 +137,11 @@ def fingerprint(
     validation: ValidationSet,
     x: Tensor,
 ) -> dict[str, Any]:
-    """Fingerprint of a run; a checkpoint is resumed only if it matches.
+    """Fingerprint of a run as plain values; a checkpoint is resumed only if it matches.
 
-    Plain values, compared by :func:`~pyro_opu.distributed.differences`. Inputs, settings and shapes
-    must be equal; the teacher's draws and what the transfer policy has computed are compared by a
-    :func:`sketch`, since a machine that rounds otherwise changes any hash of them. Ranks that train
-    together must have the same one.
-
-    Args:
-        guide: The student before the first step.
-        seed: Seed of the run.
-        batches: Teacher, transfer policy, settings and ranks.
-        objective: The loss, prepared.
-        validation: Held-out inputs with the teacher's draws.
-        x: All transfer inputs at hand; the first window of a loader.
+    Inputs, settings and shapes must be equal. The teacher's draws and what the transfer policy has
+    computed are compared by a :func:`sketch`, since a machine that rounds otherwise changes any
+    hash of them. Ranks that train together must have the same fingerprint.
     """
     draws = validation.draws.detach().cpu().float()
     mean = draws.mean(0)
@@ -184,20 +168,19 @@ def fingerprint(
 
 
 def digest(x: Tensor) -> str:
-    """Hash of all bytes, with shape and dtype."""
+    """Hash of a tensor's bytes, shape and dtype."""
     content = hashlib.sha256(f"{x.dtype} {tuple(x.shape)}".encode())
     content.update(x.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return content.hexdigest()
 
 
 def sketch(x: Tensor, least: float = 0.0) -> dict[str, list[float]]:
-    r"""A tensor of any size as a few numbers that move as far as the tensor does.
+    r"""Reduce a tensor to :math:`\log \|x\|` and B numbers that move as far as it does.
 
     .. math:: b_j = \frac{\sqrt{B}}{\|x\|} \sum_{i \equiv j \;(B)} s_i x_i, \qquad s_i = \pm 1
 
-    Relative to its norm, or to ``least`` where that is more, two tensors are about as far from each
-    other as their sketches (a count sketch with fixed signs). "sketch" has :math:`\log \|x\|` and
-    the B numbers b.
+    A count sketch with fixed signs: relative to the norm, or to ``least`` where that is more,
+    sketches are about as far apart as the tensors.
     """
     flat = x.detach().cpu().flatten().float()
     random = torch.Generator().manual_seed(0)
@@ -212,9 +195,9 @@ def sketch(x: Tensor, least: float = 0.0) -> dict[str, list[float]]:
 
 
 def describe(value: Any) -> Any:
-    """Settings and state of a transfer policy, or of anything else, as plain values.
+    """Settings and state of a transfer policy, or of any other object, as plain values.
 
-    Of a dataclass all fields that are compared, and what it has computed from x (``buffers``).
+    A dataclass gives the fields that are compared, and its ``buffers``, computed from x.
     """
     if isinstance(value, Tensor):
         return sketch(value) if value.is_floating_point() else digest(value)

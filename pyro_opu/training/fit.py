@@ -1,4 +1,4 @@
-"""The training loop that ``distill`` and its rivals share: phases, descents, and what is kept."""
+"""The training loop of ``distill`` and its rivals: phases, gradient steps, and what is kept."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tqdm.auto import tqdm
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.rng import RandomStream
 
-#: Named parts of a loss at one batch, and the student's answer they are of.
+#: Draws a batch; returns the named parts of the loss there, and the student's answer.
 Losses = Callable[[], tuple[dict[str, Tensor], Any]]
 #: Learning rate by the number of the step.
 Schedule = Callable[[int], float]
 #: Scores of a guide; "energy_distance", the less the better, decides what is kept.
 Judge = Callable[[nn.Module], dict[str, float]]
-#: What of a selection is saved beside the weights.
+#: Attributes of a selection that are saved beside the weights.
 _COUNTED = ("best", "score", "evals_since_best", "history")
 #: Weight of a step in the running mean of the loss.
 LOSS_WEIGHT = 0.01
@@ -33,7 +33,7 @@ class DistillationError(RuntimeError):
 
 
 def cosine(rate: float, steps: int) -> Schedule:
-    """Schedule of a phase: a short rise to ``rate``, then a cosine down to a hundredth of it."""
+    """A short rise to ``rate``, then a cosine down to a hundredth of it."""
     rise = min(50, max(1, steps // 10))
 
     def schedule(step: int) -> float:
@@ -50,13 +50,10 @@ class Descent:
     """Gradient steps on one loss.
 
     Attributes:
-        losses: Draws a batch and gives the parts of the loss there.
-        optimizer: Holds the parameters that are stepped.
-        rate: Learning rate by step; ``None`` leaves the optimizer's own.
+        rate: Schedule of the learning rate; ``None`` leaves the optimizer's own.
         rounds: Gradient steps in a step of training.
         clip: Largest norm of a gradient; infinity clips none.
         accumulate: Batches per gradient step.
-        ranks: Those whose gradients are averaged.
         weight: This rank's share of the inputs.
         prefix: Before the names of the parts in records.
     """
@@ -71,13 +68,8 @@ class Descent:
     weight: float = 1.0
     prefix: str = ""
 
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        """What is stepped."""
-        return [p for group in self.optimizer.param_groups for p in group["params"]]
-
     def step(self, number: int) -> dict[str, float]:
-        """Take the step of this number; returns the parts of the last batch mean."""
+        """Take the rounds of this step; returns the parts of the loss in the last one."""
         if self.rate is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate(number)
@@ -88,19 +80,18 @@ class Descent:
 
     def _round(self, number: int) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
-        count, total = self.accumulate, 0.0
-        values: dict[str, float] = {}
-        for _ in range(count):
+        total, values = 0.0, dict[str, float]()
+        for _ in range(self.accumulate):
             parts, student = self.losses()
-            loss = torch.stack(list(parts.values())).sum() / count
+            loss = torch.stack(list(parts.values())).sum() / self.accumulate
             total += float(loss.detach())
             for part, value in parts.items():
                 name = self.prefix + part
-                values[name] = values.get(name, 0.0) + float(value.detach()) / count
+                values[name] = values.get(name, 0.0) + float(value.detach()) / self.accumulate
             if not math.isfinite(total):
                 break
             loss.backward()
-        stepped = self.parameters
+        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
         total, *means = self.ranks.all_reduce_gradients(
             stepped, [total, *values.values()], self.weight
         )
@@ -124,14 +115,12 @@ class Phase:
     """One stretch of training with its own losses, optimizers and schedule.
 
     Attributes:
-        name: "warm start", for example.
-        steps: How many.
         turns: Descents of the student, taken in turn.
         critics: Descents before each of these.
         anneal: Called before every step with the share of the steps that is done.
-        patience: Evaluations without an improvement that end the phase; ``None`` for no end.
+        patience: Evaluations without an improvement that end the phase.
         skip_below: The phase is left out where the best score is already no more than this.
-        module: What is saved with the optimizers: an objective, with its critic.
+        module: Saved with the optimizers: an objective, with its critic.
     """
 
     name: str
@@ -145,11 +134,11 @@ class Phase:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """All of them, in the order in which they are saved."""
+        """The optimizers of all descents, in the order in which they are saved."""
         return [descent.optimizer for descent in (*self.turns, *self.critics)]
 
     def step(self, number: int) -> dict[str, float]:
-        """Take the step of this number; returns the parts of all losses."""
+        """Step the critics, then the student; returns the parts of all losses."""
         self.anneal(number / max(1, self.steps))
         parts: dict[str, float] = {}
         for critic in self.critics:
@@ -158,12 +147,9 @@ class Phase:
 
 
 class KeepLast:
-    """What of a run is kept: here the last weights, and a running mean of the loss.
+    """Keeps the last weights, and a running mean of the loss.
 
-    Attributes:
-        loss: The mean.
-        score: Of the best weights so far, the less the better.
-        evals_since_best: Evaluations since.
+    ``score`` is that of the best weights so far, the less the better.
     """
 
     def __init__(self) -> None:
@@ -171,7 +157,7 @@ class KeepLast:
         self.evals_since_best = 0
 
     def update(self, step: int, parts: dict[str, float]) -> None:
-        """Note the step of this number, from 1, in its phase."""
+        """Note that a step, counted from 1 in its phase, has been taken."""
         total = sum(parts.values())
         known = math.isfinite(self.loss)
         self.loss = self.loss + LOSS_WEIGHT * (total - self.loss) if known else total
@@ -181,20 +167,15 @@ class KeepLast:
         return {"loss": self.loss, **parts}
 
     def restore(self) -> None:
-        """Put what is kept into the student, at the end of a phase."""
+        """Put the kept weights into the student, at the end of a phase."""
 
 
 class KeepBest(KeepLast):
     """Keeps the best exponential average of the weights by held-out energy distance.
 
     All ranks take the weights of rank 0, which judges, and decide by what it found. Up to then
-    theirs were equal but for buffers, and for rounding where machines differ.
-
-    Attributes:
-        guide: The student being stepped.
-        average: Exponential average of its weights, the one that is judged.
-        best: Weights of the best average so far, and None before the first evaluation.
-        history: One record per evaluation.
+    theirs were equal but for buffers, and for rounding where machines differ. ``history`` has one
+    record per evaluation.
     """
 
     def __init__(
@@ -240,7 +221,7 @@ class KeepBest(KeepLast):
         return {**parts, "held-out energy": score, "KL": found["kl"]}
 
     def restore(self) -> None:
-        """Put the best weights into the student and its average, and begin counting anew."""
+        """Put the best weights into the student and its average, and restart the count."""
         if self.best is not None:
             self.guide.load_state_dict(self.best)
             self.average.load_state_dict(self.best)
@@ -263,7 +244,7 @@ class KeepBest(KeepLast):
 
 
 class Saver(Protocol):
-    """Writes a run to a file, and goes on from it; see ``checkpoint.py``."""
+    """Writes a run to a file and resumes it; see ``checkpoint.py``."""
 
     def restore(self, phase: Phase) -> None: ...
     def save(self, phase: Phase, index: int, step: int) -> None: ...
@@ -279,17 +260,10 @@ def fit(
     saver: Saver | None = None,
     progress: bool = True,
 ) -> None:
-    """Run the phases one after another.
+    """Run the phases one after another, from the phase and step ``start`` on.
 
-    Args:
-        phases: What is made small, how, and for how long.
-        selection: What is kept of each phase.
-        evaluate_every: Steps between evaluations.
-        random: Random numbers of the run, by default torch's generator; other threads may use that
-            between two steps.
-        start: Phase and step to go on with.
-        saver: Called at the evaluations.
-        progress: Show a bar.
+    ``random`` numbers are borrowed for every step, so that other threads may draw between two; by
+    default they are torch's own. The ``saver`` is called at the evaluations.
     """
     first, step = start
     borrowed = nullcontext if random is None else random.borrowed

@@ -9,15 +9,14 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import positive_float, positive_int
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.objectives import Objective
 from pyro_opu.teachers.base import JointDraws
 
-#: Teacher's draws per input and step. More than that average out over the steps, but not at inputs
-#: that few batches come near: the closed-form start takes more, as long as their matrix products
-#: take fewer operations than these and they hold fewer numbers; of a posterior that draws afresh at
-#: most so many.
+#: Teacher's draws per input and step. The noise of so few averages out over the steps, but not at
+#: inputs that few batches come near: the closed-form start takes more, as long as their matrix
+#: products take at most so many operations and they hold so many numbers; of a posterior that draws
+#: afresh at most so many.
 NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
 #: Parts of a batch with draws of their own. Draws are joint over the inputs of one call, and the
 #: luck of one set shared by a whole batch does not average out within the batch.
@@ -34,9 +33,8 @@ RATE, NARROW = 4e-3, 256
 class Settings:
     """Numbers of a distillation; see :func:`~pyro_opu.distill`.
 
-    ``warm_draws`` and ``num_draws`` are the teacher's draws per input and step in the warm start
-    and under the objective, ``averaging`` the decay of the exponential average of the weights,
-    ``precision`` the name of the trunk's.
+    The teacher is asked for ``warm_draws`` per input in the warm start, for ``num_draws`` after it;
+    ``averaging`` is the decay of the exponential average of the weights.
     """
 
     warm_steps: int
@@ -51,31 +49,18 @@ class Settings:
     accumulate: int = 1
     precision: str | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "evaluate_every", "patience", "accumulate"):
-            positive_int(name, getattr(self, name))
-        if self.warm_steps + self.refine_steps < 1:
-            raise ValueError("`num_steps` must be at least 1.")
-        positive_int("num_draws", self.num_draws, 2, "One draw per input has no spread.")
-        positive_float("learning_rate", self.learning_rate)
-
 
 class Sampler(Protocol):
-    """Where inputs come from: a fitted transfer policy, or a stream."""
+    """Source of inputs ``(n, ...)``: a fitted transfer policy, or a stream."""
 
-    def sample(self, n: int) -> Tensor:
-        """Draw n inputs ``(n, ...)``."""
-        ...
+    def sample(self, n: int) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Batches:
     """Inputs of a fitted transfer policy, labelled by the teacher.
 
-    Ranks divide the inputs, not the draws: each asks for all draws at its own share of the batch.
-    So work and memory per rank fall with their number, and what an objective makes of all pairs of
-    draws at an input is what it makes of them alone.
-
+    Ranks divide the inputs, not the draws, since objectives compare all pairs of draws at an input.
     ``ask(x, num_draws)`` gives the teacher's joint draws ``(S, N, ...)``; a posterior that holds
     its draws has ``max_draws`` of them.
     """
@@ -96,7 +81,7 @@ class Batches:
 
     @property
     def share(self) -> int:
-        """Inputs in a batch of this rank."""
+        """This rank's inputs in a batch."""
         return self.ranks.share(self.settings.batch_size)
 
     def batch(self, num_draws: int) -> tuple[Tensor, Tensor]:
@@ -115,7 +100,7 @@ class Batches:
 def default_rate(guide: nn.Module) -> float:
     r"""Adam's rate by the width w of the guide's widest layer, :math:`0.004 \min(1, 256 / w)`.
 
-    A layer is as wide as the smaller side of its weight, so that inputs and classes do not count.
+    The width is the smaller side of a layer's weight, so that inputs and classes do not count.
 
     References:
         Yang et al. (2021), Tensor Programs V, table 3: Adam's rate falls as one over the width.

@@ -21,7 +21,7 @@ from pyro_opu.training.settings import Batches
 
 
 def prepare_guide(guide: nn.Module, device: torch.device) -> nn.Module:
-    """Move a guide to where it is trained, and thaw one that is frozen, as distilled ones are."""
+    """Move a guide to the device; make one that is frozen, as distilled ones are, trainable."""
     guide = guide.to(device).train()
     if not any(parameter.requires_grad for parameter in guide.parameters()):
         guide.requires_grad_(True)
@@ -42,9 +42,8 @@ def distillation_phase(
 ) -> Phase:
     """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
 
-    The objective must be prepared, so that its critic exists. ``rate`` is that at the top of the
-    schedule, ``num_draws`` the teacher's per input and step; the others are as in
-    :class:`~pyro_opu.training.fit.Phase`.
+    The objective must be prepared, so that its critic exists. The schedule rises to ``rate``; the
+    teacher gives ``num_draws`` per input and step.
     """
     shared: dict[str, Any] = {
         "accumulate": batches.settings.accumulate,
@@ -105,46 +104,33 @@ def train(
     random: RandomStream,
     checkpoint: Checkpoint | None = None,
     progress: bool = True,
-    skip_refinement_below: float = -math.inf,
 ) -> dict[str, Any]:
     """Run the warm start and the refinement, and keep the best iterate in ``guide``.
 
-    Args:
-        guide: The student; trained in place.
-        closed_form: Objective of the warm start.
-        objective: Objective of the refinement; where it is of the same kind it is used for both.
-        batches: Where inputs and draws come from, the settings and the ranks.
-        validation: Judges the iterates.
-        x: All transfer inputs at hand, a part of the run's fingerprint.
-        random: Random numbers of the run.
-        checkpoint: Where the run is saved and resumed from, if anywhere.
-        progress: Show a bar.
-        skip_refinement_below: Held-out energy distance from which on a warm start is not refined.
-
-    Returns:
-        The last scores, "kept" in words, and the "history".
+    The warm start is by ``closed_form``, or by an ``objective`` of the same kind. It is not refined
+    where it is nearer to the posterior than the judging draws are. All transfer inputs ``x`` are a
+    part of the run's fingerprint. Returns the last scores, "kept" in words, and the "history".
     """
     settings, ranks = batches.settings, batches.ranks
     with random.borrowed():
+        skip_below = validation.sampling_distance()
         objective.to(batches.device).prepare(validation.x, validation.draws.shape[-1])
     run = fingerprint(guide, random.seed, batches, objective, validation, x)
     ranks.check_alike(run)
     ranks.broadcast_state(guide, objective)
-    skip_below = ranks.broadcast(skip_refinement_below)
-    warm = distillation_phase(
+    skip_below = ranks.broadcast(skip_below)
+    first = objective if isinstance(objective, type(closed_form)) else closed_form
+    make_phase = partial(distillation_phase, guide=guide, batches=batches)
+    warm = make_phase(
         "warm start",
-        objective if isinstance(objective, type(closed_form)) else closed_form,
-        guide,
-        batches,
+        first,
         steps=settings.warm_steps,
         rate=settings.learning_rate,
         num_draws=settings.warm_draws,
     )
-    refinement = distillation_phase(
+    refinement = make_phase(
         "objective",
         objective,
-        guide,
-        batches,
         steps=settings.refine_steps,
         rate=objective.learning_rate,
         num_draws=settings.num_draws,
@@ -159,7 +145,7 @@ def train(
     if not selection.history:
         with random.borrowed():
             selection.evaluate("start", 0, {})
-    if ranks.size > 1:  # alike so far; from here on each draws its own
+    if ranks.size > 1:  # alike so far; from here on each rank draws its own
         random.begin(fold_in(random.seed, 1 + ranks.rank))
     with in_precision(guide, settings.precision):
         fit(
@@ -179,7 +165,7 @@ def train(
 
 
 def _kept(history: list[dict[str, Any]], phases: int, skip_below: float) -> str:
-    """In words, which phase the result comes from and what came of it."""
+    """Say in words whether the last phase improved on those before it."""
     best: dict[str, float] = {}
     for record in history:
         name, score = record["phase"], record["energy_distance"]

@@ -51,8 +51,7 @@ def validation_set(
 ) -> Any:
     """The teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
-    Where there would be more, draws are left out first, down to a quarter of the most that are
-    taken, and then inputs.
+    To stay below that, draws are left out first, down to a quarter of the most, then inputs.
     """
     each = teacher.num_outputs
     most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * each)))
@@ -66,9 +65,6 @@ def validation_set(
 def fit_policy(
     policy: TransferPolicy | None, stream: Stream | None, x: Tensor, held_out: Tensor
 ) -> TransferPolicy | Stream:
-    """The policy, or the default one, fitted to the rows to teach at.
-
-    A stream then draws by it from its windows, and never gives a row that is held out.
-    """
+    """Fit the policy, or the default one; a stream draws by it, and gives no held-out row."""
     policy = default_transfer(x) if policy is None else policy
     return policy.fit(x) if stream is None else stream.follow(policy, x, held_out)

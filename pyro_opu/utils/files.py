@@ -75,18 +75,19 @@ def _remove_abandoned(path: Path) -> None:
                 os.unlink(entry)
 
 
-def placed(path: str | os.PathLike[str]) -> Path:
+def placed(path: str | os.PathLike[str], name: str = "path") -> Path:
     """The path, if a file can be written there."""
-    path = check_path("path", path)
+    path = check_path(name, path)
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"`path` must lie in an existing folder; {str(folder)!r} does not exist. "
+            f"`{name}` must lie in an existing folder; {str(folder)!r} does not exist. "
             "Create it first."
         )
     if path.exists() and not path.is_file():
         raise ValueError(
-            f"`path` must name a file; {str(path)!r} is a folder or a device. Add a file name."
+            f"`{name}` must be the path of a file; {str(path)!r} is a folder or a device. "
+            "Add a file name."
         )
     return path
 

@@ -139,7 +139,7 @@ class Silent(nn.Module):
     "name, value, error, message",
     [
         ("batch_size", "3", ValueError, "a positive integer; got '3'"),
-        ("num_draws", "3", ValueError, "a positive integer; got '3'"),
+        ("num_draws", "3", ValueError, "an integer of at least 2; got '3'"),
         ("seed", 1.5, ValueError, "an integer from .* or None; got 1.5"),
         ("warm_start", "no", TypeError, "True or False; got 'no'"),
         ("progress", 1, TypeError, "True or False; got 1"),
@@ -150,8 +150,8 @@ class Silent(nn.Module):
         ("transfer", lambda n: n, TypeError, "a pyro_opu.transfer.TransferPolicy; got function"),
         ("transfer", HeldOut, TypeError, "got the class HeldOut"),
         ("inputs", "x", TypeError, "a callable"),
-        ("site", 3, TypeError, "the name of a site; got 3"),
-        ("checkpoint", ".", ValueError, "the path of a file; got the folder"),
+        ("site", 3, TypeError, "the name of a site; got int"),
+        ("checkpoint", ".", ValueError, "the path of a file; '.' is a folder"),
         ("checkpoint", 3, TypeError, "the path of a file; got 3"),
     ],
 )
@@ -193,7 +193,7 @@ def test_distil_where_gradients_are_off(mode) -> None:
         ({"guide": None}, TypeError, "`guide` must be an nn.Module"),
         ({"num_classes": 1}, ValueError, "`num_classes` must be an integer of at least 2"),
         ({"input_shape": (2.5,)}, ValueError, "`input_shape` must be a tuple of positive integers"),
-        ({"sites": ["obs"]}, TypeError, "`sites` must hold objects of type SiteLayout"),
+        ({"sites": ["obs"]}, TypeError, "`sites` must be a list such as"),
         ({"inputs": "x"}, TypeError, "`inputs` must be a callable"),
     ],
 )

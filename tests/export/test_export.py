@@ -415,7 +415,7 @@ class TestRefused:
         ("guide", "message"),
         [
             (Looks(), "torch.export can trace for any number of rows; Looks is not"),
-            (Noisy(), "do not depend on the values of x; the traced graph gives another"),
+            (Noisy(), "must not branch on the values of x; the traced graph gives another"),
         ],
     )
     def test_guides(self, tmp_path: Path, guide: nn.Module, message: str) -> None:

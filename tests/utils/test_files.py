@@ -135,7 +135,7 @@ class TestPut:
         assert [found.name for found in tmp_path.iterdir()] == ["a"]
 
     def test_a_folder_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="`path` must name a file; .* is a folder"):
+        with pytest.raises(ValueError, match="`path` must be the path of a file; .* is a folder"):
             files.write(tmp_path, "test", {}, {})
 
 
