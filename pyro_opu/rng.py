@@ -49,10 +49,10 @@ class FairLock:
             mine[1].acquire()  # until a release hands the lock over
         except BaseException:  # an interrupt
             with self._mutex:
-                still = mine in self._waiting
-                if still:
+                waits = mine in self._waiting
+                if waits:
                     self._waiting.remove(mine)
-            if not still:
+            if not waits:
                 self.release()
             raise
         return True
@@ -70,21 +70,14 @@ class FairLock:
 
 
 class _Defaults:
-    """Whether a thread has borrowed torch's default generators, and what stands for them."""
+    """Whether a thread has borrowed torch's default generators.
+
+    ``outer`` stands for the CPU's meanwhile; ``swap`` is held while states are exchanged.
+    """
 
     def __init__(self) -> None:
-        self.lock = FairLock()
-        #: Held while states are exchanged.
-        self.swap = threading.Lock()
-        self.borrowed = False
-        #: Stands for the default CPU generator while that is borrowed.
-        self.outer = torch.Generator()
-
-    def fresh_seed(self) -> int:
-        """A seed from the default generator, or from the one that stands for it."""
-        with self.swap:
-            generator = self.outer if self.borrowed else None
-            return int(torch.randint(2**62, (), generator=generator))
+        self.lock, self.swap = FairLock(), threading.Lock()
+        self.borrowed, self.outer = False, torch.Generator()
 
 
 _defaults = _Defaults()
@@ -102,10 +95,8 @@ if hasattr(os, "register_at_fork"):
 
 def _states() -> States:
     started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return {
-        "cpu": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if started else [],
-    }
+    cuda = torch.cuda.get_rng_state_all() if started else []
+    return {"cpu": torch.get_rng_state(), "cuda": cuda}
 
 
 def _set(states: States) -> None:
@@ -194,7 +185,10 @@ def drawing(device: torch.device | str = "cpu") -> Iterator[torch.Generator | No
         finally:
             mine.lock.release()
     else:
-        yield torch.Generator(device).manual_seed(mine.fresh_seed())
+        with mine.swap:
+            outer = mine.outer if mine.borrowed else None
+            fresh = int(torch.randint(2**62, (), generator=outer))
+        yield torch.Generator(device).manual_seed(fresh)
 
 
 @contextmanager

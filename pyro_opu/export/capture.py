@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import instance_of
 from pyro_opu.distributions import Answer, as_answer
-from pyro_opu.guides.base import in_dtype_of
+from pyro_opu.guides.base import in_dtype_of, trunks_of
 from pyro_opu.rng import preserve_rng
 
 __all__ = ["Captured", "GraphPass", "StaticPass", "capture"]
@@ -261,15 +261,8 @@ def _snapshot(guide: nn.Module, precision: torch.dtype | None) -> nn.Module:
             f"`precision` must be torch.bfloat16 or torch.float16; got {precision}. By default "
             "all is in the student's own."
         )
-    if not isinstance(getattr(guide, "trunk", None), nn.Module):
-        raise ValueError(
-            f"`precision` needs a guide with a module `trunk` to run in it; "
-            f"{type(guide).__name__} has none. Leave it out."
-        )
-    for name in ("trunk", "concentration_trunk"):
-        trunk = getattr(guide, name, None)
-        if trunk is not None:
-            setattr(guide, name, _HalfTrunk(trunk, precision))
+    for name, trunk in trunks_of(guide).items():
+        setattr(guide, name, _HalfTrunk(trunk, precision))
     return guide
 
 

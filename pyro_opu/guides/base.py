@@ -33,6 +33,17 @@ def student_at(guide: nn.Module, x: Tensor) -> Any:
     return known_form(guide(in_dtype_of(guide, x)))
 
 
+def trunks_of(guide: nn.Module) -> dict[str, nn.Module]:
+    """The trunks of a guide by name, to be run in another ``precision``."""
+    found = {name: getattr(guide, name, None) for name in ("trunk", "concentration_trunk")}
+    if not isinstance(found["trunk"], nn.Module):
+        raise ValueError(
+            "`precision` needs a guide with a module `trunk` to run in it; "
+            f"{type(guide).__name__} has none. Leave it out, or use torch.autocast in its forward."
+        )
+    return {name: trunk for name, trunk in found.items() if trunk is not None}
+
+
 def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:
     """Check a trunk, the width F of its output, and the number of classes of a head on it."""
     advice = "For a linear head on x itself pass nn.Flatten()."

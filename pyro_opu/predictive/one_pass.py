@@ -110,17 +110,6 @@ class OnePassPredictive(nn.Module):
             TypeError: ``x`` is not a floating tensor.
             ValueError: ``x`` has another shape, device or range of values.
         """
-        answer = as_answer(self.guide(self.checked(x)))
-        if answer.event_shape != self.outcome.event_shape:
-            raise ValueError(
-                f"`guide` must answer with {self.num_classes or 'no'} classes, as `num_classes` "
-                f"says; got {tuple(answer.event_shape)}. Build the student with the guide's own "
-                "number (None: y is real)."
-            )
-        return answer
-
-    def checked(self, x: Tensor) -> Tensor:
-        """Check inputs as :meth:`distribution` does, and cast them to the guide's dtype."""
         weight = next(self.guide.parameters(), x)
         check_inputs(x, dtype=getattr(weight, "dtype", None))
         check_row_shape("x", x, self.input_shape, _RESHAPE)
@@ -129,7 +118,14 @@ class OnePassPredictive(nn.Module):
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
-        return x if x.dtype == weight.dtype else in_dtype_of(self.guide, x)
+        answer = as_answer(self.guide(in_dtype_of(self.guide, x)))
+        if answer.event_shape != self.outcome.event_shape:
+            raise ValueError(
+                f"`guide` must answer with {self.num_classes or 'no'} classes, as `num_classes` "
+                f"says; got {tuple(answer.event_shape)}. Build the student with the guide's own "
+                "number (None: y is real)."
+            )
+        return answer
 
     def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
         """:meth:`distribution` as a Dirichlet, batch shape ``(N,)``, event shape ``(C,)``.

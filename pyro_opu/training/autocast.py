@@ -8,10 +8,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-__all__ = ["checked_precision", "in_precision"]
+from pyro_opu.guides.base import trunks_of
 
-#: A trunk's name in a guide.
-TRUNKS = ("trunk", "concentration_trunk")
+__all__ = ["checked_precision", "in_precision"]
 
 
 def checked_precision(precision: torch.dtype | None, guide: nn.Module) -> str | None:
@@ -27,19 +26,14 @@ def checked_precision(precision: torch.dtype | None, guide: nn.Module) -> str | 
             f"`precision` must be torch.bfloat16 or None; got {precision!r}. float16 would need "
             "its loss scaled, bfloat16 has the range of float32."
         )
-    if not isinstance(getattr(guide, "trunk", None), nn.Module):
-        raise ValueError(
-            "`precision` needs a guide with a module `trunk` to run in it; "
-            f"{type(guide).__name__} has none. Use torch.autocast in its forward, or leave it out."
-        )
+    trunks_of(guide)
     return "bfloat16"
 
 
 @contextmanager
 def in_precision(guide: nn.Module, name: str | None) -> Iterator[None]:
     """Run the trunks of the guide under autocast; heads, answers and losses keep their dtype."""
-    found = [] if name is None else [getattr(guide, trunk, None) for trunk in TRUNKS]
-    trunks = [trunk for trunk in found if trunk is not None]
+    trunks = [] if name is None else trunks_of(guide).values()
     for trunk in trunks:
         vars(trunk)["forward"] = _halved(trunk, getattr(torch, str(name)))
     try:

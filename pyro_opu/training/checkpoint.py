@@ -80,8 +80,7 @@ class Checkpoint:
         if self._saved["torch"] != torch.__version__ and self.ranks.first:
             warn_user(
                 f"`checkpoint` {str(self.path)!r} was written by torch {self._saved['torch']}, and "
-                f"this is {torch.__version__}: the weights may differ from an unbroken run's in "
-                "their last digits."
+                f"this is {torch.__version__}: weights may differ in their last digits."
             )
         selection.load(self._saved["selection"])
         return self._saved["phase"], self._saved["step"]

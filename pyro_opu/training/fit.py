@@ -80,23 +80,19 @@ class Descent:
 
     def _round(self, number: int) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
-        total, values = 0.0, dict[str, float]()
+        values: dict[str, float] = {}
         for _ in range(self.accumulate):
             parts, student = self.losses()
-            loss = torch.stack(list(parts.values())).sum() / self.accumulate
-            total += float(loss.detach())
             for part, value in parts.items():
                 name = self.prefix + part
                 values[name] = values.get(name, 0.0) + float(value.detach()) / self.accumulate
-            if not math.isfinite(total):
+            if not math.isfinite(sum(values.values())):
                 break
-            loss.backward()
+            (torch.stack(list(parts.values())).sum() / self.accumulate).backward()
         stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
-        total, *means = self.ranks.all_reduce_gradients(
-            stepped, [total, *values.values()], self.weight
-        )
+        means = self.ranks.all_reduce_gradients(stepped, list(values.values()), self.weight)
         values = dict(zip(values, means, strict=True))
-        if not math.isfinite(total):
+        if not math.isfinite(sum(means)):
             alpha = getattr(student, "concentration", None)
             least = "" if alpha is None else f", smallest alpha {float(alpha.detach().min()):.3g}"
             raise DistillationError(

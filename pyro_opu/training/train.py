@@ -45,11 +45,12 @@ def distillation_phase(
     The objective must be prepared, so that its critic exists. The schedule rises to ``rate``; the
     teacher gives ``num_draws`` per input and step.
     """
-    shared: dict[str, Any] = {
-        "accumulate": batches.settings.accumulate,
-        "ranks": batches.ranks,
-        "weight": batches.share / batches.settings.batch_size,
-    }
+    descent = partial(
+        Descent,
+        accumulate=batches.settings.accumulate,
+        ranks=batches.ranks,
+        weight=batches.share / batches.settings.batch_size,
+    )
     groups = [list(guide.parameters())]
     if objective.alternate and isinstance(guide, PredictiveGuide):
         groups = [list(group) for group in guide.parameter_groups()]
@@ -71,24 +72,12 @@ def distillation_phase(
                 student = student_at(guide, x)
             return objective.critic_parts(student, draws, x), student
 
-        critics = [
-            Descent(
-                critic_losses,
-                objective.critic_optimizer(),
-                rounds=objective.critic_rounds,
-                prefix="critic ",
-                **shared,
-            )
-        ]
-    turns = [
-        Descent(
-            partial(student_losses, turn),
-            torch.optim.Adam(group, lr=rate, betas=objective.betas),
-            cosine(rate, steps),
-            **shared,
-        )
-        for turn, group in enumerate(groups)
-    ]
+        optimizer, rounds = objective.critic_optimizer(), objective.critic_rounds
+        critics = [descent(critic_losses, optimizer, rounds=rounds, prefix="critic ")]
+    turns = []
+    for turn, group in enumerate(groups):
+        adam = torch.optim.Adam(group, lr=rate, betas=objective.betas)
+        turns.append(descent(partial(student_losses, turn), adam, cosine(rate, steps)))
     return Phase(
         name, steps, turns, critics, objective.anneal, patience, skip_below, module=objective
     )
