@@ -15,8 +15,6 @@ __all__ = ["Answer"]
 class Answer:
     """One distribution per input, of class probabilities or of a real y; a mixin.
 
-    Whoever holds an answer asks it by these methods alone, whatever its family.
-
     Attributes:
         batch_shape: ``(N,)``.
         event_shape: ``(C,)``, or ``()`` of a real y.
@@ -36,18 +34,18 @@ class Answer:
         raise NotImplementedError
 
     def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor | None]:
-        """Draws of what is observed, ``(S, N)``, and the parameters that each was drawn with.
+        """Draws ``(S, N)`` of what is observed, and the parameters that each was drawn with.
 
-        The parameters are class probabilities ``(S, N, C)`` or means of y ``(S, N)``; ``None`` is
-        allowed where they are not asked for.
+        The parameters are class probabilities ``(S, N, C)`` or means of y ``(S, N)``, or ``None``
+        where they are not asked for.
         """
         raise NotImplementedError
 
     def stratified_rsample(self, count: int) -> tuple[Tensor, Tensor | None]:
         """About ``count`` draws ``(S, N, ...)`` in K strata, and the strata's weights ``(K, N)``.
 
-        Each stratum holds S / K draws, one stratum after the other. Weights reach what draws alone
-        cannot: the gradient of the choice between the parts of a mixture. ``None`` is one stratum.
+        Each stratum holds S / K draws, one stratum after the other. Weights carry the gradient of
+        the choice between the parts of a mixture, which draws cannot. ``None`` is one stratum.
         """
         return self.rsample((count,)), None  # type: ignore[attr-defined]
 
@@ -57,5 +55,5 @@ class Answer:
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Answer:
-        """Build the answer of which :meth:`as_tensors` gave these, without a check of values."""
+        """Build the answer from :meth:`as_tensors`, without a check of values."""
         return cls(**tensors)

@@ -1,14 +1,4 @@
-r"""Closed forms between Gaussian logits and probabilities: the Laplace bridge and the probit.
-
-A Laplace approximation or a Gaussian process gives logits :math:`z \sim N(\mu, \Sigma)`. The
-Laplace bridge names a Dirichlet for :math:`\mathrm{softmax}(z)`, and the way back; the probit
-approximates its mean alone. None of them samples, and all are differentiable.
-
-References:
-    MacKay: Choice of basis for Laplace approximation (1998).
-    Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with Bayesian deep
-    networks (2020), https://arxiv.org/abs/2003.01227.
-"""
+"""Closed forms between Gaussian logits and probabilities: the Laplace bridge and the probit."""
 
 from __future__ import annotations
 
@@ -25,35 +15,29 @@ __all__ = ["inverse_laplace_bridge", "laplace_bridge", "probit_predictive"]
 def laplace_bridge(
     mean: Tensor, covariance: Tensor, *, project: bool = True, normalize: bool = False
 ) -> Tensor:
-    r"""Dirichlet parameter for the softmax of Gaussian logits.
+    r"""Dirichlet parameter for the softmax of Gaussian logits :math:`z \sim N(\mu, \Sigma)`.
 
     .. math:: \alpha_k = \frac{1}{\Sigma_{kk}}
               \Bigl(1 - \frac{2}{C} + \frac{e^{\mu_k}}{C^2}\sum_l e^{-\mu_l}\Bigr)
 
-    The formula is for logits that sum to zero. Softmax does not see the sum of its logits, so with
-    ``project`` the Gaussian is replaced by that of :math:`Pz`, :math:`P = I - 11^\top\!/C`, of the
-    same law on the simplex. The usual code for this paper *conditions* the Gaussian on a zero sum
-    instead, which changes that law when variances are unequal.
+    The formula is for logits that sum to zero. Softmax does not see the sum, so with ``project``
+    the Gaussian is replaced by that of :math:`Pz`, :math:`P = I - 11^\top\!/C`, of the same law on
+    the simplex; conditioning on a zero sum, as the usual code does, changes that law.
 
-    ``alpha`` has fewer numbers than a Gaussian, so that for most Gaussians even the mean is off,
-    however small the variance: for independent logits of variance 0.01 and standard normal mean by
-    0.001 in total variation for C = 2, 0.09 for C = 3 and 0.26 for C = 10, where
-    :func:`probit_predictive` is within 0.001.
+    ``alpha`` has fewer numbers than a Gaussian, so that for most Gaussians even the mean is off:
+    for independent logits of variance 0.01 and standard normal mean by 0.001 in total variation for
+    C = 2 and 0.26 for C = 10, where :func:`probit_predictive` is within 0.001.
 
-    With ``normalize`` the Gaussian is rescaled first:
+    With ``normalize`` the Gaussian is rescaled first, for the mean of wide Gaussians, where the
+    plain bridge is too confident ("bridge_norm" of laplace-torch); the spread then says little.
 
     .. math:: \mu \leftarrow \mu / \sqrt{c}, \quad \Sigma \leftarrow \Sigma / c, \qquad
               c = \frac{1}{C} \sum_k \Sigma_{kk} \Big/ \sqrt{C / 2}
 
-    the correction "bridge_norm" of laplace-torch, for the mean of wide Gaussians, where the plain
-    bridge is too confident. The spread of the result says little: on digits, with logits of
-    variance 19, the divergence of the mean is 0.04 with it and 0.25 without, but the energy
-    distance to draws 0.16 and 0.11 (benchmarks/laplace_bridge.py).
-
     Args:
-        mean: :math:`\mu`, ``(*B, C)``, C >= 2, real.
-        covariance: :math:`\Sigma`, ``(*B, C, C)``, symmetric, or its diagonal ``(*B, C)``; each
-            :math:`\Sigma_{kk}` that the formula meets must be positive.
+        mean: :math:`\mu`, ``(*B, C)``, C >= 2.
+        covariance: :math:`\Sigma`, ``(*B, C, C)``, symmetric, or its diagonal ``(*B, C)``;
+            variances must be positive.
         project: ``False`` takes the variances as they are, for logits that sum to zero already,
             such as the diagonal that :func:`inverse_laplace_bridge` gives.
         normalize: Rescale as above, after the projection (laplace-torch: after its conditioning).
@@ -71,10 +55,10 @@ def laplace_bridge(
         tensor([21.9957,  3.8415,  1.3846])
 
     References:
-        Eq. 5 of Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with
-        Bayesian deep networks (2020).
-        Daxberger et al.: Laplace redux - effortless Bayesian deep learning (2021), whose library
-        has both forms, https://aleximmer.github.io/Laplace (``link_approx``).
+        MacKay: Choice of basis for Laplace approximation (1998).
+        Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with Bayesian
+        deep networks (2020), Eq. 5, https://arxiv.org/abs/2003.01227.
+        Daxberger et al.: Laplace redux - effortless Bayesian deep learning (2021).
     """
     variance = _variance(mean, covariance)
     classes, largest = mean.shape[-1], torch.finfo(mean.dtype).max
@@ -84,7 +68,9 @@ def laplace_bridge(
     elif project:
         shared = covariance.mean((-2, -1)).unsqueeze(-1) - 2.0 * covariance.mean(-1)
         variance = variance + shared
-    _check_positive(variance)
+    advice = "Add a small jitter to the diagonal."
+    expected = "leave a positive variance to every logit after projection"
+    _check_positive("covariance", variance, expected, advice)
     if normalize:
         scale = variance.mean(-1, keepdim=True) / math.sqrt(classes / 2.0)
         mean, variance = mean / scale.sqrt(), variance / scale
@@ -108,8 +94,8 @@ def inverse_laplace_bridge(alpha: Tensor, *, full: bool = False) -> tuple[Tensor
         full: Return the whole covariance, not its diagonal.
 
     Returns:
-        The mean ``(*B, C)``, rows summing to zero, and the variances ``(*B, C)`` (with ``full``
-        the covariance ``(*B, C, C)``, of rank C - 1, rows summing to zero).
+        The mean ``(*B, C)`` and the variances ``(*B, C)``, or with ``full`` the covariance
+        ``(*B, C, C)``, of rank C - 1.
 
     Raises:
         ValueError: if ``alpha`` is not ``(*B, C)`` with C >= 2, positive and finite.
@@ -127,10 +113,7 @@ def inverse_laplace_bridge(alpha: Tensor, *, full: bool = False) -> tuple[Tensor
         Eqs. 6 and 7 of Hobbhahn, Kristiadi, Hennig (2020).
     """
     _check_mean(alpha, "alpha")
-    if alpha.numel() and not alpha.detach().amin() > 0:
-        raise ValueError(
-            f"`alpha` must be positive; got {alpha.min().item():.3g}. Clamp it above zero."
-        )
+    _check_positive("alpha", alpha, "be positive", "Clamp it above zero.")
     classes = alpha.shape[-1]
     log_alpha, inverse = alpha.log(), alpha.reciprocal()
     mean = log_alpha.sub_(log_alpha.mean(-1, keepdim=True))
@@ -147,20 +130,13 @@ def probit_predictive(mean: Tensor, covariance: Tensor) -> Tensor:
     .. math:: \mathrm{E}\,\mathrm{softmax}(z) \approx
               \mathrm{softmax}\Bigl(\mu_k\big/\sqrt{1 + \tfrac{\pi}{8}\Sigma_{kk}}\Bigr)
 
-    For two classes :math:`\mathrm{sigmoid}\bigl((\mu_0-\mu_1)/\sqrt{1+\tfrac\pi8 v}\bigr)` with
-    the variance of the difference, :math:`v = \Sigma_{00} + \Sigma_{11} - 2\Sigma_{01}`, within
-    0.02 of the integral. For more classes it is a mean-field rule of thumb on the diagonal alone.
+    For two classes :math:`\mathrm{sigmoid}\bigl((\mu_0-\mu_1)/\sqrt{1+\tfrac\pi8 v}\bigr)` with the
+    variance of the difference, :math:`v = \Sigma_{00} + \Sigma_{11} - 2\Sigma_{01}`, within 0.02 of
+    the integral. For more classes it is a mean-field rule of thumb on the diagonal alone.
 
-    Args:
-        mean: :math:`\mu`, ``(*B, C)``, C >= 2, real.
-        covariance: ``(*B, C, C)``, symmetric, or its diagonal ``(*B, C)``, not negative.
-
-    Returns:
-        Probabilities, ``(*B, C)``.
-
-    Raises:
-        ValueError: as :func:`laplace_bridge`; variances may be zero here.
-        TypeError: as :func:`laplace_bridge`.
+    Of a ``mean`` ``(*B, C)`` and a ``covariance`` ``(*B, C, C)`` or its diagonal ``(*B, C)`` the
+    result is ``(*B, C)``. Arguments and errors are those of :func:`~pyro_opu.laplace_bridge`, but
+    variances may be zero.
 
     Example:
         >>> probit_predictive(torch.tensor([2.0, 0.0]), torch.tensor([4.0, 4.0]))
@@ -191,39 +167,31 @@ def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
             f"this `mean`; got {tuple(covariance.shape)}. Expand it to the batch shape of `mean`."
         )
     check_floating("covariance", covariance)
-    if covariance.shape == mean.shape:
-        variance = covariance
-    else:
+    variance = covariance
+    if covariance.shape != mean.shape:
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         _check_symmetric(covariance.detach())
-    if covariance.numel():
-        low, high = variance.detach().aminmax()
-        if not (low >= 0 and high < torch.inf):  # also where there is NaN
-            raise ValueError(
-                "`covariance` must be finite with variances that are not negative; got variances "
-                f"from {low.item():.3g} to {high.item():.3g}. Standard deviations or precisions "
-                "given by mistake?"
-            )
+    low, high = variance.detach().aminmax() if covariance.numel() else (0, 0)
+    if not (low >= 0 and high < torch.inf):  # also where there is NaN
+        raise ValueError(
+            "`covariance` must be finite with variances that are not negative; got variances from "
+            f"{low:.3g} to {high:.3g}. Standard deviations or precisions given by mistake?"
+        )
     return variance
 
 
 def _check_mean(mean: Tensor, name: str) -> None:
-    if (
-        check_tensor(name, mean, "(*B, C)").dim() < 1
-        or mean.shape[-1] < 2
-        or not mean.is_floating_point()
-    ):
+    shape = check_tensor(name, mean, "(*B, C)").shape
+    if not shape or shape[-1] < 2 or not mean.is_floating_point():
         raise ValueError(
-            f"`{name}` must be real of shape (*B, C) with C >= 2 classes; got {tuple(mean.shape)}, "
+            f"`{name}` must be real of shape (*B, C) with C >= 2 classes; got {tuple(shape)}, "
             f"{mean.dtype}. For one logit of a binary model pass [z, 0]."
         )
-    if mean.numel():
-        low, high = mean.detach().aminmax()
-        if not (low > -torch.inf and high < torch.inf):  # also where there is NaN
-            raise ValueError(
-                f"`{name}` must be finite; got values from {low.item()} to {high.item()}. "
-                "Look at what produced them."
-            )
+    low, high = mean.detach().aminmax() if mean.numel() else (0, 0)
+    if not (low > -torch.inf and high < torch.inf):  # also where there is NaN
+        raise ValueError(
+            f"`{name}` must be finite; got values from {low} to {high}. Look at what produced them."
+        )
 
 
 def _check_symmetric(covariance: Tensor) -> None:
@@ -237,9 +205,6 @@ def _check_symmetric(covariance: Tensor) -> None:
         )
 
 
-def _check_positive(variance: Tensor) -> None:
-    if variance.numel() and not variance.detach().amin() > 0:
-        raise ValueError(
-            "`covariance` must leave a positive variance to every logit after projection; got "
-            f"{variance.min().item():.3g}. Add a small jitter to the diagonal."
-        )
+def _check_positive(name: str, values: Tensor, expected: str, advice: str) -> None:
+    if values.numel() and not values.detach().amin() > 0:
+        raise ValueError(f"`{name}` must {expected}; got {values.min().item():.3g}. {advice}")

@@ -1,12 +1,12 @@
 """Distributions of class probabilities, and the Dirichlet, held and sampled in log space.
 
-A confident class has a probability whose complement float32 cannot see, and an uncertain input
-has components of ``alpha`` so small that ordinary samplers return the uniform vector. Both are
-ordinary numbers as logarithms, so logarithms are what is kept here.
+A confident class has a probability whose complement float32 cannot see, and components of a small
+``alpha`` make ordinary samplers return the uniform vector. Logarithms represent both.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -17,10 +17,15 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import check_log_probs, check_tensor
 from pyro_opu.distributions.base import Answer
-from pyro_opu.distributions.log_sampling import HALF, at_least_float32, log_dirichlet_rsample
-from pyro_opu.distributions.measures import ClassMeasures, DirichletMeasures, in_float64
+from pyro_opu.distributions.measures import (
+    HALF,
+    ClassMeasures,
+    DirichletMeasures,
+    at_least_float32,
+    in_float64,
+)
 from pyro_opu.rng import drawing
 
 __all__ = [
@@ -43,12 +48,9 @@ LOG_CONCENTRATIONS = (-8.0, 16.0)
 class SimplexDistribution(Answer, TorchDistribution):
     r"""A distribution of class probabilities :math:`\pi`, one per input.
 
-    A family defines :attr:`log_mean`, :meth:`log_rsample`, :meth:`measures`, ``as_tensors``,
-    and ``log_prob`` where it has a density.
-
-    Args:
-        num_inputs: N, the batch shape.
-        num_classes: C, the event shape.
+    A family defines :attr:`log_mean`, :meth:`log_rsample`, :meth:`measures`, ``as_tensors``, and
+    ``log_prob`` where it has a density. Its batch shape is ``(num_inputs,)``, its event shape
+    ``(num_classes,)``.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[misc]
@@ -68,12 +70,15 @@ class SimplexDistribution(Answer, TorchDistribution):
         raise NotImplementedError
 
     def measures(self) -> ClassMeasures:
-        """All measures of uncertainty, float64; the family says which are exact."""
         raise NotImplementedError
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws, ``(*sample_shape, N, C)``, with pathwise gradients; components may be zero."""
+        """Draws, ``(*sample_shape, N, C)``; components may be zero."""
         return self.log_rsample(sample_shape).exp()
+
+    def mean_log_prob(self, draws: Tensor) -> Tensor:
+        """Log density averaged over draws ``(S, N, C)`` and inputs, a scalar in nats."""
+        return self.log_prob(draws).mean()
 
     def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor | None]:
         """Labels ``(S, N)`` and the class probabilities ``(S, N, C)`` that they were drawn with.
@@ -94,7 +99,7 @@ class SimplexDistribution(Answer, TorchDistribution):
 
     @property
     def log_concentration(self) -> Tensor:
-        """That of the Dirichlet with this mean and summed variance, ``(N,)``, within its range."""
+        """Logarithm of the concentration that :meth:`matched` has, ``(N,)``, within its range."""
         value = self.measures().concentration.log().clamp(*LOG_CONCENTRATIONS)
         return value.to(self.log_mean.dtype)
 
@@ -111,10 +116,9 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     .. math:: \pi \sim \mathrm{Dir}(\alpha), \qquad \log\alpha_k = \log m_k + \log\alpha_0
 
-    A Pyro (and torch) Dirichlet whose parameters stay in log space: draws are made there, and
-    ``log_prob`` and ``entropy`` are evaluated in float64 (at :math:`\alpha_0 = 10^8` float32 would
-    lose a hundred nats) and rounded to the parameters' dtype. Half precision becomes float32, and
-    the mean is normalised again.
+    A Pyro (and torch) Dirichlet whose draws are made in log space, and whose ``log_prob`` and
+    ``entropy`` are evaluated in float64: at :math:`\alpha_0 = 10^8` float32 would lose a hundred
+    nats. Half precision becomes float32.
 
     Args:
         log_mean: Normalised log-probabilities :math:`\log m`, ``(*B, C)``, finite.
@@ -127,8 +131,6 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     Example:
         >>> d = PredictiveDirichlet(torch.tensor([0.7, 0.2, 0.1]).log(), torch.tensor(20.0).log())
-        >>> d
-        PredictiveDirichlet(log_mean: torch.Size([3]), log_concentration: 2.995732307434082)
         >>> d.concentration
         tensor([14.0000,  4.0000,  2.0000])
         >>> d.variance
@@ -173,32 +175,15 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
                 "`log_mean` and `log_concentration` must be finite; got an infinite value. Clamp "
                 "probabilities away from zero before taking their logarithm."
             )
-        error = (log_mean.detach().float().exp().sum(-1) - 1.0).abs()
-        if error.numel() and error.max() > max(1e-3, 8 * torch.finfo(log_mean.dtype).eps):
-            raise ValueError(
-                "`log_mean` must be normalised log-probabilities (exp of a row sums to 1); got a "
-                f"row that is off by {error.max().item():.3g}. Apply log_softmax to logits first."
-            )
+        if log_mean.numel():
+            check_log_probs("log_mean", log_mean, "(*B, C)")
 
     @classmethod
     def from_alpha(cls, alpha: Tensor, validate_args: bool | None = None) -> PredictiveDirichlet:
-        """Build the same Dirichlet from its ordinary parameter ``(*B, C)``, positive.
-
-        Args:
-            alpha: ``(*B, C)``.
-            validate_args: As in the constructor.
-
-        Raises:
-            ValueError: (when validating) a component is not positive and finite.
-
-        Example:
-            >>> PredictiveDirichlet.from_alpha(torch.tensor([3.0, 1.0])).mean
-            tensor([0.7500, 0.2500])
-        """
+        """Build the same Dirichlet from its ordinary parameter ``(*B, C)``, positive."""
         log_alpha = at_least_float32(check_tensor("alpha", alpha, "(*B, C)")).log()
-        if (cls._validate_args if validate_args is None else validate_args) and not (
-            log_alpha.isfinite().all()
-        ):
+        checked = cls._validate_args if validate_args is None else validate_args
+        if checked and not log_alpha.isfinite().all():
             raise ValueError(
                 f"`alpha` must be positive and finite, of shape (*B, C); got {alpha}. "
                 "Clamp it above zero, or give log_mean and log_concentration."
@@ -220,15 +205,9 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> PredictiveDirichlet:
         """The same distribution with the batch shape broadcast to ``batch_shape``."""
-        new = self._get_checked_instance(PredictiveDirichlet, _instance)
         batch_shape = torch.Size(batch_shape)
-        new.log_mean = self.log_mean.expand(batch_shape + self.event_shape)
-        new.log_concentration = self.log_concentration.expand(batch_shape)
-        torch.distributions.Distribution.__init__(
-            new, batch_shape, self.event_shape, validate_args=False
-        )
-        new._validate_args = self._validate_args
-        return new
+        log_mean = self.log_mean.expand(batch_shape + self.event_shape)
+        return self._like_self(log_mean, self.log_concentration.expand(batch_shape))
 
     @staticmethod
     def infer_shapes(  # type: ignore[override]
@@ -237,8 +216,8 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         """Batch and event shape from the parameters' shapes, for Pyro."""
         return log_mean[:-1], log_mean[-1:]
 
-    # lazy_property, and not functools.cached_property, because it computes under enable_grad: a
-    # value first read inside no_grad would otherwise be kept without its graph.
+    # lazy_property computes under enable_grad: cached_property would keep a value that is first
+    # read inside no_grad without its graph.
 
     @lazy_property
     def log_alpha(self) -> Tensor:
@@ -261,7 +240,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         return -self.log_mean.exp() * self.log_mean.expm1() / (alpha_0 + 1.0)
 
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Draws the logarithm, ``(*sample_shape, *B, C)``; see :func:`.log_dirichlet_rsample`."""
+        """Logarithms of draws, ``(*sample_shape, *B, C)``; see :func:`.log_dirichlet_rsample`."""
         return log_dirichlet_rsample(self.log_alpha, sample_shape)
 
     def measures(self) -> DirichletMeasures:
@@ -278,7 +257,6 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveDirichlet:
-        """Build the Dirichlet from ``as_tensors``."""
         return cls(**tensors, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -288,21 +266,22 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         dtype = torch.promote_types(value.dtype, self.log_mean.dtype)
         return self._float64.log_prob(value.double()).to(dtype)
 
+    def mean_log_prob(self, draws: Tensor) -> Tensor:
+        """By the mean logarithms of positive draws in float64, which are all that it needs."""
+        # float64: at alpha_0 = 1e6 the gammas are 1e7 each, and float32 would leave only rounding.
+        log_alpha = self.log_alpha.double()
+        alpha = log_alpha.exp()
+        # log Gamma(a) = log Gamma(a + 1) - log a stays finite as a -> 0.
+        log_norm = torch.lgamma(alpha.sum(-1)) - (torch.lgamma(alpha + 1) - log_alpha).sum(-1)
+        return (log_norm + ((alpha - 1) * draws.log().mean(0)).sum(-1)).mean()
+
     def entropy(self) -> Tensor:
         """Differential entropy on the simplex, ``(*B)``, in nats."""
         return self._float64.entropy().to(self.log_mean.dtype)
 
 
 def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichlet:
-    """Convert any torch or Pyro Dirichlet to a :class:`PredictiveDirichlet`.
-
-    Raises:
-        TypeError: it is no Dirichlet.
-
-    Example:
-        >>> as_predictive(dist.Dirichlet(torch.tensor([2.0, 2.0]))).log_concentration.exp()
-        tensor(4.)
-    """
+    """Convert any torch or Pyro Dirichlet; anything else is a TypeError."""
     if isinstance(dirichlet, PredictiveDirichlet):
         return dirichlet
     if not isinstance(dirichlet, torch.distributions.Dirichlet):
@@ -319,21 +298,12 @@ def known_form(value: Any) -> Any:
 
 
 def as_answer(value: Any) -> Any:
-    """Convert what a guide returned to an :class:`Answer`.
-
-    Raises:
-        TypeError: neither an answer nor a Dirichlet.
-    """
+    """Convert what a guide returned, an :class:`Answer` or a Dirichlet; else TypeError."""
     return value if isinstance(value, Answer) else as_predictive(value)
 
 
 def check_dirichlet(name: str, dirichlet: Any) -> PredictiveDirichlet:
-    """Convert a Dirichlet to a :class:`PredictiveDirichlet` and check that it holds no NaN.
-
-    Raises:
-        TypeError: it is no Dirichlet.
-        ValueError: NaN, as a negative ``alpha`` gives in log space.
-    """
+    """Convert a Dirichlet and check that it holds no NaN, as a negative ``alpha`` gives."""
     found = as_predictive(dirichlet)
     rows = found.log_mean.detach().sum(-1) + found.log_concentration.detach()
     if rows.isnan().any():
@@ -348,3 +318,33 @@ def moment_matched(mean: Tensor, concentration: Tensor) -> PredictiveDirichlet:
     """The Dirichlet with a mean and a concentration that were measured on draws."""
     log_mean = mean.clamp_min(torch.finfo(mean.dtype).tiny).log().log_softmax(-1)
     return PredictiveDirichlet(log_mean, concentration.clamp(*MEASURED_CONCENTRATIONS).log())
+
+
+def log_dirichlet_rsample(log_alpha: Tensor, sample_shape: Sequence[int] = ()) -> Tensor:
+    r"""Logarithms of Dirichlet vectors, ``(*sample_shape, *B, C)``, with pathwise gradients.
+
+    .. math:: \log\pi = \mathrm{log\_softmax}(z), \qquad
+              z_k = \log G_k + \tfrac{1}{\alpha_k}\log U_k, \qquad
+              G_k \sim \mathrm{Gamma}(\alpha_k + 1),\; U_k \sim \mathrm{Uniform}(0, 1)
+
+    so that :math:`e^{z_k} \sim \mathrm{Gamma}(\alpha_k)` without leaving log space: for
+    :math:`\alpha_k = 10^{-6}` a typical :math:`z_k` is :math:`-10^6`. In float32 the draws are
+    right from ``alpha`` = 1e-6 to 1e8. Gradients are of first order only, with a variance that
+    grows as 1 / alpha. ``log_alpha`` is ``(*B, C)``; half precision becomes float32.
+
+    References:
+        Marsaglia, Tsang: A simple method for generating gamma variables (2000), section 6.
+        Figurnov, Mohamed, Mnih: Implicit reparameterization gradients (2018).
+    """
+    log_alpha = at_least_float32(log_alpha)
+    dtype, shape = log_alpha.dtype, torch.Size(sample_shape) + log_alpha.shape
+    # Room for -log U (at most 37 in float64) on top of 1 / alpha, below the overflow threshold.
+    log_alpha = log_alpha.clamp(min=math.log(torch.finfo(dtype).tiny) + 8.0)
+    with drawing(log_alpha.device) as generator:
+        gamma = torch._standard_gamma((log_alpha.exp() + 1.0).expand(shape), generator)
+        # -log U is an exponential variate, never infinite. In float32 it may be coarse near zero
+        # (steps of 6e-8), which would now and then hand a corner to a class of probability 1e-20.
+        exponential = log_alpha.new_empty(shape, dtype=torch.float64)
+        minus_log_u = exponential.exponential_(generator=generator).to(dtype)
+    # Not a division by alpha: its gradient has alpha squared, which underflows.
+    return torch.log_softmax(gamma.log() - minus_log_u * (-log_alpha).exp(), dim=-1)

@@ -13,7 +13,7 @@ from pyro_opu.distributions.dirichlet import (
     SimplexDistribution,
     log_dirichlet_rsample,
 )
-from pyro_opu.distributions.measures import SimplexMeasures
+from pyro_opu.distributions.measures import SimplexMeasures, in_float64
 from pyro_opu.rng import drawing
 
 __all__ = ["DirichletMixture"]
@@ -25,17 +25,14 @@ class DirichletMixture(SimplexDistribution):
     .. math::
         q(\pi \mid x) = \sum_k w_k(x)\, \mathrm{Dir}\big(\pi \mid m_k(x)\, e^{g_k(x)}\big)
 
-    All measures are exact but one: the differential entropy is the midpoint of two bounds
-    (:meth:`entropy_bounds`). :meth:`log_rsample` chooses a component for every draw without a
-    gradient for the weights; :meth:`stratified_rsample` draws from all and returns the weights.
+    All measures are exact but the differential entropy, the midpoint of two bounds.
+    :meth:`log_rsample` chooses a component for every draw without a gradient for the weights;
+    :meth:`stratified_rsample` draws from all and returns the weights.
 
     Args:
         log_weights: :math:`\log w`, ``(N, K)``, finite; normalised here.
         log_means: :math:`\log m_k`, ``(N, K, C)``, finite; normalised here.
         log_concentrations: :math:`g_k`, ``(N, K)``, finite. Half precision becomes float32.
-
-    Raises:
-        ValueError: shapes that do not belong together.
 
     Example:
         >>> import torch
@@ -73,13 +70,11 @@ class DirichletMixture(SimplexDistribution):
         return (self.log_weights[..., None] + self.components.log_mean).logsumexp(-2)
 
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Logarithms of draws, ``(*sample_shape, N, C)``; the choice has no gradient."""
         shape, weights = torch.Size(sample_shape), self.log_weights.detach().exp()
         with drawing(weights.device) as generator:
             chosen = torch.multinomial(weights, shape.numel(), True, generator=generator)
-        chosen = chosen.T  # (S, N)
         rows = torch.arange(len(weights), device=weights.device)
-        draws = log_dirichlet_rsample(self.components.log_alpha[rows, chosen])
+        draws = log_dirichlet_rsample(self.components.log_alpha[rows, chosen.T])
         return draws.reshape(*shape, *draws.shape[1:])
 
     def stratified_rsample(self, count: int) -> tuple[Tensor, Tensor]:
@@ -98,7 +93,6 @@ class DirichletMixture(SimplexDistribution):
         return density.to(torch.promote_types(value.dtype, self.log_weights.dtype))
 
     def as_tensors(self) -> dict[str, Tensor]:
-        """``log_weights``, ``log_means`` and ``log_concentrations``."""
         return {
             "log_weights": self.log_weights,
             "log_means": self.components.log_mean,
@@ -128,12 +122,11 @@ class DirichletMixture(SimplexDistribution):
             \sum_k w_k \Big( H[q_k] - \log \sum_j w_j e^{-D(q_k, q_j)} \Big)
 
         with the Bhattacharyya distance :math:`D = -\log \int \sqrt{q_k q_j}` below and
-        :math:`D = KL(q_k\,\|\,q_j)` above. Both are exact where any two components are either
-        equal or do not overlap.
+        :math:`D = KL(q_k\,\|\,q_j)` above; exact where components are equal or do not overlap.
 
         References:
             Kolchinsky and Tracey (2017), Estimating mixture entropy with pairwise distances, eq.
-            10-11 and section 4.
+            10-11.
         """
         log_weights, alpha = self._float64()
         log_beta, total = _log_beta(alpha), alpha.sum(-1, keepdim=True)
@@ -153,9 +146,8 @@ class DirichletMixture(SimplexDistribution):
     def _float64(self) -> tuple[Tensor, Tensor]:
         """Logarithms of the weights ``(N, K)``, and alpha ``(N, K, C)``."""
         log_mean = self.components.log_mean.double().log_softmax(-1)
-        alpha = (log_mean + self.components.log_concentration.double()[..., None]).exp()
-        tiny = torch.finfo(torch.float64).tiny
-        return self.log_weights.double().log_softmax(-1), alpha.clamp_min(tiny)
+        parts = in_float64(log_mean, self.components.log_concentration)
+        return self.log_weights.double().log_softmax(-1), parts.concentration
 
 
 def _log_beta(alpha: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pyro_opu.checks import check_tensor
 from pyro_opu.distributions.dirichlet import SimplexDistribution
-from pyro_opu.distributions.measures import SimplexMeasures
+from pyro_opu.distributions.measures import SimplexMeasures, point_moments
 from pyro_opu.rng import drawing
 
 __all__ = ["Atoms", "Empirical"]
@@ -26,9 +26,6 @@ class Empirical(SimplexDistribution):
 
     Args:
         log_points: Normalised log-probabilities, ``(K, N, C)``, finite.
-
-    Raises:
-        ValueError: another shape.
 
     Example:
         >>> import torch
@@ -50,11 +47,11 @@ class Empirical(SimplexDistribution):
 
     @property
     def log_mean(self) -> Tensor:
-        """Of the points' average, ``(N, C)``."""
+        """Logarithm of the points' average, ``(N, C)``."""
         return self.log_points.logsumexp(0) - math.log(len(self.log_points))
 
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Points chosen at random for every input by itself, ``(*sample_shape, N, C)``."""
+        """Points chosen at random, for every input independently, ``(*sample_shape, N, C)``."""
         shape, (count, rows, classes) = torch.Size(sample_shape), self.log_points.shape
         device, size = self.log_points.device, (shape.numel(), rows, 1)
         with drawing(device) as generator:
@@ -63,20 +60,11 @@ class Empirical(SimplexDistribution):
         return draws.reshape(*shape, rows, classes)
 
     def as_tensors(self) -> dict[str, Tensor]:
-        """``log_points``."""
         return {"log_points": self.log_points}
 
     def measures(self) -> SimplexMeasures:
         """Exact for these points."""
-        logs = self.log_points.double()
-        points = logs.exp()
-        return SimplexMeasures(
-            self.log_points.dtype,
-            logs.logsumexp(0),
-            -(points * logs).sum(-1).mean(0),
-            points.var(0, correction=0).sum(-1),
-            logs.mean(0),
-        )
+        return SimplexMeasures(self.log_points.dtype, *point_moments(self.log_points.double()))
 
 
 #: The name of :class:`Empirical` until 1.0.

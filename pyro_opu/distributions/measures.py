@@ -5,12 +5,15 @@ The formulas, and what is estimated, are in ``pyro_opu.metrics.uncertainty``, th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import ClassVar
 
 import torch
 from torch import Tensor
+
+from pyro_opu.checks import check_probs
 
 __all__ = [
     "ClassMeasures",
@@ -81,7 +84,7 @@ class ClassMeasures(Measures):
 
     @property
     def concentration(self) -> Tensor:
-        """That of the Dirichlet with this mean and variance; infinite where there is no spread."""
+        """That of the Dirichlet with this mean and variance; infinite without spread."""
         raise NotImplementedError
 
 
@@ -130,15 +133,12 @@ class SimplexMeasures(ClassMeasures):
         \mathrm{E}\,KL(\pi\,\|\,\pi') = -\mathrm{E} H[\pi] - \sum_k m_k\, \mathrm{E}\log\pi_k, \quad
         \alpha_0 = \frac{1 - \sum_k m_k^2 - v}{v}
 
-    with the summed variance :math:`v = \sum_k \mathrm{Var}\,\pi_k`.
-
     Args:
         dtype: What a caller rounds to.
         log_mean: :math:`\log m`, ``(N, C)``.
         aleatoric: :math:`\mathrm{E} H[\pi]`, ``(N,)``.
-        variance: v, ``(N,)``.
-        expected_log: :math:`\mathrm{E}\log\pi_k`, ``(N, C)``; minus infinity where a class has
-            probability zero with positive probability.
+        variance: :math:`v = \sum_k \mathrm{Var}\,\pi_k`, ``(N,)``.
+        expected_log: :math:`\mathrm{E}\log\pi_k`, ``(N, C)``; may be minus infinity.
         differential_entropy: Called for it when asked; ``None`` where there is no density.
     """
 
@@ -185,7 +185,7 @@ class DrawMeasures(ClassMeasures):
 
     def __init__(self, draws: Tensor) -> None:
         _check_draws(draws)
-        self.draws = draws.float() if draws.dtype in (torch.float16, torch.bfloat16) else draws
+        self.draws = at_least_float32(draws)
         self.dtype = self.draws.dtype
 
     @property
@@ -249,6 +249,25 @@ class DrawMeasures(ClassMeasures):
         return torch.where((alpha_0 > 0) & alpha_0.isfinite(), value, -torch.inf)
 
 
+HALF = (torch.float16, torch.bfloat16)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """The tensor, in float32 if it is in half precision."""
+    return x.float() if x.dtype in HALF else x
+
+
+def point_moments(logs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The moments that :class:`SimplexMeasures` takes, of equally likely points ``(P, n, C)``."""
+    points = logs.exp()
+    return (
+        logs.logsumexp(0) - math.log(len(logs)),
+        -(points * logs).sum(-1).mean(0),
+        points.var(0, correction=0).sum(-1),
+        logs.mean(0),
+    )
+
+
 def in_float64(log_mean: Tensor, log_concentration: Tensor) -> torch.distributions.Dirichlet:
     """The ordinary Dirichlet of these logarithms; a component that underflows is raised."""
     log_alpha = log_mean.double() + log_concentration.double().unsqueeze(-1)
@@ -272,24 +291,11 @@ def _digamma_gap(log_a: Tensor) -> Tensor:
 
 
 def _check_draws(draws: Tensor) -> None:
-    expected = "`source` must be draws (S, N, C) on the simplex, C >= 2"
     if not draws.is_floating_point() or draws.dim() != 3 or draws.shape[-1] < 2 or not len(draws):
         raise ValueError(
-            f"{expected}; got shape {tuple(draws.shape)}, {draws.dtype}. "
-            "Add the missing axis with unsqueeze, or pass return_sites=('probs',) to Predictive."
+            "`source` must be draws (S, N, C) on the simplex, C >= 2; got shape "
+            f"{tuple(draws.shape)}, {draws.dtype}. Add the missing axis with unsqueeze, or pass "
+            "return_sites=('probs',) to Predictive."
         )
-    draws = draws.detach()
-    sums = draws.sum(-1)
-    if sums.isnan().any():
-        raise ValueError(
-            f"{expected}; got NaN in {int(sums.isnan().sum())} of {sums.numel()} rows. "
-            "Look at the posterior samples that made them."
-        )
-    # The rounding of a row in the draws' own precision, and what a careless normalisation leaves.
-    tolerance = max(1e-3, 8 * torch.finfo(draws.dtype).eps)
-    error = (sums - 1.0).abs()
-    if error.numel() and (error.max() > tolerance or draws.amin() < 0):
-        raise ValueError(
-            f"{expected}; got rows off from sum 1 by up to {error.max().item():.3g}, smallest "
-            f"entry {draws.amin().item():.3g}. Apply softmax to logits first."
-        )
+    if draws.numel():
+        check_probs("source", draws, "(S, N, C)")

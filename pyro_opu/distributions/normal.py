@@ -55,10 +55,7 @@ class Components:
 
 
 class RealAnswer(Answer):
-    """A distribution of a real y, one per input, whose variance is aleatoric plus epistemic.
-
-    A family gives :meth:`components`, :meth:`normal` and both variances' logarithms.
-    """
+    """A distribution of a real y, one per input, whose variance is aleatoric plus epistemic."""
 
     mean: Tensor
     log_aleatoric: Tensor
@@ -83,7 +80,6 @@ class RealAnswer(Answer):
         raise NotImplementedError
 
     def matched(self) -> PredictiveNormal:
-        """:meth:`normal`."""
         return self.normal()
 
     def measures(self) -> NormalMeasures:
@@ -103,17 +99,12 @@ class PredictiveNormal(RealAnswer, dist.Normal):
     .. math:: N(y \mid \mu, a + e), \qquad \mu = \mathbb{E} f_\theta, \quad
               a = \mathbb{E}\,\sigma_\theta^2, \quad e = \operatorname{Var} f_\theta
 
-    for a teacher :math:`y \mid \theta \sim N(f_\theta, \sigma_\theta^2)`: exact in the variance
-    (law of total variance), and a normal where f is normal and the noise known.
-
-    Args:
-        mean: :math:`\mu`, any batch shape, mostly ``(N,)``, in units of y.
-        log_aleatoric: :math:`\log a`, of the same shape; a is in units of y squared.
-        log_epistemic: :math:`\log e`, of the same shape; e is in units of y squared.
-        validate_args: As in torch's distributions.
+    for a teacher :math:`y \mid \theta \sim N(f_\theta, \sigma_\theta^2)`: exact in the variance,
+    and a normal where f is normal and the noise known. Any batch shape; ``mean`` is in units of y,
+    ``log_aleatoric`` and ``log_epistemic`` are logarithms of units of y squared, ``validate_args``
+    as in torch.
 
     Example:
-        >>> import torch
         >>> from pyro_opu.regression import PredictiveNormal
         >>> y = PredictiveNormal(torch.zeros(2), torch.zeros(2), torch.tensor([0.0, 3.0]).log())
         >>> y.variance, y.aleatoric, y.epistemic
@@ -136,20 +127,13 @@ class PredictiveNormal(RealAnswer, dist.Normal):
 
     def components(self) -> Components:
         """This normal as a mixture of one, ``(N, 1)``."""
-        mean = self.loc[..., None]
-        return Components(
-            torch.zeros_like(mean),
-            mean,
-            self.log_aleatoric[..., None],
-            self.log_epistemic[..., None],
-        )
+        mean, *variances = (value[..., None] for value in self.as_tensors().values())
+        return Components(torch.zeros_like(mean), mean, *variances)
 
     def normal(self) -> PredictiveNormal:
-        """Itself."""
         return self
 
     def as_tensors(self) -> dict[str, Tensor]:
-        """``mean``, ``log_aleatoric`` and ``log_epistemic``."""
         return {
             "mean": self.loc,
             "log_aleatoric": self.log_aleatoric,
@@ -158,7 +142,6 @@ class PredictiveNormal(RealAnswer, dist.Normal):
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveNormal:
-        """Build the normal from :meth:`as_tensors`."""
         return cls(**tensors, validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> PredictiveNormal:
@@ -174,11 +157,8 @@ class PredictiveNormalMixture(RealAnswer, dist.MixtureSameFamily):
         p(y) = \sum_k w_k N(y \mid \mu_k, a_k + e_k), \qquad
         a = \sum_k w_k a_k, \quad e = \sum_k w_k \left[e_k + (\mu_k - \mu)^2\right]
 
-    with :math:`\mu = \sum_k w_k \mu_k`: what lies between the components is epistemic.
-
-    Args:
-        components: Weights, means and variances, ``(N, K)`` each.
-        validate_args: As in torch's distributions.
+    with :math:`\mu = \sum_k w_k \mu_k`: what lies between the components is epistemic. The weights,
+    means and variances are :class:`Components`, ``(N, K)`` each.
     """
 
     def __init__(self, components: Components, validate_args: bool | None = None) -> None:
@@ -196,34 +176,28 @@ class PredictiveNormalMixture(RealAnswer, dist.MixtureSameFamily):
 
     @property
     def log_aleatoric(self) -> Tensor:  # type: ignore[override]
-        """Logarithm of the mean variance of the noise, ``(N,)``."""
         return (self._components.log_weights + self._components.log_aleatoric).logsumexp(-1)
 
     @property
     def log_epistemic(self) -> Tensor:  # type: ignore[override]
-        """Logarithm of the variance of the mean between draws, ``(N,)``."""
         parts = self._components
         between = (parts.mean - self.mean[..., None]).square()
         variance = parts.log_epistemic.exp() + between
         return (parts.log_weights.exp() * variance).sum(-1).log()
 
     def components(self) -> Components:
-        """The weighted normals, ``(N, K)``."""
         return self._components
 
     def normal(self) -> PredictiveNormal:
-        """The normal with the same mean and the same two variances."""
         return PredictiveNormal(
             self.mean, self.log_aleatoric, self.log_epistemic, validate_args=False
         )
 
     def as_tensors(self) -> dict[str, Tensor]:
-        """The fields of :class:`Components`."""
         return dict(vars(self._components))
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveNormalMixture:
-        """Build the mixture from :meth:`as_tensors`."""
         return cls(Components(**tensors), validate_args=False)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> PredictiveNormalMixture:

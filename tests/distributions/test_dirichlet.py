@@ -297,7 +297,7 @@ def test_failures() -> None:
         PredictiveDirichlet(torch.full((3,), torch.nan), torch.tensor(0.0))
     with pytest.raises(ValueError, match="must be finite"):
         PredictiveDirichlet(torch.tensor([0.0, -torch.inf]), torch.tensor(0.0))
-    with pytest.raises(ValueError, match=r"normalised.*Apply log_softmax"):
+    with pytest.raises(ValueError, match=r"exp sums to 1; got .*Apply log_softmax"):
         PredictiveDirichlet(torch.randn(5, 3), torch.zeros(5), validate_args=True)
     with pytest.raises(ValueError, match="`alpha` must be positive"):
         PredictiveDirichlet.from_alpha(torch.tensor([1.0, 0.0]))
