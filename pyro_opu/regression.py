@@ -12,12 +12,7 @@ from pyro_opu.guides.normal import (
     named_regression_guide,
 )
 from pyro_opu.metrics.uncertainty import RegressionUncertainty
-from pyro_opu.objectives.normal import (
-    NormalCRPS,
-    NormalMoments,
-    RegressionObjective,
-    expected_nll,
-)
+from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, RegressionObjective
 from pyro_opu.predictive import OnePassRegression
 from pyro_opu.predictive.drop_in import drop_in as regression_drop_in
 from pyro_opu.reports.fidelity import FidelityReport as RegressionFidelity
@@ -48,7 +43,6 @@ __all__ = [
     "RegressionUncertainty",
     "as_regression_teacher",
     "distill_regression",
-    "expected_nll",
     "is_regressor",
     "named_regression_guide",
     "regression_drop_in",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from pyro_opu.checks import one_of
@@ -24,7 +22,6 @@ __all__ = [
     "PredictiveGuide",
     "SingleHeadGuide",
     "TrunkGuide",
-    "guide_from_config",
     "named_guide",
 ]
 
@@ -36,7 +33,7 @@ GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
     "mixture": MixtureGuide,
     "logistic_normal": LogisticNormalGuide,
 }
-#: Former names, still accepted and found in older files.
+#: Former names, still accepted.
 _FORMER = {"undivided": "single_head"}
 
 
@@ -44,9 +41,3 @@ def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | Tru
     """Build a guide of a family in :data:`GUIDES`; see :meth:`.PredictiveGuide.for_inputs`."""
     name = one_of("guide", _FORMER.get(name, name), GUIDES, "Or pass a module x -> Dirichlet.")
     return GUIDES[name].for_inputs(x, num_classes)
-
-
-def guide_from_config(config: dict[str, Any]) -> PredictiveGuide | TrunkGuide:
-    """Build the guide that a ``config`` (``guide.config``) describes, with fresh weights."""
-    kind = config.get("kind", "dirichlet")
-    return GUIDES[_FORMER.get(kind, kind)].from_config(config)

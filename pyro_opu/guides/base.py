@@ -18,7 +18,7 @@ Self = TypeVar("Self", bound="HeadGuide")
 def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
     """Cast inputs to the dtype of the guide's weights.
 
-    Inputs in float64 stay so for a guide in float32 that centres them before it rounds them.
+    float64 stays for a float32 guide that centres its inputs before it rounds them.
     """
     weight = next(guide.parameters(), x)
     if x.dtype == weight.dtype or (
@@ -60,9 +60,14 @@ class HeadGuide(nn.Module):
     #: Further arguments of the constructor, in a config by themselves and under "options".
     sizes: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[str, ...]] = ()
+    #: What it answers with, as it is printed; a format of the guide itself.
+    form: ClassVar[str] = ""
     config: dict[str, Any] | None = None
     trunk: nn.Module
     head: nn.Linear
+
+    def extra_repr(self) -> str:
+        return self.form.format(self)
 
     @classmethod
     def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
@@ -87,10 +92,8 @@ class HeadGuide(nn.Module):
 class TrunkGuide(HeadGuide):
     """A trunk and a linear head whose outputs stand for a distribution on the simplex.
 
-    Args:
-        trunk: Any module ``x (N, ...) -> features (N, F)``.
-        num_features: F.
-        num_classes: C >= 2.
+    ``trunk`` is any module ``x (N, ...) -> features (N, F)``, ``num_features`` is F,
+    ``num_classes`` C >= 2.
     """
 
     sizes = ("num_classes",)

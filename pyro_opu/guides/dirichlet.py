@@ -22,8 +22,7 @@ def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
 
     .. math:: low + \mathrm{softplus}(g - low) - \mathrm{softplus}(g - high)
 
-    It differs from g by less than :math:`e^{-d}` at a distance d inside either end, and its slope
-    :math:`\sigma(high - g) - \sigma(low - g)` is one half at the ends. Infinities map to the ends.
+    It differs from g by less than :math:`e^{-d}` at a distance d inside either end.
     """
     # There the slope is below e^-50; beyond, the difference of two large numbers has no digits.
     g = g.clamp(low - 50.0, high + 50.0)
@@ -38,10 +37,9 @@ class PredictiveGuide(nn.Module):
         \alpha(x) = h(x; \phi_1)\, e^{g(x; \phi_2)}, \quad \alpha_0(x) = e^{g(x)}
 
     The *prediction model* h is the mean; the *concentration model* g says how sure the posterior
-    is. With one ``trunk`` both are heads on its features, and a pass costs what the plug-in network
-    costs; with a ``concentration_trunk`` they are the paper's two separate networks. Draws are
-    independent between inputs: the marginal of every input is the teacher's, the covariance between
-    inputs is not.
+    is. With one ``trunk`` both are heads on its features; with a ``concentration_trunk`` they are
+    the paper's two networks. Draws are independent between inputs: the marginal of every input is
+    the teacher's, the covariance between inputs is not.
 
     Args:
         trunk: Any module ``x (N, ...) -> features (N, F)``.
@@ -58,8 +56,7 @@ class PredictiveGuide(nn.Module):
         >>> import torch
         >>> from pyro_opu import PredictiveGuide
         >>> trunk = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.ReLU())
-        >>> guide = PredictiveGuide(trunk, num_features=16, num_classes=3)
-        >>> dirichlet = guide(torch.zeros(5, 4))
+        >>> dirichlet = PredictiveGuide(trunk, num_features=16, num_classes=3)(torch.zeros(5, 4))
         >>> dirichlet.batch_shape, dirichlet.event_shape
         (torch.Size([5]), torch.Size([3]))
 
@@ -126,7 +123,7 @@ class PredictiveGuide(nn.Module):
             hidden: Widths of the hidden layers (for images: channels of two convolutions and the
                 width after them); by default chosen by the input's size.
             concentration_hidden: Widths of a network for g alone, which makes ``shared`` False. A
-                small one, such as ``(32, 32)`` beside ``(400, 400)``, costs little and can detect
+                small one, such as ``(32, 32)`` beside ``(400, 400)``, can detect
                 out-of-distribution inputs better than a head on features that classify.
         """
         config = {"trunk": default_trunk_config(x, hidden), "num_classes": num_classes}
@@ -177,15 +174,7 @@ class PredictiveGuide(nn.Module):
         self.concentration_head.bias.fill_(in_range("log_concentration", log_concentration))
 
     def recalibrate(self, scale: float, shift: float) -> None:
-        """Replace g by ``scale * g + shift`` before its soft clamp, after any earlier change.
-
-        Args:
-            scale: Positive factor.
-            shift: In nats of log alpha_0.
-
-        Raises:
-            ValueError: a scale that is not positive, or either not finite.
-        """
+        """Replace g by ``scale * g + shift`` before its soft clamp, after any earlier change."""
         positive_float("scale", scale, "0 or below would forget or invert what g says.")
         in_range("shift", shift)
         old_scale, old_shift = self.calibration.tolist()

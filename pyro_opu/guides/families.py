@@ -20,43 +20,36 @@ FACTOR_RANGE = (-50.0, 50.0)
 class SingleHeadGuide(TrunkGuide):
     r"""A Dirichlet with :math:`\alpha(x) = \exp z(x)`, the usual form of the literature.
 
-    The mean softmax(z) and the concentration :math:`\sum_k e^{z_k}` cannot move without each other;
-    :class:`~pyro_opu.PredictiveGuide` separates them. Takes ``trunk``, ``num_features`` and
-    ``num_classes`` as :class:`TrunkGuide` does.
+    The mean softmax(z) and the concentration :math:`\sum_k e^{z_k}` cannot move without each other,
+    as they do in :class:`~pyro_opu.PredictiveGuide`. Arguments as of :class:`TrunkGuide`.
 
     References:
         Malinin and Gales (2018), Predictive uncertainty estimation via prior networks, section 3.
     """
 
     kind = "single_head"
+    form = "alpha(x) = exp(z(x)), one head"
 
     def answer(self, outputs: Tensor) -> PredictiveDirichlet:
-        """The Dirichlet; its concentration is bent into ``LOG_CONCENTRATION_RANGE``."""
         log_concentration = soft_clamp(outputs.logsumexp(-1), *LOG_CONCENTRATION_RANGE)
         return PredictiveDirichlet(outputs.log_softmax(-1), log_concentration, validate_args=False)
-
-    def extra_repr(self) -> str:
-        return "alpha(x) = exp(z(x)), one head"
 
 
 class PointGuide(TrunkGuide):
     r"""Class probabilities alone, :math:`S(y = k \mid x, w) = \mathrm{softmax}_k z(x)`.
 
-    The student of Bayesian Dark Knowledge: one point of the simplex, whose only measure of
-    uncertainty is the entropy of the mean. Arguments as of :class:`TrunkGuide`.
+    One point of the simplex, whose only measure of uncertainty is the entropy of the mean.
+    Arguments as of :class:`TrunkGuide`.
 
     References:
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, section 2.1.
     """
 
     kind = "point"
+    form = "class probabilities h(x), no spread"
 
     def answer(self, outputs: Tensor) -> Empirical:
-        """One point per input."""
         return Empirical(outputs.log_softmax(-1)[None])
-
-    def extra_repr(self) -> str:
-        return "class probabilities h(x), no spread"
 
 
 class MixtureGuide(TrunkGuide):
@@ -65,59 +58,41 @@ class MixtureGuide(TrunkGuide):
     .. math::
         q(\pi \mid x) = \sum_k w_k(x)\, \mathrm{Dir}\big(\pi \mid h_k(x)\, e^{g_k(x)}\big)
 
-    Means and concentrations are separated and bounded as in :class:`~pyro_opu.PredictiveGuide`. The
-    random weights of the head set the components apart at the start.
-
-    Args:
-        trunk, num_features, num_classes: As of :class:`TrunkGuide`.
-        num_components: K >= 1. More than the posterior has groups costs little and helps, since
-            two components may settle on the same group.
-
-    Example:
-        >>> import torch
-        >>> guide = MixtureGuide(torch.nn.Linear(4, 16), 16, num_classes=3)
-        >>> guide(torch.zeros(5, 4))
-        DirichletMixture(N: 5, C: 3)
+    Means and concentrations are separated and bounded as in :class:`~pyro_opu.PredictiveGuide`.
+    More components than the posterior has groups (``num_components`` K >= 1) cost little and help,
+    since two may settle on the same group. Other arguments as of :class:`TrunkGuide`.
     """
 
     kind = "mixture"
+    form = "mixture of {0.num_components} Dirichlets"
     options = ("num_components",)
 
     def __init__(
         self, trunk: nn.Module, num_features: int, num_classes: int, num_components: int = 8
     ) -> None:
-        self.num_components = positive_int(
-            "num_components", num_components, advice="1 is a single Dirichlet."
-        )
+        positive_int("num_components", num_components, advice="1 is a single Dirichlet.")
+        self.num_components = num_components
         super().__init__(trunk, num_features, num_classes)
 
     def num_outputs(self, num_classes: int) -> int:
-        """A weight, a concentration and C logits of the mean for every component."""
-        return self.num_components * (num_classes + 2)
+        return self.num_components * (num_classes + 2)  # a weight, a concentration, a mean each
 
     def answer(self, outputs: Tensor) -> DirichletMixture:
-        """The mixture; its concentrations are bent into ``LOG_CONCENTRATION_RANGE``."""
         outputs = outputs.unflatten(-1, (self.num_components, -1))
         log_concentrations = soft_clamp(outputs[..., 1], *LOG_CONCENTRATION_RANGE)
         return DirichletMixture(outputs[..., 0], outputs[..., 2:], log_concentrations)
-
-    def extra_repr(self) -> str:
-        return f"mixture of {self.num_components} Dirichlets"
 
 
 class LogisticNormalGuide(TrunkGuide):
     r"""Softmax of Gaussian logits, :math:`z = \mu(x) + \sigma(x) \odot \epsilon + F(x)\, \eta`.
 
-    The low-rank part F correlates classes, as logits that share a posterior are.
-    :class:`~pyro_opu.distributions.LogisticNormal` says what is exact. :math:`\log\sigma` is bent
-    into [-8, 4] and the entries of F into [-50, 50].
-
-    Args:
-        trunk, num_features, num_classes: As of :class:`TrunkGuide`.
-        rank: R >= 0, columns of the factor.
+    The low-rank part F, of ``rank`` R >= 0 columns, correlates classes, as logits that share a
+    posterior are. :class:`~pyro_opu.distributions.LogisticNormal` says what is exact. Other
+    arguments as of :class:`TrunkGuide`.
     """
 
     kind = "logistic_normal"
+    form = "softmax of Gaussian logits, diagonal plus rank {0.rank}"
     options = ("rank",)
 
     def __init__(
@@ -127,17 +102,12 @@ class LogisticNormalGuide(TrunkGuide):
         super().__init__(trunk, num_features, num_classes)
 
     def num_outputs(self, num_classes: int) -> int:
-        """A mean, a log deviation and a row of the factor for every class."""
-        return num_classes * (2 + self.rank)
+        return num_classes * (2 + self.rank)  # a mean, a log deviation, a row of the factor each
 
     def answer(self, outputs: Tensor) -> LogisticNormal:
-        """The Gaussian logits; deviations and factor bent into their ranges."""
         outputs = outputs.unflatten(-1, (self.num_classes, -1))
         return LogisticNormal(
             outputs[..., 0],
             soft_clamp(outputs[..., 1], *LOG_SCALE_RANGE),
             soft_clamp(outputs[..., 2:], *FACTOR_RANGE),
         )
-
-    def extra_repr(self) -> str:
-        return f"softmax of Gaussian logits, diagonal plus rank {self.rank}"

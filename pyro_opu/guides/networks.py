@@ -16,13 +16,13 @@ class Standardize(nn.Module):
     """Shift and scale each feature by the mean and deviation of the transfer inputs.
 
     A feature that hardly varies must not explode at an out-of-distribution value: a constant one is
-    scaled by the typical (median) deviation of the others, and so is a faint one among features
-    that share their units, such as pixels. In a table of mixed units every feature that varies has
-    its own scale, however small.
+    scaled by the median deviation of the others, and so is a faint one among features that share
+    their units, such as pixels. In a table of mixed units every feature that varies has its own
+    scale.
 
     Inputs in float64 are centred before they are rounded: a time stamp in milliseconds, 1.7e12 with
-    a spread of 1e4, has no digits of its spread in float32. The location is therefore held in two
-    parts of the weights' dtype, ``shift + shift_low``; inputs in float32 need only the first.
+    a spread of 1e4, has no digits of its spread in float32. So the location is held in two parts,
+    ``shift + shift_low``.
     """
 
     shift: Tensor
@@ -115,8 +115,7 @@ class Perceptron(DefaultTrunk):
 class Convolutions(DefaultTrunk):
     """Two strided convolutions and a linear layer, for images ``(ch, H, W)`` or ``(H, W)``.
 
-    ``hidden`` holds the channels of the two convolutions and the width of the linear layer. Each
-    channel is standardised.
+    ``hidden`` holds the channels of the convolutions and the width of the linear layer.
     """
 
     axes = (0, 2, 3)
@@ -159,8 +158,7 @@ def centres(guide: nn.Module) -> bool:
     return bool(trunks) and all(isinstance(each, DefaultTrunk) for each in trunks)
 
 
-_TRUNKS: dict[str, type[Perceptron] | type[Convolutions]]
-_TRUNKS = {"perceptron": Perceptron, "convolutions": Convolutions}
+_TRUNKS: dict[str, Any] = {"perceptron": Perceptron, "convolutions": Convolutions}
 
 
 def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> dict[str, Any]:

@@ -23,7 +23,6 @@ __all__ = [
     "NormalMixtureGuide",
     "RealGuide",
     "named_regression_guide",
-    "regression_guide_from_config",
 ]
 
 #: Range of the logarithm of a variance in standardised units.
@@ -33,13 +32,9 @@ LOG_VARIANCES = (-20.0, 20.0)
 class RealGuide(HeadGuide):
     """A trunk and a linear head whose outputs stand for a distribution of y.
 
-    The network works in standardised units, :math:`(y - shift) / scale`; its answers are in units
-    of y.
-
-    Args:
-        trunk: Any module ``x (N, ...) -> features (N, F)``.
-        num_features: F.
-        num_outputs: Number of outputs of the head.
+    ``trunk`` is any module ``x (N, ...) -> features (N, F)``, ``num_features`` is F,
+    ``num_outputs`` the head's width. The network works in standardised units, :math:`(y - shift) /
+    scale`; its answers are in units of y.
     """
 
     shift: Tensor
@@ -94,8 +89,8 @@ class RealGuide(HeadGuide):
     ) -> RealSelf:
         """Build a guide sized to the inputs, as ``TrunkGuide.for_inputs`` does.
 
-        ``y`` holds values of the target, of any shape, such as those observed or the teacher's
-        draws; their mean and deviation are the units inside, by default 0 and 1.
+        ``y`` holds values of the target, of any shape, observed or drawn by the teacher; their mean
+        and deviation are the units inside, by default 0 and 1.
         """
         guide = cls._sized(x, hidden, {"options": options})
         if y is not None:
@@ -111,35 +106,26 @@ class GaussianGuide(RealGuide):
 
     .. math:: q(y \mid x) = N(\mu(x),\; e^{\alpha_a(x)} + e^{\alpha_e(x)})
 
-    Bayesian Dark Knowledge has one variance; here it is split into the aleatoric and the epistemic.
-
-    Arguments as of :class:`RealGuide`.
+    The variance of Bayesian Dark Knowledge is split into the aleatoric and the epistemic. Arguments
+    as of :class:`RealGuide`.
 
     References:
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, section 2.2.
     """
 
     kind = "gaussian"
+    form = "y ~ N(mean(x), aleatoric(x) + epistemic(x))"
 
     def __init__(self, trunk: nn.Module, num_features: int) -> None:
         super().__init__(trunk, num_features, 3)
 
     def components_of(self, outputs: Tensor) -> Components:
-        """One normal: its mean and two log variances."""
         mean, log_aleatoric, log_epistemic = outputs.split(1, -1)
         return Components(torch.zeros_like(mean), mean, log_aleatoric, log_epistemic)
 
     def answer(self, components: Components) -> PredictiveNormal:
-        """The normal at every input."""
-        return PredictiveNormal(
-            components.mean.squeeze(-1),
-            components.log_aleatoric.squeeze(-1),
-            components.log_epistemic.squeeze(-1),
-            validate_args=False,
-        )
-
-    def extra_repr(self) -> str:
-        return "y ~ N(mean(x), aleatoric(x) + epistemic(x))"
+        _, mean, aleatoric, epistemic = (part.squeeze(-1) for part in vars(components).values())
+        return PredictiveNormal(mean, aleatoric, epistemic, validate_args=False)
 
 
 class NormalMixtureGuide(RealGuide):
@@ -147,15 +133,14 @@ class NormalMixtureGuide(RealGuide):
 
     .. math:: q(y \mid x) = \sum_k w_k(x) N(\mu_k(x),\; e^{\alpha_{ak}(x)} + e^{\alpha_{ek}(x)})
 
-    Args:
-        trunk, num_features: As of :class:`RealGuide`.
-        num_components: K >= 1.
+    ``num_components`` is K >= 1; other arguments as of :class:`RealGuide`.
 
     References:
         Bishop (1994), Mixture density networks. Its components have one variance, these have two.
     """
 
     kind = "mixture"
+    form = "y ~ mixture of {0.num_components} normals"
     options = ("num_components",)
 
     def __init__(self, trunk: nn.Module, num_features: int, num_components: int = 4) -> None:
@@ -167,16 +152,11 @@ class NormalMixtureGuide(RealGuide):
             self.head.bias[num_components : 2 * num_components] = apart
 
     def components_of(self, outputs: Tensor) -> Components:
-        """K normals: logits of the weights, means, and two log variances."""
         logits, *rest = outputs.split(self.num_components, -1)
         return Components(logits.log_softmax(-1), *rest)
 
     def answer(self, components: Components) -> PredictiveNormalMixture:
-        """The mixture at every input."""
         return PredictiveNormalMixture(components, validate_args=False)
-
-    def extra_repr(self) -> str:
-        return f"y ~ mixture of {self.num_components} normals"
 
 
 #: Name -> family, as in ``distill(guide=name)`` and in saved files.
@@ -190,8 +170,3 @@ def named_regression_guide(name: str, x: Tensor, y: Tensor) -> RealGuide:
     """Build a guide of a family in ``REGRESSION_GUIDES``; see :meth:`RealGuide.for_inputs`."""
     advice = "Or pass a module x -> PredictiveNormal: the teacher's y is real."
     return REGRESSION_GUIDES[one_of("guide", name, REGRESSION_GUIDES, advice)].for_inputs(x, y)
-
-
-def regression_guide_from_config(config: dict[str, Any]) -> RealGuide:
-    """Build the guide that a ``config`` describes, with fresh weights."""
-    return REGRESSION_GUIDES[config["kind"]].from_config(config)

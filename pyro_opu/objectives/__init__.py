@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pyro_opu.checks import one_of
-from pyro_opu.objectives.adversarial import Adversarial
-from pyro_opu.objectives.base import Objective
+from pyro_opu.objectives.base import Adversarial, Objective
 from pyro_opu.objectives.critic import MetaCritic
 from pyro_opu.objectives.cross_entropy import CrossEntropy
 from pyro_opu.objectives.energy import EnergyDistance
@@ -42,13 +41,8 @@ _BY_NAME: dict[str, type[Objective]] = {
 def as_objective(loss: str | Objective) -> Objective:
     """Return an objective of class probabilities, by name or as it is.
 
-    Args:
-        loss: "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy",
-            or an :class:`~pyro_opu.Objective`.
-
-    Raises:
-        ValueError: an unknown name.
-        TypeError: neither a name nor an objective.
+    ``loss`` is "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy",
+    or an :class:`~pyro_opu.Objective`.
     """
     if isinstance(loss, Objective):
         return loss

@@ -21,11 +21,10 @@ Weights = list[tuple[Tensor, Tensor]]
 class MetaCritic(nn.Module):
     r"""An amortized witness :math:`\psi(\pi; \Omega(x; v))` (Cui et al. 2019, eq. 9).
 
-    The meta-network :math:`\Omega` maps x to the weights of a small network on the simplex. Small
-    witnesses have all their weights generated. A large one (``generate="modulate"``) has weights
-    shared by all x, and x scales and shifts every hidden unit: a 10-400-128-1 witness generated in
-    full from 1024 units would need 57 million weights. The head starts at one ordinary network, the
-    same for all x.
+    The meta-network :math:`\Omega` maps x to the weights of a small network on the simplex. A large
+    witness (``generate="modulate"``) has weights shared by all x, and x scales and shifts every
+    hidden unit: generated in full from 1024 units a 10-400-128-1 witness would need 57 million
+    weights. The head starts at one ordinary network, the same for all x.
 
     Args:
         x: Transfer inputs ``(N, ...)``; they fix the meta-network's input size and scale.
@@ -33,9 +32,6 @@ class MetaCritic(nn.Module):
         widths: Hidden widths of the witness; by default (4 C, 16), about the paper's.
         hidden: Hidden widths of the meta-network.
         generate: "all" or "modulate"; by default "all" up to 20,000 witness weights.
-
-    Raises:
-        ValueError: another ``generate``.
 
     Example:
         >>> import torch
@@ -45,7 +41,7 @@ class MetaCritic(nn.Module):
         torch.Size([7, 5])
 
     References:
-        Cui et al. (2019), section 3.3; Gulrajani et al. (2017) for the gradient penalty.
+        Cui et al. (2019), section 3.3.
     """
 
     def __init__(
@@ -117,11 +113,10 @@ class MetaCritic(nn.Module):
 
 
 def dual_norm(gradient: Tensor, ground: Literal["l1", "l2"] = "l1") -> Tensor:
-    r"""Slope of a function on the simplex ``(...)`` from its gradient ``(..., C)``.
+    r"""Slope of a function on the simplex ``(...)`` from its gradient v ``(..., C)``.
 
-    Moves inside the simplex sum to zero, so only the tangent part of v counts:
-    :math:`(\max v - \min v)/2` for the l1 ground metric, :math:`\|v - \bar v\|_2` for l2. A
-    function is 1-Lipschitz on the simplex where this is at most 1.
+    Moves inside the simplex sum to zero, so only the tangent part counts:
+    :math:`(\max v - \min v)/2` for the l1 ground metric, :math:`\|v - \bar v\|_2` for l2.
     """
     if ground == "l1":
         return (gradient.amax(-1) - gradient.amin(-1)) / 2
@@ -131,8 +126,7 @@ def dual_norm(gradient: Tensor, ground: Literal["l1", "l2"] = "l1") -> Tensor:
 def witness(points: Tensor, weights: Weights) -> Tensor:
     r"""Evaluate one multilayer perceptron per input, :math:`\psi(\pi; w_x)`, ``(S, N)``.
 
-    ``points`` are ``(S, N, C)``; ``weights`` hold per layer a matrix ``(N, out, in)`` and a bias
-    ``(N, out)``.
+    ``points`` are ``(S, N, C)``; ``weights`` as of :meth:`MetaCritic.weights`.
     """
     *inner, (row, offset) = weights
     hidden = points.transpose(0, 1).to(row.dtype)  # (N, S, C)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.objectives.base import Objective
 
 
@@ -14,8 +13,8 @@ class CrossEntropy(Objective):
 
     .. math:: -\mathbb{E}_x \sum_k \bar\pi_k(x) \log h_k(x)
 
-    It teaches h alone (Bayesian Dark Knowledge's objective). With two networks g keeps what the
-    warm start gave; with a shared trunk it moves along with the features.
+    It teaches h alone. With two networks g keeps what the warm start gave; with a shared trunk it
+    moves along with the features.
 
     References:
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eq. 4.
@@ -27,13 +26,8 @@ class CrossEntropy(Objective):
 
 
 def cross_entropy(student: SimplexDistribution, draws: Tensor) -> Tensor:
-    r"""Expected negative log-likelihood of labels drawn from the teacher's predictive, in nats.
-
-    .. math:: -\mathbb{E}_x \sum_k \bar\pi_k \log h_k(x), \quad \bar\pi = \tfrac1S \sum_s \pi_s
+    """Expected negative log-likelihood of labels drawn from the teacher's predictive, in nats.
 
     At least the entropy of the mean of ``draws`` ``(S, N, C)``.
     """
-    log_mean = getattr(student, "log_mean", None)
-    if log_mean is None:
-        log_mean = student.mean.clamp_min(torch.finfo(student.mean.dtype).tiny).log()
-    return -(draws.mean(0) * log_mean).sum(-1).mean()
+    return -(draws.mean(0) * as_answer(student).log_mean).sum(-1).mean()

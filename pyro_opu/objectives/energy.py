@@ -16,19 +16,16 @@ class EnergyDistance(Objective):
     r"""Energy distance between the teacher's draws and draws of the student.
 
     An integral probability metric whose best witness is known,
-    :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi - \pi'\| - \mathbb{E}_p\|\pi - \pi'\|)`, so it is
-    minimised without a critic and without its noise.
+    :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi - \pi'\| - \mathbb{E}_p\|\pi - \pi'\|)`, so it
+    needs no critic.
 
     Args:
         num_samples: Student draws per input.
         likelihood: Weight of the expected log-likelihood of labels beside it.
 
-    Raises:
-        ValueError: fewer than two draws, or a negative weight.
-
     References:
-        Szekely and Rizzo (2013), Energy statistics; ``pyro.infer.EnergyDistance`` for the same
-        idea between data and a model.
+        Szekely and Rizzo (2013), Energy statistics; ``pyro.infer.EnergyDistance`` for the same idea
+        between data and a model.
     """
 
     learning_rate = 3e-5
@@ -49,23 +46,15 @@ class EnergyDistance(Objective):
 
 
 def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | None = None) -> Tensor:
-    r"""Energy distance with the l1 ground metric per input, differentiable in ``student``.
+    r"""Energy distance ``(N,)`` with the l1 ground metric, differentiable in ``student``.
 
     .. math::
         2\,\mathbb{E}\|\pi - \pi'\|_1 - \mathbb{E}\|\pi - \tilde\pi\|_1
         - \mathbb{E}\|\pi' - \tilde\pi'\|_1
 
-    By sorting each class: the l1 norm sees the marginals and not their dependence. The value is
-    that of :func:`pyro_opu.metrics.distances.energy_distance`, which has no gradient.
-
-    Args:
-        student: Draws ``(S, N, C)``.
-        teacher: Draws ``(T, N, C)``.
-        weights: ``(K, N)``, summing to one over K, of K strata of S / K student draws each, one
-            after the other; by default one stratum.
-
-    Returns:
-        ``(N,)``; an unbiased estimate, so it can be slightly negative.
+    By sorting each class; unbiased, so it can be slightly negative. Draws are ``(S, N, C)`` and
+    ``(T, N, C)``. ``weights`` ``(K, N)``, summing to one over K, are of K strata of S / K student
+    draws each, one after the other.
     """
     strata = 1 if weights is None else len(weights)
     if min(len(student) // strata, len(teacher)) < 2:

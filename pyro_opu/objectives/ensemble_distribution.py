@@ -22,27 +22,16 @@ class EnsembleDistribution(DirichletLikelihood):
         \pi_{sk}^{(T)} = \frac{\pi_{sk}^{1/T}}{\sum_j \pi_{sj}^{1/T}}, \quad
         \tilde\pi = (1 - \varepsilon)\, \pi + \varepsilon / C
 
-    Draws near a corner of the simplex have steep gradients under a student that starts flat. Heat
-    moves both towards the middle: the logits of the draws and :math:`\log\alpha` are divided by T.
-    At T = 1 it is :class:`.DirichletLikelihood`, and only there is its minimum a Dirichlet teacher,
-    since powers of Dirichlet draws are not Dirichlet.
-
-    A student that fits heated draws has the T-th power of their parameter, far above the range in
-    which guides are held (at T = 10 and ten classes, :math:`\log\alpha_0 \approx 50`). A guide that
-    stays in it learns little but its mean until T has fallen; :func:`pyro_opu.rivals.endd` lifts
-    the bound in training.
-
-    T stays at ``temperature`` for the first third of the steps, falls linearly over the second
-    and is 1 over the last (:meth:`anneal`).
-
-    Args:
-        temperature: T at the start, at least 1; at 1 nothing is heated.
-        smoothing: :math:`\varepsilon`, how far heated draws are moved towards the uniform vector.
+    Draws near a corner of the simplex have steep gradients under a student that starts flat; heat
+    moves both towards the middle. At T = 1 it is :class:`.DirichletLikelihood`. T stays at
+    ``temperature`` (at least 1) for the first third of the steps, falls linearly over the second
+    and is 1 over the last. A student that fits heated draws has the T-th power of their parameter,
+    so that a guide held in its range learns little but its mean until T has fallen;
+    :func:`pyro_opu.rivals.endd` lifts that bound.
 
     References:
-        Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, section 3 and
-        its temperature annealing. Differences: the thirds stand for the paper's schedule, which
-        is tied to a learning rate cycle; a probability below 1e-38 is heated as 1e-38; the factor
+        Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, section 3.
+        Differences: the thirds stand for a schedule tied to a learning rate cycle; the factor
         :math:`T^2` of the authors' code is left out, since Adam's steps do not see it.
     """
 
@@ -52,18 +41,12 @@ class EnsembleDistribution(DirichletLikelihood):
         self.temperature = temperature
         self._now = temperature
 
-    @property
-    def temperature_now(self) -> float:
-        """T as :meth:`anneal` has left it."""
-        return self._now
-
     def anneal(self, progress: float) -> None:
         """Set T for the fraction of the training that is done, in [0, 1]."""
         cooled = min(max((progress - HOLD_UNTIL) / (COOL_UNTIL - HOLD_UNTIL), 0.0), 1.0)
         self._now = self.temperature + cooled * (1.0 - self.temperature)
 
     def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """``{"negative_log_likelihood"}`` of the heated draws."""
         return super().parts(heated(student, self._now), heated_draws(draws, self._now), x)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import in_range
-from pyro_opu.distributions import PredictiveDirichlet, SimplexDistribution, as_answer
+from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.energy import EnergyDistance
 
@@ -19,14 +19,12 @@ class DirichletLikelihood(Objective):
         + \sum_k (\alpha_k - 1)\, \tfrac1S \textstyle\sum_s \log \tilde\pi_{sk} \Big],
         \quad \tilde\pi = (1 - \varepsilon)\, \pi + \varepsilon / C
 
-    Where the draws do not look like a Dirichlet it is a poor target: it trades the mean for the
+    A poor target where the draws do not look like a Dirichlet: it trades the mean for the
     logarithms of the rarest classes, and on a line between two corners it corrupts both.
 
     Args:
-        smoothing: :math:`\varepsilon`, how far draws are moved towards the uniform vector.
-
-    Raises:
-        ValueError: ``smoothing`` outside [0, 1).
+        smoothing: :math:`\varepsilon` in [0, 1), how far draws are moved towards the uniform
+            vector.
 
     References:
         Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation, section 3.
@@ -39,33 +37,17 @@ class DirichletLikelihood(Objective):
     def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"negative_log_likelihood"}``."""
         smooth = (1 - self.smoothing) * draws.double() + self.smoothing / draws.shape[-1]
-        student = as_answer(student)
-        if not isinstance(student, PredictiveDirichlet):
-            value = -student.log_prob(smooth).mean()
-            return {"negative_log_likelihood": value.to(draws.dtype)}
-        # float64: at alpha_0 = 1e6 the gammas are 1e7 each, and float32 would leave only rounding.
-        log_alpha = student.log_alpha.double()
-        alpha = log_alpha.exp()
-        total = alpha.sum(-1)
-        mean_log = smooth.clamp_min(torch.finfo(draws.dtype).tiny).log().mean(0)
-        # log Gamma(a) = log Gamma(a + 1) - log a stays finite as a -> 0.
-        log_norm = torch.lgamma(total) - (torch.lgamma(alpha + 1) - log_alpha).sum(-1)
-        value = -(log_norm + ((alpha - 1) * mean_log).sum(-1)).mean()
+        smooth = smooth.clamp_min(torch.finfo(draws.dtype).tiny)
+        value = -as_answer(student).mean_log_prob(smooth)
         return {"negative_log_likelihood": value.to(draws.dtype)}
 
 
 class LikelihoodFirst(EnergyDistance):
-    """Likelihood of the draws for the first steps, and the energy distance from there.
+    """Likelihood of the draws for the fraction ``until`` of the steps, then the energy distance.
 
     The energy distance sees the marginal of every class and not their dependence, so that from
-    scratch it may pair the wrong classes in the components of a mixture; the likelihood sees the
-    whole density, but is a poor target where the draws are not of the student's family. A student
-    that has found the groups of draws by likelihood keeps them under the energy distance.
-
-    Args:
-        until: Fraction of the steps under the likelihood, in [0, 1].
-        num_samples: Student draws per input, for the energy distance.
-        likelihood: Weight of the expected log-likelihood of labels beside the energy distance.
+    scratch it may pair the wrong classes in the components of a mixture. A student that has found
+    the groups of draws by likelihood, itself a poor target elsewhere, keeps them.
     """
 
     def __init__(self, until: float = 0.3, num_samples: int = 64, likelihood: float = 1.0) -> None:
@@ -75,11 +57,9 @@ class LikelihoodFirst(EnergyDistance):
         self._progress = 0.0
 
     def anneal(self, progress: float) -> None:
-        """Note the fraction of the training that is done."""
         self._progress = progress
 
     def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """Those of the likelihood or, from ``until`` on, of the energy distance."""
         if self._progress < self.until:
             return self.first.parts(student, draws, x)
         return super().parts(student, draws, x)

@@ -24,21 +24,18 @@ class MomentMatching(Objective):
         G(h) = \max\Big(1 - \sum_k h_k^2,\; 0.01\Big)
 
     For a Dirichlet :math:`\mathbb{E}\,\Sigma\pi^2 = \Sigma m^2 + \rho (1 - \Sigma m^2)` with
-    :math:`\rho = 1/(\alpha_0 + 1) = \sigma(-g)`, so :math:`\rho` is the epistemic share of the Gini
-    uncertainty. The loss is convex in g, and its expectation over draws is least where that share
-    is the teacher's, :math:`\sigma(-g) = \mathbb{E}A / \mathbb{E}(A + B)` (:func:`.gini_parts`),
-    for any number of draws per step: the weight of an input does not depend on the step's draws.
-    Divided by their own A + B, the concentration at sure inputs would come out too large. A floor
-    of G below 0.01 brings the noise of very sure inputs into the trunk, and students of networks
-    end twice as far from their teachers.
+    :math:`\rho = 1/(\alpha_0 + 1) = \sigma(-g)`, the epistemic share of the Gini uncertainty. The
+    loss is convex in g, and its expectation is least where that share is the teacher's,
+    :math:`\sigma(-g) = \mathbb{E}A / \mathbb{E}(A + B)` (:func:`.gini_parts`), for any number of
+    draws per step: G does not depend on the step's draws. Divided by their own A + B, the
+    concentration at sure inputs would come out too large. A floor of G below 0.01 brings the noise
+    of very sure inputs into the trunk, and students of networks end twice as far from their
+    teachers.
 
     Args:
         weights: "share" divides by the Gini index G of the student's own mean, held fixed, so that
-            inputs count alike down to an index of 0.01 (a largest mean of about 0.995), and surer
-            ones by their uncertainty; "variance" does not divide, so that all count by it.
-
-    Raises:
-        ValueError: other ``weights``.
+            inputs count alike down to an index of 0.01; "variance" does not divide, so that all
+            count by their uncertainty.
     """
 
     def __init__(self, weights: Literal["share", "variance"] = "share") -> None:
@@ -84,8 +81,5 @@ def concentration_loss(g: Tensor, between: Tensor, within: Tensor) -> Tensor:
 
 
 def gini_index(log_mean: Tensor) -> Tensor:
-    r""":math:`1 - \sum_k h_k^2 = \sum_k h_k (1 - h_k)` from logarithms ``(N, C)``, ``(N,)``.
-
-    Exact where one class has nearly all: no difference of numbers near 1 is taken.
-    """
+    r""":math:`1 - \sum_k h_k^2` from logarithms ``(N, C)``, ``(N,)``; exact at sure inputs, too."""
     return -(log_mean.exp() * log_mean.expm1()).sum(-1)

@@ -18,7 +18,6 @@ __all__ = [
     "NormalMoments",
     "RegressionObjective",
     "as_regression_objective",
-    "expected_nll",
 ]
 
 
@@ -35,17 +34,15 @@ class NormalMoments(RegressionObjective):
         + \tfrac12 \left[\alpha_e + e^{-\alpha_e} v\right], \qquad
         e^\alpha = e^{\alpha_a} + e^{\alpha_e} \text{ held}
 
-    averaged over draws and inputs. The first term has the gradient of eq. 5; the variance of eq. 6
-    is divided into its two parts. v is the draws' own variance, unbiased, so that an error of
-    :math:`\mu` is not taken for epistemic uncertainty; with a single draw v is
-    :math:`(f_s - \mu)^2` with :math:`\mu` held.
+    averaged over draws and inputs. v is the draws' own variance, unbiased, so that an error of
+    :math:`\mu` is not taken for epistemic uncertainty; with a single draw v is :math:`(f_s -
+    \mu)^2` with :math:`\mu` held.
 
     References:
-        Korattikara et al. (2015), eq. 5 and 6; the division is this project's.
+        Korattikara et al. (2015), eq. 5 and 6; the division of the variance is this project's.
     """
 
     def parts(self, student: PredictiveNormal, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """``{"mean", "aleatoric", "epistemic"}``."""
         f = draws[..., 0]
         squares = (f - student.mean).square().mean(0)
         spread = f.var(0) if len(f) > 1 else squares.detach()
@@ -65,19 +62,13 @@ class NormalCRPS(RegressionObjective):
         + \frac{1}{s_f}\left(\mathbb{E}|f_q - f_p| - \tfrac12 \mathbb{E}|f_q - f_q'|\right)
         + \lambda L_{\text{moments}}
 
-    The first two are half the energy distance up to a constant of the teacher, exact for mixtures
-    of normals. That of f is needed, since y alone does not say which part of its variance is
-    epistemic. The student's own deviations of y, :math:`s_y`, and of f, :math:`s_f` (at least
-    :math:`s_y / 10`), are held, so that inputs count alike. The third, :class:`NormalMoments` of
-    the student's normal, keeps the variances in heavy tails, where the score hardly feels them. A
-    mixture can minimise all three at once; one normal compromises where the teacher's y is not.
-
-    Args:
-        moments: :math:`\lambda`, at least 0.
+    Exact for mixtures of normals. The term of f says which part of the variance of y is epistemic.
+    The student's own deviations of y, :math:`s_y`, and of f, :math:`s_f` (at least :math:`s_y /
+    10`), are held, so that inputs count alike. :class:`NormalMoments`, weighed by ``moments``,
+    keeps the variances in heavy tails, where the score hardly feels them.
 
     References:
-        Gneiting and Raftery (2007), Strictly proper scoring rules, prediction, and estimation,
-        eq. 21 (the score by expectations).
+        Gneiting and Raftery (2007), Strictly proper scoring rules, prediction, and estimation.
     """
 
     learning_rate = 3e-4
@@ -88,7 +79,6 @@ class NormalCRPS(RegressionObjective):
         self.moments = in_range("moments", moments, 0)
 
     def parts(self, student: RealAnswer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """``{"crps_of_y", "crps_of_mean"}``, in deviations, and the weighted moments."""
         normal, parts = student.normal(), student.components()
         wide = normal.scale.detach()
         narrow = torch.maximum((normal.log_epistemic.detach() / 2).exp(), FLOOR * wide)
@@ -98,24 +88,6 @@ class NormalCRPS(RegressionObjective):
             "crps_of_mean": (crps_of_mean(parts, draws) / narrow).mean(),
             "moments": self.moments * torch.stack(list(moments.values())).sum(),
         }
-
-
-def expected_nll(mean: Tensor, log_variance: Tensor, draws: Tensor) -> Tensor:
-    r"""Expected negative log-likelihood of y under one normal, without its constant, in nats.
-
-    .. math::
-        L(x) = \tfrac12 \operatorname{mean}_s \left[\alpha +
-            e^{-\alpha} \left\{(f_s - \mu)^2 + \sigma_s^2\right\}\right]
-
-    Its minimum is at the mean and the total variance of the teacher's y.
-
-    ``mean`` :math:`\mu`, ``log_variance`` :math:`\alpha` and the result are ``(N,)``, ``draws``
-    ``(S, N, 2)``.
-
-    References:
-        Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, before eq. 5.
-    """
-    return _half_nll(log_variance, ((draws[..., 0] - mean).square() + _noise(draws)).mean(0))
 
 
 def _noise(draws: Tensor) -> Tensor:

@@ -23,12 +23,9 @@ class ProxyDirichlet(Objective):
         q = \mathrm{Dir}(\alpha(x) + 1)
 
     which is :math:`\mathrm{KL}(q \,\|\, \mathrm{Dir}(\beta)) / \tilde\beta_0` but for a constant.
-    Its minimum is :math:`\alpha = \tilde\beta_0 \bar\pi`, with the bias of the proxy: a Dirichlet
-    teacher is copied in its mean, and with one half to all of its concentration. The ones are for
-    training alone: the student answers with :math:`\mathrm{Dir}(\alpha(x))`, as in the paper.
-
-    Gradients stay bounded where classes are many and their probabilities small, for which the
-    likelihood of the draws has its largest. It is computed in float64.
+    Its minimum is :math:`\alpha = \tilde\beta_0 \bar\pi`: a Dirichlet teacher is copied in its
+    mean, and with one half to all of its concentration. The ones are for training alone. Gradients
+    stay bounded where classes are many and their probabilities small. It is computed in float64.
 
     References:
         Ryabinin, Malinin and Gales (2021), Scaling Ensemble Distribution Distillation to Many
@@ -38,7 +35,6 @@ class ProxyDirichlet(Objective):
     """
 
     def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-        """``{"reconstruction", "prior"}``, the two terms."""
         mean, spread = proxy_parts(draws)
         alpha = as_predictive(student).log_alpha.double().exp() + 1
         expected_log = torch.digamma(alpha) - torch.digamma(alpha.sum(-1, keepdim=True))
@@ -46,14 +42,11 @@ class ProxyDirichlet(Objective):
         flat = torch.distributions.Dirichlet(torch.ones_like(alpha), validate_args=False)
         reconstruction = -(mean * expected_log).sum(-1).mean()
         prior = (spread * kl_divergence(raised, flat)).mean()
-        return {
-            "reconstruction": reconstruction.to(draws.dtype),
-            "prior": prior.to(draws.dtype),
-        }
+        return {"reconstruction": reconstruction.to(draws.dtype), "prior": prior.to(draws.dtype)}
 
 
 def proxy_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Mean and inverse precision of the proxy Dirichlet of the draws.
+    r"""Mean ``(N, C)`` and inverse precision ``(N,)`` of the proxy of draws ``(S, N, C)``.
 
     .. math::
         \bar\pi = \tfrac1S \sum_s \pi_s, \qquad
@@ -61,11 +54,7 @@ def proxy_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
         \Big( \log\bar\pi_k - \tfrac1S \sum_s \log\pi_{sk} \Big)
 
     By Stirling's formula, right for draws of a Dirichlet with large :math:`\alpha` and otherwise
-    too low: :math:`\alpha_0 / 2 \le \tilde\beta_0 \le \alpha_0` for infinitely many draws, one half
-    where every :math:`\alpha_k` but the largest is small.
-
-    Of draws ``(S, N, C)``, whose zeros are raised to the smallest normal number, the mean is
-    ``(N, C)`` and the inverse precision ``(N,)``, both float64; 0 where all draws agree.
+    too low, by at most one half. Zeros are raised to the smallest normal number. Both are float64.
 
     References:
         Minka (2000), Estimating a Dirichlet distribution.

@@ -11,7 +11,7 @@ from torch import Tensor
 from pyro_opu.checks import check_bool, in_range, instance_of, one_of, positive_float, positive_int
 from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.metrics.marginals import Marginals
-from pyro_opu.objectives.adversarial import Adversarial
+from pyro_opu.objectives.base import Adversarial
 from pyro_opu.objectives.critic import MetaCritic, dual_norm, witness
 from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.objectives.energy import energy_distance_loss
@@ -26,28 +26,24 @@ class WassersteinELBO(Adversarial):
 
     W1 at an input is the supremum over 1-Lipschitz witnesses (Cui et al. 2019, eq. 5); a
     :class:`MetaCritic` gives all witnesses at once (eq. 9), held to slope 1 by a penalty on the
-    exact dual norm of its gradient on the simplex. With ``likelihood=0``, ``residual=False`` and
-    ``two_sided=True`` this is the paper's own objective, stepped as in its Algorithm 1: h and g in
-    turn, then the critic.
+    exact dual norm of its gradient on the simplex. ``likelihood=0``, ``residual=False``,
+    ``two_sided=True`` is the paper's own objective, stepped as in its Algorithm 1.
 
-    The penalty is soft: the best penalised witness of two distant distributions has the slope
-    :math:`1 + W_1 / 2\lambda`, so the term exceeds W1 by about that factor. It is one-sided, on
-    slopes above 1, by default. A two-sided one drives every slope to 1, and a witness that runs
-    one way cannot turn around: where the two means agree it is blind to the spread, which is all
-    that g is about.
+    The penalty is soft: the term exceeds W1 by a factor of about :math:`1 + W_1 / 2\lambda`. A
+    two-sided one drives every slope to 1, so that a witness cannot turn around: where the two means
+    agree it is blind to the spread, which is all that g is about.
 
     With ``residual`` the critic learns what to add to the witness of the energy distance,
     :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi-\pi'\|_1 - \mathbb{E}_p\|\pi-\pi'\|_1)`, which is
     1-Lipschitz and right about the direction from the first step; the penalty then holds the sum.
-    The student's gradient is that of :math:`-\mathbb{E}_q\psi` with the witness held, as the
-    envelope theorem has it for W1.
+    The student's gradient is that of :math:`-\mathbb{E}_q\psi` with the witness held.
 
     Args:
         beta: Weight of the transport term.
         likelihood: Weight of the expected log-likelihood; 0 for the paper's objective.
         penalty: :math:`\lambda`, weight of the gradient penalty.
-        critic: A ``MetaCritic`` or any module ``(x, points (S, N, C)) -> (S, N)``; by default
-            one sized to the inputs.
+        critic: A ``MetaCritic`` or any module ``(x, points (S, N, C)) -> (S, N)``; by default one
+            sized to the inputs.
         two_sided: Penalise slopes below 1 too, as the paper does.
         residual: Whether the critic adds to the energy distance's witness.
         ground: Ground metric of the simplex, "l1" (the paper's) or "l2".
@@ -57,9 +53,7 @@ class WassersteinELBO(Adversarial):
         critic_learning_rate: Adam's, for the critic.
 
     Raises:
-        TypeError: a critic that is not a module.
-        ValueError: a negative weight, a count or rate that is not positive, an unknown ground
-            metric, or a residual with "l2".
+        ValueError: a residual with "l2".
 
     References:
         Cui, Yao, Li, Chan and Xue (2019), eq. 5-9 and Algorithm 1. Differences: the likelihood

@@ -8,15 +8,12 @@ A policy is a frozen record of settings; ``policy.fit(x)`` returns a copy that c
 
     >>> import torch
     >>> from pyro_opu.transfer import HeldOut, Jitter, Mixture
-    >>> _ = torch.manual_seed(0)
     >>> policy = Mixture([(0.7, HeldOut()), (0.3, Jitter(scale=0.5))]).fit(torch.randn(100, 4))
     >>> policy.sample(32).shape
     torch.Size([32, 4])
 
-Draws use torch's default generators (the CPU's, and that of x's device). A column of codes or
-counts keeps to its values under ``HeldOut`` and ``Shuffle`` only; under the other policies the
-teacher is asked about values in between. Where a model uses a column as an index, take those two,
-or one-hot columns.
+A column of codes or counts keeps to its values under ``HeldOut`` and ``Shuffle`` only. Where a
+model uses a column as an index, take those two, or one-hot columns.
 """
 
 from __future__ import annotations

@@ -2,21 +2,20 @@
 
 A kind is a function ``(images, lo, hi) -> images``: ``images`` is ``(n, channels, H, W)`` with
 values in ``[lo, hi]`` (0-dimensional tensors), and each row gets random parameters of its own. The
-result keeps shape and dtype; it may leave ``[lo, hi]``, since the policy clamps. A corruption need
-not keep the class of the image: the teacher labels whatever comes out.
+result keeps shape and dtype; the policy clamps it. It need not keep the class of the image.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, max_pool2d
 
-from pyro_opu.checks import positive_int, sizes
+from pyro_opu.checks import instance_of, one_of, positive_int, sizes
 from pyro_opu.transfer.policy import TransferPolicy, in_random_order, split_count
 
 __all__ = ["IMAGE_KINDS", "Corruption", "ImageCorruption"]
@@ -111,9 +110,8 @@ def blobs(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
 
     .. math:: lo + (hi - lo)\,\sigma(b\,(f - t))
 
-    f is a standardised Gaussian random field (white noise blurred by a Gaussian of width from half
-    a pixel to a sixth of the shorter side), t a standard normal level, and the sharpness b from 1
-    to 50: from clouds to two-valued blobs.
+    f is white noise, blurred by a Gaussian of width from half a pixel to a sixth of the shorter
+    side and standardised; t is a standard normal level, b a sharpness from 1 to 50.
     """
     height, width = images.shape[-2:]
     blur = _log_uniform(images, 0.5, max(1.0, min(height, width) / 6))
@@ -131,15 +129,8 @@ def blobs(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
 
 #: The kinds by name, in the order in which ``ImageCorruption`` uses them by default.
 IMAGE_KINDS: dict[str, Corruption] = {
-    "affine": affine,
-    "threshold": threshold,
-    "dilate": dilate,
-    "erode": erode,
-    "patch_shuffle": patch_shuffle,
-    "invert": invert,
-    "blobs": blobs,
-    "noise": noise,
-    "contrast": contrast,
+    kind.__name__: kind
+    for kind in (affine, threshold, dilate, erode, patch_shuffle, invert, blobs, noise, contrast)
 }
 
 
@@ -147,14 +138,13 @@ IMAGE_KINDS: dict[str, Corruption] = {
 class ImageCorruption(TransferPolicy):
     """Rows of x as images, each distorted in one or several ways, within the value range of x.
 
-    Every row passes through 1 to ``depth`` kinds (each number equally likely), each kind drawn
-    from ``kinds``. The result is clamped to the smallest and largest value of x.
+    Every row passes through 1 to ``depth`` kinds (each number equally likely), drawn from
+    ``kinds``.
 
     Args:
         kinds: Names out of :data:`pyro_opu.transfer.corruptions.IMAGE_KINDS`; by default all.
         depth: Largest number of kinds applied to one row.
-        image_shape: ``(H, W)`` or ``(channels, H, W)`` where x holds flattened images (N, D). Not
-            needed for x of shape (N, H, W) or (N, channels, H, W).
+        image_shape: ``(H, W)`` or ``(channels, H, W)`` where x holds flattened images (N, D).
     """
 
     kinds: tuple[str, ...] = tuple(IMAGE_KINDS)
@@ -162,17 +152,13 @@ class ImageCorruption(TransferPolicy):
     image_shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.kinds, str) or not isinstance(self.kinds, Sequence):
-            raise TypeError(
-                f"`kinds` must be a tuple of names; got {self.kinds!r}. Write ({self.kinds!r},)."
-            )
+        advice = 'Write for example ("affine", "noise").'
+        instance_of("kinds", self.kinds, (tuple, list), "a tuple of names", advice)
         object.__setattr__(self, "kinds", tuple(self.kinds))
-        unknown = [kind for kind in self.kinds if kind not in IMAGE_KINDS]
-        if unknown or not self.kinds:
-            raise ValueError(
-                f"`kinds` must be one or more of {', '.join(IMAGE_KINDS)}; got "
-                f"{', '.join(map(repr, unknown)) or 'none'}."
-            )
+        if not self.kinds:
+            raise ValueError("`kinds` must hold at least one name; got none. Leave it out for all.")
+        for kind in self.kinds:
+            one_of("kinds", kind, IMAGE_KINDS)
         positive_int("depth", self.depth)
         if self.image_shape is not None:
             object.__setattr__(self, "image_shape", sizes("image_shape", self.image_shape))
@@ -188,8 +174,7 @@ class ImageCorruption(TransferPolicy):
             )
         if min(image[-2:]) < 4:
             raise ValueError(f"`x` must hold images of at least 4 x 4 pixels; got shape {image}.")
-        channels = image[0] if len(image) == 3 else 1
-        return channels, image[-2], image[-1]
+        return image[0] if len(image) == 3 else 1, image[-2], image[-1]
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
         self._channels_first(tuple(x.shape[1:]))  # raises here rather than at the first draw

@@ -28,9 +28,8 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
     ``image_shape``, are images: 30 % held-out rows, 45 % corruptions, and 5 to 10 % each of mixed,
     jittered, boxed and pixel-permuted rows. Everything else is tabular: 35 % held-out, 20 % mixed,
     13 % jittered, 14 % stretched rows, and the rest from a box, shuffled columns and wide
-    Gaussians. Permuted rows join these where the features look exchangeable, as the pixels of
-    flattened images do: at least 8 of them, none negative, and at least half of them reaching half
-    of the largest value.
+    Gaussians. Permuted rows join these where the features look exchangeable, as flattened pixels
+    do: at least 8 of them, none negative, and at least half reaching half of the largest value.
 
     Args:
         x: Transfer inputs ``(N, *input_shape)``, floating and finite.

@@ -30,11 +30,7 @@ class Jitter(TransferPolicy):
     .. math:: x_i + r\,s \odot \epsilon, \qquad \log r \sim U(\log min\_scale, \log scale)
 
     s is the standard deviation of each feature, :math:`\epsilon` standard normal, and r one number
-    per row. A feature that never varies in x stays constant.
-
-    Args:
-        scale: Largest noise, in standard deviations of the feature.
-        min_scale: Smallest noise, likewise; at most ``scale``.
+    per row; ``min_scale`` is at most ``scale``.
     """
 
     scale: float = 1.0
@@ -42,12 +38,7 @@ class Jitter(TransferPolicy):
 
     def __post_init__(self) -> None:
         positive_float("scale", self.scale)
-        positive_float("min_scale", self.min_scale)
-        if self.min_scale > self.scale:
-            raise ValueError(
-                f"`min_scale` must be at most `scale`; got {self.min_scale} > {self.scale}. "
-                "Pass both to Jitter."
-            )
+        in_range("min_scale", self.min_scale, 0, self.scale, "(]", "It is at most `scale`.")
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
         return {"x": x, "std": x.std(dim=0, correction=0)}
@@ -62,12 +53,10 @@ class Jitter(TransferPolicy):
 class Mixup(TransferPolicy):
     r"""Points between two rows of x: :math:`w x_i + (1 - w) x_j` with :math:`w \sim Beta(a, a)`.
 
-    Args:
-        alpha: a > 0; 1 is uniform along the segment, smaller stays nearer to its ends.
+    ``alpha`` is a > 0; 1 is uniform along the segment, smaller stays nearer to its ends.
 
     References:
-        Zhang, Cisse, Dauphin, Lopez-Paz. mixup: Beyond Empirical Risk Minimization. ICLR 2018,
-        https://arxiv.org/abs/1710.09412. Here without mixed labels: the teacher gives its own.
+        Zhang, Cisse, Dauphin, Lopez-Paz. mixup: Beyond Empirical Risk Minimization. ICLR 2018.
     """
 
     alpha: float = 1.0
@@ -88,11 +77,8 @@ class Stretch(TransferPolicy):
 
     .. math:: \bar x + r\,(x_i - \bar x), \qquad \log r \sim U(-\log factor, \log factor)
 
-    Outliers lie in directions like those of others: in tables with heavy tails this teaches how a
-    line through the data continues further out.
-
-    Args:
-        factor: The largest stretch, above 1; the smallest is its reciprocal.
+    In tables with heavy tails this teaches how a line through the data continues further out.
+    ``factor`` is above 1.
     """
 
     factor: float = 4.0
@@ -110,12 +96,7 @@ class Stretch(TransferPolicy):
 
 @dataclass(frozen=True)
 class Box(TransferPolicy):
-    """Uniform in the bounding box of x: every feature on its own, between its expanded extremes.
-
-    Args:
-        expand: By how much each side moves outwards, in widths of the box; 0 keeps the box. A
-            feature that never varies in x stays constant.
-    """
+    """Uniform in the bounding box of x, each side moved outwards by ``expand`` widths."""
 
     expand: float = 0.1
 
@@ -149,7 +130,7 @@ class Gaussian(TransferPolicy):
     """A Gaussian blob with the mean and the enlarged standard deviation of each feature of x.
 
     Args:
-        scale: Factor on the standard deviations. A feature that never varies in x stays constant.
+        scale: Factor on the standard deviations.
         max_scale: At least ``scale``: every row then has a factor of its own, log-uniform between
             the two, so that a student learns what its teacher says however far away.
     """
@@ -159,14 +140,8 @@ class Gaussian(TransferPolicy):
 
     def __post_init__(self) -> None:
         positive_float("scale", self.scale)
-        if self.max_scale is None:
-            return
-        positive_float("max_scale", self.max_scale)
-        if self.max_scale < self.scale:
-            raise ValueError(
-                f"`max_scale` must be at least `scale`; got {self.max_scale} < {self.scale}. Pass "
-                "both to Gaussian."
-            )
+        if self.max_scale is not None:
+            in_range("max_scale", self.max_scale, self.scale, advice="It is at least `scale`.")
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:
         return {"mean": x.mean(dim=0), "std": x.std(dim=0, correction=0)}

@@ -34,9 +34,8 @@ def index_columns(stream: Asked, x: Tensor) -> list[int]:
 
     A column of whole numbers from 0 is one if the answer at k + 0.45 is that at k, and the answer
     at another of its values differs. Codes that enter as numbers, counts, binary and one-hot
-    columns and pixels change the answer by their fraction too. No value is asked about that is
-    below the smallest or reaches the next above the largest of its column. ``stream`` is the
-    teacher's, from inputs and a number of draws to blocks ``(S, n, K)``.
+    columns and pixels change the answer by their fraction too. ``stream`` is the teacher's, from
+    inputs and a number of draws to blocks ``(S, n, K)``.
     """
     if x.ndim != 2:
         return []

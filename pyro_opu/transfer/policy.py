@@ -65,9 +65,7 @@ class TransferPolicy:
     def fit(self: Self, x: Tensor) -> Self:
         """Return a copy of this policy that is ready to sample.
 
-        Args:
-            x: Transfer inputs ``(N, *input_shape)``, floating and finite, kept by reference. One
-                row is enough, though most policies then return that row.
+        ``x`` ``(N, *input_shape)``, floating and finite, is kept by reference; one row is enough.
         """
         check_inputs(x, features=False)
         fitted = copy.copy(self)
@@ -104,16 +102,14 @@ class TransferPolicy:
                 f"{self._must_give} a torch.Tensor of {n} inputs; got {type(drawn).__name__}. "
                 "Return a tensor from _draw(n)."
             )
-        like: Tensor | None = getattr(self, "_like", None)  # set by fit, which may be overridden
-        if like is not None:
-            expected = ((n, *like.shape[1:]), like.dtype, like.device)
-            found = (tuple(drawn.shape), drawn.dtype, drawn.device)
-            if found != expected:
-                raise ValueError(
-                    f"{self._must_give} {n} inputs like those of x, "
-                    f"{' '.join(map(str, expected))}; got {' '.join(map(str, found))}. Let "
-                    "_draw(n) return n rows in the dtype of self.buffers['x']."
-                )
+        like: Tensor = getattr(self, "_like", drawn)  # set by fit, which may be overridden
+        expected = f"{(n, *like.shape[1:])} {like.dtype} {like.device}"
+        found = f"{tuple(drawn.shape)} {drawn.dtype} {drawn.device}"
+        if found != expected:
+            raise ValueError(
+                f"{self._must_give} {n} inputs like those of x, {expected}; got {found}. Let "
+                "_draw(n) return n rows in the dtype of self.buffers['x']."
+            )
         if not torch.isfinite(drawn.sum()) and not torch.isfinite(drawn).all():  # the sum is cheap
             bad = ~torch.isfinite(drawn).reshape(len(drawn), -1).all(1)
             raise ValueError(
@@ -128,10 +124,7 @@ class TransferPolicy:
 
     def _draw(self, n: int) -> Tensor:
         """Draw n inputs from ``self.buffers``."""
-        raise NotImplementedError(
-            f"`{type(self).__name__}` must implement _draw(n). Use one of pyro_opu.transfer, or a "
-            "subclass of your own."
-        )
+        raise NotImplementedError(f"`{type(self).__name__}` must implement _draw(n).")
 
     def _rows(self, n: int) -> Tensor:
         """Draw n rows of x, uniformly and with replacement."""
@@ -148,8 +141,7 @@ class TransferPolicy:
 class Mixture(TransferPolicy):
     """Several policies at once: each gives its share of every sample, and the rows are shuffled.
 
-    Args:
-        components: Pairs (weight, policy); the weights are positive and need not sum to 1.
+    ``components`` are pairs (weight, policy); the weights are positive and need not sum to 1.
     """
 
     components: Sequence[tuple[float, TransferPolicy]]
@@ -162,19 +154,13 @@ class Mixture(TransferPolicy):
         if not self.components:
             raise ValueError("`components` must hold at least one pair (weight, policy); got none.")
         for index, pair in enumerate(self.components):
-            if not (isinstance(pair, tuple) and len(pair) == 2):
+            pairs = isinstance(pair, tuple) and len(pair) == 2
+            if not pairs or not isinstance(pair[1], TransferPolicy):
                 raise TypeError(
-                    f"`components` must be pairs (weight, policy); got {pair!r}. {example}"
+                    f"`components` must be pairs (weight, TransferPolicy); got {pair!r}. {example}"
                 )
-            weight, policy = pair
-            if not isinstance(policy, TransferPolicy):
-                raise TypeError(
-                    f"`components` must pair a weight with a TransferPolicy; got {policy!r} of "
-                    f"type {type(policy).__name__}. {example}"
-                )
-            positive_float(
-                f"components[{index}][0]", weight, "Leave a policy out rather than weigh it 0."
-            )
+            advice = "Leave a policy out rather than weigh it 0."
+            positive_float(f"components[{index}][0]", pair[0], advice)
 
     @property
     def fitted(self) -> bool:
@@ -182,7 +168,7 @@ class Mixture(TransferPolicy):
         return all(policy.fitted for _, policy in self.components)
 
     def fit(self, x: Tensor) -> Mixture:
-        """Fit every component to x; see :meth:`TransferPolicy.fit`."""
+        """Fit every component to x."""
         fitted = replace(self, components=[(w, policy.fit(x)) for w, policy in self.components])
         object.__setattr__(fitted, "_like", x[:0])
         return fitted

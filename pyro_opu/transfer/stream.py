@@ -28,23 +28,17 @@ def is_loader(x: Any) -> bool:
 class Passes:
     """The batches of a loader, pass after pass, with a position that can be saved and restored.
 
-    The loader has random numbers of its own, so that draws between two batches do not change the
-    next. Ranks that share a loader take its batches in turn; under torch's ``DistributedSampler``,
-    which has divided them already, each takes all that it gets.
-
-    Args:
-        loader: Re-iterable over batches: tensors ``(n, *input_shape)``, or tuples or lists whose
-            first item is one.
-        seed: Of the loader's random numbers; the same on all ranks.
-        ranks: Ranks that share the loader.
+    The loader has random numbers of its own, from ``seed``, so that draws between two batches do
+    not change the next. Ranks that share a loader take its batches in turn; under torch's
+    ``DistributedSampler`` each takes all that it gets. A batch is a tensor ``(n, *input_shape)``,
+    or a tuple or list whose first item is one.
     """
 
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
         if isinstance(loader, Iterator):
             raise TypeError(
                 "`x` must be a tensor, or a loader that can be iterated again and again; got "
-                f"{type(loader).__name__}, which passes once. Pass a DataLoader, or an object "
-                "whose __iter__ begins anew."
+                f"{type(loader).__name__}, which passes once. Pass a DataLoader."
             )
         self.loader, self.ranks = loader, ranks
         self.random = RandomStream(seed)
@@ -75,23 +69,23 @@ class Passes:
 
     def own(self) -> Tensor:
         """The next batch of this rank."""
+        from torch.utils.data.distributed import DistributedSampler
+
+        divided = isinstance(getattr(self.loader, "sampler", None), DistributedSampler)
         while True:
-            mine = self._divided() or self.number % self.ranks.size == self.ranks.rank
+            mine = divided or self.number % self.ranks.size == self.ranks.rank
             batch = self.take()
             if batch is not None and mine:
                 return batch
 
     def position(self) -> dict[str, Any]:
         """The position, for :meth:`seek`."""
-        return {
-            "random": self.random.states if self._batches is None else self.began,
-            "passed": self.passed,
-            "taken": self.taken,
-            "number": self.number,
-        }
+        random = self.random.states if self._batches is None else self.began
+        counts = {"passed": self.passed, "taken": self.taken, "number": self.number}
+        return {"random": random, **counts}
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Restore a position; the earlier batches of its pass are read and dropped."""
+        """Restore a position by reading the earlier batches of its pass again."""
         self._batches, self.taken = None, 0
         self.random.states, self.passed = position["random"], position["passed"]
         while self.taken < position["taken"]:
@@ -101,12 +95,6 @@ class Passes:
                     f"pass has ended before batch {position['taken']}. Pass the same loader."
                 )
         self.number = position["number"]
-
-    def _divided(self) -> bool:
-        """Whether a sampler has divided the batches between the ranks."""
-        from torch.utils.data.distributed import DistributedSampler
-
-        return isinstance(getattr(self.loader, "sampler", None), DistributedSampler)
 
 
 class Stream:
@@ -122,13 +110,6 @@ class Stream:
         first: The rows of the first window.
         fitted: The policy, fitted to the window.
         settings: Sizes of the loader's first batch and of a window.
-
-    Example:
-        >>> from pyro_opu.transfer import HeldOut
-        >>> loader = torch.utils.data.DataLoader(torch.arange(6.0)[:, None], batch_size=2)
-        >>> stream = Stream(loader, seed=0)
-        >>> stream.follow(HeldOut(), stream.first[2:], stream.first[:2]).sample(3).shape
-        torch.Size([3, 1])
     """
 
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
@@ -157,8 +138,8 @@ class Stream:
     def follow(self, policy: TransferPolicy, rest: Tensor, held_out: Tensor) -> Stream:
         """Draw by a policy from now on, first from ``rest``, and never give ``held_out``.
 
-        The two are the rows of the first window ``(N, *input_shape)``; a row in both is given. The
-        policy is fitted to every window anew. Returns the stream itself.
+        The two are the rows of the first window ``(N, *input_shape)``; a row in both is given.
+        Returns the stream itself.
         """
         self._policy, self.fitted = policy, policy.fit(rest)
         keys = row_keys(held_out)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.guides.normal import LOG_VARIANCES, regression_guide_from_config
+from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.metrics.normals import (
     crps_of_mean,
     crps_of_y,
@@ -34,7 +34,6 @@ from pyro_opu.regression import (
     PredictiveNormal,
     PredictiveNormalMixture,
     RegressionObjective,
-    expected_nll,
     named_regression_guide,
 )
 
@@ -144,7 +143,7 @@ class TestGuides:
         assert answer.batch_shape == (30,) and answer.mean.dtype == torch.float32
         # A fresh network is within a few of its units of their zero.
         assert ((answer.mean - 100).abs() < 25).all()
-        again = regression_guide_from_config(guide.config)
+        again = REGRESSION_GUIDES[name].from_config(guide.config)
         again.load_state_dict(guide.state_dict())
         torch.testing.assert_close(again(x).variance, answer.variance)
         assert guide.config["kind"] == name and repr(guide)
@@ -200,31 +199,6 @@ class TestGuides:
 
 
 class TestMoments:
-    def test_equations_5_and_6(self) -> None:
-        """The paper's two gradients, written out, against autograd and finite differences."""
-        mean, log_variance, draws = double(N), double(N), some_draws()
-        mean.requires_grad_(True)
-        log_variance.requires_grad_(True)
-        expected_nll(mean, log_variance, draws).sum().backward()
-        f, noise = draws[..., 0], (2 * draws[..., 1]).exp()
-        squares = ((f - mean).square() + noise).mean(0)
-        eq5 = (-log_variance).exp() * (mean - f.mean(0))
-        eq6 = (1 - (-log_variance).exp() * squares) / 2
-        torch.testing.assert_close(mean.grad, eq5)
-        torch.testing.assert_close(log_variance.grad, eq6)
-        assert torch.autograd.gradcheck(
-            lambda m, v: expected_nll(m, v, draws), (mean, log_variance)
-        )
-
-    def test_expected_nll_is_that_of_y(self) -> None:
-        normal, draws = some_normal(), some_draws(2)
-        found = expected_nll(normal.mean, normal.log_variance, draws)
-        y = draws[..., 0] + draws[..., 1].exp() * double(200_000, 2, N)
-        losses = -normal.log_prob(y) - math.log(2 * math.pi) / 2
-        # Monte Carlo: five standard errors of the mean.
-        error = 5 * losses.flatten(0, 1).std(0) / math.sqrt(2 * 200_000)
-        assert ((losses.mean((0, 1)) - found).abs() < error).all()
-
     def test_smallest_at_the_teachers_moments(self) -> None:
         draws = some_draws(50)
         teacher = teacher_moments(draws)

@@ -89,11 +89,11 @@ def gradients_at(objective: Objective, alpha: Tensor, draws: Tensor) -> Tensor:
 )
 def test_temperature_is_held_and_falls(done: float, expected: float) -> None:
     objective = EnsembleDistribution()
-    assert objective.temperature_now == 10.0
+    assert objective._now == 10.0
     shown = repr(objective)
     objective.anneal(0.77)
     objective.anneal(done)  # where it has been before does not count
-    assert objective.temperature_now == pytest.approx(expected, abs=1e-12)  # rounding
+    assert objective._now == pytest.approx(expected, abs=1e-12)  # rounding
     assert repr(objective) == shown  # a resumed run is the same objective
 
 
