@@ -21,12 +21,10 @@ def laplace_bridge(
               \Bigl(1 - \frac{2}{C} + \frac{e^{\mu_k}}{C^2}\sum_l e^{-\mu_l}\Bigr)
 
     The formula is for logits that sum to zero. Softmax does not see the sum, so with ``project``
-    the Gaussian is replaced by that of :math:`Pz`, :math:`P = I - 11^\top\!/C`, of the same law on
-    the simplex; conditioning on a zero sum, as the usual code does, changes that law.
-
-    ``alpha`` has fewer numbers than a Gaussian, so that for most Gaussians even the mean is off:
-    for independent logits of variance 0.01 and standard normal mean by 0.001 in total variation for
-    C = 2 and 0.26 for C = 10, where :func:`probit_predictive` is within 0.001.
+    the Gaussian is replaced by that of :math:`Pz`, :math:`P = I - 11^\top\!/C`, of the same
+    distribution on the simplex. For most Gaussians even the mean is off: for independent logits of
+    variance 0.01 and standard normal mean by 0.001 in total variation for C = 2 and 0.26 for C =
+    10, where :func:`probit_predictive` is within 0.001.
 
     With ``normalize`` the Gaussian is rescaled first, for the mean of wide Gaussians, where the
     plain bridge is too confident ("bridge_norm" of laplace-torch); the spread then says little.
@@ -46,8 +44,8 @@ def laplace_bridge(
         :math:`\alpha`, ``(*B, C)``, positive; beyond the dtype its largest number divided by C.
 
     Raises:
-        ValueError: on shapes that do not belong together, fewer than two classes, values not
-            finite, variances not positive, or a covariance that is not symmetric.
+        ValueError: shapes that do not belong together, fewer than two classes, values not finite,
+            variances not positive, or a covariance that is not symmetric.
         TypeError: an argument that is not a tensor, or a covariance of integers.
 
     Example:
@@ -55,10 +53,9 @@ def laplace_bridge(
         tensor([21.9957,  3.8415,  1.3846])
 
     References:
-        MacKay: Choice of basis for Laplace approximation (1998).
-        Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with Bayesian
-        deep networks (2020), Eq. 5, https://arxiv.org/abs/2003.01227.
-        Daxberger et al.: Laplace redux - effortless Bayesian deep learning (2021).
+        MacKay: Choice of basis for Laplace approximation (1998). Eq. 5 of Hobbhahn, Kristiadi,
+        Hennig: Fast predictive uncertainty for classification with Bayesian deep networks (2020),
+        https://arxiv.org/abs/2003.01227. Daxberger et al.: Laplace redux (2021).
     """
     variance = _variance(mean, covariance)
     classes, largest = mean.shape[-1], torch.finfo(mean.dtype).max

@@ -35,11 +35,8 @@ class DirichletMixture(SimplexDistribution):
         log_concentrations: :math:`g_k`, ``(N, K)``, finite. Half precision becomes float32.
 
     Example:
-        >>> import torch
         >>> means = torch.tensor([[[0.9, 0.1], [0.1, 0.9]]])  # two hypotheses that disagree
         >>> mixture = DirichletMixture(torch.zeros(1, 2), means.log(), torch.full((1, 2), 5.0))
-        >>> mixture.mean
-        tensor([[0.5000, 0.5000]])
         >>> mixture.measures().epistemic
         tensor([0.3714], dtype=torch.float64)
     """

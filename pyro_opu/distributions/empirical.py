@@ -22,18 +22,8 @@ class Empirical(SimplexDistribution):
     .. math:: q(\pi \mid x) = \frac1K \sum_k \delta(\pi - \pi_k(x))
 
     The variance divides by K, not K - 1. With K = 1 the mutual information is 0 and the
-    concentration infinite. There is no density, so no ``log_prob``.
-
-    Args:
-        log_points: Normalised log-probabilities, ``(K, N, C)``, finite.
-
-    Example:
-        >>> import torch
-        >>> points = Empirical(torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]]]).log())
-        >>> points.mean
-        tensor([[0.7000, 0.3000]])
-        >>> points.measures().variance
-        tensor([0.0800], dtype=torch.float64)
+    concentration infinite. There is no density, so no ``log_prob``. ``log_points`` are normalised
+    log-probabilities, ``(K, N, C)``, finite.
     """
 
     def __init__(self, log_points: Tensor) -> None:

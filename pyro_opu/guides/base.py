@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,8 @@ from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides.networks import build_trunk, centres, default_trunk_config, fit_scales
 
-Self = TypeVar("Self", bound="HeadGuide")
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ class HeadGuide(nn.Module):
         return self.form.format(self)
 
     @classmethod
-    def from_config(cls: type[Self], config: dict[str, Any]) -> Self:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the guide that ``guide.config`` describes, with fresh weights."""
         trunk, features = build_trunk(config["trunk"])
         sizes = {name: config[name] for name in cls.sizes}
@@ -80,9 +81,7 @@ class HeadGuide(nn.Module):
         return guide
 
     @classmethod
-    def _sized(
-        cls: type[Self], x: Tensor, hidden: tuple[int, ...] | None, config: dict[str, Any]
-    ) -> Self:
+    def _sized(cls, x: Tensor, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
         """Build a guide whose trunk suits and standardises ``x``, on the device of ``x``."""
         guide = cls.from_config({"trunk": default_trunk_config(x, hidden), **config})
         fit_scales(guide, x)
@@ -119,18 +118,10 @@ class TrunkGuide(HeadGuide):
 
     @classmethod
     def for_inputs(
-        cls: type[TrunkSelf],
-        x: Tensor,
-        num_classes: int,
-        *,
-        hidden: tuple[int, ...] | None = None,
-        **options: Any,
-    ) -> TrunkSelf:
+        cls, x: Tensor, num_classes: int, *, hidden: tuple[int, ...] | None = None, **options: Any
+    ) -> Self:
         """Build a guide sized to the inputs, as :meth:`~pyro_opu.PredictiveGuide.for_inputs`.
 
         ``options`` are further arguments of the constructor.
         """
         return cls._sized(x, hidden, {"num_classes": num_classes, "options": options})
-
-
-TrunkSelf = TypeVar("TrunkSelf", bound=TrunkGuide)

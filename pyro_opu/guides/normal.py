@@ -2,7 +2,7 @@ r"""Guides of real y: :math:`x \mapsto` mean, aleatoric and epistemic variance."
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from pyro_opu.distributions.normal import (
 )
 from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import soft_clamp
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "REGRESSION_GUIDES",
@@ -80,13 +83,13 @@ class RealGuide(HeadGuide):
 
     @classmethod
     def for_inputs(
-        cls: type[RealSelf],
+        cls,
         x: Tensor,
         y: Tensor | None = None,
         *,
         hidden: tuple[int, ...] | None = None,
         **options: Any,
-    ) -> RealSelf:
+    ) -> Self:
         """Build a guide sized to the inputs, as ``TrunkGuide.for_inputs`` does.
 
         ``y`` holds values of the target, of any shape, observed or drawn by the teacher; their mean
@@ -96,9 +99,6 @@ class RealGuide(HeadGuide):
         if y is not None:
             guide.fit_units(y)
         return guide
-
-
-RealSelf = TypeVar("RealSelf", bound=RealGuide)
 
 
 class GaussianGuide(RealGuide):

@@ -60,14 +60,8 @@ class Adversarial(Objective):
     """A loss whose witness is learned: a critic is stepped between the student's steps.
 
     The critic descends :meth:`critic_loss` by Adam; the student descends ``parts`` with the critic
-    held. ``prepare`` must make the critic where the constructor has not.
-
-    Attributes:
-        critic: The adversary; ``None`` until it is prepared.
-        critic_steps: Critic steps before each student step but the first.
-        critic_warmup: Critic steps before the student's first step.
-        critic_learning_rate: Adam's, for the critic.
-        num_samples: Student draws per input.
+    held. ``prepare`` must make the critic where the constructor has not. Attributes as of
+    :class:`~pyro_opu.WassersteinELBO`.
     """
 
     betas = (0.5, 0.99)

@@ -89,12 +89,8 @@ class MetaCritic(nn.Module):
         generated = self.head(self.trunk(x))
         flat = generated if self.generate == "all" else self.shared.expand(len(x), -1)
         parts = flat.split([n for before, after in self.sizes for n in (before * after, after)], -1)
-        layers = [
-            (matrix.reshape(-1, after, before), bias)
-            for (before, after), matrix, bias in zip(
-                self.sizes, parts[::2], parts[1::2], strict=True
-            )
-        ]
+        each = zip(self.sizes, parts[::2], parts[1::2], strict=True)
+        layers = [(matrix.reshape(-1, *size[::-1]), bias) for size, matrix, bias in each]
         return layers if self.generate == "all" else self._modulated(layers, generated)
 
     def _modulated(self, layers: Weights, generated: Tensor) -> Weights:

@@ -26,11 +26,9 @@ class MomentMatching(Objective):
     For a Dirichlet :math:`\mathbb{E}\,\Sigma\pi^2 = \Sigma m^2 + \rho (1 - \Sigma m^2)` with
     :math:`\rho = 1/(\alpha_0 + 1) = \sigma(-g)`, the epistemic share of the Gini uncertainty. The
     loss is convex in g, and its expectation is least where that share is the teacher's,
-    :math:`\sigma(-g) = \mathbb{E}A / \mathbb{E}(A + B)` (:func:`.gini_parts`), for any number of
-    draws per step: G does not depend on the step's draws. Divided by their own A + B, the
-    concentration at sure inputs would come out too large. A floor of G below 0.01 brings the noise
-    of very sure inputs into the trunk, and students of networks end twice as far from their
-    teachers.
+    :math:`\sigma(-g) = \mathbb{E}A / \mathbb{E}(A + B)` (:func:`.gini_parts`), since G does not
+    depend on the step's draws. With a floor of G below 0.01 the noise of very sure inputs enters
+    the trunk, and students of networks end twice as far from their teachers.
 
     Args:
         weights: "share" divides by the Gini index G of the student's own mean, held fixed, so that

@@ -29,9 +29,8 @@ class ProxyDirichlet(Objective):
 
     References:
         Ryabinin, Malinin and Gales (2021), Scaling Ensemble Distribution Distillation to Many
-        Classes with Proxy Targets, section 4. Difference: the authors' code divides the second term
-        by :math:`\tilde\beta_0 + C`, which is not a multiple of the divergence and has its minimum
-        where the concentration is C above the proxy's.
+        Classes with Proxy Targets, section 4. The authors' code divides the second term by
+        :math:`\tilde\beta_0 + C`, with a minimum where the concentration is C above the proxy's.
     """
 
     def parts(self, student: Dirichlet, draws: Tensor, x: Tensor) -> dict[str, Tensor]:

@@ -168,8 +168,8 @@ class ImageCorruption(TransferPolicy):
         image = self.image_shape or shape
         if len(image) not in (2, 3) or math.prod(image) != math.prod(shape):
             raise ValueError(
-                f"`x` must hold images, (N, H, W) or (N, channels, H, W), or flattened ones with "
-                f"a matching `image_shape`; got inputs of shape {shape} and image_shape="
+                "`x` must hold images, (N, H, W) or (N, channels, H, W), or flattened ones with a "
+                f"matching `image_shape`; got inputs of shape {shape} and image_shape="
                 f"{self.image_shape}. For tabular inputs use Jitter, Mixup, Box or Shuffle."
             )
         if min(image[-2:]) < 4:
