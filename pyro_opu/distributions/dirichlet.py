@@ -41,8 +41,8 @@ __all__ = [
 
 #: The range of a concentration measured on draws: those that all agree ask for infinity.
 MEASURED_CONCENTRATIONS = (1e-6, 1e8)
-#: Range of the logarithm of a concentration made from moments; a point would ask for infinity.
-LOG_CONCENTRATIONS = (-8.0, 16.0)
+#: Range of log alpha_0; beyond it a Dirichlet is a set of corners, or a point, in float32.
+LOG_CONCENTRATION_RANGE = (-8.0, 16.0)
 
 
 class SimplexDistribution(Answer, TorchDistribution):
@@ -100,7 +100,7 @@ class SimplexDistribution(Answer, TorchDistribution):
     @property
     def log_concentration(self) -> Tensor:
         """Logarithm of the concentration that :meth:`matched` has, ``(N,)``, within its range."""
-        value = self.measures().concentration.log().clamp(*LOG_CONCENTRATIONS)
+        value = self.measures().concentration.log().clamp(*LOG_CONCENTRATION_RANGE)
         return value.to(self.log_mean.dtype)
 
     def matched(self) -> PredictiveDirichlet:

@@ -9,12 +9,9 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from pyro_opu.checks import in_range, positive_float
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import build_trunk, default_trunk_config, fit_scales
-
-#: Range of g = log alpha_0; beyond it a Dirichlet is a set of corners, or a point, in float32.
-LOG_CONCENTRATION_RANGE = (-8.0, 16.0)
 
 
 def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:

@@ -151,8 +151,9 @@ class Gaussian(TransferPolicy):
         normal = torch.randn(n, *mean.shape, dtype=mean.dtype, device=mean.device)
         if self.max_scale is None:
             return mean + self.scale * std * normal
-        size = self._factors(n, math.log(self.scale), math.log(self.max_scale))
-        return mean + size * std * normal
+        return (
+            mean + self._factors(n, math.log(self.scale), math.log(self.max_scale)) * std * normal
+        )
 
 
 @dataclass(frozen=True)
