@@ -29,10 +29,12 @@ class Measures:
     """Measures of one answer, one number per input (the mean: what it is a mean of).
 
     Attributes:
+        kind: "classes" or "real", as of a teacher.
         units: Name of each measure -> its unit.
         dtype: What they are rounded to; they are computed in float64 where classes are concerned.
     """
 
+    kind: ClassVar[str] = "classes"
     units: ClassVar[dict[str, str]]
     dtype: torch.dtype
 
@@ -44,6 +46,7 @@ class Measures:
 class NormalMeasures(Measures):
     """Mean and variances of a real y, ``(N,)`` each, in the answer's precision."""
 
+    kind = "real"
     units: ClassVar[dict[str, str]] = {
         "mean": "units of y",
         "total": "units of y squared",

@@ -26,14 +26,12 @@ def central_coverage(
 
     Its expected value is :math:`\ell` when the draws come from the Dirichlet, for any weights
     that do not depend on these draws. Above :math:`\ell` the Dirichlet is too wide, below it too
-    narrow or off centre. Classes are weighted because most classes of most inputs have a
-    probability near zero, whose fit says little of the answer.
+    narrow or off centre. Weights keep the many classes of a probability near zero from counting.
 
     Rounding is allowed for, as confident answers are often decided below it. A probability above
-    one half is compared through its complement, added up from the other classes, so that a draw of
-    :math:`1 - 10^{-12}` is not mistaken for one of 1. A draw (or complement) that the dtype cannot
-    tell from zero lies, as far as one can know, anywhere below the smallest normal number
-    :math:`t`, and counts as inside with the probability that :math:`F_k` gives to it there.
+    one half is compared through its complement, added up from the other classes. One that the dtype
+    cannot tell from zero lies anywhere below the smallest normal number, and counts as inside with
+    the probability that :math:`F_k` gives to it there.
 
     Args:
         dirichlet: The Dirichlet of every input, batch shape ``(N,)``.

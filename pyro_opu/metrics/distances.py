@@ -1,9 +1,7 @@
 r"""Distances between two clouds of draws on the simplex, input by input.
 
-They answer "how far is one predictive distribution from another?" from draws alone: for every input
-``n`` the draws ``p[:, n]`` and ``q[:, n]`` are two empirical measures on the simplex. The ground
-metric is :math:`\ell_1`, :math:`\|\pi - \pi'\|_1 = \sum_k |\pi_k - \pi'_k| \in [0, 2]`, which is
-twice the total-variation distance between two categorical distributions and separates over classes.
+The ground metric is :math:`\|\pi - \pi'\|_1 = \sum_k |\pi_k - \pi'_k| \in [0, 2]`, twice the
+total-variation distance between two categorical distributions; it separates over classes.
 """
 
 from __future__ import annotations
@@ -27,9 +25,7 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
 
     It is zero when every class has the same marginal distribution under ``p`` and ``q``, and
     positive otherwise. Each expectation is estimated by its U-statistic (no draw is paired with
-    itself), so the estimate has no bias at any number of draws, and *can be slightly negative*
-    where the two distributions agree. The metric separates over classes, so one sort per class
-    does.
+    itself), so the estimate *can be slightly negative* where the two distributions agree.
 
     Args:
         p: Draws on the simplex, shape ``(S, N, C)``, ``S >= 2``.
@@ -53,8 +49,8 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
     for name, draws in (("p", p), ("q", q)):
         if draws.shape[0] < 2:
             raise ValueError(
-                f"`{name}` must hold at least 2 draws for an unbiased energy distance; "
-                f"got {draws.shape[0]}. Ask for more draws, or compare means with `kl_divergence`."
+                f"`{name}` must hold at least 2 draws for an unbiased energy distance; got "
+                f"{len(draws)}. Ask for more draws, or compare means with `kl_divergence`."
             )
     dtype = _working_dtype(p, q)
     out = p.new_empty(p.shape[1], dtype=dtype)
@@ -69,11 +65,10 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
 
     .. math:: W_1(x) = \min_{\gamma \in \Gamma(p_x, q_x)} E_{(X, Y) \sim \gamma} \|X - Y\|_1
 
-    over the couplings of the two empirical measures, with the :math:`\ell_1` ground metric.
-    Two classes: the simplex is a line, and :math:`W_1 = 2\int |F - G|`, with ``F`` and ``G`` the
-    distribution functions of one class; any numbers of draws. More classes: the optimal assignment
-    (SciPy), which needs ``S`` draws on both sides, takes O(S³) on the CPU for every input, and is
-    meant for a few hundred draws on some tens of inputs.
+    over the couplings of the two empirical measures. Two classes: :math:`W_1 = 2\int |F - G|`, with
+    F and G the distribution functions of one class; any numbers of draws. More classes: the optimal
+    assignment, which takes O(S³) on the CPU for every input, and is meant for a few hundred draws
+    on some tens of inputs.
 
     Between two samples of *one* distribution it is not zero but of order ``S**(-1/2)`` for two
     classes, and slower with more: read it beside the distance between two samples of the teacher.
@@ -82,8 +77,7 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
     Args:
         p: Draws on the simplex, shape ``(S, N, C)``.
         q: Draws on the simplex, shape ``(S', N, C)``; ``S' == S`` when ``C > 2``.
-        chunk_size: Inputs handled at one time when ``C == 2``. By default as many as keep
-            memory bounded.
+        chunk_size: Inputs handled at one time when ``C == 2``, by default to bound memory.
 
     Returns:
         The distances, shape ``(N,)``, without gradient, each in ``[0, 2]``.
@@ -95,8 +89,7 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
         tensor([1.])
 
     References:
-        Villani, *Optimal Transport: Old and New*, 2009, Definition 6.1 and (for the line) Remark
-        6.6.
+        Villani, *Optimal Transport: Old and New*, 2009, Definition 6.1; Remark 6.6 for the line.
     """
     _check_pair(p, q)
     out = p.new_empty(p.shape[1], dtype=_working_dtype(p, q))
@@ -127,37 +120,33 @@ def kl_divergence(p_mean: Tensor, q_mean: Tensor) -> Tensor:
     A class with :math:`p_k = 0` adds exactly nothing, whatever :math:`q_k` is; a class with
     :math:`q_k = 0 < p_k` makes the divergence infinite.
 
-    Args:
-        p_mean: Class probabilities, shape ``(N, C)`` (or ``(*B, C)``).
-        q_mean: Class probabilities, of the same shape.
+    ``p_mean`` and ``q_mean`` are class probabilities ``(N, C)`` (or ``(*B, C)``).
 
     Example:
         >>> kl_divergence(torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5, 0.5]]))  # log 2
         tensor([0.6931])
     """
-    _check_same_shape(("p_mean", p_mean), ("q_mean", q_mean))
+    _check_same_shape("p_mean", p_mean, "q_mean", q_mean)
     return kl_of_rows(check_probs("p_mean", p_mean), check_probs("q_mean", q_mean))
 
 
 def kl_of_rows(p_mean: Tensor, q_mean: Tensor) -> Tensor:
-    """`kl_divergence` without its checks, where the rows are known to be probabilities."""
+    """`kl_divergence` of rows that are known to be probabilities."""
     return (torch.xlogy(p_mean, p_mean) - torch.xlogy(p_mean, q_mean)).sum(-1)
 
 
 def kl_from_log(log_p: Tensor, log_q: Tensor) -> Tensor:
     r"""`kl_divergence` of log-probabilities, finite where a probability underflows to zero.
 
-    Args:
-        log_p: Normalised log-probabilities, shape ``(N, C)`` (or ``(*B, C)``); minus infinity is a
-            probability of zero.
-        log_q: Normalised log-probabilities, of the same shape.
+    ``log_p`` and ``log_q`` are normalised, ``(N, C)`` (or ``(*B, C)``); minus infinity is a
+    probability of zero.
 
     Example:
         >>> log_p, log_q = torch.tensor([[0.0, -torch.inf]]), torch.tensor([[-200.0, 0.0]])
         >>> kl_from_log(log_p, log_q)  # the probability exp(-200) is zero in float32
         tensor([200.])
     """
-    _check_same_shape(("log_p", log_p), ("log_q", log_q))
+    _check_same_shape("log_p", log_p, "log_q", log_q)
     check_log_probs("log_p", log_p)
     check_log_probs("log_q", log_q)
     impossible = log_p == -torch.inf  # 0 log 0 = 0; masked early so that no inf - inf arises
@@ -194,12 +183,12 @@ def _check_pair(p: Tensor, q: Tensor) -> None:
         )
 
 
-def _check_same_shape(first: tuple[str, Tensor], second: tuple[str, Tensor]) -> None:
-    for name, rows in (first, second):
-        check_tensor(name, rows, "(N, C)")
-    if first[1].shape != second[1].shape:
+def _check_same_shape(name: str, rows: Tensor, other: str, others: Tensor) -> None:
+    shapes = [
+        tuple(check_tensor(*each, "(N, C)").shape) for each in ((name, rows), (other, others))
+    ]
+    if shapes[0] != shapes[1]:
         raise ValueError(
-            f"`{first[0]}` and `{second[0]}` must have the same shape (N, C); got "
-            f"{tuple(first[1].shape)} and {tuple(second[1].shape)}. Give one row of probabilities "
-            "per input on both sides."
+            f"`{name}` and `{other}` must have the same shape (N, C); got {shapes[0]} and "
+            f"{shapes[1]}. Give one row of probabilities per input on both sides."
         )

@@ -37,10 +37,7 @@ class Marginals:
         return difference_of_sorted(self.table.double()).sum(-1)
 
     def energy_distance(self, other: Marginals) -> Tensor:
-        r""":math:`2\,\mathbb{E}\|Y - Z\|_1` less both spreads, ``(N,)``, without bias.
-
-        Cheap where the same draws are compared with others again and again.
-        """
+        r""":math:`2\,\mathbb{E}\|Y - Z\|_1` less both spreads, ``(N,)``, without bias."""
         between = self._distances(other.table).mean(-1).sum(-1)
         return 2 * between - self.spread - other.spread
 

@@ -77,9 +77,9 @@ def energy_of_y(student: Components, draws: Tensor) -> Tensor:
 
     .. math:: 2\,\mathbb{E}|Y_q - Y_p| - \mathbb{E}|Y_q - Y_q'| - \mathbb{E}|Y_p - Y_p'|
 
-    Exact in the student, and unbiased at any S >= 2: no draw of the teacher makes a pair with
-    itself, so the value can be slightly negative. In the last term each draw is paired with 8
-    others (all, if there are fewer), at even distances in the order of the draws.
+    Exact in the student, and unbiased at any S >= 2: no draw makes a pair with itself, so the value
+    can be slightly negative. In the last term each draw is paired with at most 8 others, at even
+    distances in the order of the draws.
     """
     return 2 * crps_of_y(student, draws) - _pairs(draws, draws)
 
@@ -90,10 +90,7 @@ def energy_of_mean(student: Components, draws: Tensor) -> Tensor:
 
 
 def energy_of_draws(a: Tensor, b: Tensor, *, noise: bool = True) -> Tensor:
-    """Energy distance between two sets of draws ``(S, N, 2)``, of y or (no noise) of f, ``(N,)``.
-
-    Unbiased; each draw is paired with 8 others in all three terms.
-    """
+    """Energy distance between two sets of draws, of y or (no noise) of f; pairs as above."""
     return 2 * _pairs(a, b, noise) - _pairs(a, a, noise) - _pairs(b, b, noise)
 
 
@@ -116,8 +113,7 @@ def energy_of_normals(gap: Tensor, variance: Tensor, other: Tensor) -> Tensor:
 def teacher_moments(draws: Tensor) -> PredictiveNormal:
     r"""The normal with the moments of a teacher's draws ``(S, N, 2)``, S of at least 2.
 
-    Mean :math:`\bar f`, aleatoric variance :math:`\operatorname{mean}_s \sigma_s^2`, and epistemic
-    variance :math:`\operatorname{Var}_s f_s`, unbiased.
+    Its epistemic variance :math:`\operatorname{Var}_s f_s` is unbiased.
     """
     f, noise = draws[..., 0], (2 * draws[..., 1]).exp()
     return PredictiveNormal(f.mean(0), noise.mean(0).log(), f.var(0).log(), validate_args=False)
@@ -131,15 +127,10 @@ def kl_of_normals(p: PredictiveNormal, q: PredictiveNormal) -> Tensor:
 
 
 def energies(student: RealAnswer, draws: Tensor, size: float = math.inf) -> tuple[Tensor, Tensor]:
-    """Energy distances of y and of its mean f to the teacher's draws, ``(N,)`` each.
+    """Energy distances of y and of its mean f to the teacher's draws ``(S, N, 2)``, ``(N,)`` each.
 
-    In units of the teacher's own deviation of y and of f, the latter at least a tenth of the
-    former.
-
-    Args:
-        student: Its answer at N inputs.
-        draws: The teacher's ``(S, N, 2)``.
-        size: Draws that the posterior holds, equally likely; infinite where it draws afresh.
+    In units of the teacher's deviation of y and of f, the latter at least a tenth of the former.
+    ``size`` is the number of draws that the posterior holds; infinite where it draws afresh.
     """
     wide, narrow = _units(draws)
     parts = student.components()
@@ -151,7 +142,7 @@ def energies(student: RealAnswer, draws: Tensor, size: float = math.inf) -> tupl
 
 
 def energies_of_draws(other: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-    """`energies` of other draws of the teacher, ``(S, N, 2)``, in the place of a student."""
+    """`energies` of other draws of the teacher in the place of a student."""
     wide, narrow = _units(draws)
     of_y, of_mean = (energy_of_draws(other, draws, noise=noise) for noise in (True, False))
     return of_y / wide, of_mean / narrow

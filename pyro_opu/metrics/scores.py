@@ -37,8 +37,7 @@ def calibration(log_probs: Tensor, y: Tensor) -> Calibration:
     """Accuracy, negative log-likelihood, Brier score and calibration error at once.
 
     Args:
-        log_probs: Normalised log-probabilities, shape ``(N, C)``; the log of a student's or
-            teacher's mean.
+        log_probs: Normalised log-probabilities of the mean, shape ``(N, C)``.
         y: Labels, integers in ``[0, C)``, shape ``(N,)``.
 
     Example:

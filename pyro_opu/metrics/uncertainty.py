@@ -2,17 +2,21 @@ r"""Uncertainty of a distribution on the simplex: closed forms, and the same fro
 
 A *source* is a Dirichlet of batch shape ``(N,)``, another distribution on the simplex
 (:mod:`pyro_opu.distributions`), or draws ``(S, N, C)`` of points of the simplex. Every measure
-takes a source and returns one number per input, ``(N,)``, in nats where it is an entropy or a
-divergence, evaluated in float64 and rounded once to the dtype of the source (float32 for half
-precision).
+takes a source and returns one number per input, ``(N,)``, evaluated in float64 and rounded once to
+the dtype of the source (float32 for half precision). On a Dirichlet the values are exact and
+differentiable. On draws they are estimates over S, which each docstring states; measures of spread
+need two draws.
 
-On a Dirichlet the values are exact and differentiable. On draws they are estimates over S, which
-each docstring states; measures of spread need two draws.
+The decomposition is that of Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning
+(2018), on a Dirichlet that of Malinin, Gales: Predictive uncertainty estimation via prior networks
+(2018), section 4; its variance is in Kotz, Balakrishnan, Johnson: Continuous multivariate
+distributions (2000), chapter 49.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import ClassVar, overload
 
 import torch
@@ -21,7 +25,7 @@ from torch import Tensor
 from pyro_opu.checks import check_tensor
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import check_dirichlet
-from pyro_opu.distributions.measures import DrawMeasures, Measures, NormalMeasures
+from pyro_opu.distributions.measures import DrawMeasures, Measures
 from pyro_opu.utils.printing import averages
 
 __all__ = [
@@ -73,16 +77,16 @@ class Uncertainty(_Table):
     """Every measure of one source, each ``(N,)``, by the functions of these names in `pyro_opu`.
 
     ``u["total"]`` and ``dict(u)`` work too; ``entropy`` is ``total``, ``mutual_information`` is
-    ``epistemic``.
+    ``epistemic``. Entropies, informations and divergences are in nats.
 
     Attributes:
-        total: Entropy of the mean, nats.
-        aleatoric: Expected entropy, nats.
-        epistemic: ``total - aleatoric``, nats.
-        expected_pairwise_kl: In nats.
+        total: Entropy of the mean.
+        aleatoric: Expected entropy.
+        epistemic: ``total - aleatoric``.
+        expected_pairwise_kl: Divergence between two draws.
         variance: Summed over classes.
         max_probability: Largest component of the mean.
-        differential_entropy: In nats.
+        differential_entropy: That of the density on the simplex.
         concentration: Sum of the Dirichlet's parameters.
     """
 
@@ -96,15 +100,8 @@ class Uncertainty(_Table):
     differential_entropy: Tensor
     concentration: Tensor
 
-    @property
-    def entropy(self) -> Tensor:
-        """The usual name of ``total``."""
-        return self.total
-
-    @property
-    def mutual_information(self) -> Tensor:
-        """The usual name of ``epistemic``."""
-        return self.epistemic
+    entropy = property(attrgetter("total"), doc="The usual name of ``total``.")
+    mutual_information = property(attrgetter("epistemic"), doc="That of ``epistemic``.")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,8 +110,7 @@ class RegressionUncertainty(_Table):
 
     Attributes:
         mean: Of y, ``(N,)``, in its units.
-        total: Variance of y, ``aleatoric + epistemic``, ``(N,)``, in units of y squared, as are
-            its parts.
+        total: Variance of y, ``aleatoric + epistemic``, ``(N,)``, in units of y squared.
         aleatoric: Mean variance of the noise, ``(N,)``: what remains if the parameters were known.
         epistemic: Variance of the mean between posterior draws, ``(N,)``: what more data would
             take away.
@@ -124,6 +120,13 @@ class RegressionUncertainty(_Table):
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
+
+
+#: Tables by the ``kind`` of the measures that fill them.
+_TABLES: dict[str, type[Uncertainty | RegressionUncertainty]] = {
+    "classes": Uncertainty,
+    "real": RegressionUncertainty,
+}
 
 
 def _measures(source: Source | RealAnswer) -> Measures:
@@ -172,8 +175,8 @@ def uncertainty(source: Source | RealAnswer) -> Uncertainty | RegressionUncertai
         tensor([0.0049, 0.1805])
     """
     measures = _measures(source)
-    kind = RegressionUncertainty if isinstance(measures, NormalMeasures) else Uncertainty
-    return kind(**measures.rounded(field.name for field in fields(kind)))
+    table = _TABLES[measures.kind]
+    return table(**measures.rounded(field.name for field in fields(table)))
 
 
 def total_uncertainty(source: Source) -> Tensor:
@@ -184,9 +187,6 @@ def total_uncertainty(source: Source) -> Tensor:
     Example:
         >>> total_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
         tensor([0.6931])
-
-    References:
-        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018).
     """
     return _measure(source, "total")
 
@@ -197,17 +197,13 @@ entropy = total_uncertainty
 def aleatoric_uncertainty(source: Source) -> Tensor:
     r"""Expected entropy, what remains once the parameters are known, nats, ``(N,)``.
 
-    .. math:: \mathrm{E}\,H[\pi] = \psi(\alpha_0 + 1) - \sum_k m_k\,\psi(\alpha_k + 1)
-
-    On draws: the average of their entropies, with 0 log 0 = 0; one draw is enough. ``source`` and
-    errors are those of :func:`~pyro_opu.uncertainty`.
+    :math:`\mathrm{E}\,H[\pi] = \psi(\alpha_0 + 1) - \sum_k m_k\,\psi(\alpha_k + 1)`. On draws: the
+    average of their entropies, with 0 log 0 = 0; one draw is enough. ``source`` and errors are
+    those of :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> aleatoric_uncertainty(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]))
         tensor([0.])
-
-    References:
-        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
     """
     return _measure(source, "aleatoric")
 
@@ -215,23 +211,15 @@ def aleatoric_uncertainty(source: Source) -> Tensor:
 def epistemic_uncertainty(source: Source) -> Tensor:
     r"""Mutual information of label and parameters, nats, ``(N,)``; never below zero.
 
-    .. math:: I = H[\mathrm{E}\pi] - \mathrm{E}\,H[\pi]
-              = \sum_k m_k\,\delta(\alpha_k) - \delta(\alpha_0), \qquad
-              \delta(a) = \psi(a + 1) - \log a = \tfrac{1}{2a} - \tfrac{1}{12a^2} + \dots
-
-    With :math:`\delta` in place of the two entropies nothing cancels: :math:`I` tends to
-    :math:`(C-1)/(2\alpha_0)` at large concentration, to :math:`H[m]` at small.
-
-    On draws: the plug-in difference, low by about :math:`I/S` in expectation. ``source`` and errors
-    are those of :func:`~pyro_opu.uncertainty`.
+    :math:`H[\mathrm{E}\pi] - \mathrm{E}\,H[\pi] = \sum_k m_k\,\delta(\alpha_k) - \delta(\alpha_0)`,
+    with :math:`\delta(a) = \psi(a + 1) - \log a = \tfrac{1}{2a} - \tfrac{1}{12a^2} + \dots`, in
+    which nothing cancels: it tends to :math:`(C-1)/(2\alpha_0)` at large concentration, to
+    :math:`H[m]` at small. On draws: the plug-in difference, low by about 1/S of it in expectation.
+    ``source`` and errors are those of :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> epistemic_uncertainty(torch.distributions.Dirichlet(torch.tensor([5e7, 5e7])))
         tensor(5.0000e-09)
-
-    References:
-        Depeweg et al.: Decomposition of uncertainty in Bayesian deep learning (2018).
-        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
     """
     return _measure(source, "epistemic")
 
@@ -242,14 +230,10 @@ mutual_information = epistemic_uncertainty
 def expected_pairwise_kl(source: Source) -> Tensor:
     r"""Expected divergence between two independent draws, nats, ``(N,)``.
 
-    .. math:: \mathrm{E}\,KL(\pi\,\|\,\pi')
-              = \sum_k m_k\bigl[\psi(\alpha_k + 1) - \psi(\alpha_k)\bigr]
-              - \bigl[\psi(\alpha_0 + 1) - \psi(\alpha_0)\bigr] = (C - 1)/\alpha_0
-
-    On draws: the average over pairs of different draws (unbiased), from the means of :math:`\pi`,
-    :math:`\log\pi` and :math:`\pi\log\pi`. Logarithms are taken of probabilities raised to the
-    smallest normal number of the draws' dtype, so that in float32 no pair counts for more than 87.
-    ``source`` and errors are those of :func:`~pyro_opu.uncertainty`.
+    :math:`\mathrm{E}\,KL(\pi\,\|\,\pi') = (C - 1)/\alpha_0`. On draws: the average over pairs of
+    different draws (unbiased), with probabilities raised to the smallest normal number of their
+    dtype, so that in float32 no pair counts for more than 87. ``source`` and errors are those of
+    :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> expected_pairwise_kl(torch.distributions.Dirichlet(torch.tensor([2.0, 3.0, 5.0])))
@@ -259,9 +243,7 @@ def expected_pairwise_kl(source: Source) -> Tensor:
 
 
 def variance(source: Source) -> Tensor:
-    r"""Variance summed over classes, ``(N,)``.
-
-    .. math:: \sum_k\mathrm{Var}\,\pi_k = \Bigl(1-\sum_k m_k^2\Bigr)/(\alpha_0+1)
+    r"""Variance summed over classes, :math:`(1-\sum_k m_k^2)/(\alpha_0+1)`, ``(N,)``.
 
     On draws: the unbiased sample variance. ``source`` and errors are those of
     :func:`~pyro_opu.uncertainty`.
@@ -269,9 +251,6 @@ def variance(source: Source) -> Tensor:
     Example:
         >>> variance(torch.distributions.Dirichlet(torch.tensor([1.0, 1.0])))
         tensor(0.1667)
-
-    References:
-        Kotz, Balakrishnan, Johnson: Continuous multivariate distributions (2000), chapter 49.
     """
     return _measure(source, "variance")
 
@@ -291,19 +270,14 @@ def max_probability(source: Source) -> Tensor:
 def differential_entropy(source: Source) -> Tensor:
     r"""Entropy of the density on the simplex, nats, ``(N,)``: negative without bound where certain.
 
-    .. math:: h = \log B(\alpha) + (\alpha_0-C)\,\psi(\alpha_0) - \sum_k(\alpha_k-1)\,\psi(\alpha_k)
-
-    On draws: that of the Dirichlet with the same moments
-    (:func:`~pyro_opu.metrics.uncertainty.moment_concentration`); minus infinity when the draws are
-    all equal, all corners, or without one of the classes. ``source`` and errors are those of
+    :math:`\log B(\alpha) + (\alpha_0-C)\,\psi(\alpha_0) - \sum_k(\alpha_k-1)\,\psi(\alpha_k)`. On
+    draws: that of the Dirichlet with the same moments; minus infinity when the draws are all
+    equal, all corners, or without one of the classes. ``source`` and errors are those of
     :func:`~pyro_opu.uncertainty`.
 
     Example:
         >>> differential_entropy(torch.distributions.Dirichlet(torch.ones(3)))  # log of 1/2
         tensor(-0.6931)
-
-    References:
-        Malinin, Gales: Predictive uncertainty estimation via prior networks (2018), section 4.
     """
     return _measure(source, "differential_entropy")
 
@@ -324,14 +298,9 @@ def concentration(source: Source) -> Tensor:
 def moment_concentration(draws: Tensor) -> Tensor:
     r"""Concentration of the Dirichlet with the mean and summed variance of draws, ``(N,)``.
 
-    .. math:: \alpha_0 = B / A, \qquad
-              A = \mathrm{mean}_s\,\pi_s\cdot\pi_s
-                  - \mathrm{mean}_{s\ne s'}\,\pi_s\cdot\pi_{s'}, \qquad
-              B = 1 - \mathrm{mean}_s\,\pi_s\cdot\pi_s
-
-    ``A``, the summed sample variance, and ``B`` are unbiased for
-    :math:`(1-\sum m^2)/(\alpha_0+1)` and :math:`\alpha_0` times that; their ratio is consistent as
-    S grows. It is 0 when all draws are corners, infinite when they are all equal.
+    :math:`\alpha_0 = B / A`, with A the summed sample variance and :math:`B = 1 -
+    \mathrm{mean}_s\,\pi_s\cdot\pi_s`, unbiased for :math:`(1-\sum m^2)/(\alpha_0+1)` and for
+    :math:`\alpha_0` times that. It is 0 when all draws are corners, infinite when all are equal.
 
     Args:
         draws: Points of the simplex, ``(S, N, C)``, S >= 2.

@@ -14,37 +14,40 @@ from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.real_sources import as_regression_teacher, is_regressor
 
-__all__ = ["is_student", "named_inputs", "ready_teacher", "real_answer", "student_answer"]
+__all__ = ["is_student", "named_inputs", "ready_teacher", "student_answer", "teacher_of"]
+
+#: Answers in words, and what to do where a student gives another.
+_WORDS: dict[type[Answer], tuple[str, str]] = {
+    SimplexDistribution: (
+        "a Dirichlet",
+        "Give it a method `dirichlet(x)`, or return `torch.distributions.Dirichlet(alpha)`.",
+    ),
+    RealAnswer: (
+        "a PredictiveNormal or a mixture of them",
+        "Pass the result of `distill`, or its `.guide`.",
+    ),
+}
 
 
-def student_answer(student: Any, x: Tensor) -> SimplexDistribution:
-    r"""The student's answer :math:`q(\pi|x)`, mostly :math:`\mathrm{Dir}(\alpha(x))`, no gradient.
+def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribution) -> Any:
+    r"""The student's answer at ``x``, mostly :math:`\mathrm{Dir}(\alpha(x))`, without gradient.
 
-    Modules are put in evaluation mode for the call, and back in the mode of each part after it.
+    Modules are put in evaluation mode for the call, and each part back in its mode after it.
 
     Args:
         student: An object with a method ``distribution(x)``, such as a ``OnePassPredictive``, or
             ``dirichlet(x)``, or a callable ``x -> Dirichlet``, such as a guide.
         x: Inputs, shape ``(N, ...)``.
+        kind: What it must answer with, ``SimplexDistribution`` or ``RealAnswer``.
 
     Example:
         >>> guide = lambda x: torch.distributions.Dirichlet(torch.ones(len(x), 3))
         >>> student_answer(guide, torch.zeros(5, 2)).batch_shape
         torch.Size([5])
     """
-    advice = "Give it a method `dirichlet(x)`, or return `torch.distributions.Dirichlet(alpha)`."
-    return _answer(student, x, SimplexDistribution, "a Dirichlet", advice)
-
-
-def real_answer(student: Any, x: Tensor) -> RealAnswer:
-    """`student_answer` of a regressor's student: a normal or a mixture of normals."""
-    advice = "Pass the result of `distill`, or its `.guide`."
-    return _answer(student, x, RealAnswer, "a PredictiveNormal or a mixture of them", advice)
-
-
-def _answer(student: Any, x: Tensor, kind: type[Answer], wanted: str, advice: str) -> Any:
-    """The student's answer, of this kind and with a row for every input."""
     call = getattr(student, "distribution", None) or getattr(student, "dirichlet", student)
     if not callable(call):
         raise TypeError(
@@ -54,6 +57,7 @@ def _answer(student: Any, x: Tensor, kind: type[Answer], wanted: str, advice: st
     with torch.no_grad(), evaluating(student):
         answer = known_form(call(x))
     if not isinstance(answer, kind):
+        wanted, advice = _WORDS[kind]
         raise TypeError(
             f"`student` must answer an input with {wanted}; {type(student).__name__} returned "
             f"{type(answer).__name__}. {advice}"
@@ -77,11 +81,9 @@ def check_numbers(*parts: Tensor) -> None:
 
 
 def is_student(source: Any, x: Tensor) -> bool:
-    """Whether the source answers with Dirichlets (a student) and not with draws (a teacher).
+    """Whether the source answers with distributions (a student) and not with draws (a teacher).
 
-    A student has a method ``distribution`` or ``dirichlet``, or returns one when called; that is
-    tried at one input where the type alone does not tell, and the random generators are left as
-    they were.
+    Where the type does not tell, one input does; torch's generators are left as they were.
     """
     if hasattr(source, "distribution") or hasattr(source, "dirichlet"):
         return True
@@ -104,26 +106,29 @@ def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
     return True
 
 
+def teacher_of(source: Any, x: Tensor, site: str | None = None) -> JointDraws:
+    """The teacher of a source of either outcome, which its ``kind`` names."""
+    make = as_regression_teacher if is_regressor(source, x, site, None) else as_teacher
+    return make(source, site)
+
+
 def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
-    """The teacher of a source, shown one input so that its classes and draws are known."""
+    """The teacher of a classifier, shown one input so that its classes and draws are known."""
     teacher = as_teacher(source)
     teacher.probs(x[:1], 1)
     return teacher
 
 
-def named_inputs(
-    first: tuple[str, Tensor], argument: str, others: Any, taken: str
-) -> dict[str, Tensor]:
-    """Further sets of inputs by name, checked and of the shape of the first.
+def named_inputs(x: tuple[str, Tensor], argument: str, others: Any, taken: str) -> dict[str, Any]:
+    """Further sets of inputs by name, checked and of the shape of the main ones.
 
     Args:
-        first: Name of the argument that holds the main inputs, and these ``(N, ...)``.
+        x: Name of the argument that holds the main inputs, and these ``(N, ...)``.
         argument: Name of the argument that holds the others.
         others: Name -> inputs ``(M, ...)``, or ``None``.
         taken: The name that none may have.
     """
-    name, x = first
-    check_inputs(x, name)
+    check_inputs(x[1], x[0])
     advice = f'Give them a name: {argument}={{"far": x_far}}.'
     others = dict(check_mapping(argument, others, "name -> inputs", advice))
     if taken in others:
@@ -131,7 +136,7 @@ def named_inputs(
             f"`{argument}` must not use the name {taken!r}, which is taken. Choose another."
         )
     for key, inputs in others.items():
-        check_alike(first, (f"{argument}[{key!r}]", inputs))
+        check_alike(x, (f"{argument}[{key!r}]", inputs))
     return others
 
 

@@ -19,10 +19,9 @@ _Array = NDArray[np.float64]
 #: Upper ends of the classes of certainty: the largest mean probability of the teacher.
 ENDS = (0.7, 0.9, 0.99, 0.999)
 NAMES = ("below .7", ".7-.9", ".9-.99", ".99-.999", "above .999")
-#: A faithful student has at most this multiple of the attainable KL ...
-MOST_KL = 2.0
-#: ... and a mutual information within this share of the teacher's.
-MOST_ERROR = 0.1
+#: A faithful student has at most this multiple of the attainable KL, and a mutual information
+#: within this share of the teacher's.
+MOST_KL, MOST_ERROR = 2.0, 0.1
 #: Standard errors by which a mean must lie beyond its limit: up to twelve are tested at once, and
 #: draws of sure posteriors have a long tail.
 ERRORS = 3.0
@@ -34,24 +33,23 @@ NOTHING = 1e-7
 
 @dataclass(frozen=True)
 class CertaintyRow:
-    """Fidelity at the inputs of one class of certainty; NaN where it is not defined.
+    """Means over the inputs of one class of certainty; NaN where undefined.
 
     Attributes:
         certainty: The class, by the largest mean probability of the teacher's draws, in words.
         num_inputs: Inputs in it.
-        kl: Mean KL, nats.
+        kl: KL, nats.
         kl_attainable: KL of a perfect student, nats.
         kl_ratio: The one over the other.
-        energy_distance: Mean energy distance.
-        mutual_information: The student's mean, nats.
-        mutual_information_teacher: The teacher's mean, nats.
+        energy_distance: Energy distance.
+        mutual_information: The student's, nats.
+        mutual_information_teacher: The teacher's, nats.
         mutual_information_ratio: The one over the other.
-        concentration_median: Median over inputs of the student's concentration over that of the
-            teacher's draws, both by moments.
+        concentration_median: Median of the student's concentration over that of the teacher's
+            draws, both by moments.
         concentration_mean: The same ratio of the concentrations of all inputs together (mean Gini
             uncertainty within draws over that between them), which few draws do not bias.
-        faithful: Whether the student is faithful there (`pyro_opu.fidelity` has the rule); ``None``
-            where there are fewer than 10 inputs.
+        faithful: As `pyro_opu.fidelity` judges; ``None`` of fewer than 10 inputs.
     """
 
     certainty: str
@@ -69,11 +67,7 @@ class CertaintyRow:
 
 
 class Verdict(NamedTuple):
-    """Whether a student is faithful, and the sentence that says so.
-
-    A number beyond its limit by less than three standard errors leaves ``faithful`` True; the
-    sentence then says that it was not shown.
-    """
+    """Whether a student is faithful, and the sentence that says so."""
 
     faithful: bool
     sentence: str
@@ -91,7 +85,13 @@ def ratio(value: float, reference: float, least: float = 0.0) -> float:
 
 
 def by_certainty(turns: list[dict[tuple[str, str], _Array]]) -> dict[str, _Array]:
-    """Numbers ``(N,)`` for the rows and the verdict, averaged over turns that agree on classes."""
+    """Numbers ``(N,)`` for the rows and the verdict, averaged over turns that agree on classes.
+
+    They are "class", "kl", "kl_attainable", "energy_distance", "uncertainty" (mutual information),
+    "between" and "within" (the parts of the Gini uncertainty), the last three with "_teacher" too,
+    and "noise", shares that add up to the variance of the class's sum of the teacher's mutual
+    informations; more for the verdict.
+    """
     first = turns[0]
     if any((turn["certainty", "class"] != first["certainty", "class"]).any() for turn in turns):
         turns = turns[:1]
@@ -103,13 +103,7 @@ def by_certainty(turns: list[dict[tuple[str, str], _Array]]) -> dict[str, _Array
 
 
 def certainty_rows(values: Mapping[str, _Array]) -> tuple[CertaintyRow, ...]:
-    """One row per class, the empty ones too.
-
-    ``values`` are numbers ``(N,)``: "class", "kl", "kl_attainable", "energy_distance",
-    "uncertainty" (mutual information), "between" and "within" (the parts of the Gini uncertainty),
-    the last three with "_teacher" too, and "noise", shares that add up to the variance of the
-    class's sum of the teacher's mutual informations.
-    """
+    """One row per class, the empty ones too, from the values of :func:`by_certainty`."""
     return tuple(
         _row(name, {key: part[values["class"] == number] for key, part in values.items()})
         for number, name in enumerate(NAMES)
@@ -148,11 +142,6 @@ def is_faithful(values: Mapping[str, _Array], noise: str = "noise") -> bool:
     KL and the sampling error are then seen too small, and those to be expected if the student is
     right ("kl_expected", "noise_expected") count instead. A student that is not sure enough cannot
     hide behind them: its uncertainty gives it away.
-
-    Args:
-        values: "kl", "kl_attainable", "uncertainty", "uncertainty_teacher", ``(N,)`` each; the
-            uncertainty is the mutual information, or the epistemic variance of a regression.
-        noise: The name of what adds up to the variance of the sum of the teacher's uncertainties.
     """
     count = len(values["kl"])
     attainable, variance = values["kl_attainable"], values[noise].sum()
@@ -174,11 +163,7 @@ def verdict_of(
     rows: tuple[CertaintyRow, ...] = (),
     uncertainty: str = "mutual information",
 ) -> Verdict:
-    """The verdict on all inputs, and on every class of certainty (row) with enough of them.
-
-    ``values`` are those of :func:`is_faithful`, with "noise_of_all" and maybe
-    "kl_attainable_of_all".
-    """
+    """The verdict on all inputs, and on every class of certainty (row) with enough of them."""
     count = len(values["kl"])
     if "kl_attainable_of_all" in values:
         values = {**values, "kl_attainable": values["kl_attainable_of_all"]}
@@ -202,11 +187,9 @@ def verdict_of(
         f"{row.certainty}: {_numbers(row.kl_ratio, row.mutual_information_ratio, uncertainty)}"
         for row in missed
     )
-    place = f"by the teacher's largest mean probability, {where}"
-    if whole:
-        sentence = f"{word} on average ({numbers}), but not faithful everywhere: {place}."
-        return Verdict(False, sentence)
-    return Verdict(False, f"Not faithful: {numbers}; {place}.")
+    means = f"{word} on average ({numbers}), but not faithful everywhere:"
+    start = means if whole else f"Not faithful: {numbers};"
+    return Verdict(False, f"{start} by the teacher's largest mean probability, {where}.")
 
 
 def _beyond(mean: Mapping[str, float]) -> bool:

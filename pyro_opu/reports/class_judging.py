@@ -18,7 +18,7 @@ from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration, variance
 from pyro_opu.objectives.moments import gini_index, gini_parts
-from pyro_opu.reports.answers import check_numbers, ready_teacher, student_answer
+from pyro_opu.reports.answers import check_numbers, student_answer
 from pyro_opu.reports.certainty import (
     NAMES,
     CertaintyRow,
@@ -29,7 +29,6 @@ from pyro_opu.reports.certainty import (
     verdict_of,
 )
 from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of, split
-from pyro_opu.teachers import BaseTeacher
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["Measured", "ClassJudge", "from_draws", "posterior"]
@@ -45,13 +44,10 @@ class ClassJudge(Judge):
 
     @property
     def width(self) -> int:
-        return int(self.teacher.num_classes)
-
-    def ready(self, teacher: Any, x: Tensor) -> BaseTeacher:
-        return ready_teacher(teacher, x)
+        return self.teacher.num_outputs
 
     def ask(self, student: Any, x: Tensor) -> SimplexDistribution:
-        answer = student_answer(student, x)
+        answer: SimplexDistribution = student_answer(student, x)
         if answer.event_shape[0] != self.width:
             raise ValueError(
                 f"`student` must have the teacher's {self.width} classes; it has "
@@ -62,13 +58,13 @@ class ClassJudge(Judge):
 
     def draws(self, x: Tensor, count: int) -> Tensor:
         """In random order: the order may have been that of a Markov chain."""
-        draws: Tensor = self.teacher.probs(x, count)
+        draws = self.teacher.draws(x, count)
         return draws[torch.randperm(len(draws), device=draws.device)]
 
     def trivial_answer(self, x: Tensor, num_draws: int) -> PredictiveDirichlet:
         mean, square = x.new_zeros(()), x.new_zeros(())
         for part in chunks(len(x), num_draws, self.width, self.plan.chunk_size):
-            draws = self.teacher.probs(x[part], num_draws)
+            draws = self.teacher.draws(x[part], num_draws)
             mean = mean + draws.mean(0).sum(0) / len(x)
             square = square + draws.square().sum(-1).mean(0).sum() / len(x)
         within, between = 1 - square, square - mean.square().sum()
@@ -84,12 +80,8 @@ class ClassJudge(Judge):
         sides = [from_draws(side, plan.size) for side in (first, second)]
         turns = []
         for target, other in permutations(sides):
-            alike = self.trivial.expand(answer.batch_shape)
-            answers = {
-                "student": mine,
-                "floor": other,
-                "trivial": from_distribution(alike, plan.num_draws),
-            }
+            trivial = from_distribution(self.trivial.expand(answer.batch_shape), plan.num_draws)
+            answers = {"student": mine, "floor": other, "trivial": trivial}
             found = judge(target, answers, taught, picked, plan.wasserstein_draws)
             turns.append(again | found | by_input(mine, target, other, taught))
             if math.isinf(plan.size):
@@ -251,10 +243,7 @@ def _coverage(answer: Measured, draws: Tensor, weights: Tensor) -> Tensor:
 
 
 def spreads(draws: Tensor) -> Judged:
-    """Mutual information and variance of both halves of joint draws ``(2 S, n, C)``.
-
-    Their difference is the error of a mean over inputs that share the parameters of a draw.
-    """
+    """Mutual information and variance of both halves of joint draws ``(2 S, n, C)``."""
     out: Judged = {}
     for half, part in zip(_HALVES, draws.chunk(2), strict=True):
         answer = from_draws(part)
@@ -271,8 +260,8 @@ def by_input(student: Measured, target: Measured, other: Measured, taught: Poste
     the mutual information of a sure input would count as surer than it is.
 
     The mutual information is the mean of :math:`\mathrm{KL}(\pi_s\,\|\,m)` over draws, and its
-    gradient in m vanishes, so its sampling error is that of a mean: of the sum over a class of
-    certainty, or over all inputs, since these share their draws. Every input bears an equal share.
+    gradient in m vanishes, so its sampling error is that of a mean: of the sum over a class, or
+    over all inputs, since these share their draws. Every input bears an equal share.
     """
     judges, seen = (taught.answer, taught.answer) if taught.all_held else (target, other)
     classes = class_of(seen.log_mean.exp())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,8 +75,8 @@ class Diagnosis(Report):
         chains = "1 chain" if self.num_chains == 1 else f"{self.num_chains} chains"
         header = [f"{chains} of {self.num_draws} draws", "shape", "max R-hat", "min effective"]
         rows = [
-            [name, str(site.shape), cell(site.r_hat), _whole(site.ess)]
-            for name, site in self.sites.items()
+            [name, str(s.shape), cell(s.r_hat), "n/a" if math.isnan(s.ess) else f"{s.ess:.0f}"]
+            for name, s in self.sites.items()
         ]
         counts = self.divergences
         diverged = "not recorded" if counts is None else ", ".join(map(str, counts))
@@ -89,23 +90,19 @@ def diagnose(run: MCMC | Predictive, *, num_chains: int = 1) -> Diagnosis:
     """Largest R-hat and smallest effective sample size of every site, divergences, and a verdict.
 
     The verdict asks for an R-hat of at most 1.05 and at least 100 effective draws at every element
-    of every site, and no divergence. A network's weights have symmetries: two chains can agree on
-    every prediction and have a large R-hat here; for them :func:`~pyro_opu.mixing` judges
-    the class probabilities instead.
+    of every site, and no divergence. A network's weights have symmetries, so that chains which
+    agree on every prediction can have a large R-hat; for them see :func:`~pyro_opu.mixing`.
 
     Args:
-        run: A ``pyro.infer.MCMC`` after ``run``, with any kernel, or a ``Predictive`` with
-            posterior samples.
-        num_chains: Of a ``Predictive``, whose samples hold the chains one after another; an
-            ``MCMC`` knows.
+        run: A ``pyro.infer.MCMC`` after ``run``, or a ``Predictive`` with posterior samples.
+        num_chains: Of a ``Predictive``, whose samples hold the chains one after another.
 
     Returns:
         The report.
 
     Raises:
         TypeError: ``run`` is neither.
-        ValueError: a run without draws, with fewer than 4 per chain or with NaN; a wrong
-            ``num_chains``.
+        ValueError: Fewer than 4 draws per chain, or NaN; a wrong ``num_chains``.
 
     Example:
         >>> import torch
@@ -118,26 +115,24 @@ def diagnose(run: MCMC | Predictive, *, num_chains: int = 1) -> Diagnosis:
         not mixed: 'w' does not move
 
     References:
-        Vehtari, Gelman, Simpson, Carpenter and Buerkner (2021), Rank-normalization, folding, and
-        localization: an improved R-hat.
+        Vehtari et al. (2021), Rank-normalization, folding, and localization: an improved R-hat.
     """
     samples = chains_of(run, num_chains)
     chains, draws = next(iter(samples.values())).shape[:2]
     if draws < 4:
         raise ValueError(
-            f"`run` must hold at least 4 draws per chain to be judged; got {draws}. Sample a "
-            "longer run."
+            f"`run` must hold at least 4 draws per chain to be judged; got {draws}. Sample more."
         )
     for name, value in samples.items():
         if not value.isfinite().all():
             raise ValueError(
-                f"`run` must hold finite draws; got NaN or infinity in {name!r}. Look where the "
-                "sampler left the finite numbers: a smaller step, or a better start."
+                f"`run` must hold finite draws; got NaN or infinity in {name!r}. Take a smaller "
+                "step, or a better start."
             )
     sites = {name: _site(value) for name, value in samples.items()}
     positions = divergences_of(run)
     counts = None if positions is None else tuple(len(each) for each in positions)
-    return Diagnosis(sites, chains, draws, counts, _problems(sites, counts))
+    return Diagnosis(sites, chains, draws, counts, tuple(_problems(sites, counts)))
 
 
 def chains_of(run: MCMC | Predictive, num_chains: int = 1) -> dict[str, Tensor]:
@@ -155,15 +150,14 @@ def chains_of(run: MCMC | Predictive, num_chains: int = 1) -> dict[str, Tensor]:
     samples = run.posterior_samples
     if not samples:
         raise ValueError(
-            "`run` must hold posterior samples; got a Predictive that draws from a guide or the "
-            "prior, whose draws are independent. Pass the MCMC run, or Predictive(model, samples)."
+            "`run` must hold posterior samples; got a Predictive of a guide or the prior, whose "
+            "draws are independent. Pass the MCMC run, or Predictive(model, samples)."
         )
     counts = {name: len(value) for name, value in samples.items()}
     count = next(iter(counts.values()))
     if set(counts.values()) != {count}:
         raise ValueError(
-            f"`run` must hold as many draws of one site as of another; got {counts}. Pass samples "
-            "of one run."
+            f"`run` must hold as many draws of every site; got {counts}. Pass samples of one run."
         )
     if count % positive_int("num_chains", num_chains):
         raise ValueError(
@@ -185,30 +179,23 @@ def _site(draws: Tensor) -> SiteDiagnosis:
     shape = tuple(draws.shape[2:])
     if draws.numel() == 0:
         return SiteDiagnosis(shape, math.nan, math.nan)
-    largest, smallest = r_hat(draws).max(), effective_sample_size(draws).min()
-    return SiteDiagnosis(shape, float(largest), float(smallest))  # both let NaN through
+    largest, smallest = r_hat(draws).max(), effective_sample_size(draws).min()  # NaN passes
+    return SiteDiagnosis(shape, float(largest), float(smallest))
 
 
 def _problems(
     sites: dict[str, SiteDiagnosis], divergences: tuple[int, ...] | None
-) -> tuple[str, ...]:
-    problems = []
+) -> Iterator[str]:
     for name, site in sites.items():
         if math.isnan(site.r_hat):
-            problems.append(f"'{name}' does not move")
+            yield f"'{name}' does not move"
         elif site.r_hat > R_HAT_LIMIT:
-            problems.append(f"R-hat of '{name}' is {site.r_hat:.2f} (limit {R_HAT_LIMIT})")
+            yield f"R-hat of '{name}' is {site.r_hat:.2f} (limit {R_HAT_LIMIT})"
         if site.ess < LEAST_EFFECTIVE:
-            problems.append(f"'{name}' is worth {site.ess:.0f} draws (at least {LEAST_EFFECTIVE})")
-    diverged = sum(divergences or ())
-    if diverged:
-        problems.append(f"{diverged} divergences (raise target_accept_prob)")
-    return tuple(problems)
+            yield f"'{name}' is worth {site.ess:.0f} draws (at least {LEAST_EFFECTIVE})"
+    if diverged := sum(divergences or ()):
+        yield f"{diverged} divergences (raise target_accept_prob)"
 
 
 def _worst(values: list[float], pick: Any) -> float:
     return math.nan if any(map(math.isnan, values)) else pick(values, default=math.nan)
-
-
-def _whole(value: float) -> str:
-    return "n/a" if math.isnan(value) else f"{value:.0f}"

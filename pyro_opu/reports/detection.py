@@ -50,7 +50,7 @@ def detection(
         y: Their labels, integers in ``[0, C)``, shape ``(N,)``.
         outside: Out-of-distribution inputs by name, each ``(M, ...)``.
         num_draws: Teacher draws; all that a posterior holds, if these are fewer.
-        chunk_size: Inputs handled at once, to bound memory; by default about four million numbers.
+        chunk_size: Inputs handled at once; by default about four million numbers.
         seed: Makes the report reproducible, and leaves torch's generators as they were.
 
     Returns:
@@ -105,16 +105,13 @@ def misclassification(
         source: A student or a teacher, as in `detection`.
         x: Inputs, shape ``(N, ...)``.
         y: Their labels, integers in ``[0, C)``, shape ``(N,)``.
-        num_draws: Draws, where the source is a teacher.
-        chunk_size: As in `detection`.
-        seed: As in `detection`.
+        num_draws, chunk_size, seed: As in `detection`.
 
     Returns:
         AUROC and AUPR by measure, errors being positive; NaN when there are only errors, or none.
 
     Raises:
-        TypeError: As `detection`.
-        ValueError: As `detection`.
+        TypeError, ValueError: As `detection`.
 
     Example:
         >>> student = lambda x: torch.distributions.Dirichlet(1 + x.abs())
@@ -143,16 +140,13 @@ def out_of_domain(
         source: A student or a teacher, as in `detection`.
         x_in: Inputs of the domain, shape ``(N, ...)``.
         x_out: Out-of-distribution inputs, shape ``(M, ...)``.
-        num_draws: Draws, where the source is a teacher.
-        chunk_size: As in `detection`.
-        seed: As in `detection`.
+        num_draws, chunk_size, seed: As in `detection`.
 
     Returns:
         AUROC and AUPR by measure, ``x_out`` being positive.
 
     Raises:
-        TypeError: As `detection`.
-        ValueError: As `detection`.
+        TypeError, ValueError: As `detection`.
 
     Example:
         >>> student = lambda x: torch.distributions.Dirichlet(1 + x.abs())

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_seed, positive_int
-from pyro_opu.reports.answers import named_inputs
+from pyro_opu.reports.answers import named_inputs, teacher_of
 from pyro_opu.reports.class_judging import ClassJudge
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.reports.judging import Judge, Plan
 from pyro_opu.reports.real_judging import RealJudge
 from pyro_opu.rng import seeded
-from pyro_opu.teachers.real_sources import is_regressor
 
 __all__ = ["FidelityReport", "SetFidelity", "fidelity", "regression_fidelity"]
 
+#: Judges by the ``kind`` of a teacher.
+JUDGES: dict[str, type[Judge]] = {"classes": ClassJudge, "real": RealJudge}
 #: The name of the main input set in the report.
 HELD_OUT = "held-out"
 
@@ -38,27 +39,21 @@ def fidelity(
 ) -> FidelityReport:
     r"""Compare a student's answers with draws of its teacher, and with what a perfect one scores.
 
-    Two disjoint sets of ``S`` teacher draws are taken at every input. The first, :math:`A`, judges;
-    the second is :math:`B`. Judged by :math:`A` in the same way are
+    Two disjoint sets of ``S`` teacher draws are taken at every input, split at random for each
+    anew, since a teacher's draws are joint over inputs: :math:`A` judges, :math:`B` is the floor.
+    Where the posterior holds M draws these are random subsets, of ``S`` draws each if it holds
+    ``2 S``, and otherwise its two halves; each judges in turn, and the results are averaged. M is
+    :math:`\infty` otherwise. Judged by :math:`A` are
 
     - **student**: mostly :math:`\mathrm{Dir}(\alpha(x))`;
-    - **attainable**: a perfect student, the very posterior that was taught: the mean of infinitely
-      many draws where the teacher gives fresh ones at every call, of all the M draws where it holds
-      so many. It scores more than 0 in the KL, since the mean of :math:`A` is not that of the
-      posterior;
+    - **attainable**: a perfect student, the very posterior that was taught. Its KL is not 0, since
+      the mean of :math:`A` is not that of the posterior;
     - **floor**: :math:`B`, the teacher asked once more;
     - **best**: per input, the Dirichlet with the mean and the concentration (moments) of the
       posterior, without the sampling error of its fit. What lies between it and the attainable is
       the Dirichlet family's doing, not the student's;
     - **trivial**: one Dirichlet for all inputs, with the mean and concentration of all teacher
       draws at ``x`` together. It serves the extra sets too.
-
-    Which draws are in :math:`A` is decided at random for every input anew. A teacher's draws are
-    joint over inputs, and one split for all would leave its luck in every mean.
-
-    Where the posterior holds M draws, :math:`A` and :math:`B` are random subsets: of ``S`` draws
-    each if it holds ``2 S``, and otherwise its two halves. Each then judges in turn and the results
-    are averaged, so that all draws count. M is :math:`\infty` otherwise.
 
     The rows, each a mean over inputs:
 
@@ -69,11 +64,11 @@ def fidelity(
     - ``kl_ratio``: ``kl`` as a multiple of the attainable. **The headline**: 1 is a perfect student
       of any posterior;
     - ``energy_distance``: from the posterior, the M held draws equally likely, or what the fresh
-      ones are a sample of. Unbiased: 0 is attainable for both, and it may be slightly negative. The
-      best Dirichlet's is extrapolated from fits to S and to 2 S draws, with an error of order
+      ones are a sample of. Unbiased: 0 is attainable, and it may be slightly negative. The best
+      Dirichlet's is extrapolated from fits to S and to 2 S draws, with an error of order
       :math:`1 / S^2`;
-    - ``wasserstein``: exact, between as many draws of both; *not* 0 for a perfect answer, the floor
-      is. On evenly spaced inputs;
+    - ``wasserstein``: exact, between as many draws of both, on evenly spaced inputs; *not* 0 for a
+      perfect answer, the floor is;
     - ``mutual_information`` (nats), ``variance`` (:math:`\sum_k \mathrm{Var}\,\pi_k`), and for both
       ``..._error``, the relative error of the mean over inputs (for the floor between two sets
       of joint draws, and without sign), and ``..._spearman``, the rank correlation over inputs. On
@@ -83,10 +78,8 @@ def fidelity(
       draws), classes weighted by the mean of :math:`B`;
     - ``agreement``: share of inputs where the likeliest class is that of :math:`A`.
 
-    A mean over all inputs hides those the teacher is sure of. ``by_certainty`` has a row for inputs
-    where the largest mean probability of the teacher is below .7, .7-.9, .9-.99, .99-.999 and
-    above: their number, KL, energy distance, mutual information and concentration
-    (:class:`~pyro_opu.reports.certainty.CertaintyRow`).
+    ``by_certainty`` has a row for inputs where the largest mean probability of the teacher is below
+    .7, .7-.9, .9-.99, .99-.999 and above (:class:`~pyro_opu.reports.certainty.CertaintyRow`).
 
     The report begins with its ``verdict``. A student is ``faithful`` where
 
@@ -97,8 +90,8 @@ def fidelity(
     each beyond what chance explains: three standard errors, over inputs for the KL and over the
     teacher's draws (which inputs share) for the mutual information, and 1e-7 nats, which float32
     answers do not resolve. It must be so on average and in every class of certainty with at least
-    10 inputs; the verdict says where it is not. A student beyond a limit by less than that counts
-    as ``faithful``, and the verdict says "Not shown to be unfaithful", with the limits.
+    10 inputs. A student beyond a limit by less than that counts as ``faithful``, and the verdict
+    says "Not shown to be unfaithful", with the limits.
 
     A student's draws are independent between inputs, a teacher's are not: the report is about the
     marginal distribution at every input, which is all that a Dirichlet per input can copy.
@@ -111,8 +104,8 @@ def fidelity(
         x: Held-out inputs, shape ``(N, ...)``.
         extra: More sets of inputs ``(M, ...)`` by name, such as out-of-distribution ones.
         num_draws: Draws ``S`` in each of the two sets.
-        chunk_size: Inputs handled at once. By default such that a block of draws
-            ``(2 S, chunk_size, C)`` has about four million numbers; all the draws are never held.
+        chunk_size: Inputs handled at once; by default such that a block of draws
+            ``(2 S, chunk_size, C)`` has about four million numbers.
         seed: Makes the report reproducible, and leaves torch's generators as they were.
         wasserstein_inputs: Inputs used for the 1-Wasserstein distance, at most; 0 leaves it out. It
             is of classes alone.
@@ -123,8 +116,7 @@ def fidelity(
         ``report.kl_attainable``, ``report["name"].kl`` ...
 
     Raises:
-        TypeError: When ``x`` is no floating tensor, ``extra`` no mapping, or the student does not
-            return Dirichlets.
+        TypeError: When an argument is of a wrong type, or the student answers with no Dirichlets.
         ValueError: When inputs or answers hold NaN, extra inputs have another shape, a number is
             out of range, the posterior holds fewer than 4 draws, or the student has other classes
             than the teacher.
@@ -140,11 +132,12 @@ def fidelity(
     positive_int("num_draws", num_draws, 2, "One draw has no spread.")
     positive_int("wasserstein_inputs", wasserstein_inputs, 0, "0 leaves the distance out.")
     positive_int("wasserstein_draws", wasserstein_draws)
-    judge_of = RealJudge if is_regressor(teacher, x, None, None) else ClassJudge
     with seeded(check_seed(seed)), torch.no_grad():
-        judge: Judge = judge_of(teacher, x)
+        source = teacher_of(teacher, x)
+        source.draws(x[:1], None if source.kind == "real" and source.max_draws is None else 1)
+        judge = JUDGES[source.kind](source)
         judge.ask(student, x[:1])
-        held = judge.max_draws
+        held = source.max_draws
         if held is not None and held < 4:
             raise ValueError(
                 "`teacher` must hold at least 4 posterior draws, two in each half; it holds "
@@ -177,13 +170,13 @@ def regression_fidelity(
 ) -> FidelityReport:
     r"""`fidelity` of a regression student, by its rows.
 
-    Two sets of teacher draws are taken at every input, A and B, split anew for each: all that a
-    finite posterior holds, up to ``2 num_draws``, half in each. A judges the **student**; the
-    **floor**, the mixture that B is; the **best** normal, with the moments of the posterior; and
-    the **trivial** one, one normal for all inputs with the moments of all draws there. Beside them
-    stands what is **attainable**: what the posterior itself, as it was taught, would score.
+    One set of teacher draws A judges, in one turn, the **student**; the **floor**, the mixture that
+    the other draws B are; the **best** normal, with the moments of the posterior; and the
+    **trivial** one, one normal for all inputs with the moments of all draws there. **Attainable**
+    is what the posterior itself would score. Arguments and errors are those of
+    :func:`~pyro_opu.fidelity`.
 
-    The rows, means over inputs unless said otherwise:
+    The rows, means over inputs ``(N, ...)`` unless said otherwise:
 
     - ``kl``: of the normals with the moments of A and of the answer, nats; ``kl_ratio``, that as a
       multiple of the attainable;
@@ -195,23 +188,6 @@ def regression_fidelity(
     - ``aleatoric``, ``epistemic``: the variances, in units of y squared; for both ``..._error``,
       the typical relative error (median over inputs of \|answer / A - 1\|), and
       ``..._spearman``, the rank correlation over inputs.
-
-    Args:
-        student: What :func:`~pyro_opu.distill` returns for a regressor, or another object with
-            ``distribution(x)``, or a guide ``x -> PredictiveNormal``.
-        teacher: What :func:`~pyro_opu.regression.as_regression_teacher` takes.
-        x: Held-out inputs ``(N, ...)``.
-        extra: More sets of inputs ``(M, ...)`` by name.
-        num_draws: Draws in each set, at most.
-        chunk_size: Inputs handled at once, to bound memory.
-        seed: Makes the report reproducible, and leaves torch's generators as they were.
-
-    Returns:
-        The report.
-
-    Raises:
-        TypeError: ``x`` is no floating tensor, or the student does not answer with normals.
-        ValueError: As :func:`~pyro_opu.fidelity`.
 
     Example:
         >>> import torch

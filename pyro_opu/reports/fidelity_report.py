@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from textwrap import fill
 from typing import Any, ClassVar
 
@@ -81,13 +82,12 @@ class SetFidelity(NamedNumbers):
 
     Attributes:
         name: Name of the set.
-        num_inputs: ``N``.
+        num_inputs: N.
         rows: All quantities by name; `pyro_opu.fidelity` says what they are.
-        by_certainty: A row for every class of certainty, from the least certain to the most; none
-            for a real outcome.
+        by_certainty: A row for every class of certainty; none for a real outcome.
         faithful: Whether the student is faithful on all inputs and in every class with enough.
-        verdict: A sentence that says so, and where it is not.
-        num_classes: ``C``; ``None`` for a real outcome.
+        verdict: A sentence that says so, and where not.
+        num_classes: C; ``None`` for a real outcome.
         wasserstein_inputs: Inputs on which the 1-Wasserstein distance was computed, likewise.
     """
 
@@ -137,11 +137,7 @@ class SetFidelity(NamedNumbers):
         parts = [fill(self.verdict, WIDTH), self._table()]
         if self.by_certainty:
             lines = [
-                [
-                    row.certainty,
-                    str(row.num_inputs),
-                    *(cell(getattr(row, c)) for c in _BY_CERTAINTY),
-                ]
+                [row.certainty, str(row.num_inputs), *map(cell, attrgetter(*_BY_CERTAINTY)(row))]
                 for row in self.by_certainty
                 if row.num_inputs
             ]
@@ -194,15 +190,14 @@ class RealSetFidelity(SetFidelity):
 class FidelityReport(NamedNumbers):
     """How close a student is to its teacher: ``print`` it, or take the numbers by name.
 
-    The numbers of the main set are attributes, ``report.kl``, ``report.kl_ratio``,
-    ``report.mutual_information_teacher``, ``report.by_certainty``, ``report.verdict`` ... (see
-    `SetFidelity`), and ``report["kl"]`` is a whole row of it. Another set is found under its name,
-    ``report["noise"].kl``.
+    Those of the main set are attributes, ``report.kl``, ``report.kl_ratio``, ``report.verdict`` ...
+    (see `SetFidelity`), and ``report["kl"]`` is a whole row of it; ``report["noise"].kl`` is of
+    another set.
 
     Attributes:
         sets: Every set by name, the main one first.
-        num_draws: Teacher draws ``S`` in each of the two sets of draws that were compared.
-        max_draws: Draws that the posterior holds; ``None`` when it gives any number.
+        num_draws: S, teacher draws in each of the two sets that were compared.
+        max_draws: M; ``None`` where the posterior gives any number of draws.
     """
 
     sets: dict[str, SetFidelity]
@@ -228,30 +223,11 @@ class FidelityReport(NamedNumbers):
         """The main set."""
         return next(iter(self.sets.values()))
 
-    @property
-    def rows(self) -> dict[str, Row]:  # type: ignore[override]
-        """All quantities on the main set by name."""
-        return self.main.rows
-
-    @property
-    def num_inputs(self) -> int:
-        """Inputs of the main set."""
-        return self.main.num_inputs
-
-    @property
-    def by_certainty(self) -> tuple[CertaintyRow, ...]:
-        """Rows of the main set by the teacher's certainty."""
-        return self.main.by_certainty
-
-    @property
-    def faithful(self) -> bool:
-        """Whether the student is faithful on the main set."""
-        return self.main.faithful
-
-    @property
-    def verdict(self) -> str:
-        """A sentence that says so, and where it is not."""
-        return self.main.verdict
+    rows = property(attrgetter("main.rows"), doc="All quantities on the main set by name.")
+    num_inputs = property(attrgetter("main.num_inputs"), doc="Inputs of the main set.")
+    by_certainty = property(attrgetter("main.by_certainty"), doc="Its rows by certainty.")
+    faithful = property(attrgetter("main.faithful"), doc="Whether the student is faithful there.")
+    verdict = property(attrgetter("main.verdict"), doc="A sentence that says so, and where not.")
 
     def __repr__(self) -> str:
         notes = f"{self.main._notes}\n{self.main.draws_text(self.num_draws, self.max_draws)}"

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pyro_opu.reports.certainty import CertaintyRow, Verdict, ratio
 from pyro_opu.reports.fidelity_report import Row, SetFidelity
+from pyro_opu.teachers.base import JointDraws
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["COLUMNS", "Judge", "Judged", "Plan", "Values", "extrapolated", "row_of"]
@@ -32,18 +33,10 @@ Values = dict[tuple[str, str], NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Plan:
-    """Numbers of draws and inputs of a comparison.
+    """Numbers of draws and inputs of a comparison; see `pyro_opu.fidelity`."""
 
-    Attributes:
-        num_draws: S, in each of the two sets of draws.
-        size: M, draws that the posterior holds; infinite where it draws afresh.
-        chunk_size: Inputs handled at once, or ``None``.
-        wasserstein_inputs: As in `pyro_opu.fidelity`.
-        wasserstein_draws: As in `pyro_opu.fidelity`.
-    """
-
-    num_draws: int
-    size: float
+    num_draws: int  # S, in each of the two sets of draws
+    size: float  # M, draws that the posterior holds; infinite where it draws afresh
     chunk_size: int | None
     wasserstein_inputs: int
     wasserstein_draws: int
@@ -53,19 +46,17 @@ class Judge(ABC):
     """What an outcome decides of a comparison: how to ask, what to measure, how to sum it up.
 
     Args:
-        teacher: A source of draws; the subclass makes it a teacher that has seen an input.
-        x: The main inputs ``(N, ...)``.
+        teacher: It has seen an input.
     """
 
     #: The kind of table that comes out.
     table: ClassVar[type[SetFidelity]] = SetFidelity
 
-    def __init__(self, teacher: Any, x: Tensor) -> None:
-        self.teacher = self.ready(teacher, x)
-        self.max_draws: int | None = self.teacher.max_draws
+    def __init__(self, teacher: JointDraws) -> None:
+        self.teacher = teacher
 
     def begin(self, plan: Plan, x: Tensor) -> None:
-        """Keep the plan, and make the trivial answer from draws at the main inputs."""
+        """Keep the plan, and make the trivial answer from draws at the main inputs ``(N, ...)``."""
         self.plan = plan
         self.trivial = self.trivial_answer(x, min(plan.num_draws, TRIVIAL_DRAWS))
 
@@ -73,10 +64,6 @@ class Judge(ABC):
     @abstractmethod
     def width(self) -> int:
         """Numbers held at once per draw and input."""
-
-    @abstractmethod
-    def ready(self, teacher: Any, x: Tensor) -> Any:
-        """The teacher, shown one input."""
 
     @abstractmethod
     def ask(self, student: Any, x: Tensor) -> Any:
@@ -139,10 +126,9 @@ def split(draws: Tensor) -> tuple[Tensor, Tensor]:
 def extrapolated(whole: Tensor, halves: Sequence[Tensor], left: float) -> Tensor:
     r"""Distance of a posterior from the answer with its moments, measured on 2 S and on S draws.
 
-    The answer with the moments of n draws has a distance :math:`D_n` to these draws, each counted
-    as 1 / n, that is :math:`D + c / n + O(1 / n^2)`, since the draws are no more than a sample and
-    the moments are fitted to them. The line is followed to the number of draws M that the
-    posterior holds:
+    The answer with the moments of n draws has a distance to these of
+    :math:`D_n = D + c / n + O(1 / n^2)`, since they are a sample and the moments are fitted to
+    them. The line is followed to the number of draws M that the posterior holds:
 
     .. math:: D_M = D_{2S} - (1 - 2 S / M)\, (D_S - D_{2S})
     """
@@ -156,14 +142,9 @@ def row_of(
     teacher: float,
     attainable: float | None = None,
 ) -> dict[str, float]:
-    """One row: the summary of every column that was measured, NaN for the others.
+    """The row of a quantity: numbers ``(N,)`` summed up by column, NaN where not measured.
 
-    Args:
-        values: What was measured.
-        name: The quantity.
-        sum_up: From numbers ``(N,)`` to one.
-        teacher: What a posterior of infinitely many draws would have.
-        attainable: What a perfect student has, where that was not measured; by default ``teacher``.
+    Where that was not measured, a perfect student has ``attainable``, by default ``teacher``.
     """
     found = {
         c: float(sum_up(values[c, name])) if (c, name) in values else math.nan for c in COLUMNS
@@ -175,10 +156,9 @@ def row_of(
 
 def _joined(judged: Sequence[Judged]) -> Values:
     """The numbers of all chunks, one after the other."""
-    keys = {key for part in judged for key in part}
     return {
         key: torch.cat([part[key] for part in judged if key in part]).double().cpu().numpy()
-        for key in keys
+        for key in {key for part in judged for key in part}
     }
 
 

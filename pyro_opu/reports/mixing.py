@@ -1,4 +1,4 @@
-"""R-hat and effective sample sizes of the class probabilities of a teacher's held draws."""
+"""R-hat and effective sample sizes of what a teacher's held draws say of the outcome."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs, check_tensor
 from pyro_opu.metrics.ranks import ranks
 from pyro_opu.outcomes import outcome_of
+from pyro_opu.reports.answers import teacher_of
 from pyro_opu.reports.base import Report
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import Source as TeacherSource
-from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.utils.tables import cell, table
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["MixingReport", "MixingWarning", "effective_sample_size", "mixing", "r_hat"]
 
-#: Fewer draws than this say nothing about mixing.
-LEAST_DRAWS = 40
-#: Consecutive blocks that stand for chains; R-hat halves each once more.
-BLOCKS = 4
+#: Fewer draws than the first say nothing about mixing; they are cut into blocks that stand for
+#: chains, each of which R-hat halves once more.
+LEAST_DRAWS, BLOCKS = 40, 4
 #: Inputs looked at, at most, and numbers in all draws there.
 MOST_INPUTS, MOST_NUMBERS = 128, 2**19
-#: A 90 % quantile of R-hat above the first, or a median of effective draws below the second, is
-#: reported; few draws have wider limits, see `mixing`.
+#: Limits of the rule of `mixing`; those of few draws are wider.
 R_HAT_LIMIT, LEAST_EFFECTIVE = 1.1, 50
 #: A class whose probability moves by less, as a standard deviation, is left out: rounding.
 STILL = 1e-6
@@ -74,8 +72,7 @@ def r_hat(draws: Tensor) -> Tensor:
 def effective_sample_size(draws: Tensor) -> Tensor:
     """Bulk effective sample size ``(...)``, of the normal scores of the ranks over half chains.
 
-    At most S log10(S) for S draws in all, as the estimate of antithetic draws has no bound; NaN
-    where nothing moves.
+    At most S log10(S), as the estimate of antithetic draws has no bound; NaN where still.
 
     Args:
         draws: ``(chains, draws, ...)``, at least 4 draws.
@@ -86,8 +83,7 @@ def effective_sample_size(draws: Tensor) -> Tensor:
         True
 
     References:
-        Vehtari et al. (2021), Sec. 3.2, of ranks; Geyer (1992) for where the sum of
-        autocorrelations ends.
+        Vehtari et al. (2021), Sec. 3.2; Geyer (1992) for where the sum of autocorrelations ends.
     """
     scores = _normal_scores(_halves(draws))
     total = scores.shape[0] * scores.shape[1]
@@ -109,15 +105,13 @@ class MixingReport(Report):
     Attributes:
         mixed: Whether the draws have mixed; ``None`` where that was not checked.
         reason: In words, why.
-        num_draws: ``S``.
+        num_draws: S.
         num_inputs: Inputs looked at.
-        r_hat_median: Over inputs and classes.
-        r_hat_90: The 90 % quantile, which is judged.
-        r_hat_max: The largest.
+        r_hat_median, r_hat_90, r_hat_max: Median, 90 % quantile (which is judged) and largest over
+            inputs and classes.
         r_hat_limit: What ``r_hat_90`` may be.
-        ess_median: Effective draws, the median over inputs and classes, which is judged.
-        ess_10: The 10 % quantile.
-        ess_min: The smallest.
+        ess_median, ess_10, ess_min: Effective draws: median (which is judged), 10 % quantile and
+            smallest.
         ess_limit: What ``ess_median`` must be.
     """
 
@@ -152,10 +146,10 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
     r"""R-hat and effective draws of a teacher's class probabilities, in the order of its draws.
 
     A network's weights have symmetries, so that their own R-hat means nothing; what its draws say
-    about classes has none. The S draws, in order, are cut into 4 blocks that stand for chains
-    (posterior samples hold the chains one after another), and R-hat and the bulk effective sample
-    size are taken for every class at every input. Ranks are used: probabilities, log-probabilities
-    and logits (C = 2) give the same. The draws are reported where
+    about classes (or the mean and scale of a real y) has none. The S draws, in order, are cut into
+    4 blocks that stand for chains (posterior samples hold the chains one after another), and R-hat
+    and the bulk effective sample size are taken for every class at every input, of ranks. The draws
+    are reported where
 
     * the 90 % quantile of R-hat over inputs and classes is above
       :math:`\max(1.1, \sqrt{(n-1)/n + 2 F / n})`, n = S / 8, with F the 99.9 % quantile of Fisher's
@@ -181,17 +175,16 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
     dropout, a function) have no order and are not checked, nor are fewer than 40 draws.
 
     Args:
-        source: Whatever :func:`~pyro_opu.as_teacher` takes; a ``Predictive`` with posterior samples
-            or a sequence of networks (snapshots of a sampler) is checked.
+        source: What :func:`~pyro_opu.distill` takes; a ``Predictive`` with posterior samples or a
+            sequence of networks (snapshots of a sampler) is checked.
         x: Inputs ``(N, ...)``, of which the first 128 are used, fewer where there are many draws.
-        site: The observed categorical site, when the model has several.
+        site: The observed site, when the model has several.
 
     Returns:
         The report.
 
     Raises:
-        TypeError: ``source`` or ``x`` of a wrong type.
-        ValueError: bad values of ``x`` or ``site``.
+        TypeError, ValueError: A wrong type or value of an argument.
 
     Example:
         >>> import torch
@@ -204,13 +197,12 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
         Vehtari et al. (2021) for the two quantities; blocks, limits and the function space are this
         project's.
     """
-    check_inputs(x)
-    teacher = as_teacher(source, site)
+    teacher = teacher_of(source, check_inputs(x), site)
     exempt = _exempt(teacher)
     if exempt is not None:
         return exempt
     with preserve_rng():
-        teacher.draws(x[:1])
+        teacher.draws(x[:1])  # of how many classes
     return _of_teacher(teacher, x)
 
 
@@ -227,44 +219,26 @@ def draws_mixing(draws: Tensor, quantity: str = "class probabilities") -> Mixing
     r_hats, sizes = r_hat(chains), effective_sample_size(chains)
     r_hat_limit, ess_limit = _limits(count)
     quantiles = torch.tensor([0.5, 0.9, 1.0], dtype=draws.dtype, device=draws.device)
-    middle, tail, worst = r_hats.quantile(quantiles, interpolation="nearest").tolist()
-    ess_middle, ess_tail, ess_worst = sizes.quantile((1 - quantiles).clamp_min(0)).tolist()
-    numbers = (middle, tail, worst, r_hat_limit, ess_middle, ess_tail, ess_worst, ess_limit)
-    mixed = tail <= r_hat_limit and ess_middle >= ess_limit
+    high = r_hats.quantile(quantiles, interpolation="nearest").tolist()
+    low = sizes.quantile((1 - quantiles).clamp_min(0)).tolist()
+    mixed = high[1] <= r_hat_limit and low[0] >= ess_limit
     reason = (
-        f"R-hat of the {quantity} is {tail:.2f} (90 % quantile; limit {r_hat_limit:.2f}), "
-        f"and {count} draws are worth {ess_middle:.0f} (median; at least {ess_limit:.0f})."
+        f"R-hat of the {quantity} is {high[1]:.2f} (90 % quantile; limit {r_hat_limit:.2f}), "
+        f"and {count} draws are worth {low[0]:.0f} (median; at least {ess_limit:.0f})."
     )
+    numbers = (*high, r_hat_limit, *low, ess_limit)
     return MixingReport(mixed, reason, count, inputs, *numbers)
 
 
 def check_mixing(teacher: JointDraws, x: Tensor, draws: Tensor) -> MixingReport:
     """`mixing` before a distillation, with a warning where the draws have not mixed.
 
-    Args:
-        teacher: What is to be distilled, of any outcome.
-        x: Held-out inputs ``(N, ...)``.
-        draws: The teacher's draws there, used where they are all it holds and so in order.
+    ``draws`` are the teacher's at held-out inputs ``x``; they are used where they are all that it
+    holds, and so in order.
     """
-    exempt = _exempt(teacher)
-    if exempt is None and len(draws) == teacher.max_draws:
-        return warned(_of_draws(teacher, draws[:, : _rows(*draws.shape[::2])]))
-    return warned(exempt or _of_teacher(teacher, x))
-
-
-def _of_teacher(teacher: JointDraws, x: Tensor) -> MixingReport:
-    assert teacher.max_draws is not None
-    with preserve_rng():
-        return _of_draws(teacher, teacher.draws(x[: _rows(teacher.max_draws, teacher.num_outputs)]))
-
-
-def _of_draws(teacher: JointDraws, draws: Tensor) -> MixingReport:
-    outcome = outcome_of(teacher)
-    return draws_mixing(outcome.chain(draws), outcome.quantity)
-
-
-def warned(report: MixingReport) -> MixingReport:
-    """The report, with a warning where the draws have not mixed."""
+    report = _exempt(teacher)
+    if report is None:
+        report = _of_teacher(teacher, x, draws if len(draws) == teacher.max_draws else None)
     if report.mixed is False:
         warn_user(
             f"The teacher has not mixed, and its student will copy that: {report.reason} Sample "
@@ -275,6 +249,17 @@ def warned(report: MixingReport) -> MixingReport:
     return report
 
 
+def _of_teacher(teacher: JointDraws, x: Tensor, draws: Tensor | None = None) -> MixingReport:
+    """The report of held draws in order, at as many inputs as there is room for."""
+    assert teacher.max_draws is not None
+    room = MOST_NUMBERS // (teacher.max_draws * teacher.num_outputs)
+    rows = min(MOST_INPUTS, max(2, room))
+    with preserve_rng():
+        draws = teacher.draws(x[:rows]) if draws is None else draws[:, :rows]
+    outcome = outcome_of(teacher)
+    return draws_mixing(outcome.chain(draws), outcome.quantity)
+
+
 def _exempt(teacher: JointDraws) -> MixingReport | None:
     """The report of a teacher whose draws have no order, or are too few."""
     count = teacher.max_draws
@@ -283,11 +268,6 @@ def _exempt(teacher: JointDraws) -> MixingReport | None:
     if count < LEAST_DRAWS:
         return MixingReport(None, f"{count} draws are too few; {LEAST_DRAWS} are needed.", count)
     return None
-
-
-def _rows(draws: int, classes: int) -> int:
-    """How many inputs to look at."""
-    return min(MOST_INPUTS, max(2, MOST_NUMBERS // (draws * classes)))
 
 
 def _limits(count: int) -> tuple[float, float]:
@@ -301,7 +281,7 @@ def _limits(count: int) -> tuple[float, float]:
 
 
 def _halves(draws: Tensor) -> Tensor:
-    """Chains ``(M, n, ...)`` cut in half, ``(2 M, n // 2, K)`` in float64; an odd draw is left."""
+    """Chains ``(chains, n, ...)`` cut in half, ``(2 chains, n // 2, K)`` in float64."""
     if check_tensor("draws", draws, "(chains, draws, ...)").ndim < 2 or draws.shape[1] < 4:
         raise ValueError(
             "`draws` must have shape (chains, draws, ...) with at least 4 draws; got "

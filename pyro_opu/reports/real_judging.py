@@ -10,25 +10,18 @@ import torch
 from torch import Tensor
 
 from pyro_opu.distributions.normal import PredictiveNormal, RealAnswer
-from pyro_opu.metrics.normals import (
-    energies,
-    energies_of_draws,
-    kl_of_normals,
-    teacher_moments,
-)
+from pyro_opu.metrics.normals import energies, energies_of_draws, kl_of_normals, teacher_moments
 from pyro_opu.metrics.ranks import spearman
-from pyro_opu.reports.answers import check_numbers, real_answer
+from pyro_opu.reports.answers import check_numbers, student_answer
 from pyro_opu.reports.certainty import CertaintyRow, Verdict, verdict_of
 from pyro_opu.reports.fidelity_report import RealSetFidelity
 from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of, split
-from pyro_opu.teachers.real import RealTeacher
-from pyro_opu.teachers.real_sources import as_regression_teacher
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["RealJudge"]
 
 _VARIANCES = ("aleatoric", "epistemic")
-# What the verdict needs, by the columns and rows of the values.
+# What the verdict needs, by column and quantity of the values.
 _VERDICT = {
     "kl": ("student", "kl"),
     "kl_attainable": ("attainable", "kl"),
@@ -44,25 +37,19 @@ class RealJudge(Judge):
     table = RealSetFidelity
     width = 16
 
-    def ready(self, teacher: Any, x: Tensor) -> RealTeacher:
-        ready = as_regression_teacher(teacher)
-        ready.draws(x[:1], None if ready.max_draws is None else 1)
-        return ready
-
     def ask(self, student: Any, x: Tensor) -> RealAnswer:
-        answer = real_answer(student, x)
+        answer: RealAnswer = student_answer(student, x, RealAnswer)
         normal = answer.normal()
         check_numbers(normal.mean, normal.log_variance)
         return answer
 
     def draws(self, x: Tensor, count: int) -> Tensor:
-        draws: Tensor = self.teacher.draws(x, count)
-        return draws.double()
+        return self.teacher.draws(x, count).double()
 
     def trivial_answer(self, x: Tensor, num_draws: int) -> PredictiveNormal:
         parts = chunks(len(x), num_draws, self.width, self.plan.chunk_size)
-        draws = torch.cat([self.teacher.draws(x[part], num_draws) for part in parts], 1)
-        return teacher_moments(draws.double().reshape(-1, 1, 2))
+        draws = torch.cat([self.draws(x[part], num_draws) for part in parts], 1)
+        return teacher_moments(draws.reshape(-1, 1, 2))
 
     def judge(self, answer: RealAnswer, draws: Tensor, picked: Tensor) -> list[Judged]:
         """The first half of the draws judges, in one turn."""
@@ -75,9 +62,8 @@ class RealJudge(Judge):
         rows = {
             "kl": row("kl", _mean, 0.0),
             "mean_error": row("mean_error", lambda squares: math.sqrt(_mean(squares)), 0.0),
-            "energy_distance": row("energy_distance", _mean, 0.0),
-            "mean_energy_distance": row("mean_energy_distance", _mean, 0.0),
         }
+        rows |= {n: row(n, _mean, 0.0) for n in ("energy_distance", "mean_energy_distance")}
         for name in _VARIANCES:
             truth = values["teacher", name]
             rows[name] = row(name, _mean, _mean(truth))
