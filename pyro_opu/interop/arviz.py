@@ -10,8 +10,7 @@ import torch
 from pyro import poutine
 
 from pyro_opu.checks import check_mapping
-from pyro_opu.interop.answers import class_groups, gives_class_probs
-from pyro_opu.interop.groups import Groups, Wanted
+from pyro_opu.interop.groups import Groups, Wanted, class_groups, gives_class_probs
 from pyro_opu.interop.runs import run_groups
 from pyro_opu.rng import seeded
 
@@ -46,9 +45,9 @@ def to_inference_data(
     constant_data           the other tensors that the model was called with
     ======================  ====================================================================
 
-    ``arviz.from_pyro`` evaluates the likelihood as ``Predictive(parallel=True)`` does, with the
-    draws of a vector latent lined up with the data: silently wrong where S = N. Here every draw has
-    its own run of the model, all through :func:`torch.vmap` at once, checked against the loop.
+    ``arviz.from_pyro`` lines the draws of a vector latent up with the data: silently wrong where
+    S = N. Here every draw has its own run of the model, all through :func:`torch.vmap` at once,
+    checked against the loop.
 
     **A student's LOO.** ``az.loo`` and ``az.waic`` look at one row at a time, and so need only the
     marginals, which a student has: with many draws of :math:`\mathrm{Dir}(\alpha(x_i))`
@@ -57,19 +56,18 @@ def to_inference_data(
         \mathrm{elpd}_i = -\log \mathrm{E}\,\pi_{y_i}^{-1}
         = \log\frac{\alpha_{y_i} - 1}{\alpha_0 - 1}, \qquad k_i = 1 / \alpha_{y_i}
 
-    One count is taken off :math:`\alpha` for the row that is left out; by the Pareto k draws cannot
-    estimate it where :math:`\alpha_{y_i}` is below about 1.4. It is the teacher's LOO as far as the
-    student's marginals are the teacher's, tails included: compare both by ``az.compare``, on the
+    By the Pareto k draws cannot estimate it where :math:`\alpha_{y_i}` is below about 1.4. It is
+    the teacher's LOO as far as the student's marginals are the teacher's, tails included, on the
     rows and labels that the posterior was fitted to. A student that gives a mean alone has a p_loo
     of 0 in ArviZ 0.x, and no LOO in 1.x. A student's draws are independent between inputs, so what
     concerns several rows at once (``az.plot_ppc``, ``az.plot_bpv``) varies less than the teacher's,
     and R-hat and effective draws do not apply.
 
     Args:
-        run: A ``pyro.infer.MCMC`` after ``run(x, y)``, with any kernel, or a ``Predictive`` with
-            posterior samples (one chain, unless ``num_chains`` says more) or a guide (one chain of
-            independent draws, ``num_samples`` of them). Or a student: what ``distill`` returns, or
-            a guide. Or any other teacher that :func:`~pyro_opu.as_teacher` takes.
+        run: A ``pyro.infer.MCMC`` after ``run(x, y)``, or a ``Predictive`` with posterior samples
+            (one chain, unless ``num_chains`` says more) or a guide (one chain of ``num_samples``
+            independent draws). Or a student: what ``distill`` returns, or a guide. Or any other
+            teacher that :func:`~pyro_opu.as_teacher` takes.
         *args: What the model is called with, labels included; of an ``MCMC`` known from its run. Of
             a student or a teacher x ``(N, ...)`` and, for LOO, labels y ``(N,)``.
         log_likelihood: False leaves the group out.
@@ -90,7 +88,7 @@ def to_inference_data(
     Raises:
         ImportError: ArviZ is not installed.
         TypeError: ``run`` is none of these, or a ``WeighedPredictive``; a regressor's student.
-        ValueError: no draws; no data for a ``Predictive``; a model that subsamples its data, or has
+        ValueError: No draws; no data for a ``Predictive``; a model that subsamples its data, or has
             latents that the draws do not hold; labels that are no classes of a student.
 
     Example:
@@ -103,19 +101,21 @@ def to_inference_data(
         ...         return pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
         >>> mcmc = MCMC(NUTS(model), num_samples=5, warmup_steps=5, disable_progbar=True)
         >>> mcmc.run(torch.randn(7, 2), torch.ones(7))
-        >>> data = to_inference_data(mcmc)
+        >>> data = to_inference_data(mcmc)  # and beside it to_inference_data(fast, x, y)
         >>> data.log_likelihood["obs"].shape
         (1, 5, 7)
-
-        And a student beside it: ``az.compare({"teacher": data, "student":
-        to_inference_data(fast, x, y)})``.
 
     References:
         Kumar, Carroll, Hartikainen and Martin (2019), ArviZ; Vehtari, Gelman and Gabry (2017),
         Eqs. 7-10, for what ``az.loo`` makes of the log-likelihood. The student's closed form is
         this project's.
     """
-    arviz = _found_arviz()
+    try:
+        import arviz
+    except ImportError as error:
+        raise ImportError(
+            "to_inference_data needs ArviZ, which is not installed: pip install 'pyro-opu[arviz]'."
+        ) from error
     answers = gives_class_probs(run)
     if num_draws is not None and not answers:
         raise ValueError(
@@ -132,16 +132,6 @@ def to_inference_data(
     return _assembled(arviz, groups, coords, dims)
 
 
-def _found_arviz() -> Any:
-    try:
-        import arviz
-    except ImportError as error:
-        raise ImportError(
-            "to_inference_data needs ArviZ, which is not installed: pip install 'pyro-opu[arviz]'."
-        ) from error
-    return arviz
-
-
 def _assembled(
     arviz: Any,
     groups: Groups,
@@ -155,8 +145,10 @@ def _assembled(
     names = {name: list(value) for name, value in {**groups.dims, **(dims or {})}.items()}
     newer = int(arviz.__version__.split(".")[0]) >= 1
     try:
-        given = ((full,), {}) if newer else ((), full)
-        found = arviz.from_dict(*given[0], **given[1], coords=coords, dims=names)
+        if newer:
+            found = arviz.from_dict(full, coords=coords, dims=names)
+        else:
+            found = arviz.from_dict(**full, coords=coords, dims=names)
     except (ValueError, KeyError, IndexError) as error:  # of xarray
         raise ValueError(
             f"`coords` and `dims` must fit the variables' shapes; got {coords!r} and {dims!r}: "

@@ -1,12 +1,20 @@
-"""ArviZ's groups as plain arrays."""
+"""ArviZ's groups as plain arrays, and those of a student or a teacher at inputs and labels."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from pyro.infer import MCMC, Predictive
 from torch import Tensor
+
+from pyro_opu.checks import check_inputs, check_tensor, positive_int
+from pyro_opu.reports.answers import is_student, ready_teacher, student_answer
+from pyro_opu.reports.convergence import chains_of
+from pyro_opu.teachers import Teacher
+from pyro_opu.teachers.base import DEFAULT_DRAWS
 
 #: Variables of one group by name.
 Arrays = dict[str, np.ndarray]
@@ -23,19 +31,76 @@ class Wanted(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """What is to be converted.
+    """What is to be converted."""
 
-    Attributes:
-        values: Group -> variable -> array; draws begin with the axes (chain, draw).
-        dims: Variable -> names of its other axes, from the first on.
-        note: What the chains are, in words: the attribute "chains" of the posterior.
-    """
-
-    values: dict[str, Arrays]
-    dims: dict[str, list[str]]
-    note: str
+    values: dict[str, Arrays]  # group -> variable -> array; draws begin with (chain, draw)
+    dims: dict[str, list[str]]  # variable -> names of its other axes, from the first on
+    note: str  # what the chains are, in words: the attribute "chains" of the posterior
 
 
 def arrays(values: Mapping[str, Tensor]) -> Arrays:
     """Tensors as NumPy arrays, by the same names."""
     return {name: value.detach().cpu().numpy() for name, value in values.items()}
+
+
+def gives_class_probs(source: Any) -> bool:
+    """Whether this may be a student or a teacher; a run or a ``Predictive`` knows its latents."""
+    if isinstance(source, (MCMC, Predictive)):
+        return False
+    return callable(source) or isinstance(source, (list, tuple, Teacher))
+
+
+def class_groups(
+    source: Any, wanted: Wanted, x: Tensor | None = None, y: Tensor | None = None
+) -> Groups:
+    r"""Draws :math:`\pi_s` ``(chain, draw, N, C)`` of a student or a teacher at inputs and labels.
+
+    The labels of draw s are drawn from its own :math:`\pi_s`: a teacher's stay joint over inputs.
+    """
+    x = check_inputs(x)
+    site, flat, note = _log_draws(source, x, wanted.num_draws)
+    held = Predictive(lambda: None, {"probs": flat.cpu()})
+    draws = chains_of(held, wanted.num_chains)["probs"]
+    points = draws.exp()
+    groups: dict[str, Arrays] = {"posterior": arrays({"probs": points})}
+    if wanted.posterior_predictive:
+        labels = torch.multinomial(points.flatten(0, -2), 1).reshape(points.shape[:-1])
+        groups["posterior_predictive"] = arrays({site: labels})
+        if wanted.probs:
+            groups["posterior_predictive"]["probs"] = groups["posterior"]["probs"]
+    if y is not None:
+        labels = _checked_labels(y, *points.shape[-2:])
+        if wanted.log_likelihood:
+            index = labels[:, None].expand(*draws.shape[:-1], 1)
+            groups["log_likelihood"] = arrays({site: draws.gather(-1, index).squeeze(-1)})
+        groups["observed_data"] = arrays({site: labels})
+    groups["constant_data"] = arrays({"x": x})
+    dims = {"probs": ["data", "class"], site: ["data"], "x": ["data"]}
+    return Groups(groups, dims, f"{note}, cut into {wanted.num_chains} chain(s)")
+
+
+def _log_draws(source: Any, x: Tensor, num_draws: int | None) -> tuple[str, Tensor, str]:
+    """The observed site's name, logarithms of the draws ``(S, N, C)``, and what they are."""
+    if not is_student(source, x):
+        teacher = ready_teacher(source, x)
+        return getattr(teacher, "site", "obs"), teacher.log_probs(x, num_draws), "teacher's draws"
+    answer = student_answer(source, x)
+    count = getattr(source, "num_samples", DEFAULT_DRAWS) if num_draws is None else num_draws
+    positive_int("num_draws", count, advice="Leave it out for as many as the student returns.")
+    labels = [layout.name for layout in getattr(source, "sites", ()) if not layout.shows_parameters]
+    note = "student's draws, independent of each other and between inputs"
+    return (*labels, "obs")[0], answer.log_rsample((count,)), note
+
+
+def _checked_labels(y: Any, rows: int, classes: int) -> Tensor:
+    """Class labels ``(N,)`` as integers, where the draws are."""
+    given = check_tensor("y", y, f"({rows},)").detach().cpu()
+    labels = given.long()
+    whole = given.shape == (rows,) and bool((labels == given).all())
+    if not whole or labels.min() < 0 or labels.max() >= classes:
+        raise ValueError(
+            f"`y` must hold the classes of the {rows} rows of x, whole numbers from 0 to "
+            f"{classes - 1}, shape ({rows},); got shape {tuple(y.shape)}, values from "
+            f"{given.min():g} to {given.max():g}. For one-hot rows pass y.argmax(-1)."
+        )
+    return labels

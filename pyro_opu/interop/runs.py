@@ -56,8 +56,8 @@ class _Read(NamedTuple):
     model: Callable[..., Any] | None
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    diverging: np.ndarray | None
     note: str
+    diverging: np.ndarray | None = None
 
 
 def _read(
@@ -72,8 +72,8 @@ def _read(
         samples = chains_of(run)
         if not (args or kwargs):
             args, kwargs = run._args or (), run._kwargs or {}
-        model, note = run.kernel.model, "chains of an MCMC run"
-        return _Read(samples, model, args, kwargs, _diverging(run, samples), note)
+        diverging = _diverging(run, samples)
+        return _Read(samples, run.kernel.model, args, kwargs, "chains of an MCMC run", diverging)
     if isinstance(run, Predictive) and not (args or kwargs):
         raise ValueError(
             "`run` is a Predictive, which does not know the data; expected what its model is "
@@ -82,10 +82,10 @@ def _read(
     if isinstance(run, Predictive) and run.guide is not None:
         samples = _guide_draws(run, args, kwargs)
         note = "one chain of independent draws of a guide"
-        return _Read(samples, run.model, args, kwargs, None, note)
-    samples = chains_of(run, num_chains)
-    note = f"posterior samples cut into {num_chains} chain(s)"
-    return _Read(samples, run.model, args, kwargs, None, note)
+    else:
+        samples = chains_of(run, num_chains)
+        note = f"posterior samples cut into {num_chains} chain(s)"
+    return _Read(samples, run.model, args, kwargs, note)
 
 
 def _diverging(run: MCMC, samples: Draws) -> np.ndarray | None:
@@ -171,7 +171,7 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
             drawn[_probs_name(name, classes)] = log_probs.exp().reshape(*fn.batch_shape, -1)
         return drawn
 
-    # The first has no randomness of its own, so that vmap is checked against the loop by numbers.
+    # Densities first: without randomness, so that vmap is checked against the loop by numbers.
     batched = Batched("the model")
     densities = _over_draws(batched, density, read)
     return densities, _over_draws(batched, label, read) if wanted.posterior_predictive else {}
@@ -199,11 +199,8 @@ def _constants(read: _Read, observed: Arrays) -> Arrays:
     except (TypeError, ValueError):  # Python cannot tell the names
         return {}
     found = arrays({name: value for name, value in given.items() if isinstance(value, Tensor)})
-    return {
-        name: array
-        for name, array in found.items()
-        if not any(np.array_equal(array, value) for value in observed.values())
-    }
+    known = observed.values()
+    return {n: a for n, a in found.items() if not any(np.array_equal(a, each) for each in known)}
 
 
 def _site_dims(
@@ -231,10 +228,9 @@ def _probs_name(site: str, classes: list[str]) -> str:
 def _plate_names(name: str, node: Any) -> list[str]:
     """For every batch dimension of a site the plate's name, or else the site's and a number."""
     shape = node["fn"].batch_shape
-    frames = {frame.dim: frame for frame in node["cond_indep_stack"] if frame.vectorized}
-    return [
-        frames[dim - len(shape)].name
-        if dim - len(shape) in frames and frames[dim - len(shape)].size == size
-        else f"{name}_dim_{dim}"
-        for dim, size in enumerate(shape)
-    ]
+    plates = {
+        (frame.dim + len(shape), frame.size): frame.name
+        for frame in node["cond_indep_stack"]
+        if frame.vectorized
+    }
+    return [plates.get((dim, size), f"{name}_dim_{dim}") for dim, size in enumerate(shape)]

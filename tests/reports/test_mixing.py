@@ -206,6 +206,18 @@ def test_symmetries_of_the_weights_are_no_alarm() -> None:
     assert other.r_hat_90 == pytest.approx(one.r_hat_90, rel=1e-3)
 
 
+def test_a_regressor_is_judged_by_its_means_and_scales() -> None:
+    def line(x: Tensor, y: Tensor | None = None) -> Tensor:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            return pyro.sample("obs", dist.Normal(w * x[:, 0], 0.5), obs=y)
+
+    x, slopes = torch.randn(30, 2), two_modes(200)[:, 0]
+    report = mixing(Predictive(line, {"w": slopes}), x)
+    assert report.mixed is False and "R-hat of the means and scales is" in report.reason
+    assert mixing(Predictive(line, {"w": slopes[torch.randperm(200)]}), x, site="obs").mixed
+
+
 def test_saturated_classes_are_left_out() -> None:
     probs = autoregressive(500, 10, 0.3).sigmoid()
     draws = torch.stack([1 - probs, probs, torch.zeros_like(probs)], -1)
