@@ -64,7 +64,7 @@ IN_NATS = [
     "fidelity",
 ]
 #: Variances and means of a real y.
-IN_UNITS_OF_Y = ["Components", "PredictiveNormal", "RegressionUncertainty", "regression_fidelity"]
+IN_UNITS_OF_Y = ["Components", "PredictiveNormal", "RegressionUncertainty", "fidelity"]
 
 SECTION = re.compile(r"^([A-Z][a-z]+):\n((?:[ ]{4}.*\n|\n)*)", re.MULTILINE)
 ENTRY = re.compile(r"^[ ]{4}(\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)

@@ -20,22 +20,6 @@ from torch import Tensor
 from pyro_opu.distributions import RealAnswer
 from pyro_opu.distributions.normal import Components, PredictiveNormal
 
-__all__ = [
-    "crps_of_mean",
-    "crps_of_y",
-    "energies",
-    "energies_of_draws",
-    "energies_of_moments",
-    "energy_of_draws",
-    "energy_of_mean",
-    "energy_of_normals",
-    "energy_of_y",
-    "expected_absolute",
-    "kl_of_normals",
-    "pairs_with_others",
-    "teacher_moments",
-]
-
 #: The mean's deviation counts as at least this share of y's, where it is the unit.
 FLOOR = 0.1
 #: Pairs that each draw makes with others, where the teacher is compared with itself.

@@ -16,17 +16,13 @@ __all__ = ["Calibration", "calibration", "expected_calibration_error"]
 class Calibration:
     r"""Scores of predicted class probabilities :math:`p_n` against labels :math:`y_n`.
 
-    Attributes:
-        accuracy: Share of inputs whose likeliest class is the label.
-        nll: Negative log-likelihood :math:`-\frac{1}{N} \sum_n \log p_{n, y_n}`, nats.
-        brier: :math:`\frac{1}{N} \sum_n \sum_k (p_{nk} - 1[y_n = k])^2`, between 0 and 2.
-        ece: `expected_calibration_error`.
+    The Brier score is :math:`\frac{1}{N} \sum_n \sum_k (p_{nk} - 1[y_n = k])^2`, from 0 to 2.
     """
 
-    accuracy: float
-    nll: float
+    accuracy: float  #: Share of inputs whose likeliest class is the label.
+    nll: float  #: Negative log-likelihood, nats.
     brier: float
-    ece: float
+    ece: float  #: `expected_calibration_error`.
 
     def to_dict(self) -> dict[str, float]:
         """The numbers by name."""

@@ -33,37 +33,24 @@ NOTHING = 1e-7
 
 @dataclass(frozen=True)
 class CertaintyRow:
-    """Means over the inputs of one class of certainty; NaN where undefined.
+    """Means over the inputs of one class of certainty; NaN where undefined."""
 
-    Attributes:
-        certainty: The class, by the largest mean probability of the teacher's draws, in words.
-        num_inputs: Inputs in it.
-        kl: KL, nats.
-        kl_attainable: KL of a perfect student, nats.
-        kl_ratio: The one over the other.
-        energy_distance: Energy distance.
-        mutual_information: The student's, nats.
-        mutual_information_teacher: The teacher's, nats.
-        mutual_information_ratio: The one over the other.
-        concentration_median: Median of the student's concentration over that of the teacher's
-            draws, both by moments.
-        concentration_mean: The same ratio of the concentrations of all inputs together (mean Gini
-            uncertainty within draws over that between them), which few draws do not bias.
-        faithful: As `pyro_opu.fidelity` judges; ``None`` of fewer than 10 inputs.
-    """
-
+    #: The class, by the largest mean probability of the teacher's draws, in words.
     certainty: str
     num_inputs: int
-    kl: float
-    kl_attainable: float
-    kl_ratio: float
+    kl: float  #: Nats.
+    kl_attainable: float  #: Of a perfect student, nats.
+    kl_ratio: float  #: The one over the other.
     energy_distance: float
-    mutual_information: float
-    mutual_information_teacher: float
-    mutual_information_ratio: float
+    mutual_information: float  #: Nats.
+    mutual_information_teacher: float  #: Nats.
+    mutual_information_ratio: float  #: The one over the other.
+    #: Median of the student's concentration over that of the teacher's draws, both by moments.
     concentration_median: float
+    #: The same ratio of the concentrations of all inputs together (mean Gini uncertainty within
+    #: draws over that between them), which few draws do not bias.
     concentration_mean: float
-    faithful: bool | None
+    faithful: bool | None  #: As `pyro_opu.fidelity` judges; ``None`` of fewer than 10 inputs.
 
 
 class Verdict(NamedTuple):
@@ -87,10 +74,8 @@ def ratio(value: float, reference: float, least: float = 0.0) -> float:
 def by_certainty(turns: list[dict[tuple[str, str], _Array]]) -> dict[str, _Array]:
     """Numbers ``(N,)`` for the rows and the verdict, averaged over turns that agree on classes.
 
-    They are "class", "kl", "kl_attainable", "energy_distance", "uncertainty" (mutual information),
-    "between" and "within" (the parts of the Gini uncertainty), the last three with "_teacher" too,
-    and "noise", shares that add up to the variance of the class's sum of the teacher's mutual
-    informations; more for the verdict.
+    "between" and "within" are the parts of the Gini uncertainty; "noise" adds up to the variance of
+    the class's sum of the teacher's mutual informations.
     """
     first = turns[0]
     if any((turn["certainty", "class"] != first["certainty", "class"]).any() for turn in turns):
@@ -115,9 +100,8 @@ def _row(name: str, values: Mapping[str, _Array]) -> CertaintyRow:
     mean = {key: float(part.mean()) if count else math.nan for key, part in values.items()}
     mine, theirs = (ratio(mean["within" + end], mean["between" + end]) for end in ("", "_teacher"))
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = (values["within"] / values["between"]) / (
-            values["within_teacher"] / values["between_teacher"]
-        )
+        own, other = (values["within" + e] / values["between" + e] for e in ("", "_teacher"))
+        ratios = own / other
     known = ratios[np.isfinite(ratios)]
     return CertaintyRow(
         name,

@@ -17,24 +17,18 @@ from pyro_opu.utils.tables import cell, table
 
 __all__ = ["Diagnosis", "SiteDiagnosis", "diagnose"]
 
-#: Limits of the verdict, which suit means over the posterior and short, sound runs; Vehtari et al.
-#: (2021) ask for 1.01 and 100 effective draws per chain of at least four, for quantiles and tails.
+#: Limits of the verdict, which suit means over the posterior; Vehtari et al. (2021) ask for 1.01
+#: and 100 effective draws per chain of at least four, for quantiles and tails.
 R_HAT_LIMIT, LEAST_EFFECTIVE = 1.05, 100
 
 
 @dataclass(frozen=True)
 class SiteDiagnosis:
-    """One latent site.
+    """One latent site."""
 
-    Attributes:
-        shape: Shape of one draw.
-        r_hat: The largest over the site's elements; NaN where an element does not move.
-        ess: The smallest bulk effective sample size.
-    """
-
-    shape: tuple[int, ...]
-    r_hat: float
-    ess: float
+    shape: tuple[int, ...]  #: Of one draw.
+    r_hat: float  #: The largest over the site's elements; NaN where an element does not move.
+    ess: float  #: The smallest bulk effective sample size.
 
 
 @dataclass(frozen=True, repr=False)

@@ -9,20 +9,13 @@ from typing import Literal, NamedTuple
 
 from pyro_opu.metrics.scores import Calibration
 from pyro_opu.reports.base import Report
+from pyro_opu.reports.readings import MEASURES
 from pyro_opu.utils.tables import cell, table
 
 __all__ = ["EPISTEMIC", "DetectionReport", "DetectionTable", "Score"]
 
 #: The measures of the spread of the posterior, as opposed to its mean alone.
-EPISTEMIC = frozenset(
-    {
-        "mutual_information",
-        "variance",
-        "concentration",
-        "expected_pairwise_kl",
-        "differential_entropy",
-    }
-)
+EPISTEMIC = frozenset(MEASURES) - {"entropy", "max_probability"}
 
 
 class Score(NamedTuple):
@@ -34,23 +27,15 @@ class Score(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class DetectionTable(Report):
-    """Scores of every measure on one task.
+    """Scores of every measure on one task."""
 
-    Attributes:
-        name: ``"misclassification"``, or the name of the outside inputs.
-        student: Scores by measure.
-        teacher: Scores by measure.
-        trivial: Scores of what needs no classifier, in the better of both directions.
-        num_inputs: Inputs in all.
-        num_positive: Errors, or outside inputs, for ``"student"`` and ``"teacher"``; their share
-            is the AUPR of a detector that knows nothing.
-    """
-
-    name: str
-    student: dict[str, Score]
-    teacher: dict[str, Score]
-    trivial: dict[str, Score]
+    name: str  #: ``"misclassification"``, or the name of the outside inputs.
+    student: dict[str, Score]  #: By measure.
+    teacher: dict[str, Score]  #: By measure.
+    trivial: dict[str, Score]  #: Of what needs no classifier, in the better of both directions.
     num_inputs: int
+    #: Errors, or outside inputs, for ``"student"`` and ``"teacher"``; their share is the AUPR of a
+    #: detector that knows nothing.
     num_positive: dict[str, int]
 
     def __repr__(self) -> str:
@@ -77,20 +62,14 @@ class DetectionTable(Report):
 
 @dataclass(frozen=True, repr=False)
 class DetectionReport(Report):
-    """Student and teacher as classifiers and as detectors.
+    """Student and teacher as classifiers and as detectors."""
 
-    Attributes:
-        tables: By name, ``"misclassification"`` first, then every set of outside inputs;
-            ``report[name]`` is the same.
-        student: Accuracy, NLL, Brier score and ECE of the student's mean.
-        teacher: Accuracy, NLL, Brier score and ECE of the teacher's mean.
-        num_draws: Teacher draws per input.
-    """
-
+    #: By name, ``"misclassification"`` first, then every set of outside inputs; also
+    #: ``report[name]``.
     tables: dict[str, DetectionTable]
-    student: Calibration
-    teacher: Calibration
-    num_draws: int
+    student: Calibration  #: Of the student's mean.
+    teacher: Calibration  #: Of the teacher's mean.
+    num_draws: int  #: Teacher draws per input.
 
     def __getitem__(self, name: str) -> DetectionTable:
         if name not in self.tables:
@@ -103,15 +82,11 @@ class DetectionReport(Report):
     def best(
         self, who: Literal["student", "teacher"], name: str, *, epistemic: bool = False
     ) -> tuple[str, Score]:
-        """The measure with the highest AUROC, and its score.
+        """The measure with the highest AUROC in a table, and its score.
 
         Chosen on the data it is scored on, it flatters a little: state the measure in advance, or
-        choose it on other data, when the number itself is to be believed.
-
-        Args:
-            who: ``"student"`` or ``"teacher"``.
-            name: Name of the table.
-            epistemic: Choose among the epistemic measures only, not entropy or max-probability.
+        choose it on other data, when the number itself is to be believed. ``epistemic`` leaves out
+        entropy and max-probability.
 
         Raises:
             ValueError: ``who`` is something else, or no AUROC is defined.

@@ -78,6 +78,16 @@ def fidelity(
       draws), classes weighted by the mean of :math:`B`;
     - ``agreement``: share of inputs where the likeliest class is that of :math:`A`.
 
+    Of a regressor :math:`A` judges in one turn, the best and the trivial answer are normals, and
+    the rows are ``kl`` and ``kl_ratio``, of the normals with the moments of draws and answer; and
+
+    - ``mean_error``: root mean square, in units of A's deviation of y;
+    - ``energy_distance``: of y, in the same units; ``mean_energy_distance``: of its mean f, in
+      units of A's deviation of f, but of at least a tenth of y's;
+    - ``aleatoric``, ``epistemic``: the variances, in units of y squared; for both ``..._error``,
+      the typical relative error (median over inputs of \|answer / A - 1\|), and
+      ``..._spearman``, the rank correlation over inputs.
+
     ``by_certainty`` has a row for inputs where the largest mean probability of the teacher is below
     .7, .7-.9, .9-.99, .99-.999 and above (:class:`~pyro_opu.reports.certainty.CertaintyRow`).
 
@@ -85,7 +95,7 @@ def fidelity(
 
     - its KL is at most twice the attainable: the error of its mean is then no larger than the
       error that the mean of ``S`` draws, its stand-in, has itself; and
-    - its mutual information is within 10 % of the teacher's;
+    - its mutual information (or epistemic variance) is within 10 % of the teacher's;
 
     each beyond what chance explains: three standard errors, over inputs for the KL and over the
     teacher's draws (which inputs share) for the mutual information, and 1e-7 nats, which float32
@@ -99,8 +109,7 @@ def fidelity(
     Args:
         student: What `distill` returns, or any object with ``distribution(x)`` or
             ``dirichlet(x)``, or a guide ``x -> Dirichlet``.
-        teacher: What `as_teacher` takes, or a regressor, for which
-            :func:`~pyro_opu.regression_fidelity` says what the rows are.
+        teacher: What `as_teacher` takes, or a regressor.
         x: Held-out inputs, shape ``(N, ...)``.
         extra: More sets of inputs ``(M, ...)`` by name, such as out-of-distribution ones.
         num_draws: Draws ``S`` in each of the two sets.
@@ -158,46 +167,5 @@ def fidelity(
     return FidelityReport(found, num_draws=plan.num_draws, max_draws=held)
 
 
-def regression_fidelity(
-    student: Any,
-    teacher: Any,
-    x: Tensor,
-    *,
-    extra: Mapping[str, Tensor] | None = None,
-    num_draws: int = 500,
-    chunk_size: int | None = None,
-    seed: int | None = None,
-) -> FidelityReport:
-    r"""`fidelity` of a regression student, by its rows.
-
-    One set of teacher draws A judges, in one turn, the **student**; the **floor**, the mixture that
-    the other draws B are; the **best** normal, with the moments of the posterior; and the
-    **trivial** one, one normal for all inputs with the moments of all draws there. **Attainable**
-    is what the posterior itself would score. Arguments and errors are those of
-    :func:`~pyro_opu.fidelity`.
-
-    The rows, means over inputs ``(N, ...)`` unless said otherwise:
-
-    - ``kl``: of the normals with the moments of A and of the answer, nats; ``kl_ratio``, that as a
-      multiple of the attainable;
-    - ``mean_error``: root mean square, in units of A's deviation of y;
-    - ``energy_distance``: of y, in the same units, to the posterior as it holds its draws; exact in
-      the student, unbiased in the draws, 0 for a perfect answer and possibly slightly negative;
-    - ``mean_energy_distance``: of its mean f, in units of A's deviation of f, but of at least a
-      tenth of y's;
-    - ``aleatoric``, ``epistemic``: the variances, in units of y squared; for both ``..._error``,
-      the typical relative error (median over inputs of \|answer / A - 1\|), and
-      ``..._spearman``, the rank correlation over inputs.
-
-    Example:
-        >>> import torch
-        >>> from pyro_opu.regression import PredictiveNormal, regression_fidelity
-        >>> zero = lambda x: torch.zeros(len(x))
-        >>> student = lambda x: PredictiveNormal(x[:, 0], zero(x), zero(x))  # f ~ N(x, 1)
-        >>> teacher = lambda x, num_draws: (x[:, 0] + torch.randn(num_draws, 1), torch.ones(1, 1))
-        >>> report = regression_fidelity(student, teacher, torch.randn(50, 1), seed=0)
-        >>> report["energy_distance"].student < 0.01 < report["energy_distance"].trivial
-        True
-    """
-    options: dict[str, Any] = {"num_draws": num_draws, "chunk_size": chunk_size, "seed": seed}
-    return fidelity(student, teacher, x, extra=extra, **options)
+#: `fidelity` of a regression student.
+regression_fidelity = fidelity

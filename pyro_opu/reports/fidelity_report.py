@@ -31,23 +31,14 @@ WIDTH = 96
 
 @dataclass(frozen=True)
 class Row:
-    """One quantity: the student's, and what to read it beside. NaN where it is not defined.
-
-    Attributes:
-        student: The student's.
-        attainable: What a perfect student, the very posterior it was taught, would score.
-        floor: A second, independent set of teacher draws.
-        best: The best Dirichlet (or normal) per input, by the moments of the posterior there.
-        trivial: One Dirichlet (or normal) for all inputs.
-        teacher: What a posterior of infinitely many draws would have.
-    """
+    """One quantity: the student's, and what to read it beside. NaN where it is not defined."""
 
     student: float
-    attainable: float
-    floor: float
-    best: float
-    trivial: float
-    teacher: float
+    attainable: float  #: What a perfect student, the very posterior it was taught, would score.
+    floor: float  #: A second, independent set of teacher draws.
+    best: float  #: The best Dirichlet (or normal) per input, by the moments of the posterior.
+    trivial: float  #: One Dirichlet (or normal) for all inputs.
+    teacher: float  #: What a posterior of infinitely many draws would have.
 
 
 class NamedNumbers(Report):
@@ -79,26 +70,16 @@ class SetFidelity(NamedNumbers):
 
     Every row is also a number by name: ``kl`` (the student's), ``kl_floor``, ``kl_best``,
     ``kl_trivial`` and ``kl_teacher``, and in the same way for the other rows.
-
-    Attributes:
-        name: Name of the set.
-        num_inputs: N.
-        rows: All quantities by name; `pyro_opu.fidelity` says what they are.
-        by_certainty: A row for every class of certainty; none for a real outcome.
-        faithful: Whether the student is faithful on all inputs and in every class with enough.
-        verdict: A sentence that says so, and where not.
-        num_classes: C; ``None`` for a real outcome.
-        wasserstein_inputs: Inputs on which the 1-Wasserstein distance was computed, likewise.
     """
 
     name: str
     num_inputs: int
-    rows: dict[str, Row]
-    by_certainty: tuple[CertaintyRow, ...]
-    faithful: bool
-    verdict: str
-    num_classes: int | None = None
-    wasserstein_inputs: int | None = None
+    rows: dict[str, Row]  #: All quantities by name; `pyro_opu.fidelity` says what they are.
+    by_certainty: tuple[CertaintyRow, ...]  #: From the least certain class on; none of a real y.
+    faithful: bool  #: Whether the student is, on all inputs and in every class with enough.
+    verdict: str  #: A sentence that says so, and where not.
+    num_classes: int | None = None  #: C; ``None`` for a real outcome.
+    wasserstein_inputs: int | None = None  #: Inputs of the 1-Wasserstein distance, likewise.
 
     _best: ClassVar[str] = "best Dirichlet"
     #: How each row is labelled, and whether a perfect student's value differs from the teacher's.

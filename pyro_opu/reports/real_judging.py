@@ -32,7 +32,7 @@ _VERDICT = {
 
 
 class RealJudge(Judge):
-    """Judges answers of a real y; see `pyro_opu.regression_fidelity`."""
+    """Judges answers of a real y; see `pyro_opu.fidelity`."""
 
     table = RealSetFidelity
     width = 16
