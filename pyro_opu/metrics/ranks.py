@@ -28,12 +28,9 @@ def ranks(values: Tensor) -> Tensor:
 
 
 def spearman(a: Any, b: Any, rounding: float = 0.0) -> float:
-    """Spearman's rank correlation; NaN where a side is constant to rounding or holds NaN.
+    """Spearman's rank correlation of tensors or arrays ``(N,)``.
 
-    Args:
-        a: Tensor or array ``(N,)``.
-        b: The same.
-        rounding: A range of values up to this one is rounding too.
+    NaN where a side holds NaN, or is constant to a range of ``rounding``.
 
     Example:
         >>> spearman([1.0, 2.0, 3.0], [2.0, 4.0, 3.0])

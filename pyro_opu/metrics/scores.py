@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,17 +24,9 @@ class Calibration:
     brier: float
     ece: float  #: `expected_calibration_error`.
 
-    def to_dict(self) -> dict[str, float]:
-        """The numbers by name."""
-        return asdict(self)
-
 
 def calibration(log_probs: Tensor, y: Tensor) -> Calibration:
-    """Accuracy, negative log-likelihood, Brier score and calibration error at once.
-
-    Args:
-        log_probs: Normalised log-probabilities of the mean, shape ``(N, C)``.
-        y: Labels, integers in ``[0, C)``, shape ``(N,)``.
+    """All scores of normalised log-probabilities ``(N, C)`` and integer labels y ``(N,)``.
 
     Example:
         >>> calibration(torch.tensor([[0.8, 0.2], [0.6, 0.4]]).log(), torch.tensor([0, 1])).accuracy
@@ -57,8 +49,8 @@ def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> 
 
     .. math:: \mathrm{ECE} = \sum_b \frac{N_b}{N} \left| \mathrm{acc}_b - \mathrm{conf}_b \right|
 
-    with the confidence of an input its largest probability. A known weakness: it is biased upwards
-    on few inputs, and blind to errors that cancel inside a bin.
+    with the confidence of an input its largest probability. It is biased upwards on few inputs, and
+    blind to errors that cancel inside a bin.
 
     Args:
         probs: Class probabilities, shape ``(N, C)``.

@@ -37,16 +37,8 @@ def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribu
 
     Modules are put in evaluation mode for the call, and each part back in its mode after it.
 
-    Args:
-        student: An object with a method ``distribution(x)``, such as a ``OnePassPredictive``, or
-            ``dirichlet(x)``, or a callable ``x -> Dirichlet``, such as a guide.
-        x: Inputs, shape ``(N, ...)``.
-        kind: What it must answer with, ``SimplexDistribution`` or ``RealAnswer``.
-
-    Example:
-        >>> guide = lambda x: torch.distributions.Dirichlet(torch.ones(len(x), 3))
-        >>> student_answer(guide, torch.zeros(5, 2)).batch_shape
-        torch.Size([5])
+    The student has a method ``distribution(x)``, such as a ``OnePassPredictive``, or
+    ``dirichlet(x)``, or is a callable, such as a guide; ``kind`` is what it must answer with.
     """
     call = getattr(student, "distribution", None) or getattr(student, "dirichlet", student)
     if not callable(call):
@@ -122,11 +114,7 @@ def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
 def named_inputs(x: tuple[str, Tensor], argument: str, others: Any, taken: str) -> dict[str, Any]:
     """Further sets of inputs by name, checked and of the shape of the main ones.
 
-    Args:
-        x: Name of the argument that holds the main inputs, and these ``(N, ...)``.
-        argument: Name of the argument that holds the others.
-        others: Name -> inputs ``(M, ...)``, or ``None``.
-        taken: The name that none may have.
+    ``x`` are the name and value of the main argument, ``argument`` is the name of the others'.
     """
     check_inputs(x[1], x[0])
     advice = f'Give them a name: {argument}={{"far": x_far}}.'
@@ -141,7 +129,7 @@ def named_inputs(x: tuple[str, Tensor], argument: str, others: Any, taken: str) 
 
 
 def check_alike(first: tuple[str, Tensor], second: tuple[str, Tensor]) -> None:
-    """Refuse inputs of another shape than the first, which are known to be inputs."""
+    """Refuse inputs of another shape than the first; names and values of two arguments."""
     (main, x), (name, inputs) = first, second
     advice = f"Bring it into the form of `{main}`, which the classifier takes."
     check_row_shape(name, check_inputs(inputs, name), x.shape[1:], advice)

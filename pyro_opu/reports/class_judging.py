@@ -142,13 +142,8 @@ def from_draws(draws: Tensor, size: float = math.inf) -> Measured:
 
 def from_distribution(answer: SimplexDistribution, num_draws: int) -> Measured:
     """A student's answer: its own measures, and draws to compare draws with."""
-    return Measured(
-        answer.log_mean.double().log_softmax(-1),
-        answer.sample((num_draws,)),
-        epistemic_uncertainty(answer),
-        variance(answer),
-        answer,
-    )
+    log_mean, draws = answer.log_mean.double().log_softmax(-1), answer.sample((num_draws,))
+    return Measured(log_mean, draws, epistemic_uncertainty(answer), variance(answer), answer)
 
 
 class Posterior(NamedTuple):
@@ -230,13 +225,12 @@ def judge(
             samples = (target.draws[:cut, here], answer.draws[:cut, here])
             out[column, "wasserstein"] = wasserstein1(*samples)
         if answer.distribution is not None:
-            covered = _coverage(answer, target.draws, weights)
+            covered = _coverage(answer, target.draws, weights, list(_COVERAGE.values()))
             out |= {(column, name): part for name, part in zip(_COVERAGE, covered, strict=True)}
     return out
 
 
-def _coverage(answer: Measured, draws: Tensor, weights: Tensor) -> Tensor:
-    levels = list(_COVERAGE.values())
+def _coverage(answer: Measured, draws: Tensor, weights: Tensor, levels: list[float]) -> Tensor:
     if isinstance(answer.distribution, PredictiveDirichlet):
         return central_coverage(answer.distribution, draws, weights, levels)
     return central_coverage_of_draws(answer.draws, draws, weights, levels)
@@ -301,10 +295,6 @@ def _gaps(answer: Measured) -> Tensor:
 
 
 def _attainable(target: Measured, taught: Posterior) -> Tensor:
-    r"""KL of a perfect student, which has the mean of the posterior, by the draws that judge.
-
-    The mean of ``2 S`` draws stands in for it: :math:`\mathrm{KL}(\bar A\,\|\,\overline{A \cup B})`
-    times :math:`2 (1 - S / M)`, exactly if M is 2 S and else to second order in the sampling error.
-    """
+    """KL of a perfect student, by the draws that judge; see `pyro_opu.fidelity`."""
     sampling = 2 * (1 - len(target.draws) / taught.size)
     return kl_from_log(target.log_mean, taught.answer.log_mean) * sampling

@@ -24,6 +24,9 @@ from pyro_opu.rng import seeded
 
 __all__ = ["detection", "misclassification", "out_of_domain"]
 
+#: The name of the table of errors.
+ERRORS = "misclassification"
+
 
 def detection(
     student: Any,
@@ -72,7 +75,7 @@ def detection(
         >>> report.best("student", "near 0", epistemic=True)
         ('mutual_information', Score(auroc=1.0, aupr=1.0))
     """
-    outside = named_inputs(("x", x), "outside", outside, "misclassification")
+    outside = named_inputs(("x", x), "outside", outside, ERRORS)
     with seeded(seed):
         sources = {
             "student": Reader(student, x, True, num_draws, chunk_size),
@@ -80,10 +83,13 @@ def detection(
         }
         inside = {who: reader(x) for who, reader in sources.items()}
         check_same_classes(inside["student"], inside["teacher"])
-        tables = {"misclassification": _error_table(inside, y)}
+        wrong = {who: _errors(reading, y) for who, reading in inside.items()}
+        tables = {ERRORS: _table(ERRORS, {who: [inside[who]] for who in inside}, wrong, {})}
         for name, other in outside.items():
-            elsewhere = {who: reader(other) for who, reader in sources.items()}
-            tables[name] = _outside_table(name, inside, elsewhere, x, other)
+            readings = {who: [inside[who], reader(other)] for who, reader in sources.items()}
+            positive = _outside_positive(x, other)
+            trivial = _trivial(x, other, positive)
+            tables[name] = _table(name, readings, dict.fromkeys(readings, positive), trivial)
     scores = {who: calibration(reading.log_mean, y) for who, reading in inside.items()}
     return DetectionReport(
         tables, scores["student"], scores["teacher"], num_draws=sources["teacher"].num_draws
@@ -167,37 +173,29 @@ def _errors(reading: Reading, y: Tensor) -> NDArray[np.bool_]:
     return wrong
 
 
-def _error_table(inside: dict[str, Reading], y: Tensor) -> DetectionTable:
-    wrong = {who: _errors(reading, y) for who, reading in inside.items()}
-    return DetectionTable(
-        name="misclassification",
-        **{who: _scores([reading], wrong[who]) for who, reading in inside.items()},
-        trivial={},
-        num_inputs=len(y),
-        num_positive={who: int(errors.sum()) for who, errors in wrong.items()},
-    )
-
-
-def _outside_table(
+def _table(
     name: str,
-    inside: dict[str, Reading],
-    elsewhere: dict[str, Reading],
-    x_in: Tensor,
-    x_out: Tensor,
+    readings: dict[str, list[Reading]],
+    positive: dict[str, NDArray[np.bool_]],
+    trivial: dict[str, Score],
 ) -> DetectionTable:
-    positive = _outside_positive(x_in, x_out)
-    flat = torch.cat([x_in.flatten(1), x_out.flatten(1)]).double().cpu()
-    baselines = {"input_norm": flat.norm(dim=-1).numpy(), "input_mean": flat.mean(-1).numpy()}
     return DetectionTable(
         name=name,
-        **{who: _scores([inside[who], elsewhere[who]], positive) for who in inside},
-        trivial={
-            name: max(score(values, positive), score(-values, positive))
-            for name, values in baselines.items()
-        },
-        num_inputs=len(positive),
-        num_positive={who: len(x_out) for who in inside},
+        **{who: _scores(readings[who], positive[who]) for who in readings},
+        trivial=trivial,
+        num_inputs=len(positive["student"]),
+        num_positive={who: int(each.sum()) for who, each in positive.items()},
     )
+
+
+def _trivial(x_in: Tensor, x_out: Tensor, positive: NDArray[np.bool_]) -> dict[str, Score]:
+    """Scores of what needs no classifier, in the better of both directions."""
+    flat = torch.cat([x_in.flatten(1), x_out.flatten(1)]).double().cpu()
+    baselines = {"input_norm": flat.norm(dim=-1).numpy(), "input_mean": flat.mean(-1).numpy()}
+    return {
+        name: max(score(values, positive), score(-values, positive))
+        for name, values in baselines.items()
+    }
 
 
 def _outside_positive(x_in: Tensor, x_out: Tensor) -> NDArray[np.bool_]:

@@ -43,17 +43,13 @@ class Plan:
 
 
 class Judge(ABC):
-    """What an outcome decides of a comparison: how to ask, what to measure, how to sum it up.
-
-    Args:
-        teacher: It has seen an input.
-    """
+    """What an outcome decides of a comparison: how to ask, what to measure, how to sum it up."""
 
     #: The kind of table that comes out.
     table: ClassVar[type[SetFidelity]] = SetFidelity
 
     def __init__(self, teacher: JointDraws) -> None:
-        self.teacher = teacher
+        self.teacher = teacher  # it has seen an input
 
     def begin(self, plan: Plan, x: Tensor) -> None:
         """Keep the plan, and make the trivial answer from draws at the main inputs ``(N, ...)``."""

@@ -47,9 +47,7 @@ def r_hat(draws: Tensor) -> Tensor:
 
     with W the mean variance within the half chains of n draws and B the variance of their means,
     of the normal scores of the ranks (bulk), and of those of the distances to the median (tail).
-
-    Args:
-        draws: ``(chains, draws, ...)``, at least 4 draws.
+    ``draws`` are ``(chains, draws, ...)``, at least 4 draws.
 
     Example:
         >>> import torch
@@ -72,10 +70,8 @@ def r_hat(draws: Tensor) -> Tensor:
 def effective_sample_size(draws: Tensor) -> Tensor:
     """Bulk effective sample size ``(...)``, of the normal scores of the ranks over half chains.
 
-    At most S log10(S), as the estimate of antithetic draws has no bound; NaN where still.
-
-    Args:
-        draws: ``(chains, draws, ...)``, at least 4 draws.
+    At most S log10(S), as the estimate of antithetic draws has no bound; NaN where still. ``draws``
+    are ``(chains, draws, ...)``, at least 4 draws.
 
     Example:
         >>> import torch
@@ -207,7 +203,7 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
 
 
 def draws_mixing(draws: Tensor, quantity: str = "class probabilities") -> MixingReport:
-    """`mixing` of given draws ``(S, N, K)`` of this quantity, in order, S at least 40."""
+    """`mixing` of given draws ``(S, N, K)`` of this quantity, in order."""
     count, inputs, _ = draws.shape
     draws = draws.double().flatten(1)
     draws = draws[:, draws.std(0) > STILL]

@@ -35,18 +35,13 @@ MEASURES = (
 
 @dataclass(frozen=True)
 class Reading:
-    r"""What one source says of one set of inputs.
+    """What one source says of one set of inputs."""
 
-    Attributes:
-        log_mean: Logarithm of the mean class probabilities, ``(N, C)``.
-        measures: Every measure as :func:`~pyro_opu.uncertainty` defines it, ``(N,)`` each.
-        detectors: For each measure a score that grows with uncertainty: the measure itself,
-            the probability of all classes but the likeliest for ``max_probability``, and
-            :math:`-\log\alpha_0` for ``concentration``.
-    """
-
-    log_mean: Tensor
-    measures: dict[str, Array]
+    log_mean: Tensor  #: Logarithm of the mean class probabilities, ``(N, C)``.
+    measures: dict[str, Array]  #: As :func:`~pyro_opu.uncertainty` defines them, ``(N,)`` each.
+    #: For each measure a score that grows with uncertainty: the measure itself, the probability of
+    #: all classes but the likeliest for ``max_probability``, and minus the logarithm of
+    #: ``concentration``.
     detectors: dict[str, Array]
 
     @classmethod
@@ -68,11 +63,8 @@ class Reading:
     def joined(cls, parts: list[Reading]) -> Reading:
         """One reading of several sets of inputs, one after the other."""
         measures, detectors = (
-            {
-                name: np.concatenate([getattr(part, kind)[name] for part in parts])
-                for name in MEASURES
-            }
-            for kind in ("measures", "detectors")
+            {name: np.concatenate([part[name] for part in each]) for name in MEASURES}
+            for each in zip(*((part.measures, part.detectors) for part in parts), strict=True)
         )
         return cls(torch.cat([part.log_mean for part in parts]), measures, detectors)
 
@@ -95,32 +87,22 @@ class Reader:
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Reading:
         """The reading at ``x``; a teacher that draws afresh does so for every chunk of inputs."""
-        return Reading.joined(
-            [
-                Reading.of(
-                    student_answer(self.source, x[part])
-                    if self.student
-                    else self.source.log_probs(x[part], self.num_draws)
-                )
-                for part in self._parts(len(x))
-            ]
-        )
+        parts = (x[part] for part in self._parts(len(x)))
+        return Reading.joined([Reading.of(self._answer(part)) for part in parts])
+
+    def _answer(self, x: Tensor) -> Any:
+        if self.student:
+            return student_answer(self.source, x)
+        return self.source.log_probs(x, self.num_draws)
 
     @torch.no_grad()
     def together(self, x: Tensor) -> Reading:
-        """The reading at ``x`` by one set of draws for all inputs.
-
-        A function, and an object of the user's, is asked about all of them in one call.
-        """
+        """The reading at ``x`` by one set of draws for all inputs."""
         if self.student:
             return self(x)
-        return Reading.joined(
-            [
-                Reading.of(block[:, part])
-                for block in self.source.stream(x, self.num_draws)
-                for part in self._parts(block.shape[1])
-            ]
-        )
+        blocks = self.source.stream(x, self.num_draws)
+        parts = (block[:, part] for block in blocks for part in self._parts(block.shape[1]))
+        return Reading.joined([Reading.of(part) for part in parts])
 
     def _parts(self, rows: int) -> Iterator[slice]:
         return chunks(rows, self.num_draws, self.num_classes, self.chunk_size)
@@ -141,7 +123,7 @@ def _arrays(measures: dict[str, Tensor]) -> dict[str, Array]:
     for name, values in measures.items():
         if values.isnan().any():
             raise ValueError(
-                f"the measure {name!r} is NaN at {int(values.isnan().sum())} inputs; the source's "
-                "probabilities are not finite there."
+                f"the source's probabilities must be finite; got the measure {name!r} NaN at "
+                f"{int(values.isnan().sum())} inputs. Check its weights or draws (torch.isfinite)."
             )
     return {name: v.double().nan_to_num().cpu().numpy() for name, v in measures.items()}
