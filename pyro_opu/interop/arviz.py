@@ -70,8 +70,8 @@ def to_inference_data(
             teacher that :func:`~pyro_opu.as_teacher` takes.
         *args: What the model is called with, labels included; of an ``MCMC`` known from its run. Of
             a student or a teacher x ``(N, ...)`` and, for LOO, labels y ``(N,)``.
-        log_likelihood: False leaves the group out.
-        posterior_predictive: False leaves the group out. With both False the model is not run.
+        log_likelihood, posterior_predictive: False leaves the group out; with both False the model
+            is not run.
         probs: Class probabilities, too, for sites of class labels.
         num_draws: S, of a student or a teacher; by default ``num_samples`` of a student, all of a
             teacher (500 of one that draws afresh).

@@ -34,8 +34,12 @@ def run_groups(
     read = _read(run, args, kwargs, wanted.num_chains)
     groups: dict[str, Arrays] = {"posterior": arrays(read.samples), "sample_stats": {}}
     names: dict[str, list[str]] = {}
-    if read.diverging is not None:
-        groups["sample_stats"]["diverging"] = read.diverging
+    positions = divergences_of(run)
+    if positions is not None:
+        diverging = np.zeros(next(iter(read.samples.values())).shape[:2], dtype=bool)
+        for chain, places in enumerate(positions):
+            diverging[chain, places] = True
+        groups["sample_stats"]["diverging"] = diverging
     if read.model is not None and (wanted.log_likelihood or wanted.posterior_predictive):
         sites = _sites(read)
         observed = {n: node for n, node in sites.items() if n not in read.samples}
@@ -57,7 +61,6 @@ class _Read(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     note: str
-    diverging: np.ndarray | None = None
 
 
 def _read(
@@ -72,8 +75,7 @@ def _read(
         samples = chains_of(run)
         if not (args or kwargs):
             args, kwargs = run._args or (), run._kwargs or {}
-        diverging = _diverging(run, samples)
-        return _Read(samples, run.kernel.model, args, kwargs, "chains of an MCMC run", diverging)
+        return _Read(samples, run.kernel.model, args, kwargs, "chains of an MCMC run")
     if isinstance(run, Predictive) and not (args or kwargs):
         raise ValueError(
             "`run` is a Predictive, which does not know the data; expected what its model is "
@@ -86,16 +88,6 @@ def _read(
         samples = chains_of(run, num_chains)
         note = f"posterior samples cut into {num_chains} chain(s)"
     return _Read(samples, run.model, args, kwargs, note)
-
-
-def _diverging(run: MCMC, samples: Draws) -> np.ndarray | None:
-    positions = divergences_of(run)
-    if positions is None:
-        return None
-    diverging = np.zeros(next(iter(samples.values())).shape[:2], dtype=bool)
-    for chain, places in enumerate(positions):
-        diverging[chain, places] = True
-    return diverging
 
 
 def _guide_draws(run: Predictive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draws:

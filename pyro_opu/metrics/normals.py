@@ -1,13 +1,8 @@
 r"""Distances between mixtures of normals in closed form: CRPS, energy distance, KL.
 
 Both sides are mixtures of normals at every input: the student of K components, the teacher of S
-draws ``(S, N, 2)``, the mean f of y and the logarithm of the noise's deviation. For a normal with
-mean m and variance v,
-
-.. math:: A(m, v) = \mathbb{E}|N(m, v)| = m\,\mathrm{erf}\frac{m}{\sqrt{2v}}
-    + \sqrt{\frac{2v}{\pi}}\, e^{-m^2 / 2v}
-
-and all expectations of absolute differences are weighted sums of A: no draws of y are needed.
+draws ``(S, N, 2)``, the mean f of y and the logarithm of the noise's deviation. All expectations of
+absolute differences are weighted sums of :func:`expected_absolute`: no draws of y are needed.
 """
 
 from __future__ import annotations
@@ -28,6 +23,8 @@ PAIRS = 8
 
 def expected_absolute(mean: Tensor, variance: Tensor) -> Tensor:
     r""":math:`\mathbb{E}|N(m, v)|`, of any broadcastable shapes; a variance of 0 gives \|m\|.
+
+    .. math:: m\,\mathrm{erf}\frac{m}{\sqrt{2v}} + \sqrt{\frac{2v}{\pi}}\, e^{-m^2 / 2v}
 
     References:
         Grimit, Gneiting, Berrocal and Johnson (2006), The continuous ranked probability score for

@@ -30,7 +30,7 @@ class TopK:
 
     Attributes:
         ranking: The K likeliest classes by mean, likeliest first, ``(N, K)``; K is ``max_k``.
-        overlaps: Overlap of each with the first, falling, 1 for the first, ``(N, K)``, float64.
+        overlaps: Overlap of each with the first, falling from 1, ``(N, K)``, float64.
         k: Size of the set, ``(N,)``: the first k classes of ``ranking``.
         num_classes: C.
     """
@@ -63,11 +63,7 @@ class TopK:
         return self.covers(y).double().mean().item()
 
     def fixed(self, y: Tensor, k: int) -> float:
-        """Share of labels ``(N,)`` among the ``k`` likeliest classes; k = 1 is the accuracy.
-
-        Raises:
-            ValueError: ``k`` is not between 1 and K, or a label is not a class.
-        """
+        """Share of labels ``(N,)`` among the ``k`` likeliest classes; k = 1 is the accuracy."""
         if positive_int("k", k) > self.ranking.shape[1]:
             raise ValueError(
                 f"`k` must lie between 1 and {self.ranking.shape[1]}, the classes that were "
@@ -118,7 +114,7 @@ def top_k(
 
     Raises:
         TypeError: ``dirichlet`` is no Dirichlet.
-        ValueError: it has another batch shape, or NaN; ``overlap`` or ``max_k`` out of range.
+        ValueError: It has another batch shape, or NaN; ``overlap`` or ``max_k`` out of range.
 
     Example:
         >>> alpha = torch.tensor([[90.0, 8.0, 2.0], [5.0, 4.0, 0.1]])

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from operator import attrgetter
-from typing import ClassVar, overload
+from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -123,10 +123,7 @@ class RegressionUncertainty(_Table):
 
 
 #: Tables by the ``kind`` of the measures that fill them.
-_TABLES: dict[str, type[Uncertainty | RegressionUncertainty]] = {
-    "classes": Uncertainty,
-    "real": RegressionUncertainty,
-}
+_TABLES: dict[str, Any] = {"classes": Uncertainty, "real": RegressionUncertainty}
 
 
 def _measures(source: Source | RealAnswer) -> Measures:
@@ -160,8 +157,7 @@ def uncertainty(source: Source | RealAnswer) -> Uncertainty | RegressionUncertai
 
     Returns:
         An :class:`~pyro_opu.metrics.uncertainty.Uncertainty` of ``(N,)`` tensors, or the
-        :class:`~pyro_opu.regression.RegressionUncertainty` of a real y;
-        ``total = aleatoric + epistemic`` to rounding.
+        :class:`~pyro_opu.regression.RegressionUncertainty` of a real y.
 
     Raises:
         ValueError: Draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.
@@ -175,7 +171,7 @@ def uncertainty(source: Source | RealAnswer) -> Uncertainty | RegressionUncertai
         tensor([0.0049, 0.1805])
     """
     measures = _measures(source)
-    table = _TABLES[measures.kind]
+    table: type[Uncertainty | RegressionUncertainty] = _TABLES[measures.kind]
     return table(**measures.rounded(field.name for field in fields(table)))
 
 
