@@ -62,11 +62,11 @@ class Reading:
     @classmethod
     def joined(cls, parts: list[Reading]) -> Reading:
         """One reading of several sets of inputs, one after the other."""
-        measures, detectors = (
-            {name: np.concatenate([part[name] for part in each]) for name in MEASURES}
-            for each in zip(*((part.measures, part.detectors) for part in parts), strict=True)
+        return cls(
+            torch.cat([part.log_mean for part in parts]),
+            _joined([part.measures for part in parts]),
+            _joined([part.detectors for part in parts]),
         )
-        return cls(torch.cat([part.log_mean for part in parts]), measures, detectors)
 
 
 class Reader:
@@ -116,6 +116,10 @@ def check_same_classes(student: Reading, teacher: Reading) -> None:
             f"`student` must have the {theirs} classes of `teacher`; got {mine}. Pass the student "
             "that was distilled from it."
         )
+
+
+def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
+    return {name: np.concatenate([part[name] for part in parts]) for name in MEASURES}
 
 
 def _arrays(measures: dict[str, Tensor]) -> dict[str, Array]:
