@@ -103,11 +103,13 @@ class MixingReport(Report):
         reason: In words, why.
         num_draws: S.
         num_inputs: Inputs looked at.
-        r_hat_median, r_hat_90, r_hat_max: Median, 90 % quantile (which is judged) and largest over
-            inputs and classes.
+        r_hat_median: Over inputs and classes.
+        r_hat_90: The 90 % quantile, which is judged.
+        r_hat_max: The largest.
         r_hat_limit: What ``r_hat_90`` may be.
-        ess_median, ess_10, ess_min: Effective draws: median (which is judged), 10 % quantile and
-            smallest.
+        ess_median: Effective draws, the median over inputs and classes, which is judged.
+        ess_10: The 10 % quantile.
+        ess_min: The smallest.
         ess_limit: What ``ess_median`` must be.
     """
 
