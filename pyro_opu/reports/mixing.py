@@ -141,13 +141,13 @@ class MixingReport(Report):
 
 
 def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> MixingReport:
-    r"""R-hat and effective draws of a teacher's class probabilities, in the order of its draws.
+    r"""R-hat and effective draws of what a teacher's draws say of the outcome, in their order.
 
-    A network's weights have symmetries, so that their own R-hat means nothing; what its draws say
-    about classes (or the mean and scale of a real y) has none. The S draws, in order, are cut into
-    4 blocks that stand for chains (posterior samples hold the chains one after another), and R-hat
-    and the bulk effective sample size are taken for every class at every input, of ranks. The draws
-    are reported where
+    A network's weights have symmetries, so that their own R-hat means nothing; class probabilities
+    (or the mean and scale of a real y) have none. The S draws, in order, are cut into 4 blocks that
+    stand for chains (posterior samples hold the chains one after another), and R-hat and the bulk
+    effective sample size are taken for every class at every input, of ranks. The draws are reported
+    where
 
     * the 90 % quantile of R-hat over inputs and classes is above
       :math:`\max(1.1, \sqrt{(n-1)/n + 2 F / n})`, n = S / 8, with F the 99.9 % quantile of Fisher's
