@@ -26,6 +26,7 @@ from pyro_opu.reports.certainty import (
     by_certainty,
     certainty_rows,
     class_of,
+    ratio,
     verdict_of,
 )
 from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of, split
@@ -95,14 +96,11 @@ class ClassJudge(Judge):
         for name in ("mutual_information", "variance"):
             truth = values["teacher", name]
             mean = float(truth.mean())
-            known = mean > _ROUNDING
-            error = (lambda v, mean=mean: v.mean() / mean - 1) if known else (lambda _: math.nan)
-            first, second = (float(values[half, name].mean()) for half in _HALVES)
             rows[name] = row(name, _mean, mean)
+            error = partial(_relative_error, mean)
             rows[f"{name}_error"] = row(name, error, 0.0, attainable=error(truth))
-            rows[f"{name}_error"]["floor"] = (
-                abs(second / first - 1) if first > _ROUNDING else math.nan
-            )
+            first, second = (values[half, name] for half in _HALVES)
+            rows[f"{name}_error"]["floor"] = abs(_relative_error(_mean(first), second))
             ranked = partial(spearman, b=truth, rounding=_ROUNDING)
             rows[f"{name}_spearman"] = row(name, ranked, 1.0)
         rows |= {name: row(name, _mean, level) for name, level in _COVERAGE.items()}
@@ -119,6 +117,10 @@ class ClassJudge(Judge):
 
 def _mean(values: Any) -> float:
     return float(values.mean())
+
+
+def _relative_error(mean: float, values: Any) -> float:
+    return ratio(_mean(values), mean, _ROUNDING) - 1
 
 
 class Measured(NamedTuple):
