@@ -127,8 +127,6 @@ each("network_laplace", network_laplace, "prior_precision", 0.0, -1.0, NAN, "bes
      network=NETWORK, x=X, y=Y)  # fmt: skip
 each("network_laplace", network_laplace, "batch_size", 0, 1.5, network=NETWORK, x=X, y=Y)
 each("network_laplace", network_laplace, "y", Y + 1, Y.float(), Y[:7], network=NETWORK, x=X)
-add("network_laplace", "validation that is no pair", network_laplace, NETWORK, X, Y,
-    prior_precision="validation", validation=X)  # fmt: skip
 add("with_trunk", "no fit", with_trunk, nn.Identity(), None)
 each("split_last_layer", split_last_layer, "network", nn.Linear(3, 3), nn.Sequential(), None)
 each("last_layer_network", last_layer_network, "prior", 0.0, NAN, network=NETWORK)

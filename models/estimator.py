@@ -15,8 +15,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from pyro_opu import OnePassPredictive, PolyaGammaGibbs, distill, uncertainty
-from pyro_opu.checks import positive_int
+from pyro_opu import PolyaGammaGibbs, distill, uncertainty
+from pyro_opu.checks import one_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import dropout_network, fit_network
@@ -35,10 +35,7 @@ LEAST_ROWS = 4
 def logistic_teacher(
     x: Tensor, y: Tensor, *, num_draws: int = 1000, warmup_steps: int = 500, scale: float = 1.0
 ) -> Predictive:
-    """Bayesian logistic regression of standardised inputs, its posterior by Polya-Gamma sampling.
-
-    ``scale`` is the standard deviation of the prior of each weight.
-    """
+    """Posterior of a logistic regression with prior scale ``scale``, by Polya-Gamma sampling."""
     positive_int("num_draws", num_draws)
     positive_int("warmup_steps", warmup_steps, 0)
     classes = _count_classes(y)
@@ -51,10 +48,7 @@ def logistic_teacher(
 def dropout_teacher(
     x: Tensor, y: Tensor, *, hidden: tuple[int, ...] = (64, 64), p: float = 0.2, epochs: int = 200
 ) -> nn.Module:
-    """A perceptron trained with dropout; its masks make the draws (Monte Carlo dropout).
-
-    ``hidden`` are the widths of the hidden layers, ``p`` the probability that a unit is dropped.
-    """
+    """A perceptron trained with dropout; its masks, units dropped with ``p``, make the draws."""
     network = dropout_network((x.shape[1], *hidden, _count_classes(y)), p)
     return fit_network(network, x, y, epochs=epochs)
 
@@ -74,13 +68,11 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
     r"""A scikit-learn classifier that says how sure it is, without any Pyro model.
 
     ``fit`` standardises the inputs, makes a Bayesian teacher and distills it into one network
-    :math:`x \mapsto \mathrm{Dir}(\alpha(x))` (:func:`pyro_opu.distill`). Predictions are one
-    forward pass of that student in float64; the teacher is not kept. It works in a ``Pipeline``,
-    ``cross_val_score`` and ``GridSearchCV``, and can be pickled.
-
-    The uncertainty is the teacher's, right or wrong: "logistic" knows only what a linear model can
-    be unsure of, "dropout" is a rough posterior whose spread follows its rate. Far outside the data
-    it knows as little as any network.
+    :math:`x \mapsto \mathrm{Dir}(\alpha(x))` (:func:`pyro_opu.distill`); predictions are one
+    forward pass of that student in float64. It works in a ``Pipeline``, ``cross_val_score`` and
+    ``GridSearchCV``, and can be pickled. The uncertainty is the teacher's, right or wrong:
+    "logistic" knows only what a linear model can be unsure of, "dropout" is a rough posterior whose
+    spread follows its rate.
 
     Args:
         teacher: "dropout" (:func:`dropout_teacher`), "logistic" (:func:`logistic_teacher`, which
@@ -88,8 +80,7 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
             float32 inputs ``(N, D)`` and int64 classes ``(N,)`` that returns anything
             :func:`pyro_opu.as_teacher` takes, such as ``partial(dropout_teacher, p=0.5)``.
         guide, loss, num_steps: As for :func:`pyro_opu.distill`.
-        random_state: Seed of everything random in ``fit``: an integer, a ``RandomState``, or None
-            for NumPy's own. Torch's generator is left as it was.
+        random_state: Seed of ``fit``: an integer, a ``RandomState``, or None for NumPy's own.
 
     Attributes:
         classes_: The class labels, sorted, ``(C,)``.
@@ -124,19 +115,19 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> OnePassClassifier:
-        """Make the teacher and distill it.
-
-        ``X`` ``(N, D)`` is dense, numeric and finite with at least 4 rows; ``y`` holds labels of
-        any kind, of at least two classes.
-        """
-        maker = self._maker()
+        """Teach by ``X`` ``(N, D)``, finite with at least 4 rows, and labels ``y`` of any kind."""
+        if callable(self.teacher):
+            maker = self.teacher
+        else:
+            advice = "Or pass a function (x, y) -> teacher."
+            maker = TEACHERS[one_of("teacher", self.teacher, TEACHERS, advice)]
         X, y = validate_data(self, X, y, dtype=np.float64, ensure_min_samples=LEAST_ROWS)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise ValueError(
-                "`y` must hold at least two classes; got one class, "
-                f"{self.classes_[0]}. Add rows of another one."
+                f"`y` must hold at least two classes; got one class, {self.classes_[0]}. Add rows "
+                "of another one."
             )
         self.scaler_ = StandardScaler().fit(X)
         x = torch.tensor(self.scaler_.transform(X), dtype=torch.float32)
@@ -145,7 +136,12 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
             source = maker(x, torch.tensor(codes))
         settings: dict[str, Any] = {k: getattr(self, k) for k in ("guide", "loss", "num_steps")}
         student = distill(source, x, **settings, seed=seed, progress=False)
-        self.student_ = self._checked(student).double()
+        if student.num_classes != len(self.classes_):
+            raise ValueError(
+                f"`teacher` must give probabilities of the {len(self.classes_)} classes of y; got "
+                f"{student.num_classes} classes. Size it by y.max() + 1."
+            )
+        self.student_ = student.double()
         return self
 
     def predict(self, X: Any) -> np.ndarray:
@@ -167,22 +163,3 @@ class OnePassClassifier(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self.student_.distribution(torch.tensor(self.scaler_.transform(X)))
-
-    def _maker(self) -> TeacherMaker:
-        if callable(self.teacher):
-            return self.teacher
-        if not isinstance(self.teacher, str) or self.teacher not in TEACHERS:
-            raise ValueError(
-                f"`teacher` must be one of {sorted(TEACHERS)} or a function (x, y) -> teacher; got "
-                f"{self.teacher!r}. Settings go in by functools.partial(dropout_teacher, p=0.5)."
-            )
-        return TEACHERS[self.teacher]
-
-    def _checked(self, student: OnePassPredictive) -> OnePassPredictive:
-        """The student, if it has the classes of ``y``."""
-        if student.num_classes != len(self.classes_):
-            raise ValueError(
-                f"`teacher` must give probabilities of the {len(self.classes_)} classes of y; got "
-                f"{student.num_classes} classes. Size it by y.max() + 1."
-            )
-        return student

@@ -27,17 +27,9 @@ def factored(
     r"""The same posterior with the Cholesky factor L of every draw as a site "lower".
 
     :math:`L L^\top = K_{ZZ}` depends on the hyper-parameters alone and is most of the cost of a
-    prediction at few inputs: with 414 inducing inputs two thirds at 64 inputs, a sixth at 460.
-
-    Returns the model that reads L from its site, and the draws with "lower" ``(S, M, M)`` added:
-    ``Predictive(*factored(model, samples))`` has the same answers, number for number.
-
-    Example:
-        >>> from pyro_opu.models.gaussian_process import gaussian_process
-        >>> model = gaussian_process(torch.zeros(3, 2), 2)
-        >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.ones(5, 3)}
-        >>> factored(model, draws)[1]["lower"].shape
-        torch.Size([5, 3, 3])
+    prediction at few inputs. Returns the model that reads L from its site, and the draws with
+    "lower" ``(S, M, M)`` added; ``Predictive(*factored(model, samples))`` has the same answers,
+    number for number.
     """
     found = model.hyper_parameters(samples)
     draws = range(len(next(iter(found.values()))))
@@ -51,9 +43,8 @@ class _Factored(SparseGaussianProcess):
 
     def lower(self, parameters: Parameters) -> Tensor:
         compute = super().lower
-        size = len(self.inducing)
-        place = _Computed(lambda: compute(parameters), torch.Size([size, size]))
-        return pyro.sample(SITE, place)
+        shape = (len(self.inducing), len(self.inducing))
+        return pyro.sample(SITE, _Computed(lambda: compute(parameters), shape))
 
 
 class _Computed(dist.TorchDistribution):
@@ -62,20 +53,15 @@ class _Computed(dist.TorchDistribution):
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.lower_cholesky
 
-    def __init__(
-        self,
-        compute: Callable[[], Tensor],
-        event_shape: torch.Size,
-        batch_shape: torch.Size = torch.Size(),  # noqa: B008 - a constant
-    ) -> None:
-        super().__init__(batch_shape, event_shape, validate_args=False)
+    def __init__(self, compute: Callable[[], Tensor], shape: Any, batch_shape: Any = ()) -> None:
+        super().__init__(torch.Size(batch_shape), torch.Size(shape), validate_args=False)
         self.compute = compute
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> _Computed:
-        return _Computed(self.compute, self.event_shape, torch.Size(batch_shape))
+        return _Computed(self.compute, self.event_shape, batch_shape)
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:  # noqa: B008 - a constant
-        return self.compute().expand(self._extended_shape(sample_shape))
+    def sample(self, sample_shape: Any = ()) -> Tensor:
+        return self.compute().expand(self._extended_shape(torch.Size(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:
         return value.new_zeros(value.shape[:-2])

@@ -24,8 +24,7 @@ from pyro_opu.models.quadrature import (
 
 __all__ = ["SparseGaussianProcess", "check_data", "gaussian_process", "inducing_points"]
 
-#: Added to the diagonal of a covariance, relative to its mean, so that rounding leaves it positive:
-#: in float32 a matrix of 400 inducing values with some of them alike is not without it.
+#: Added to the diagonal of a covariance, relative to its mean, so that rounding leaves it positive.
 JITTER = {torch.float32: 1e-4, torch.float64: 1e-8}
 #: Smallest conditional variance, as a part of the jitter: the slope of its root stays finite.
 FLOOR = 1e-2
@@ -52,14 +51,11 @@ class SparseGaussianProcess:
         """Latent functions O: one for two classes, otherwise C."""
         return 1 if self.num_classes == 2 else self.num_classes
 
-    def is_joint(self, num_rows: int) -> bool:
-        """Whether a prediction at this many inputs draws their latent values jointly."""
-        return num_rows <= self.joint_rows
-
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Labels ``(N,)`` at the inputs ``x`` ``(N, D)``."""
         check_call(self, x, y)
-        parameters = self.kernel.sample(x)
+        priors = self.kernel.priors(x)
+        parameters = {name: pyro.sample(name, prior) for name, prior in priors.items()}
         shape = (len(self.inducing),) if self.outputs == 1 else (self.outputs, len(self.inducing))
         v = pyro.sample("v", dist.Normal(x.new_zeros(shape), 1.0).to_event(len(shape)))
         projection = self.projection(x, parameters)
@@ -111,7 +107,7 @@ class SparseGaussianProcess:
     ) -> Tensor:
         """Latent values given v, site "f" ``(1, N)`` or ``(C, N)``, and labels given them."""
         fn: dist.TorchDistribution
-        if self.is_joint(len(x)):
+        if len(x) <= self.joint_rows:
             covariance = self.kernel(x, x, parameters) - projection @ projection.mT
             lower = _cholesky(covariance, self.kernel.diagonal(x, parameters))
             fn = dist.MultivariateNormal(loc, scale_tril=lower[..., None, :, :])
@@ -122,10 +118,9 @@ class SparseGaussianProcess:
         with pyro.plate("data", len(x)):
             if self.outputs > 1:
                 return pyro.sample("obs", dist.Categorical(logits=f.mT))
-            f = f.squeeze(-2)
             if self.link == "logit":
-                return pyro.sample("obs", dist.Bernoulli(logits=f))
-            return pyro.sample("obs", dist.Bernoulli(probs=inverse_link(f, self.link)))
+                return pyro.sample("obs", dist.Bernoulli(logits=f.squeeze(-2)))
+            return pyro.sample("obs", dist.Bernoulli(probs=inverse_link(f.squeeze(-2), self.link)))
 
 
 def gaussian_process(
@@ -146,33 +141,24 @@ def gaussian_process(
 
     with the kernel and priors of :class:`~pyro_opu.models.kernels.Kernel`; more than two classes
     have one f each and a common kernel. Global sites: "lengthscale", "variance", "slope" (with
-    ``linear``) and the whitened "v" ``(M,)`` or ``(C, M)``; and "obs".
+    ``linear``) and the whitened "v" ``(M,)`` or ``(C, M)``.
 
     Given ``y``, the site "obs" scores it by :math:`\mathrm{E}_{f|v} \log p(y|f)`, computed by
     deterministic quadrature: the posterior of the global sites, extended to f by the prior, is then
-    the nearest to that of the whole process (Hensman et al. 2015).
-
-    Without ``y``, the site "f" ``(1, N)`` or ``(C, N)`` is drawn given v, and "obs" given f, anew
-    for every posterior draw. Up to ``joint_rows`` inputs f is joint over them; beyond, inputs are
-    independent given v. Every single input has the same law either way, but for a jitter of 1e-4 of
-    the prior variance (1e-8 in float64). A teacher cuts many inputs into blocks, so its f is joint
-    within blocks at most; ``joint_rows=0`` is faster where only single inputs matter.
+    the nearest to that of the whole process (Hensman et al. 2015). Without ``y``, the site "f"
+    ``(1, N)`` or ``(C, N)`` is drawn given v, and "obs" given f, anew for every posterior draw. Up
+    to ``joint_rows`` inputs f is joint over them; beyond, inputs are independent given v. Every
+    single input has the same law either way, but for a jitter of 1e-4 of the prior variance (1e-8
+    in float64); ``joint_rows=0`` is faster where only single inputs matter.
 
     Args:
         inducing: Z ``(M, D)``, for example :func:`inducing_points`; its dtype is the model's.
         num_classes: C >= 2.
         link: "logit", or for two classes "probit".
-        ard: One lengthscale per feature, which mixes slowly under MCMC: on Pima, 8 features, the
-            smallest effective sample size is 100 of 1,000 draws instead of 700.
-        linear: Add a linear part to the kernel, for trends beyond the inducing inputs and rows far
-            from all others.
+        ard: One lengthscale per feature, which mixes slowly under MCMC.
+        linear: Add a linear part to the kernel, for trends beyond the inducing inputs.
         constant: Prior variance of a constant mean.
         joint_rows: Largest number of inputs at which f is drawn jointly.
-
-    Example:
-        >>> model = gaussian_process(torch.zeros(3, 2), 2)
-        >>> model(torch.ones(5, 2)).shape
-        torch.Size([5])
 
     References:
         Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes
@@ -203,18 +189,14 @@ def gaussian_process(
 
 
 def inducing_points(x: Tensor, share: float = 0.1, seed: int = 0) -> Tensor:
-    """Centres of k-means clusters of the inputs ``(N, D)``, as inducing inputs ``(M, D)``.
-
-    M is ``share`` times N, rounded, at least 1; ``seed`` is that of k-means.
-    """
+    """Centres ``(M, D)`` of k-means clusters of the inputs ``x (N, D)``; M is ``share`` times N."""
     from sklearn.cluster import MiniBatchKMeans
 
     check_inputs(x)
     in_range("share", share, 0, 1, "(]", "It is a part of the inputs; a tenth is usual.")
     positive_int("seed", seed, 0)
-    clusters = MiniBatchKMeans(
-        max(1, round(share * len(x))), n_init=1, random_state=seed, batch_size=2048
-    )
+    count = max(1, round(share * len(x)))
+    clusters = MiniBatchKMeans(count, n_init=1, random_state=seed, batch_size=2048)
     return torch.as_tensor(clusters.fit(x.cpu().numpy()).cluster_centers_).to(x)
 
 
@@ -246,11 +228,7 @@ def check_call(model: SparseGaussianProcess, x: Tensor, y: Tensor | None = None)
 
 
 def _on_plate(values: Tensor) -> Tensor:
-    """Drop the plate's axis of parallel draws, ``(S, 1, O, N)``; others stay ``(O, N)``.
-
-    ``Predictive(parallel=True)`` and vectorized particles give latents, ``(S, 1, M)``, with an axis
-    for every plate of the model: here "data", whose place is that of the N inputs.
-    """
+    """Drop the axis of the plate that parallel draws have, ``(S, 1, O, N)``."""
     return values.squeeze(-3) if values.ndim > 2 else values
 
 

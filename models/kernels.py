@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -22,18 +21,14 @@ class Kernel:
 
     .. math::
         k(x, x') = \sigma^2 \exp\Bigl(-\tfrac12 \sum_d (x_d - x'_d)^2 / \ell_d^2\Bigr)
-                   + \tau^2 \, x \cdot x' + c^2
-
-    with log-normal priors for features of unit variance, at whose medians two inputs at their usual
-    distance, :math:`\sqrt{2D}`, are correlated by 1/e:
-
-    .. math::
+                   + \tau^2 \, x \cdot x' + c^2, \\
         \log \ell_d \sim N(\log \sqrt D, 1), \quad
         \log \sigma^2 \sim N(\log 10, 1), \quad \log \tau \sim N(\log 0.3, 1)
 
-    ``ard`` gives each of the D ``features`` a lengthscale of its own (automatic relevance
-    determination). The ``constant`` :math:`c^2` stands for a constant mean with the prior
-    :math:`N(0, c^2)`. Everything broadcasts over leading axes of the hyper-parameters.
+    for features of unit variance: at the medians two inputs at their usual distance,
+    :math:`\sqrt{2D}`, are correlated by 1/e. ``ard`` gives each of the D ``features`` a lengthscale
+    of its own; ``constant`` is :math:`c^2`, the prior variance of a constant mean. Everything
+    broadcasts over leading axes of the hyper-parameters.
 
     Example:
         >>> kernel = Kernel(2, ard=False, linear=False, constant=0.0)
@@ -78,10 +73,6 @@ class Kernel:
             for name, value in middle.items()
         }
 
-    def sample(self, like: Tensor) -> Parameters:
-        """The hyper-parameters as Pyro sites."""
-        return {name: pyro.sample(name, prior) for name, prior in self.priors(like).items()}
-
     def log_prior(self, parameters: Parameters) -> Tensor:
         """Log-density of the *logarithms* of the hyper-parameters, summed."""
         priors = self.priors(parameters["variance"])
@@ -115,8 +106,8 @@ class Kernel:
 def _squared_distances(a: Tensor, b: Tensor, product: Tensor) -> Tensor:
     """Squared distances of rows; rounding may leave them a little below zero.
 
-    Distances within one set are computed in float64: in float32 nothing is left of that of two near
-    rows far from the origin, and with a short lengthscale the covariance is then not positive.
+    Within one set in float64: in float32 nothing is left of the distance of two near rows far from
+    the origin, and with a short lengthscale the covariance is then not positive.
     """
     if a is not b:
         ends = a.square().sum(-1)[..., None] + b.square().sum(-1)[..., None, :]

@@ -24,8 +24,8 @@ MAX_ITERATIONS = 200
 class Laplace:
     r"""A Gaussian over the weights of a linear classifier, :math:`q = N(\mathrm{MAP}, H^{-1})`.
 
-    Made by :func:`laplace`. It answers by draws, with :meth:`guide` in Pyro's ``Predictive``, and
-    in closed form by :meth:`probit` and :meth:`bridge`, from the exact Gaussian law of the logits.
+    It answers by draws, with :meth:`guide` in Pyro's ``Predictive``, and in closed form by
+    :meth:`probit` and :meth:`bridge`.
 
     Attributes:
         weight: MAP of the site "weight", ``(D, outputs)``; ``outputs`` is C, or 1 for two classes.
@@ -51,10 +51,8 @@ class Laplace:
         .. math:: \mu = W^\top \phi, \quad
                   \Sigma_{kl} = \phi^\top \mathrm{Cov}(w_k, w_l)\, \phi, \quad \phi = (x, 1)
 
-        Two classes have one logit :math:`f \sim N(m, v)`, returned as :math:`(-f/2, f/2)`, whose
-        law on the simplex is that of :math:`(0, f)`: its logits sum to zero, as the Laplace bridge
-        wants, both have variance :math:`v / 4`, and relabelling the classes swaps the rows. More
-        classes have the model's logits: the bridge projects them, the probit is better without.
+        Two classes have one logit f, returned as :math:`(-f/2, f/2)`: the bridge wants a sum of
+        zero.
         """
         advice = "For a last layer pass what goes into it."
         check_row_shape("x", check_inputs(x), self.weight.shape[:1], advice)
@@ -81,27 +79,20 @@ class Laplace:
 
 
 def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Laplace:
-    r"""Fit a :mod:`~pyro_opu.models.logistic_regression` by a Gaussian at its mode.
+    r"""Fit a :mod:`~pyro_opu.models.logistic_regression` by a Gaussian at its mode (MacKay 1992).
 
-    .. math:: \theta^* = \arg\min_\theta\; -\sum_n \log p(y_n \mid x_n, \theta)
-              + \frac{\|\theta\|^2}{2\,\mathrm{scale}^2}, \qquad
-              H = \sum_n \phi_n\phi_n^\top \otimes (\mathrm{diag}\,p_n - p_n p_n^\top)
-              + \frac{I}{\mathrm{scale}^2}
+    .. math:: H = \sum_n \phi_n\phi_n^\top \otimes (\mathrm{diag}\,p_n - p_n p_n^\top)
+              + I / \mathrm{scale}^2
 
-    by Newton's method with the exact Hessian, in float64. Memory and time grow with the square and
-    the cube of (D + 1) times the number of outputs. Labels are whole numbers from 0 to C - 1, of
-    any dtype; ``scale`` is the standard deviation of the prior of weights and bias.
+    is the Hessian there of the negative log posterior. Newton's method in float64; memory and time
+    grow with the square and the cube of (D + 1) times the number of outputs. ``y`` holds whole
+    numbers from 0 to C - 1, of any dtype; ``scale`` is that of the prior of weights and bias.
 
     Example:
-        >>> import torch
         >>> x = torch.tensor([[-2.0], [-1.0], [1.0], [2.0]])
         >>> fit = laplace(x, torch.tensor([0, 0, 1, 1]), 2)
         >>> fit.probit(torch.tensor([[3.0], [30.0]]))[:, 1]
         tensor([0.8574, 0.9157])
-
-    References:
-        MacKay: The evidence framework applied to classification networks (1992).
-        Thome: Bayesian deep learning, slides on Bayesian logistic regression.
     """
     if check_inputs(x).ndim != 2:
         raise ValueError(

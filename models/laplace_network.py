@@ -21,14 +21,17 @@ from pyro_opu.rng import preserve_rng
 
 Subset = Literal["last_layer", "all"]
 Structure = Literal["diagonal", "kron", "full"]
-Tuning = Literal["marginal likelihood", "validation"]
+Tuning = Literal["marginal likelihood"]
 
 #: Numbers in the Jacobians of one block of inputs, 16 MB in float32.
 _NUMBERS_AT_ONCE = 2**22
 
 
 class DiagonalRoot(nn.Module):
-    """R with R R' the covariance of P weights, from their standard deviations."""
+    """A diagonal root R of the covariance R R' of P weights, for Jacobians ``(n, C, P)`` times R.
+
+    ``take`` reads the precision that laplace-torch found.
+    """
 
     scale: Tensor
 
@@ -37,16 +40,14 @@ class DiagonalRoot(nn.Module):
         self.register_buffer("scale", torch.zeros(sum(map(prod, shapes))))
 
     def forward(self, jacobian: Tensor) -> Tensor:
-        """``jacobian (n, C, P)`` times R."""
         return jacobian * self.scale
 
     def take(self, precision: Tensor) -> None:
-        """Read laplace-torch's precisions, ``(P,)``."""
         self.scale.copy_(precision.rsqrt())
 
 
 class FullRoot(nn.Module):
-    """R with R R' the covariance of P weights, any matrix."""
+    """A root ``(P, P)``, any matrix; see :class:`DiagonalRoot`."""
 
     factor: Tensor
 
@@ -56,18 +57,16 @@ class FullRoot(nn.Module):
         self.register_buffer("factor", torch.zeros(size, size))
 
     def forward(self, jacobian: Tensor) -> Tensor:
-        """``jacobian (n, C, P)`` times R."""
         return jacobian @ self.factor
 
     def take(self, precision: Tensor) -> None:
-        """Read laplace-torch's precision, ``(P, P)``: the inverse of its transposed factor."""
         upper = torch.linalg.cholesky(precision.double()).mT
         identity = torch.eye(len(upper)).to(upper)
         self.factor.copy_(torch.linalg.solve_triangular(upper, identity, upper=True))
 
 
 class KroneckerRoot(nn.Module):
-    r"""R with R R' block-diagonal: :math:`(A \otimes B + \delta I)^{-1}` for every parameter.
+    r"""A root of :math:`(A \otimes B + \delta I)^{-1}` for every parameter.
 
     Holds the eigenvectors of A (outputs) and of B (inputs; a bias has none), and the inverse roots
     of the eigenvalues :math:`a_i b_j + \delta`.
@@ -85,17 +84,14 @@ class KroneckerRoot(nn.Module):
         return tuple(getattr(self, f"{name}_{i}") for name in ("left", "right", "scale"))  # type: ignore[return-value]
 
     def forward(self, jacobian: Tensor) -> Tensor:
-        """``jacobian (n, C, P)`` times R."""
-        parts = jacobian.split([prod(size) for size in self.sizes], -1)
         out = []
-        for i, (part, size) in enumerate(zip(parts, self.sizes, strict=True)):
+        for i, part in enumerate(jacobian.split([prod(size) for size in self.sizes], -1)):
             left, right, scale = self._block(i)
-            rotated = left.mT @ part.unflatten(-1, size) @ right
+            rotated = left.mT @ part.unflatten(-1, self.sizes[i]) @ right
             out.append((rotated * scale).flatten(-2))
         return torch.cat(out, -1)
 
     def take(self, precision: Any) -> None:
-        """Read laplace-torch's ``KronDecomposed``."""
         blocks = zip(precision.eigenvectors, precision.eigenvalues, precision.deltas, strict=True)
         for i, (vectors, values, delta) in enumerate(blocks):
             left, right, scale = self._block(i)
@@ -121,17 +117,13 @@ class NetworkLaplace(nn.Module):
               \theta \sim N(\theta^*, \Sigma), \qquad
               z(x) \sim N\bigl(f(x; \theta^*),\; J(x) \Sigma J(x)^\top\bigr)
 
-    with J the Jacobian of the logits in the weights: exact for the last layer, and for all weights
-    the linearised Laplace approximation, to which the Gauss-Newton curvature belongs.
+    with J the Jacobian of the logits in the weights: exact for the last layer, for all weights the
+    linearised Laplace approximation. It is a teacher whose draws are joint over inputs, and
+    :func:`~pyro_opu.rivals.laplace_bridge.laplace_bridge_predictive` reads its :meth:`logits`.
 
-    Made by :func:`network_laplace` or :func:`with_trunk`. It is a teacher (draws are joint over
-    inputs), and :func:`~pyro_opu.rivals.laplace_bridge.laplace_bridge_predictive` reads its
-    :meth:`logits`. Its ``state_dict`` holds all it answers with, and is loaded into a newly
-    constructed one, whose weights have no variance yet.
-
-    ``network`` is trained, ``x (N, ...) -> logits (N, C)``, and copied; "last_layer" takes any
-    ``nn.Sequential`` that ends with a ``Linear``. ``prior_precision`` is the :math:`\delta` of
-    :func:`network_laplace`, for information.
+    Made by :func:`network_laplace` or :func:`with_trunk`; a new one, whose weights have no
+    variance, is there to load a ``state_dict`` into. ``network``, ``x -> logits (N, C)``, is
+    copied.
     """
 
     prior_precision: float | None = None
@@ -182,7 +174,7 @@ class NetworkLaplace(nn.Module):
         return torch.cat(out, 1)
 
     def probs(self, x: Tensor, num_draws: int = 500) -> Tensor:
-        """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
+        """The exponential of :meth:`log_probs`."""
         return self.log_probs(x, num_draws).exp()
 
     def _blocks(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -209,7 +201,6 @@ def network_laplace(
     subset: Subset = "last_layer",
     structure: Structure = "kron",
     prior_precision: float | Tuning = 1.0,
-    validation: tuple[Tensor, Tensor] | None = None,
     batch_size: int = 256,
 ) -> NetworkLaplace:
     r"""Laplace approximation at a network's trained weights, curvature by laplace-torch.
@@ -218,32 +209,31 @@ def network_laplace(
               + \delta I
 
     the Gauss-Newton matrix and the precision :math:`\delta` of a normal prior on the weights;
-    "diagonal" takes its diagonal, "kron" one Kronecker product per weight matrix (KFAC). Nothing is
-    trained: the weights are taken for the mode, which they are after training to the end with
-    weight decay :math:`\delta / N` on the mean loss.
+    "diagonal" takes its diagonal, "kron" one Kronecker product per weight matrix (KFAC). The
+    weights are taken for the mode, which they are after training to the end with weight decay
+    :math:`\delta / N` on the mean loss.
 
     Args:
         network: Trained on ``x`` and ``y``, ``x (N, ...) -> logits (N, C)``; not changed.
         subset: "last_layer" (of ``nn.Sequential(trunk, head)``) or "all". With P normal weights,
             "full" needs P² numbers, and every structure P times C for an input's Jacobian.
         prior_precision: :math:`\delta`; or "marginal likelihood", where Laplace's approximation to
-            it is highest (100 steps of Adam); or "validation", the best of 21 values from 1e-4 to
-            1e4 by the negative log-likelihood of the probit on ``validation``.
-        validation: Inputs and labels that ``x`` does not hold.
+            it is highest (100 steps of Adam).
 
     Raises:
         NotImplementedError: "kron" of a layer that has no Kronecker factors, such as BatchNorm.
 
     References:
-        Daxberger et al.: Laplace redux - effortless Bayesian deep learning (2021).
-        Ritter, Botev, Barber: A scalable Laplace approximation for neural networks (2018).
-        Immer, Korzepa, Bauer: Improving predictions of Bayesian neural nets via local
-        linearization (2021).
+        Daxberger et al.: Laplace redux (2021). Immer, Korzepa, Bauer: Improving predictions of
+        Bayesian neural nets via local linearization (2021).
     """
     classes = class_count(network, check_inputs(x))
     positive_int("batch_size", batch_size)
     check_labels(y, len(x), classes)
-    _check_prior(prior_precision, validation)
+    if isinstance(prior_precision, str):
+        one_of("prior_precision", prior_precision, get_args(Tuning), "Or pass a positive number.")
+    else:
+        positive_float("prior_precision", prior_precision)
     fitted = NetworkLaplace(network, classes, subset=subset, structure=structure)
     try:
         with warnings.catch_warnings():
@@ -251,62 +241,35 @@ def network_laplace(
             from laplace import Laplace as Library
     except ImportError as error:
         raise ImportError(
-            "`network_laplace` takes the curvature from laplace-torch, which is not installed: "
-            'pip install "pyro_opu[laplace]". For the full covariance of a last layer there is '
-            "pyro_opu.models.last_layer.last_layer_laplace, which needs nothing."
+            "`network_laplace` needs laplace-torch, which is not installed: pip install "
+            '"pyro_opu[laplace]". For a last layer alone last_layer_laplace needs nothing.'
         ) from error
 
-    def batches(x: Tensor, y: Tensor) -> DataLoader:
-        return DataLoader(TensorDataset(fitted.trunk(x), y), batch_size)
-
-    body = copy.deepcopy(fitted.body).requires_grad_(True)
-    fixed = prior_precision if isinstance(prior_precision, (int, float)) else 1.0
+    tuned = isinstance(prior_precision, str)
     library: Any = Library(
-        body,
+        copy.deepcopy(fitted.body).requires_grad_(True),
         "classification",
         subset_of_weights="all",
         hessian_structure=_ROOTS[structure][0],
-        prior_precision=float(fixed),
+        prior_precision=1.0 if tuned else float(prior_precision),
     )
     with preserve_rng(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        library.fit(batches(x, y))
-        if prior_precision == "marginal likelihood":
+        library.fit(DataLoader(TensorDataset(fitted.trunk(x), y), batch_size))
+        if tuned:
             library.optimize_prior_precision(method="marglik")
-        elif validation is not None:
-            library.optimize_prior_precision(
-                method="gridsearch",
-                pred_type="glm",
-                link_approx="probit",
-                val_loader=batches(*validation),
-                grid_size=21,
-            )
     fitted.prior_precision = float(library.prior_precision)
     with torch.no_grad():
         fitted.root.take(library.posterior_precision)
     return fitted
 
 
-def _check_prior(prior_precision: float | Tuning, validation: object) -> None:
-    if isinstance(prior_precision, str):
-        one_of("prior_precision", prior_precision, get_args(Tuning), "Or pass a positive number.")
-    else:
-        positive_float("prior_precision", prior_precision)
-    pair = isinstance(validation, tuple) and len(validation) == 2
-    if (not pair and validation is not None) or pair != (prior_precision == "validation"):
-        raise ValueError(
-            '`validation` must be inputs and labels (x, y) for prior_precision="validation", and '
-            f"is of no use else; got {type(validation).__name__} and {prior_precision!r}."
-        )
-
-
 def with_trunk(trunk: nn.Module, fit: Laplace) -> NetworkLaplace:
     """The Laplace approximation of a linear classifier on features, as a network of inputs.
 
     ``with_trunk(*last_layer_laplace(network, x, y))`` has the logits of ``fit.logits(trunk(x))``
-    and is a teacher; it needs no laplace-torch. With two classes the head gives (-f/2, f/2). Load
-    a saved one into ``NetworkLaplace(nn.Sequential(trunk, nn.Linear(D, C)), C, structure="full")``.
-    For a :func:`~pyro_opu.models.laplace.laplace` on the inputs the trunk is ``nn.Identity()``.
+    and is a teacher. With two classes the head gives (-f/2, f/2). Load a saved one into
+    ``NetworkLaplace(nn.Sequential(trunk, nn.Linear(D, C)), C, structure="full")``.
     """
     if not isinstance(fit, Laplace):
         raise TypeError(

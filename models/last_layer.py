@@ -33,7 +33,6 @@ def on_features(trunk: nn.Module, model: Callable[..., Any]) -> Model:
     """A model of inputs made from a model of features, ``model(trunk(x), y)``.
 
     Guides and samples of ``model``, fitted on ``trunk(x)`` computed once, fit the result too.
-    ``model`` is a ``bayesian_network`` of one linear layer, a ``logistic_regression`` or the like.
     """
     check_callable("trunk", trunk, "x -> features")
     check_callable("model", model, "(features, y=None)")
@@ -49,16 +48,14 @@ def last_layer_network(
 ) -> tuple[nn.Sequential, Model]:
     """The trunk of a trained network and the Bayesian model of its last layer, on features.
 
-    The model ``(features, y=None)`` has the sites "weight" ``(K, F)``, "bias" ``(K,)`` and "obs";
-    ``prior`` and ``likelihood`` are as in :func:`~pyro_opu.models.neural_network.bayesian_network`.
-    A full-covariance normal is fitted to it by its evidence bound (eqs. 21-22 of Li 2022):
+    The model ``(features, y=None)`` has the sites "weight" ``(K, F)``, "bias" ``(K,)`` and "obs"; a
+    full-covariance normal is fitted to it by its evidence bound (eqs. 21-22 of Li 2022):
 
         trunk, head = last_layer_network(network)
         fit = fit_svi(head, AutoMultivariateNormal(head), trunk(x), y)
         predictive = Predictive(on_features(trunk, head), guide=fit.guide, num_samples=500)
 
     Strongly correlated features take Adam many steps: see whether ``fit.elbo`` still rises.
-    :func:`last_layer_regression` and :func:`last_layer_laplace` need no steps.
     """
     trunk, head = split_last_layer(network)
     return trunk, bayesian_network(head, prior=prior, likelihood=likelihood)
@@ -66,10 +63,9 @@ def last_layer_network(
 
 @dataclass(frozen=True, eq=False)
 class LastLayerRegression:
-    r"""Normal posterior of a linear last layer, :math:`\theta^L \sim N(\mu, \Sigma)`.
+    r"""Normal posterior :math:`N(\mu, \Sigma)` of a linear last layer on the features ``trunk(x)``.
 
-    On the features ``trunk(x)`` ``(N, F)``; ``mean`` and ``covariance`` are of the F weights and
-    then the bias, in float64.
+    ``mean`` and ``covariance`` are of the F weights and then the bias, in float64.
     """
 
     trunk: nn.Module
@@ -95,8 +91,7 @@ def last_layer_regression(
         \mu = \lambda \Sigma \Phi^\top y
 
     with :math:`\lambda` the ``precision`` of the noise and :math:`\sigma` the ``scale`` of the
-    prior of weights and bias (section 3.1 of Li 2022): where the evidence bound of a
-    full-covariance guide is highest. The network has one output.
+    prior of weights and bias (section 3.1 of Li 2022). The network has one output.
     """
     trunk, head = split_last_layer(network)
     if check_tensor("y", y, "(N,)").shape != check_inputs(x).shape[:1] or head.out_features != 1:
@@ -119,17 +114,14 @@ def last_layer_laplace(
 ) -> tuple[nn.Sequential, Laplace]:
     """The trunk of a classifier, and :func:`~pyro_opu.models.laplace.laplace` on its features.
 
-    This is the Laplace approximation of the last layer with full covariance, at its maximum a
-    posteriori weights (section 3.1 of Li 2022); the Gauss-Newton matrix is the Hessian there.
-
         trunk, fit = last_layer_laplace(network, x, y)
         fit.probit(trunk(x_new))      # mean probabilities in closed form
         fit.bridge(trunk(x_new))      # a Dirichlet in closed form
         model = on_features(trunk, logistic_regression(num_classes))
         Predictive(model, guide=fit.guide, num_samples=500)      # Monte Carlo
 
-    Time grows as :math:`N C^2 F^2 + (CF)^3` per step of Newton's method, memory as
-    :math:`8 (CF)^2` bytes, 130 MB for 400 features and 10 classes.
+    Section 3.1 of Li (2022). Memory grows as :math:`8 (CF)^2` bytes, 130 MB for 400 features and 10
+    classes.
     """
     trunk, head = split_last_layer(network)
     with torch.no_grad():

@@ -44,14 +44,11 @@ def check_classes(y: Tensor, rows: int, num_classes: int) -> None:
 
 
 def regression(precision: float | TorchDistributionMixin = 1.0) -> Likelihood:
-    r"""Real targets with normal noise, :math:`y_n \sim N(f(x_n), 1/\lambda)`.
+    r"""Real targets with normal noise, :math:`y_n \sim N(f(x_n), 1/\lambda)` (eq. 2 of Li 2022).
 
     An output ``(N, 1)`` is the mean of targets ``(N,)``, an output ``(N, K)`` that of targets
     ``(N, K)`` with independent noise. ``precision`` is :math:`\lambda`, or its prior, such as
-    ``Gamma(6, 6)``, and then it is a latent site "precision".
-
-    References:
-        Eq. 2 of Li (2022); section 2.2 of Korattikara et al., Bayesian dark knowledge (2015).
+    ``Gamma(6, 6)``, and then a latent site "precision".
     """
     if not isinstance(precision, TorchDistributionMixin):
         positive_float("precision", precision, "It is one over the variance, or its prior.")

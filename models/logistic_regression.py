@@ -2,12 +2,9 @@
 
 Its posterior by sampling, by variational inference and by Laplace's approximation:
 
-    MCMC(NUTS(model), 500, 500).run(x, y)
-    MCMC(PolyaGammaGibbs(model), 500, 100).run(x, y)              # of pyro_opu
+    MCMC(PolyaGammaGibbs(model), 500, 100).run(x, y)              # of pyro_opu; or NUTS
     fit_svi(model, AutoMultivariateNormal(model), x, y).guide     # of pyro_opu.models.variational
     laplace(x, y, 2).guide                                        # of pyro_opu.models.laplace
-
-A guide goes into ``Predictive(model, guide=guide, num_samples=500)``.
 """
 
 from __future__ import annotations
@@ -34,19 +31,19 @@ def logistic_regression(
 
     Two classes are a Bernoulli with one weight vector. Sites "weight", "bias", "obs"; ``x (N, D)``
     floating, ``y (N,)`` labels or None.
-
-    Example:
-        >>> import torch
-        >>> model = logistic_regression(3)
-        >>> model(torch.zeros(5, 2)).shape
-        torch.Size([5])
     """
     positive_int("num_classes", num_classes, 2, "Two classes are one logit.")
     positive_float("scale", scale, "It is a standard deviation.")
     outputs = 1 if num_classes == 2 else num_classes
 
     def model(x: Tensor, y: Tensor | None = None) -> Tensor:
-        zeros = torch.zeros(_check_call(x, y), outputs)
+        if check_tensor("x", x, "(N, D)").ndim != 2:
+            raise ValueError(
+                f"`x` must have shape (N, D); got {tuple(x.shape)}. Pass x[None] for a single "
+                "input, x.flatten(1) for images."
+            )
+        check_length(y, len(x))
+        zeros = torch.zeros(x.shape[1], outputs)
         weight = pyro.sample("weight", dist.Normal(zeros, scale).to_event(2))
         bias = pyro.sample("bias", dist.Normal(torch.zeros(outputs), scale).to_event(1))
         logits = x @ weight + bias
@@ -56,14 +53,3 @@ def logistic_regression(
             return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 
     return model
-
-
-def _check_call(x: Tensor, y: Tensor | None) -> int:
-    """Check inputs and labels; returns D."""
-    if check_tensor("x", x, "(N, D)").ndim != 2:
-        raise ValueError(
-            f"`x` must have shape (N, D); got {tuple(x.shape)}. Pass x[None] for a single input, "
-            "x.flatten(1) for images."
-        )
-    check_length(y, len(x))
-    return x.shape[1]

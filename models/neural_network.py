@@ -41,14 +41,12 @@ def bayesian_network(
         \theta_j \sim N(0, \sigma^2), \quad y_n \sim p(y \mid f_\theta(x_n))
 
     (eqs. 2-5 of Li 2022). Every parameter of the network is a latent site of the same name and
-    shape ("0.weight", "0.bias", ...), so a ``state_dict`` is a point of the posterior; "obs" is in
-    the plate "data". The network's own values are not used, and a copy in evaluation mode is run,
-    in which dropout does nothing. The model runs under ``torch.vmap``, NUTS (also with
-    ``jit_compile=True``), SGLD and autoguides, and can be pickled if its arguments can.
+    shape ("0.weight", "0.bias", ...), so a ``state_dict`` is a point of the posterior. A copy in
+    evaluation mode is run, in which dropout does nothing. The model runs under ``torch.vmap``, NUTS
+    (also with ``jit_compile=True``), SGLD and autoguides, and can be pickled if its arguments can.
 
     Args:
-        network: ``x (N, ...) -> (N, K)``: :func:`perceptron`, :func:`convolutional_network`, or any
-            module. Weights have the dtype of ``x``.
+        network: ``x (N, ...) -> (N, K)``; its own weights are not used.
         prior: Scale :math:`\sigma` of a normal prior on every parameter; or a function of name and
             shape that returns the distribution of a parameter, such as
             ``lambda name, shape: Normal(0.0, shape[-1] ** -0.5).expand(shape).to_event()``.
@@ -57,10 +55,9 @@ def bayesian_network(
 
     Example:
         >>> from pyro.infer import Predictive
-        >>> from pyro_opu import as_teacher
         >>> model = bayesian_network(perceptron((4, 8, 3)), prior=0.5)
-        >>> as_teacher(Predictive(model, num_samples=20)).probs(torch.zeros(5, 4)).shape
-        torch.Size([20, 5, 3])
+        >>> Predictive(model, num_samples=20)(torch.zeros(5, 4))["obs"].shape
+        torch.Size([20, 5])
     """
     if not isinstance(network, nn.Module) or next(network.parameters(), None) is None:
         raise ValueError(
@@ -74,11 +71,7 @@ def bayesian_network(
 
 
 def _run(
-    network: Skeleton,
-    prior: float | Prior,
-    likelihood: Likelihood,
-    x: Tensor,
-    y: Tensor | None = None,
+    network: Skeleton, prior: float | Prior, likelihood: Likelihood, x: Tensor, y: Any = None
 ) -> Tensor:
     if callable(prior):
         priors = {name: prior(name, shape) for name, shape in network.shapes.items()}
@@ -92,10 +85,9 @@ def _run(
 class Skeleton:
     """A copy of a network without its parameters, called as ``skeleton(theta, x)``.
 
-    It does what ``torch.func.functional_call`` does, and works also inside ``torch.jit.trace``,
-    where that refuses and which NUTS with ``jit_compile=True`` needs. It runs in evaluation mode,
-    in one thread at a time, and keeps the network's buffers. ``shapes`` maps the name of each
-    parameter to its shape, tied ones once.
+    Like ``torch.func.functional_call``, and also inside ``torch.jit.trace``, which that refuses and
+    NUTS with ``jit_compile=True`` needs. It runs in evaluation mode, in one thread at a time.
+    ``shapes`` maps the name of each parameter to its shape, tied ones once.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -121,10 +113,7 @@ class Skeleton:
 
 
 def perceptron(sizes: Sequence[int]) -> nn.Sequential:
-    """Linear layers with ReLU between them, ``x (N, D) -> (N, K)``; layers "0", "2", "4", ...
-
-    ``sizes`` are the widths, input and outputs included, such as (784, 400, 400, 10).
-    """
+    """Linear layers with ReLU between them, of widths ``sizes`` such as (784, 400, 10)."""
     return _linear_layers(sizes, nn.ReLU)
 
 
@@ -143,14 +132,13 @@ def convolutional_network(
     ``image_shape`` is ``(H, W)`` or ``(ch, H, W)``, H and W at least 4; ``channels`` are those that
     come out of the two convolutions.
     """
-    check_sizes("image_shape", image_shape, least=2)
-    inputs, height, width = (1, *image_shape)[-3:]
+    inputs, height, width = (1, *check_sizes("image_shape", image_shape, least=2))[-3:]
     for name, size in (("image_shape[-2]", height), ("image_shape[-1]", width)):
         positive_int(name, size, 4, "Two poolings halve it twice.")
     positive_int("num_outputs", num_outputs)
     first, second = check_sizes("channels", channels, least=2)[:2]
     return nn.Sequential(
-        _Reshape((inputs, height, width)),
+        nn.Sequential(nn.Flatten(), nn.Unflatten(1, (inputs, height, width))),
         nn.Conv2d(inputs, first, 3, padding=1),
         nn.ReLU(),
         nn.MaxPool2d(2),
@@ -163,7 +151,7 @@ def convolutional_network(
 
 
 def class_count(network: nn.Module, x: Tensor) -> int:
-    """C of a network ``x -> logits (N, C)``, from its output at the first input."""
+    """C of a network ``x -> logits (N, C)``."""
     try:
         with torch.no_grad(), evaluating(network):
             return int(network(x[:1]).shape[-1])
@@ -174,22 +162,10 @@ def class_count(network: nn.Module, x: Tensor) -> int:
         ) from error
 
 
-class _Reshape(nn.Module):
-    """``(N, ...) -> (N, *shape)``."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        super().__init__()
-        self.shape = shape
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x.reshape(-1, *self.shape)
-
-
 def dropout_network(sizes: tuple[int, ...], p: float = 0.5) -> nn.Sequential:
     """A perceptron with ReLU and dropout after every hidden layer (Gal and Ghahramani 2016).
 
-    ``sizes`` are the widths, input and classes included, such as (64, 128, 128, 10); ``p`` is the
-    probability that a unit is dropped.
+    ``sizes`` are the widths, such as (64, 128, 10); ``p`` is the probability of dropping a unit.
     """
     in_range("p", p, 0, 1, "[)")
     return _linear_layers(sizes, nn.ReLU, partial(nn.Dropout, p))
@@ -207,8 +183,7 @@ def fit_network(
 ) -> nn.Module:
     """Train a classifier ``x -> logits (N, C)`` by cross-entropy with Adam, in place; returns it.
 
-    ``weight_decay`` makes dropout a variational posterior under a normal prior on the weights;
-    :func:`pyro_opu.models.dropout.dropout_l2` says which.
+    :func:`pyro_opu.models.dropout.dropout_l2` says of which prior ``weight_decay`` is.
     """
     positive_int("epochs", epochs)
     positive_int("batch_size", batch_size)

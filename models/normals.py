@@ -20,18 +20,8 @@ class IsotropicNormal(TorchDistribution):
         \log p(\theta) = -\frac{\|\theta\|^2}{2\sigma^2} - n \log\sigma - \frac n2 \log 2\pi
 
     A gradient of the log-joint of a 784-400-400-10 network at 100 rows takes 3.9 ms with it, 5.2 ms
-    with Pyro's normal and 2.6 ms without any prior (best times, one core).
-
-    Args:
-        scale: :math:`\sigma`, positive, ``(*B)``; its dtype and device are those of the draws.
-        shape: Shape of one value, the event; ``n`` numbers.
-
-    Example:
-        >>> theta = torch.ones(2, 3)
-        >>> float(IsotropicNormal(torch.tensor(2.0), (2, 3)).log_prob(theta))
-        -10.42251...
-        >>> float(dist.Normal(0.0, 2.0).expand((2, 3)).to_event(2).log_prob(theta))
-        -10.42251...
+    with Pyro's normal and 2.6 ms without any prior (best times, one core). ``scale`` is
+    :math:`\sigma` ``(*B)``, of the draws' dtype and device; ``shape`` is that of one value.
     """
 
     arg_constraints = {"scale": constraints.positive}
@@ -45,18 +35,7 @@ class IsotropicNormal(TorchDistribution):
 
     @property
     def support(self) -> constraints.Constraint:  # type: ignore[override]
-        """All real tensors of the shape."""
         return constraints.independent(constraints.real, len(self.event_shape))
-
-    @property
-    def mean(self) -> Tensor:
-        """Zeros ``(*B, *shape)``."""
-        return self.scale.new_zeros(self.batch_shape + self.event_shape)
-
-    @property
-    def variance(self) -> Tensor:
-        """Squared scale ``(*B, *shape)``."""
-        return self._over_event(self.scale.square()).expand(self.batch_shape + self.event_shape)
 
     def expand(self, batch_shape: Sequence[int], _instance: object = None) -> IsotropicNormal:
         return IsotropicNormal(
@@ -64,13 +43,11 @@ class IsotropicNormal(TorchDistribution):
         )
 
     def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
-        """Reparametrised draws ``(*sample_shape, *B, *shape)``."""
         size = (*sample_shape, *self.batch_shape, *self.event_shape)
         noise = torch.randn(size, dtype=self.scale.dtype, device=self.scale.device)
         return self._over_event(self.scale) * noise
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log-density ``(*sample_shape, *B)``."""
         dims = tuple(range(-len(self.event_shape), 0))
         squared = value.square().sum(dims) if dims else value.square()
         constant = self.scale.log() + 0.5 * math.log(2.0 * math.pi)
@@ -84,8 +61,8 @@ def gaussian_draw(name: str, loc: Tensor, scale_tril: Tensor) -> tuple[Tensor, T
     r"""A draw ``(P,)`` of :math:`N(\mu, L L^\top)` inside a guide, to be cut into sites.
 
     The noise is the auxiliary site ``name``, so the sites must carry the rest of the density,
-    :math:`-\log |\det L|`, returned second. A ``MultivariateNormal`` would need no such site, but
-    ``vmap`` copies its factor for every draw; here one product with one matrix serves all.
+    :math:`-\log |\det L|`, returned second. Of a ``MultivariateNormal``, ``vmap`` would copy the
+    factor for every draw; here one product with one matrix serves all.
     """
     noise = dist.Normal(loc.new_zeros(loc.shape), 1.0).to_event(1)
     noise = pyro.sample(name, noise, infer={"is_auxiliary": True})

@@ -27,8 +27,8 @@ class LatentLaw(nn.Module):
         a = k(x, Z)\, L^{-\top}
 
     with mean :math:`\mu` and covariance :math:`\Sigma` of the draws of v. Only the ``rank`` leading
-    principal directions of a at the inputs ``x`` are kept, :math:`z = a Q`, so that one pass is two
-    products and an exponential. ``num_features`` is D + 1 + 4 O, with O latent functions.
+    principal directions of a at the inputs ``x`` are kept, so that one pass is two products and an
+    exponential. ``num_features`` is D + 1 + 4 O, with O latent functions.
     """
 
     scaled: Tensor
@@ -45,8 +45,14 @@ class LatentLaw(nn.Module):
         super().__init__()
         check_inputs(x)
         check_call(model, x)
-        v = _whitened(model, samples)
         positive_int("rank", rank, advice="Leave it out for 96.")
+        count = len(samples.get("v", ()))
+        if count < 2:
+            raise ValueError(
+                f"`samples` must hold at least two draws of the site 'v'; got {count} of them, and "
+                f"the sites {sorted(samples)}. {WHOLE_DRAWS}"
+            )
+        v = samples["v"].reshape(count, model.outputs, len(model.inducing)).double()
         middle = {k: value.quantile(0.5, 0) for k, value in model.hyper_parameters(samples).items()}
         projection = model.projection(x, middle).double()
         directions = torch.linalg.eigh(projection.mT @ projection).eigenvectors.flip(-1)[:, :rank]
@@ -55,6 +61,9 @@ class LatentLaw(nn.Module):
         wanted = torch.linalg.solve_triangular(upper, wanted, upper=True)
         self.outputs, self.rank = model.outputs, directions.shape[1]
         self.num_features = x.shape[1] + 1 + 4 * self.outputs
+        centred = (v - v.mean(0)) @ directions
+        covariance = torch.einsum("sor,sot->ort", centred, centred) / (count - 1)
+        values, vectors = torch.linalg.eigh(covariance)
         inducing, variance = model.inducing.double(), middle["variance"].double()
         steep = middle["slope"].double().square() if "slope" in middle else 0.0 * variance
         parts = {
@@ -64,18 +73,13 @@ class LatentLaw(nn.Module):
             "linear": steep * inducing.mT @ wanted,
             "constant": model.kernel.constant * wanted.sum(0),
             "prior": torch.stack([variance + model.kernel.constant, steep]),  # of 1 and |x|^2
-            "between": _factor((v - v.mean(0)) @ directions),
+            "between": vectors * values.clamp_min(0.0).sqrt()[:, None],
         }
         for name, value in parts.items():
             self.register_buffer(name, value.to(x.device, torch.get_default_dtype()))
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean of f at the inputs ``x`` ``(N, D)``, and both parts of its variance.
-
-        Returns:
-            The mean ``(N, O)``; the variance given v ``(N, 1)``; and the variance between the draws
-            of v of the mean given v ``(N, O)``.
-        """
+        """Mean of f ``(N, O)``; its variance given v ``(N, 1)`` and between draws ``(N, O)``."""
         scaled, squares = x / self.lengthscale, x.square().sum(-1, keepdim=True)
         half = 0.5 * scaled.square().sum(-1, keepdim=True)
         near = torch.addmm(-0.5 * self.scaled.square().sum(-1), scaled, self.scaled.mT)
@@ -108,23 +112,14 @@ def process_guide(
 
     A Gaussian process is sure at its training rows and less sure between them, a grain so fine that
     a network of x alone learns it slowly. This network is given the process's answer at one set of
-    hyper-parameters, with the draws of v summed up by two moments, and learns the rest.
-
-    Its weights are drawn from torch's default generator. A saved student is loaded with such a
-    guide, ``OnePassPredictive.load(path, guide=process_guide(...))``.
+    hyper-parameters and learns the rest. Load a saved student with such a guide:
+    ``OnePassPredictive.load(path, guide=process_guide(...))``.
 
     Args:
         samples: At least two posterior draws by site, ``(S, ...)``: the kernel's sites and "v".
         x: Inputs ``(N, D)`` like those to come.
         hidden: Widths of the layers on the features.
         rank: Number of directions kept; the cost of one pass grows with it.
-
-    Example:
-        >>> from pyro_opu.models.gaussian_process import gaussian_process
-        >>> model = gaussian_process(torch.eye(3), 2)
-        >>> draws = {name: torch.ones(5) for name in model.kernel.names} | {"v": torch.randn(5, 3)}
-        >>> process_guide(model, draws, torch.randn(20, 3))(torch.randn(4, 3)).batch_shape
-        torch.Size([4])
     """
     check_sizes("hidden", hidden)
     law = LatentLaw(model, samples, x, rank)
@@ -132,21 +127,3 @@ def process_guide(
     x = x.to(law.scaled.dtype)
     network.fit_scale(law(x))
     return PredictiveGuide(nn.Sequential(law, network), hidden[-1], model.num_classes).to(x.device)
-
-
-def _whitened(model: SparseGaussianProcess, samples: dict[str, Tensor]) -> Tensor:
-    """Draws of v ``(S, O, M)`` in double precision."""
-    if "v" not in samples or len(samples["v"]) < 2:
-        found = f"{len(samples['v'])} of them" if "v" in samples else f"sites {sorted(samples)}"
-        raise ValueError(
-            f"`samples` must hold at least two draws of the site 'v'; got {found}. {WHOLE_DRAWS}"
-        )
-    shape = (len(samples["v"]), model.outputs, len(model.inducing))
-    return samples["v"].reshape(shape).double()
-
-
-def _factor(centred: Tensor) -> Tensor:
-    """T ``(O, r, r)`` with T T' the covariance of draws ``(S, O, r)`` whose mean is zero."""
-    covariance = torch.einsum("sor,sot->ort", centred, centred) / (len(centred) - 1)
-    values, vectors = torch.linalg.eigh(covariance)
-    return vectors * values.clamp_min(0.0).sqrt()[:, None]

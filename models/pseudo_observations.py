@@ -6,9 +6,8 @@ u, that of pseudo-observations, whose posterior of v given theta is known; in it
 and HMC see nearly independent standard normals.
 
 References:
-    Murray, Adams: Slice sampling covariance hyperparameters of latent Gaussian models (2010), for
-    the reparameterization. Khan, Lin: Conjugate-computation variational inference (2017), for the
-    fixed point.
+    Murray, Adams: Slice sampling covariance hyperparameters of latent Gaussian models (2010).
+    Khan, Lin: Conjugate-computation variational inference (2017), for the fixed point.
 """
 
 from __future__ import annotations
@@ -45,16 +44,10 @@ class Transport:
         v = P^{-1} R^\top b + U^{-\top} \epsilon_v, \quad U U^\top = P = I + R^\top B R, \quad
         R = L(\hat\theta)^{-1} L(\theta)
 
-    At :math:`\hat\theta`, R is the identity, and B and b make :math:`N(P^{-1} b, P^{-1})` the best
-    Gaussian for v; elsewhere they are the same Gaussian likelihood of the values u = L v.
-
-    Args:
-        model: With K hyper-parameters, M inducing inputs and O functions.
-        center: :math:`\hat\theta` ``(K,)``.
-        spread: S, lower triangular ``(K, K)``.
-        lower: :math:`L(\hat\theta)` ``(M, M)``.
-        curvature: B ``(O, M, M)``.
-        slope: b ``(O, M)``.
+    At ``center`` :math:`\hat\theta` ``(K,)``, R is the identity, and ``curvature`` B ``(O, M, M)``
+    and ``slope`` b ``(O, M)`` make :math:`N(P^{-1} b, P^{-1})` the best Gaussian for v; elsewhere
+    they are the same Gaussian likelihood of the values u = L v. ``spread`` is S ``(K, K)``, lower
+    triangular, and ``lower`` is :math:`L(\hat\theta)`.
     """
 
     model: SparseGaussianProcess
@@ -97,10 +90,7 @@ class Transport:
 
 @dataclass(frozen=True, eq=False)
 class Transported:
-    """The model in the coordinates of a transport: one latent site, "noise" ``(K + O M,)``.
-
-    A covariance that rounding leaves singular has the density NaN, a divergence for HMC.
-    """
+    """The model in the coordinates of a transport: one latent site, "noise" ``(K + O M,)``."""
 
     transport: Transport
 
@@ -118,8 +108,7 @@ def transport_to_posterior(model: SparseGaussianProcess, x: Tensor, y: Tensor) -
 
     Twice in turn: the q(v) = N(m, P^-1) of largest evidence bound, by natural-gradient steps, and
     the hyper-parameters of largest bound plus log-prior, by L-BFGS, with q(v) moved along by its
-    pseudo-observations. S comes from the bound's curvature there. For more than two classes the
-    functions are independent under q.
+    pseudo-observations. S comes from the bound's curvature there.
     """
     check_data(model, x, y)
     center = model.kernel.medians(x).log()
@@ -147,8 +136,7 @@ def _best_gaussian(
 ) -> tuple[Tensor, Tensor]:
     r"""Mean ``(O, M)`` and precision ``(O, M, M)`` of the q(v) of largest bound.
 
-    There :math:`m = A^\top g` and :math:`P = I + A^\top W A`, with g and W the mean slope and
-    curvature of the log-likelihood under q.
+    There :math:`m = A^\top g` and :math:`P = I + A^\top W A`, with g and W of :func:`_slopes`.
     """
     projection = model.projection(x, parameters)
     left = model.variance(x, projection, parameters)

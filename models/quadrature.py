@@ -1,15 +1,8 @@
-r"""Expected log-likelihoods of Gaussian latent values, as distributions of a class label.
+r"""Expected log-likelihoods :math:`\mathrm{E} \log p(y \mid f)` of labels, f normal.
 
-The observed site of a sparse Gaussian process scores a label by
-
-.. math:: \mathrm{E}_{f \sim N(\mu, \sigma^2)} \log p(y \mid f),
-
-a lower bound of :math:`\log \mathrm{E}\, p(y \mid f)`, which makes the sparse posterior the
-nearest, in Kullback-Leibler divergence, to that of the full process.
-
-References:
-    Eqs. 4-8 of Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian
-    processes (2015).
+They bound :math:`\log \mathrm{E}\, p(y \mid f)` from below, which makes the sparse posterior the
+nearest, in Kullback-Leibler divergence, to that of the full process (eqs. 4-8 of Hensman, Matthews,
+Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes, 2015).
 """
 
 from __future__ import annotations
@@ -30,10 +23,7 @@ Link = Literal["logit", "probit"]
 
 
 def gauss_hermite(num_nodes: int) -> tuple[Tensor, Tensor]:
-    r"""Nodes and weights, ``(Q,)`` in float64, with :math:`\mathrm{E} g(z) \approx w \cdot g(z)`.
-
-    Exact for a standard normal z and polynomials g of degree below 2Q.
-    """
+    r"""Nodes and weights, ``(Q,)`` in float64: :math:`\mathrm{E} g(z) \approx w \cdot g(z)`."""
     positive_int("num_nodes", num_nodes)
     nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
     return torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum())
@@ -56,14 +46,8 @@ class ExpectedBernoulli(TorchDistribution):
     r"""A label in {0, 1} scored by :math:`\mathrm{E}\log p(y|f)`, f normal, by Gauss-Hermite.
 
     A sample is a label of the model itself: f drawn, then y given f, with :math:`p = 1/(1+e^{-f})`
-    for the link "logit" and :math:`p = \Phi(f)` for "probit". :math:`\mu` and :math:`\sigma` are
-    ``(*B, N)``, the nodes and weights ``(Q,)`` those of :func:`gauss_hermite`.
-
-    Example:
-        >>> nodes, weights = (each.float() for each in gauss_hermite(20))
-        >>> label = ExpectedBernoulli(torch.zeros(1), torch.ones(1), "logit", nodes, weights)
-        >>> label.log_prob(torch.ones(1))
-        tensor([-0.8061])
+    for the link "logit" and :math:`p = \Phi(f)` for "probit". ``nodes`` and ``weights`` are those
+    of :func:`gauss_hermite`.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}  # NaN is a divergence, not an error
@@ -89,8 +73,7 @@ class ExpectedBernoulli(TorchDistribution):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():
-            latent = torch.normal(*_expanded(sample_shape, self.loc, self.scale))
-            return torch.bernoulli(inverse_link(latent, self.link))
+            return torch.bernoulli(inverse_link(_latent(self, sample_shape), self.link))
 
 
 class ExpectedCategorical(TorchDistribution):
@@ -98,8 +81,7 @@ class ExpectedCategorical(TorchDistribution):
 
     .. math:: \mu_y - \frac1Q \sum_q \log\sum_k \exp(\mu_k + \sigma_k z_{qk})
 
-    with fixed ``points`` z ``(Q, C)`` of :func:`normal_points`, so a deterministic function of
-    :math:`\mu` and :math:`\sigma`, ``(*B, N, C)``.
+    with fixed ``points`` z ``(Q, C)`` of :func:`normal_points`.
     """
 
     arg_constraints: dict[str, constraints.Constraint] = {}
@@ -126,8 +108,7 @@ class ExpectedCategorical(TorchDistribution):
 
     def sample(self, sample_shape: Any = ()) -> Tensor:
         with torch.no_grad():
-            latent = torch.normal(*_expanded(sample_shape, self.loc, self.scale))
-            return torch.distributions.Categorical(logits=latent).sample()
+            return torch.distributions.Categorical(logits=_latent(self, sample_shape)).sample()
 
 
 def inverse_link(latent: Tensor, link: Link) -> Tensor:
@@ -136,5 +117,6 @@ def inverse_link(latent: Tensor, link: Link) -> Tensor:
     return latent.sigmoid() if link == "logit" else torch.special.ndtr(latent)
 
 
-def _expanded(sample_shape: Any, *parameters: Tensor) -> list[Tensor]:
-    return [each.expand(*sample_shape, *each.shape) for each in parameters]
+def _latent(label: ExpectedBernoulli | ExpectedCategorical, sample_shape: Any) -> Tensor:
+    shape = (*sample_shape, *label.loc.shape)
+    return torch.normal(label.loc.expand(shape), label.scale.expand(shape))

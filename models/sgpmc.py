@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import NoneType
 from typing import Any, NamedTuple
 
 import pyro
@@ -12,7 +11,7 @@ import torch
 from pyro.infer import HMC, MCMC, NUTS, Trace_ELBO
 from torch import Tensor
 
-from pyro_opu.checks import in_range, positive_float, positive_int
+from pyro_opu.checks import in_range, instance_of, positive_float, positive_int
 from pyro_opu.models.gaussian_process import SparseGaussianProcess, check_data
 from pyro_opu.models.normals import gaussian_draw
 from pyro_opu.models.pseudo_observations import Transport, Transported, transport_to_posterior
@@ -28,8 +27,8 @@ LEFT_OUT_MOST = 0.1
 class SVGP:
     """A guide: one Gaussian over the log hyper-parameters and v, in this order.
 
-    It has no Pyro parameters, so that several of them do not meet in the parameter store. ``loc``
-    is the mean ``(K + O M,)``, ``scale_tril`` the Cholesky factor of the covariance.
+    ``loc`` is the mean ``(K + O M,)``, ``scale_tril`` the Cholesky factor of the covariance;
+    neither is a Pyro parameter, so that several guides do not meet in the parameter store.
     """
 
     model: SparseGaussianProcess
@@ -59,28 +58,16 @@ def svgp(
     learning_rate: float = 0.003,
     transport: Transport | None = None,
 ) -> SVGP:
-    r"""Variational posterior: one Gaussian over v and the log hyper-parameters, by SVI.
+    """Variational posterior: one Gaussian over v and the log hyper-parameters, by SVI.
 
-    .. math:: \max_q \; \mathrm{E}_q\Bigl[ \sum_n \mathrm{E}_{f_n|v,\theta} \log p(y_n|f_n) \Bigr]
-              - \mathrm{KL}\bigl(q(v, \theta) \,\|\, p(v)\, p(\theta)\bigr)
-
-    SVI on minibatches starts at the deterministic solution of
-    :func:`~pyro_opu.models.pseudo_observations.transport_to_posterior`, made linear in the
-    hyper-parameters. Predict by ``Predictive(model, guide=guide, num_samples=S)``.
-
-    Args:
-        num_steps: Steps of Adam, the rate falling to a twentieth along them; 0 leaves the start.
+    ``num_steps`` of Adam on minibatches, the rate falling to a twentieth, start at the
+    deterministic solution of :func:`~pyro_opu.models.pseudo_observations.transport_to_posterior`,
+    made linear in the hyper-parameters. Predict by ``Predictive(model, guide=guide,
+    num_samples=S)``.
 
     Raises:
         FloatingPointError: more than a tenth of the steps had no finite gradient; fewer are left
             out.
-
-    Example:
-        >>> from pyro_opu.models.gaussian_process import gaussian_process
-        >>> x = torch.linspace(-1.0, 1.0, 20)[:, None]
-        >>> guide = svgp(gaussian_process(x[::4], 2), x, (x[:, 0] > 0).float(), num_steps=5)
-        >>> guide()["v"].shape
-        torch.Size([5])
 
     References:
         Hensman, Matthews, Ghahramani: Scalable variational Gaussian process classification (2015).
@@ -116,8 +103,7 @@ def svgp(
         optimizer.param_groups[0]["lr"] *= decay
     if left_out > LEFT_OUT_MOST * num_steps:
         raise FloatingPointError(
-            f"{left_out} of {num_steps} steps of svgp had no finite gradient: the covariance of "
-            "the inducing values has no Cholesky factor at many hyper-parameters. Standardise `x`, "
+            f"{left_out} of {num_steps} steps of svgp had no finite gradient. Standardise `x`, "
             "take fewer inducing inputs, or compute in float64."
         )
     with torch.no_grad():
@@ -128,8 +114,7 @@ def svgp(
 class SGPMC(NamedTuple):
     """Draws by site, chains one after another, for ``Predictive``; and the run.
 
-    ``mcmc.diagnostics()`` has the divergences, and R-hat and effective sample size of the site
-    "noise", the coordinates in which the run was made.
+    ``mcmc.diagnostics()`` is of the site "noise", the coordinates in which the run was made.
     """
 
     samples: dict[str, Tensor]
@@ -139,9 +124,7 @@ class SGPMC(NamedTuple):
     @property
     def by_chain(self) -> dict[str, Tensor]:
         """Draws by site ``(chains, draws, ...)``, as ``arviz.from_dict`` takes them."""
-        return {
-            name: value.unflatten(0, (self.num_chains, -1)) for name, value in self.samples.items()
-        }
+        return {k: v.unflatten(0, (self.num_chains, -1)) for k, v in self.samples.items()}
 
 
 def sgpmc(
@@ -162,14 +145,11 @@ def sgpmc(
     It runs in the coordinates of :class:`~pyro_opu.models.pseudo_observations.Transport`, in which
     the posterior is nearly standard normal. Only the step size is adapted, and a fixed trajectory a
     little over a quarter of a normal's period :math:`2\pi` needs about half the gradients of a NUTS
-    tree, which doubles until it turns. The transport affects the speed alone, not the target.
-
-    With one lengthscale per feature and many features the hyper-parameters mix slowly (57 of
+    tree. With one lengthscale per feature and many features the hyper-parameters mix slowly (57 of
     Spambase: R-hat 1.9 after 60 draws); look at ``mcmc.diagnostics()``.
 
     Args:
         num_samples: Draws kept per chain, after ``warmup_steps`` that find the step size.
-        num_chains: Number of chains; each starts at a draw of the Gaussian approximation.
         trajectory_length: HMC's number of steps times the step size; None for NUTS.
         target_accept_prob: Acceptance that the step size aims at.
 
@@ -209,18 +189,13 @@ def _transport(
     model: SparseGaussianProcess, x: Tensor, y: Tensor, transport: Transport | None
 ) -> Transport:
     """Check the arguments, and compute the transport where it is not given."""
-    if not isinstance(model, SparseGaussianProcess):
-        raise TypeError(
-            f"`model` must be a SparseGaussianProcess; got {type(model).__name__}. Make one by "
-            "gaussian_process(inducing, num_classes)."
-        )
-    if not isinstance(transport, (Transport, NoneType)):
-        raise TypeError(
-            f"`transport` must be a Transport or None; got {type(transport).__name__}. Make one by "
-            "transport_to_posterior(model, x, y)."
-        )
+    kind, advice = SparseGaussianProcess, "Make one by gaussian_process(inducing, num_classes)."
+    instance_of("model", model, kind, "a SparseGaussianProcess", advice)
     check_data(model, x, y)
-    return transport_to_posterior(model, x, y) if transport is None else transport
+    if transport is None:
+        return transport_to_posterior(model, x, y)
+    advice = "Make one by transport_to_posterior(model, x, y)."
+    return instance_of("transport", transport, Transport, "a Transport or None", advice)
 
 
 def _linearized(transport: Transport) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ class OwnParameters:
     """A guide whose ``pyro.param`` values are its own, not those of Pyro's global store.
 
     Two guides of one kind name their parameters alike, and in one store the second would silently
-    run with the values of the first. Call it like the guide.
+    run with the values of the first.
     """
 
     def __init__(self, guide: Callable[..., Any]) -> None:
@@ -78,8 +78,7 @@ def fit_svi(
         - \beta \log\frac{q(\theta)}{p(\theta)}, \quad \theta \sim q
 
     (eqs. 10, 11 and 17-20 of Li 2022). Unbiased: the M rows are drawn with replacement, the
-    divergence by the same draw of :math:`\theta`. Adam, its rate falling geometrically to the share
-    ``final_rate``.
+    divergence by the same draw of :math:`\theta`.
 
     Args:
         model: ``model(x, y)``, its observed sites independent over the rows of ``x``. Its own
@@ -87,20 +86,13 @@ def fit_svi(
         guide: ``guide(x, y)``; an autoguide or a module is trained in place.
         x, y: Inputs ``(N, ...)``, and labels or targets with N on axis 0.
         batch_size: M; by default all rows, in order.
+        final_rate: Share of Adam's rate left at the end of its geometric fall.
         beta: :math:`\beta`, the temperature; below 1 the posterior is cold.
         num_particles: Draws of :math:`\theta` per step.
         seed: Fixes everything random, and leaves torch's generator as it was.
-
-    Example:
-        >>> from pyro_opu.models.neural_network import bayesian_network, perceptron
-        >>> x = torch.randn(50, 2)
-        >>> model = bayesian_network(perceptron((2, 8, 3)))
-        >>> fit = fit_svi(model, mean_field(model), x, torch.arange(50) % 3, steps=5)
-        >>> fit.elbo.shape
-        torch.Size([5])
     """
     check_inputs(x)
-    size = len(x) if batch_size is None else batch_size
+    size = positive_int("batch_size", len(x) if batch_size is None else batch_size)
     if len(y) != len(x):
         raise ValueError(
             f"`y` must have one entry per row of `x`, {len(x)}; got {len(y)}. Cut both alike."
@@ -108,10 +100,10 @@ def fit_svi(
     rates = {"learning_rate": learning_rate, "final_rate": final_rate, "beta": beta}
     for name, value in rates.items():
         positive_float(name, value, "The defaults suit small networks.")
-    if positive_int("batch_size", size) > len(x):
+    if size > len(x):
         raise ValueError(
-            f"`batch_size` must be between 1 and the {len(x)} rows of `x`; got {size}. Leave it "
-            "out to use all rows at every step."
+            f"`batch_size` must be at most the {len(x)} rows of `x`; got {size}. Leave it out to "
+            "use all rows at every step."
         )
     positive_int("steps", steps)
     positive_int("num_particles", num_particles)
@@ -141,24 +133,20 @@ def mean_field(
     *,
     scale: float = 0.01,
 ) -> AutoNormal:
-    r"""An independent normal distribution for every weight ("Bayes by backprop").
+    r"""An independent normal :math:`N(\mu_j, \sigma_j^2)` for every weight ("Bayes by backprop").
 
-    .. math:: q(\theta) = \prod_j N(\theta_j;\, \mu_j, \sigma_j^2)
-
-    Pyro's ``AutoNormal`` with means that start at a network's weights, and a small scale. At zero,
+    Pyro's ``AutoNormal`` with a small scale and means that start at a network's weights: at zero,
     hidden units would stay alike; at draws from a wide prior, their noise would hide the data.
-
     ``start`` is a network whose parameters are named like the sites, or values by site; other sites
-    start at the median of 15 draws of the prior, and all standard deviations at ``scale``.
+    start at the median of draws of the prior.
 
     References:
-        Eqs. 12-16 of Li (2022).
-        Blundell, Cornebise, Kavukcuoglu and Wierstra: Weight uncertainty in neural networks (2015).
+        Eqs. 12-16 of Li (2022); Blundell et al.: Weight uncertainty in neural networks (2015).
     """
     positive_float("scale", scale, "It is a standard deviation.")
     if not isinstance(start, (nn.Module, dict, NoneType)):
         raise TypeError(
-            f"`start` must be a network, a dict site -> value, or None; got "
+            "`start` must be a network, a dict site -> value, or None; got "
             f"{type(start).__name__}. Pass network or network.state_dict()."
         )
     values = dict(start.named_parameters()) if isinstance(start, nn.Module) else start or {}

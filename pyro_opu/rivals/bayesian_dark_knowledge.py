@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Literal
 
 import torch
@@ -72,55 +73,35 @@ def dark_knowledge(
         \nabla_w \hat L(w, \theta_t \mid x') + \gamma w \Big), \qquad
         \hat L = - \sum_k p(y = k \mid x', \theta_t) \log S(y = k \mid x', w)
 
-    with :math:`\theta_t` a draw at random and D' made afresh by the transfer policy. With
-    ``form="dirichlet"`` (BDK-Dir of Cui et al.) the student is a single-head Dirichlet and
-    :math:`\hat L` the negative log-likelihood of that one draw,
-    :class:`~pyro_opu.DirichletLikelihood`. With ``form="normal"`` the teacher is a
-    regressor, the student a normal, and :math:`\hat L` that of
-    :class:`~pyro_opu.regression.NormalMoments`: eq. 5 for the mean, and eq. 6 for the variance of
-    the noise and that of the mean between draws, each by itself, so that their sum is the
-    paper's one variance. :func:`~pyro_opu.rivals.online_dark_knowledge` is the same without a
-    posterior in store.
-
-    The last iterate is what comes back: nothing is held out, selected or recalibrated. What differs
-    from the paper unless asked for: Adam in the place of plain gradient steps, a cosine for
-    :math:`\rho_t`, and no prior on the student; ``optimizer=torch.optim.SGD`` with a schedule for
-    ``learning_rate`` and a ``prior_precision`` is Algorithm 1 to the letter.
+    with :math:`\theta_t` a draw at random and D' made afresh by the transfer policy. The last
+    iterate is what comes back. Not in the paper: Adam, a cosine for :math:`\rho_t`, no prior on the
+    student. With ``optimizer=torch.optim.SGD``, a schedule for ``learning_rate`` and a
+    ``prior_precision`` it is Algorithm 1 to the letter.
 
     Args:
-        source: Whatever :func:`~pyro_opu.as_teacher` takes.
-        x: Transfer inputs ``(N, *input_shape)``, from which D' is made.
-        form: "point", class probabilities alone; "dirichlet"; or "normal" for a regressor.
-        guide: The student, a family by name (sized to the input) or a module; by default "point",
-            "single_head" or "gaussian", by the form. A module is trained in place.
+        form: "point", class probabilities alone, whose epistemic uncertainty is 0; "dirichlet", a
+            single head taught by :class:`~pyro_opu.DirichletLikelihood` (BDK-Dir of Cui et al.); or
+            "normal" for a regressor, taught by :class:`~pyro_opu.regression.NormalMoments`, eqs. 5
+            and 6 with the variances of the noise and of the mean apart.
+        guide: The student, a family by name or a module, which is trained in place.
         transfer: The student data generator D'; by default as for :func:`~pyro_opu.distill`.
             ``Jitter(scale=s, min_scale=s)`` perturbs the rows of ``x`` by s standard deviations;
             ``Box(expand=0.0)`` with two opposite corners for ``x`` is uniform in that box.
-        num_steps: Steps of the student.
         batch_size: M, inputs per step.
         learning_rate: :math:`\rho_t`, a schedule ``t -> rate`` such as
-            :class:`~pyro_opu.samplers.Halving`; or a number, the top of a short rise and a cosine
-            fall.
-        prior_precision: :math:`\gamma` of the student, 0 for none. The teacher's :math:`\lambda` is
-            in its model.
+            :class:`~pyro_opu.samplers.Halving`; or the top of a short rise and a cosine fall.
+        prior_precision: :math:`\gamma` of the student; the teacher's is in its model.
         optimizer: Called with the parameters, ``lr`` and ``weight_decay``.
-        seed, progress, call: See :mod:`pyro_opu.rivals`.
-
-    Returns:
-        The drop-in for ``source``. With "point" its draws of class probabilities are all alike, and
-        its epistemic uncertainty is 0. With "normal" it is a
-        :class:`~pyro_opu.OnePassRegression`.
 
     Example:
-        >>> import torch
         >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
         >>> fast = dark_knowledge(teacher, torch.randn(50, 2), num_steps=5, seed=0, progress=False)
         >>> fast(torch.randn(4, 2))["obs"].shape
         torch.Size([20, 4])
 
     References:
-        Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eq. 4-6,
-        Algorithm 1. Cui, Yao, Li, Chan and Xue (2019), section 4 (BDK-Dir).
+        Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eqs. 4-6.
+        Cui, Yao, Li, Chan and Xue (2019), section 4 (BDK-Dir).
     """
     check_inputs(x)
     positive_int("num_steps", num_steps)
@@ -129,13 +110,9 @@ def dark_knowledge(
     )
     served = Call(**call)
     with seeded(seed):
-        as_kind = served.real_teacher if form == "normal" else served.teacher
-        teacher = as_kind(source)
-        student = learner.student(teacher, x)
-        policy = learner.policy(x)
-        batches = (policy.sample(batch_size) for _ in range(num_steps))
-        labels = ((batch, teacher.draws(batch, 1)) for batch in batches)
-        loss = learner.learn(student, labels, num_steps)
+        teacher = served.teacher(source, real=form == "normal")
+        draws = repeat(lambda batch: teacher.draws(batch, 1))
+        student, loss = learner.teach(teacher, x, draws, num_steps)
     report = {"seed": seed, "form": form, "online": False, "num_steps": num_steps, "loss": loss}
     return served.student(student, teacher, x, report)
 
@@ -164,12 +141,36 @@ class Learner:
         check_callable("optimizer", self.optimizer, "(parameters, lr, weight_decay) -> Optimizer")
         check_bool("progress", self.progress)
 
-    def policy(self, x: Tensor) -> TransferPolicy:
-        """The student data generator D', fitted."""
-        return (default_transfer(x) if self.transfer is None else self.transfer).fit(x)
+    def teach(
+        self,
+        teacher: JointDraws,
+        x: Tensor,
+        draws: Iterator[Callable[[Tensor], Tensor]],
+        num_steps: int,
+    ) -> tuple[nn.Module, float]:
+        """Make the guide and teach it, every step by what the next draw says of fresh inputs.
 
-    def student(self, teacher: JointDraws, x: Tensor) -> nn.Module:
-        """The guide, made where it is only named, checked, and ready to be taught."""
+        Returns the guide, and a running mean of the loss.
+        """
+        guide = self._student(teacher, x)
+        policy = (default_transfer(x) if self.transfer is None else self.transfer).fit(x)
+        objective, selection = FORMS[self.form][1](), KeepLast()
+
+        def losses() -> tuple[dict[str, Tensor], Any]:
+            draw, batch = next(draws), policy.sample(self.batch_size)
+            told = draw(batch)
+            student = student_at(guide, batch)
+            return objective.parts(student, told, batch), student
+
+        rate = self.learning_rate
+        schedule = rate if callable(rate) else cosine(rate, num_steps)
+        optimizer = self.optimizer(guide.parameters(), lr=1.0, weight_decay=self.prior_precision)
+        descent = Descent(losses, optimizer, schedule, clip=math.inf)
+        fit([Phase("dark knowledge", num_steps, [descent])], selection, progress=self.progress)
+        return guide, selection.loss
+
+    def _student(self, teacher: JointDraws, x: Tensor) -> nn.Module:
+        """The guide, made where it is only named, and checked."""
         draw = teacher.draws(x[:UNIT_INPUTS], 1)
         guide: Any = FORMS[self.form][0] if self.guide is None else self.guide
         named = isinstance(guide, str)
@@ -182,21 +183,3 @@ class Learner:
         student = instance_of("guide", student, nn.Module, "a name or a module", advice)
         outcome_of(teacher).answer_of(student.requires_grad_(True), x[:2])
         return student.train()
-
-    def learn(
-        self, guide: nn.Module, labels: Iterator[tuple[Tensor, Tensor]], num_steps: int
-    ) -> float:
-        """Teach the guide by batches of inputs with one draw each; a running mean of the loss."""
-        objective, selection = FORMS[self.form][1](), KeepLast()
-
-        def losses() -> tuple[dict[str, Tensor], Any]:
-            x, draw = next(labels)
-            student = student_at(guide, x)
-            return objective.parts(student, draw, x), student
-
-        rate = self.learning_rate
-        schedule = rate if callable(rate) else cosine(rate, num_steps)
-        optimizer = self.optimizer(guide.parameters(), lr=1.0, weight_decay=self.prior_precision)
-        descent = Descent(losses, optimizer, schedule, clip=math.inf)
-        fit([Phase("dark knowledge", num_steps, [descent])], selection, progress=self.progress)
-        return selection.loss

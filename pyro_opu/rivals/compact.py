@@ -33,26 +33,18 @@ PREFIX = "draws:"
 
 
 class CompactGuide(nn.Module):
-    r"""A few held draws of a posterior, as equally likely points of the simplex.
+    """A few held draws of a posterior, as equally likely points of the simplex.
 
-    .. math:: q(\pi \mid x) = \frac1K \sum_{k=1}^K \delta\big(\pi - T(x; \theta_k)\big)
-
-    An answer takes K evaluations of the model. The draws are buffers: posterior samples, seeds of
-    dropout masks, or indices into an ensemble or a function's draws. The model or network that
-    evaluates them is no part of this module: it is not saved, and ``to`` does not move it.
-
-    Args:
-        held: The draws.
-
-    References:
-        Snelson and Ghahramani (2005), Compact approximations to Bayesian predictive distributions.
+    The draws of ``held`` are buffers: posterior samples, seeds of dropout masks, or indices into an
+    ensemble or a function's draws. The model or network that evaluates them is no part of the
+    module: it is not saved, and ``to`` does not move it.
     """
 
     def __init__(self, held: HeldTeacher) -> None:
         super().__init__()
         self.teacher = held.teacher
         for name, value in held.tensors.items():
-            self.register_buffer(_buffer_name(name), value)
+            self.register_buffer(PREFIX + name.replace("%", "%25").replace(".", "%2E"), value)
 
     def extra_repr(self) -> str:
         return f"{self._held().size} draws of {self.teacher!r}"
@@ -83,47 +75,34 @@ def compact_approx(
         \min_{A \subset \{1..S\},\, |A| = K} \; \frac1N \sum_n \mathrm{KL}\Big(
         \frac1S \sum_s T(x_n; \theta_s) \,\Big\|\, \frac1K \sum_{s \in A} T(x_n; \theta_s)\Big)
 
-    Only the mean is approximated. The spread of the subset is that of K draws chosen for their
-    mean, and an answer costs K evaluations, not one.
-
-    - "random", the paper's search: the best of ``tries`` random subsets.
-    - "greedy": one draw after another, each the best of at most 8 random candidates (the best of
-      all lie near the mean, and few swaps lead away from a set of these). Then, place by place, it
-      swaps a draw for the best of some others if that lowers the divergence, each round among twice
-      as many, until no swap helps, or after ``tries``.
-
-    The divergence is exact for the pool at the inputs used, and in part is its noise: judge the
-    result on other inputs.
+    Only the mean is approximated: the spread of the subset is that of K draws chosen for their
+    mean, and an answer costs K evaluations, not one. The divergence is exact for the pool at the
+    inputs used, and in part is its noise: judge the result on other inputs.
 
     Args:
-        source: Whatever :func:`~pyro_opu.as_teacher` takes, except a function that draws afresh
-            and a model with latents local to a row of ``x``, of which no draw can be held.
-        x: Inputs ``(N, *input_shape)``, no labels needed. A random part of them is used where the
-            pool's class probabilities there, S N C, are more than 2^26 numbers.
+        source: Not a function that draws afresh, and no model with latents local to a row of ``x``.
+        x: Inputs ``(N, *input_shape)``; a random part of them where S N C is more than 2^26.
         size: K.
         pool: S, draws to choose from: a random subset of those that are held. By default all that
             are held; 5000 of a posterior that draws afresh, fewer if their latents are more than
             2^28 numbers.
-        method: "greedy" or "random", see above.
-        tries: Subsets that are judged, at most. Smaller ones on the way count as much as others.
-        seed, progress, call: See :mod:`pyro_opu.rivals`.
+        method: "random", the paper's search, the best of ``tries`` random subsets; or "greedy", one
+            draw after another, each the best of a few random candidates, and then swaps, place by
+            place, among ever more candidates until none helps.
+        tries: Subsets that are judged, at most, smaller ones on the way included.
 
     Returns:
-        The drop-in for ``source``, with a :class:`CompactGuide`; read it back from a file by
-        :func:`load_compact`. ``fast.report`` has "kl" (nats, at the inputs used), "evaluations"
-        (subsets judged), "indices" of the chosen draws (among those held, in their order; of a
-        mixture, one member after another), and "method", "size", "pool", "num_inputs", "seed".
+        The drop-in with a :class:`CompactGuide`; read it from a file by :func:`load_compact`.
+        ``fast.report`` has "kl" (nats, at the inputs used), "evaluations" (subsets judged) and the
+        "indices" of the chosen draws among those held.
 
     Example:
-        >>> import torch
         >>> weights = torch.randn(200, 2, 3, generator=torch.Generator().manual_seed(0))
         >>> posterior = lambda x: (x @ weights).softmax(-1)
         >>> x = torch.linspace(-1, 1, 20).reshape(10, 2)
         >>> fast = compact_approx(posterior, x, size=5, tries=500, seed=0, progress=False)
         >>> fast.distribution(x)
         Empirical(N: 10, C: 3)
-        >>> bool(fast.report["kl"] < 0.001)
-        True
 
     References:
         Snelson and Ghahramani (2005), Compact approximations to Bayesian predictive distributions.
@@ -173,15 +152,11 @@ def load_compact(
     """Read what :func:`compact_approx` made and ``save`` wrote.
 
     The file holds the chosen draws. What evaluates them is a function or a network, which no file
-    of tensors can hold, so the source is needed again: of a ``Predictive`` its model (the posterior
-    samples are not looked at: ``Predictive(model, num_samples=1)`` will do for samples of all its
-    latents), of a network or an ensemble itself, with the same weights.
+    of tensors can hold, so ``source`` is needed again, with the same weights; of a ``Predictive``
+    only the model: ``Predictive(model, num_samples=1)``.
 
     Args:
-        path: The file.
-        source: As in :func:`compact_approx`.
-        site: As there.
-        inputs: As there.
+        site, inputs: As in :func:`compact_approx`.
         device: Where to put the draws; the CPU by default.
     """
     tensors, _ = files.read(path, KIND)
@@ -191,8 +166,7 @@ def load_compact(
             f"{sorted(tensors)[:3]}. Read it by OnePassPredictive.load."
         )
     held = held_from(as_teacher(source, site, inputs=inputs), _draws_in(tensors))
-    guide = CompactGuide(held)
-    fast = OnePassPredictive.load(path, guide=guide, inputs=inputs, device=device)
+    fast = OnePassPredictive.load(path, guide=CompactGuide(held), inputs=inputs, device=device)
     _check_fits(fast, source)
     return fast
 
@@ -218,15 +192,11 @@ def _check_fits(fast: OnePassPredictive, source: Source) -> None:
         )
 
 
-def _buffer_name(name: str) -> str:
-    return PREFIX + name.replace("%", "%25").replace(".", "%2E")
-
-
 def _draws_in(buffers: dict[str, Tensor]) -> dict[str, Tensor]:
     """The draws by their own names, from the buffers or from a file."""
-    names = {name: name.removeprefix(PREFIX) for name in buffers}
     return {
-        own.replace("%2E", ".").replace("%25", "%"): buffers[name] for name, own in names.items()
+        name.removeprefix(PREFIX).replace("%2E", ".").replace("%25", "%"): value
+        for name, value in buffers.items()
     }
 
 

@@ -25,8 +25,6 @@ def endd(
     *,
     temperature: float = 10.0,
     smoothing: float = 1e-4,
-    num_steps: int = 3000,
-    learning_rate: float = 4e-3,
     seed: int | None = None,
     **settings: Any,
 ) -> OnePassPredictive:
@@ -34,31 +32,17 @@ def endd(
 
     .. math:: \max_\phi\; \mathbb{E}_x \tfrac1S \sum_s \log \mathrm{Dir}(\pi_s \mid \alpha(x; \phi))
 
-    with :math:`\alpha = e^{z(x)}` from one head, no warm start and no recalibration, the draws and
-    the student heated at first (:class:`~pyro_opu.objectives.EnsembleDistribution`). It is
-    :func:`~pyro_opu.distill` with these settings and that loss, at the same transfer inputs.
+    :func:`~pyro_opu.distill` with :math:`\alpha = e^{z(x)}` from one head, no warm start and no
+    recalibration, the draws and the student heated at first
+    (:class:`~pyro_opu.objectives.EnsembleDistribution`). The student has the exponential average of
+    the last weights, or fresh ones if those are nearer to the teacher.
 
     Args:
-        source: Whatever :func:`~pyro_opu.as_teacher` takes.
-        x: Transfer inputs ``(N, *input_shape)``.
         temperature: At the start; it falls to 1 over the second third of the steps.
         smoothing: How far draws are moved towards the uniform vector.
-        num_steps: Steps in all.
-        learning_rate: Adam's at the top of a rise and a cosine fall.
-        seed: Fixes everything random.
-        **settings: Any others of :func:`~pyro_opu.distill`, such as ``transfer=HeldOut()`` for the
-            rows of ``x`` alone, as the paper has it without auxiliary data.
-
-    Returns:
-        The drop-in for ``source``, with the exponential average of the last weights; what is best
-        while heated is not. (It has the fresh weights, if those should be nearer to the teacher.)
-
-    Example:
-        >>> import torch
-        >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
-        >>> fast = endd(teacher, torch.randn(50, 2), num_steps=5, seed=0, progress=False)
-        >>> fast.dirichlet(torch.zeros(4, 2)).event_shape
-        torch.Size([3])
+        **settings: Any of :func:`~pyro_opu.distill`, with 3000 steps and a learning rate of 4e-3 by
+            default; ``transfer=HeldOut()`` takes the rows of ``x`` alone, as the paper does without
+            auxiliary data.
 
     References:
         Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation.
@@ -69,19 +53,10 @@ def endd(
         teacher = as_teacher(source, settings.pop("site", None), inputs=settings.get("inputs"))
         teacher.probs(x[:1])  # now it knows its number of classes
         guide = _Unbent.for_inputs(x, teacher.num_classes)
-    return _distill_alone(
-        teacher, x, objective, num_steps, learning_rate, guide=guide, seed=seed, **settings
-    )
+    return _distill_alone(teacher, x, objective, guide=guide, seed=seed, **settings)
 
 
-def proxy_dirichlet(
-    source: Source,
-    x: Tensor,
-    *,
-    num_steps: int = 3000,
-    learning_rate: float = 4e-3,
-    **settings: Any,
-) -> OnePassPredictive:
+def proxy_dirichlet(source: Source, x: Tensor, **settings: Any) -> OnePassPredictive:
     r"""Ensemble distribution distillation with proxy targets, for many classes.
 
     .. math::
@@ -90,33 +65,22 @@ def proxy_dirichlet(
         \mathrm{Dir}(\tilde\beta_0 \bar\pi(x) + 1)\big)
 
     where :math:`\bar\pi` is the mean of the draws and :math:`\tilde\beta_0` a precision made from
-    them (:class:`~pyro_opu.objectives.ProxyDirichlet`, which says what is biased in it); the rest
-    is as in :func:`endd`.
-
-    Args and returns as :func:`endd`.
-
-    Example:
-        >>> import torch
-        >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
-        >>> fast = proxy_dirichlet(teacher, torch.randn(50, 2), num_steps=5, seed=0, progress=False)
-        >>> fast.report["loss"]
-        'ProxyDirichlet'
+    them (:class:`~pyro_opu.objectives.ProxyDirichlet`, which says what is biased in it). Arguments
+    and result are those of :func:`endd`.
 
     References:
         Ryabinin, Malinin and Gales (2021), Scaling Ensemble Distribution Distillation to Many
         Classes with Proxy Targets.
     """
-    return _distill_alone(
-        source, x, ProxyDirichlet(), num_steps, learning_rate, guide="single_head", **settings
-    )
+    return _distill_alone(source, x, ProxyDirichlet(), guide="single_head", **settings)
 
 
 class _Unbent(SingleHeadGuide):
     """A single-head guide that is held in its range only when it is not being trained.
 
-    The parameter of a heated student is the T-th power of what fits heated draws, and these lie
-    close together: at T = 10 and ten classes log alpha_0 is about 50. Were it bent into the range
-    of a cold student, its gradient would vanish for the first half of the training.
+    The parameter of a heated student is the T-th power of what fits heated draws, which lie close
+    together: at T = 10 and ten classes log alpha_0 is about 50. Bent into the range of a cold
+    student, its gradient would vanish for the first half of the training.
     """
 
     def answer(self, outputs: Tensor) -> PredictiveDirichlet:
@@ -131,8 +95,9 @@ def _distill_alone(
     source: Source,
     x: Tensor,
     objective: EnsembleDistribution | ProxyDirichlet,
-    num_steps: int,
-    learning_rate: float,
+    *,
+    num_steps: int = 3000,
+    learning_rate: float = 4e-3,
     **settings: Any,
 ) -> OnePassPredictive:
     """Distil by this objective alone, from fresh weights to the last."""

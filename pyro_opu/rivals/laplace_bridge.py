@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -35,8 +34,6 @@ class GaussianLogits(Protocol):
 class LaplaceBridgeGuide(nn.Module):
     r"""The Laplace bridge after Gaussian logits, :math:`x \mapsto \mathrm{Dir}(\alpha(x))`.
 
-    One forward pass for :math:`\mu(x), \Sigma(x)`, and :func:`~pyro_opu.laplace_bridge`.
-
     Args:
         source: With a method ``logits(x)``. A module's parameters and buffers are the guide's.
         normalize: As in :func:`~pyro_opu.laplace_bridge`.
@@ -57,19 +54,10 @@ class LaplaceBridgeGuide(nn.Module):
 
 
 class DrawnBridgeGuide(nn.Module):
-    r"""The Laplace bridge after the moments of a teacher's draws: S evaluations, not one pass.
+    """The Laplace bridge after the moments of a teacher's draws: S evaluations, not one pass.
 
-    .. math:: z_s = P \log \pi_s, \qquad \mu = \frac1S \sum_s z_s, \qquad
-              \Sigma_{kk} = \frac{1}{S-1} \sum_s (z_{sk} - \mu_k)^2
-
-    with :math:`P = I - 11^\top\!/C`. The moments are unbiased estimates, drawn anew at every call
-    where the teacher draws afresh. Variances below 1e-8 are raised to it, log-probabilities below
-    -87 likewise.
-
-    Args:
-        teacher: Its draws' log-probabilities are taken for normal.
-        num_draws: S >= 2; by default the teacher's own.
-        normalize: As in :func:`~pyro_opu.laplace_bridge`.
+    The centred log-probabilities of the draws are taken for normal; a teacher that draws afresh
+    gives other draws at every call. ``num_draws`` is at least 2, by default the teacher's own.
     """
 
     def __init__(
@@ -86,8 +74,8 @@ class DrawnBridgeGuide(nn.Module):
         for log_probs in self.teacher.stream(x, self.num_draws):
             if len(log_probs) < 2:
                 raise ValueError(
-                    "`num_draws` must be at least 2 for a variance; got "
-                    f"{len(log_probs)} of the teacher. Ask for more."
+                    f"`num_draws` must be at least 2 for a variance; got {len(log_probs)} of the "
+                    "teacher. Ask for more."
                 )
             z = log_probs.clamp_min(_SMALLEST_LOG_PROB)
             z = z - z.mean(-1, keepdim=True)
@@ -118,23 +106,17 @@ def laplace_bridge_predictive(
     .. math:: \alpha_k(x) = \frac{1}{\Sigma_{kk}(x)}
               \Bigl(1 - \frac{2}{C} + \frac{e^{\mu_k(x)}}{C^2}\sum_l e^{-\mu_l(x)}\Bigr)
 
-    Of a source with Gaussian logits this is one forward pass, and no input is needed but to see
-    their shape. Of any other teacher, mean and variances of the logits are taken from its draws *at
-    every call*: that is as slow as the teacher, and stands in comparisons for the best that the
-    bridge could do if moments were free.
-
-    What is approximate is the bridge (see :func:`~pyro_opu.laplace_bridge` on how much), beside
-    whatever made the logits Gaussian.
+    Of a source with Gaussian logits this is one forward pass. Of any other teacher, mean and
+    variances of the logits are taken from its draws *at every call*: as slow as the teacher, and
+    the best that the bridge could do if moments were free.
 
     Args:
         source: An object with a method ``logits(x) -> (mean, covariance)``, such as
             ``pyro_opu.models.laplace_network.network_laplace`` gives (a module is copied); or
             whatever :func:`~pyro_opu.as_teacher` takes.
-        x: A few inputs ``(N, *input_shape)``, floating and finite.
         normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
         num_draws: S of a teacher without ``logits``; by default its own number.
         seed, progress: Of no use here, taken so that the call is that of ``distill``.
-        **call: See :mod:`pyro_opu.rivals`.
 
     Returns:
         The student. A source that is a module (and Gaussian) is saved with it, and loaded with
@@ -160,10 +142,11 @@ def laplace_bridge_predictive(
     check_bool("normalize", normalize)
     check_seed(seed)
     guide: nn.Module
-    if served.site is None and _knows_logits(source):
+    logits = getattr(source, "logits", None)
+    if served.site is None and callable(logits) and not isinstance(logits, nn.Module):
         own: Any = copy.deepcopy(source) if isinstance(source, nn.Module) else source
         guide = LaplaceBridgeGuide(own, normalize=normalize)
-        teacher: BaseTeacher = FunctionTeacher(_draws_of(guide))  # for what comes back
+        teacher: BaseTeacher = FunctionTeacher(lambda x, num_draws: guide(x).sample((num_draws,)))
     else:
         teacher = served.teacher(source)  # type: ignore[arg-type]
         guide = DrawnBridgeGuide(teacher, num_draws, normalize=normalize)
@@ -173,14 +156,3 @@ def laplace_bridge_predictive(
     one_pass = isinstance(guide, LaplaceBridgeGuide)
     report = {"method": "Laplace bridge", "normalize": normalize, "one_pass": one_pass}
     return served.student(guide, teacher, x, report)
-
-
-def _knows_logits(source: Any) -> bool:
-    """Whether ``source.logits`` is a method, and not a layer or a tensor of that name."""
-    logits = getattr(source, "logits", None)
-    return callable(logits) and not isinstance(logits, nn.Module)
-
-
-def _draws_of(guide: nn.Module) -> Callable[[Tensor, int], Tensor]:
-    """Draws from what a guide answers, as a function of inputs and their number."""
-    return lambda x, num_draws: guide(x).sample((num_draws,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -51,45 +52,29 @@ def online_dark_knowledge(
         w_{t+1} &= w_t - \rho_t \Big( \tfrac1M \sum_{x' \in D'}
         \nabla_w \hat L(w, \theta_{t+1} \mid x') + \gamma w_t \Big)
 
-    The first line is the kernel, with its own schedule, minibatches and, in the model,
-    :math:`\lambda`. Every draw, ``kernel.thinning`` steps, teaches one step of the student as in
-    :func:`dark_knowledge`, whose other arguments and differences from the paper apply here too; the
-    burn-in teaches nothing. Memory does not grow with the number of draws. A step of the student
-    asks the model once at the M inputs of D', which costs a forward pass and about 0.1 ms.
+    Every draw of the kernel, ``kernel.thinning`` steps, teaches one step of the student as in
+    :func:`dark_knowledge`, which runs the model once at the M inputs of D'; the burn-in teaches
+    nothing. It returns the drop-in for ``Predictive(kernel.model, draws)``.
 
     Args:
-        kernel: The sampler, :class:`~pyro_opu.SGLD`.
+        kernel: The sampler.
         data: The model's arguments, the whole training data, such as ``(x_train, y_train)``.
         x: Transfer inputs ``(N, *input_shape)``, from which D' is made.
-        form: "point", "dirichlet", or "normal" for a regression.
         num_draws: Draws after the burn-in, each a step of the student.
-        warmup_steps: Draws of the burn-in, ``kernel.thinning`` steps each.
-        num_samples: S of the answers.
-        seed: Fixes everything random.
-        **settings: Any others of :func:`dark_knowledge`, such as ``guide`` and ``batch_size``, M of
-            the student (the teacher's is the kernel's), and ``site``, ``inputs`` and
-            ``return_sites``. ``inputs`` picks the input from the arguments of the model, such as
-            ``lambda n, x, y: x``, for models not called ``model(x, ...)``.
-
-    Returns:
-        The drop-in for ``Predictive(kernel.model, draws)``.
+        warmup_steps: Draws of the burn-in.
+        **settings: Any others of :func:`dark_knowledge`; ``batch_size`` is M of the student, and
+            ``inputs`` picks the input from the model's arguments, such as ``lambda n, x, y: x``.
 
     Example:
-        >>> import torch, pyro, pyro.distributions as dist
-        >>> from pyro_opu.samplers import SGLD
-        >>> def model(x, y=None):
-        ...     weight = pyro.sample("weight", dist.Normal(torch.zeros(2, 3), 1.0).to_event(2))
-        ...     with pyro.plate("data", len(x)):
-        ...         return pyro.sample("obs", dist.Categorical(logits=x @ weight), obs=y)
+        >>> from pyro_opu.models.logistic_regression import logistic_regression
         >>> data = torch.randn(30, 2), torch.arange(30) % 3
-        >>> fast = online_dark_knowledge(
-        ...     SGLD(model, step_size=1e-2), data, data[0], num_draws=5, seed=0, progress=False)
+        >>> kernel = SGLD(logistic_regression(3), step_size=1e-2)
+        >>> fast = online_dark_knowledge(kernel, data, data[0], num_draws=5, progress=False)
         >>> fast(torch.randn(4, 2))["obs"].shape
         torch.Size([500, 4])
 
     References:
-        Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, Algorithm 1,
-        eq. 4-6.
+        Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, Algorithm 1.
     """
     check_inputs(x)
     positive_int("num_draws", num_draws)
@@ -108,11 +93,8 @@ def online_dark_knowledge(
         first = next(draws)
         samples = {name: value[None] for name, value in first.items()}
         teacher = kind(Predictive(kernel.model, samples), served.site, call)  # of this one draw
-        student = learner.student(teacher, x)
-        policy = learner.policy(x)
-        batches = ((draw, policy.sample(learner.batch_size)) for draw in chain([first], draws))
-        labels = ((batch, read(model, teacher.site, draw, batch)) for draw, batch in batches)
-        loss = learner.learn(student, labels, num_draws)
+        asked = (partial(read, model, teacher.site, draw) for draw in chain([first], draws))
+        student, loss = learner.teach(teacher, x, asked, num_draws)
         next(draws, None)  # the sampler cleans up after its last draw
     report = {"seed": seed, "form": form, "online": True, "num_steps": num_draws, "loss": loss}
     return served.student(student, teacher, x, report)

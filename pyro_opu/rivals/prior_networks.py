@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributions import Dirichlet, kl_divergence
 from torch.nn.functional import one_hot
 
@@ -23,7 +23,7 @@ from pyro_opu.guides.base import student_at
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
-from pyro_opu.teachers import BaseTeacher, Source
+from pyro_opu.teachers import Source
 from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
 
 __all__ = ["prior_network"]
@@ -63,55 +63,35 @@ def prior_network(
         \mathrm{KL}(\mathrm{Dir}(\beta) \,\|\, \mathrm{Dir}(\alpha)) & \text{forward}
         \end{cases}
 
-    with x inside, x' outside, :math:`\alpha = e^{z(x)}` from one head, and with the concentration
-    c the targets :math:`\beta_k = 1 + c\,[k = y]` (reverse) or
-    :math:`\beta = c\,\tilde\mu(y)`, the label smoothed by 0.01 (forward).
+    with x inside, x' outside, :math:`\alpha = e^{z(x)}` from one head, and with the concentration c
+    the targets :math:`\beta_k = 1 + c\,[k = y]` (reverse) or :math:`\beta = c\,\tilde\mu(y)`, the
+    label smoothed by 0.01 (forward).
 
-    **It does not learn the teacher's spread**, but one made by hand: how sure to be is the
-    ``concentration`` inside and 1 for every class outside, and of the teacher only the
-    predictive probabilities count, as labels. In the reverse form labels average in the target,
-    so that for a predictive :math:`\bar\pi(x)` the best answer is exactly
-    :math:`1 + c\,\bar\pi(x)`, equally sure whether classes overlap at x or not. In the forward
-    form the targets average as densities: where classes overlap the best answer is spread towards
-    the corners, less sure than the flat one outside (two even classes and c = 100 have
-    :math:`\alpha_0 = 0.4` instead of 2).
+    **It does not learn the teacher's spread**, but one made by hand: of the teacher only the
+    predictive probabilities count, as labels. In the reverse form the best answer to a predictive
+    :math:`\bar\pi(x)` is exactly :math:`1 + c\,\bar\pi(x)`, equally sure whether classes overlap at
+    x or not. In the forward form it is, where classes overlap, less sure than the flat one outside
+    (two even classes and c = 100 have :math:`\alpha_0 = 0.4` instead of 2).
 
     Args:
-        source: Whatever :func:`~pyro_opu.as_teacher` takes; it gives labels where ``y`` is not
-            given, and the sites of the answers.
         x: Inputs ``(N, *input_shape)`` inside the domain, at least 2.
         outside: Inputs ``(M, *input_shape)`` outside it, at least 2.
-        y: Labels ``(N,)``, integers in [0, C). By default drawn afresh at every step from the
-            teacher's predictive, which is asked for once.
+        y: Labels ``(N,)``; by default drawn afresh at every step from the teacher's predictive.
         form: "reverse" (the 2019 paper) or "forward" (the 2018 paper).
         concentration: c, that the targets put on the data.
         outside_weight: :math:`\gamma`; 0 trains without ``outside``.
         hidden: Widths of the student's hidden layers; by default chosen by the input's size.
-        num_steps: Steps in all.
         batch_size: Inputs per step, of either kind.
-        learning_rate: Adam's at the top of a rise and a cosine fall.
-        seed, progress, call: See :mod:`pyro_opu.rivals`.
 
     Returns:
-        The drop-in for ``source``, with the last weights. ``fast.report`` has, over inputs that
-        were kept from the training, the mean divergence ("inside", "outside") and the median of
-        :math:`\alpha_0` ("concentration_inside", "concentration_outside").
-
-    Example:
-        >>> import torch
-        >>> from pyro_opu.rivals.prior_networks import prior_network
-        >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
-        >>> fast = prior_network(
-        ...     teacher, torch.randn(50, 2), outside=9 * torch.randn(50, 2), num_steps=5, seed=0,
-        ...     progress=False)
-        >>> fast.uncertainty(torch.zeros(4, 2)).concentration.shape
-        torch.Size([4])
+        The drop-in with the last weights. ``fast.report`` has, over inputs that were kept from the
+        training, the mean divergence ("inside", "outside") and the median of :math:`\alpha_0`
+        ("concentration_inside", "concentration_outside").
 
     References:
-        Malinin and Gales (2018), Predictive uncertainty estimation via prior networks, section
-        3; Malinin and Gales (2019), Reverse KL-divergence training of prior networks. Differences:
-        labels come from a teacher; the smoothing is a fixed mass that the other classes share,
-        where the first paper gives each of them a fixed one; no auxiliary cross-entropy and no
+        Malinin and Gales (2018), Predictive uncertainty estimation via prior networks, section 3.
+        Malinin and Gales (2019), Reverse KL-divergence training of prior networks. Differences: the
+        smoothing is a fixed mass that the other classes share; no auxiliary cross-entropy and no
         adversarial inputs.
     """
     served = Call(**call)
@@ -132,45 +112,47 @@ def prior_network(
     positive_float("learning_rate", learning_rate)
     with seeded(seed):
         teacher = served.teacher(source)
-        probs = _predictive(teacher, x) if y is None else _as_probs(y, teacher, x)
+        if y is None:
+            means = [log_probs.exp().mean(0) for log_probs in teacher.stream(x)]
+            probs = torch.cat(means).to(x.device).float()
+        else:
+            classes = teacher.probs(x[:1]).shape[-1]
+            probs = one_hot(check_labels(y, len(x), classes).to(x.device), classes).float()
+        outside = outside.to(x)
         guide = SingleHeadGuide.for_inputs(
-            torch.cat([x, outside.to(x)]), teacher.num_classes, hidden=hidden
+            torch.cat([x, outside]), teacher.num_classes, hidden=hidden
         )
         (kept_x, kept_probs), (x_in, probs) = _split(x, probs)
-        (kept_out,), (x_out,) = _split(outside.to(x))
-        loss = _Loss(form, concentration, outside_weight)
+        (kept_out,), (x_out,) = _split(outside)
+
+        def divergence(x: Tensor, beta: Tensor) -> Tensor:
+            return dirichlet_divergence(student_at(guide, x).log_alpha, beta, form).mean()
+
+        def parts(x: Tensor, probs: Tensor, others: Tensor) -> dict[str, Tensor]:
+            labels = torch.multinomial(probs, 1).squeeze(-1)
+            beta = label_target(labels, probs.shape[-1], form, concentration)
+            flat = beta.new_ones(len(others), beta.shape[-1])
+            told = divergence(x, beta)
+            return {"inside": told, "outside": outside_weight * divergence(others, flat)}
 
         def losses() -> tuple[dict[str, Tensor], None]:
             rows = torch.randint(len(x_in), (batch_size,)).to(x.device)
             others = torch.randint(len(x_out), (batch_size,)).to(x.device)
-            return loss(guide, x_in[rows], probs[rows], x_out[others]), None
+            return parts(x_in[rows], probs[rows], x_out[others]), None
 
         optimizer = torch.optim.Adam(guide.parameters(), lr=learning_rate)
         descent = Descent(losses, optimizer, cosine(learning_rate, num_steps))
         fit([Phase("prior network", num_steps, [descent])], KeepLast(), progress=progress)
-        report = _report(guide.eval(), loss, kept_x, kept_probs, kept_out)
-        report = {"seed": seed, "loss": f"prior network, {form}", **report}
+        guide.eval()
+        report: dict[str, Any] = {"seed": seed, "loss": f"prior network, {form}"}
+        with torch.no_grad():
+            found = parts(kept_x, kept_probs, kept_out)
+            for name, rows in (("inside", kept_x), ("outside", kept_out)):
+                found[f"concentration_{name}"] = (
+                    student_at(guide, rows).log_concentration.median().exp()
+                )
+        report |= {name: float(value) for name, value in found.items()}
         return served.student(guide, teacher, x, report)
-
-
-class _Loss:
-    """The two divergences, with labels drawn afresh at every call."""
-
-    def __init__(self, form: Form, concentration: float, outside_weight: float) -> None:
-        self.form, self.concentration = form, concentration
-        self.outside_weight = outside_weight
-
-    def __call__(
-        self, guide: nn.Module, x: Tensor, probs: Tensor, outside: Tensor
-    ) -> dict[str, Tensor]:
-        labels = torch.multinomial(probs, 1).squeeze(-1)
-        beta = label_target(labels, probs.shape[-1], self.form, self.concentration)
-        inside = self._divergence(guide, x, beta).mean()
-        flat = self._divergence(guide, outside, beta.new_ones(len(outside), beta.shape[-1])).mean()
-        return {"inside": inside, "outside": self.outside_weight * flat}
-
-    def _divergence(self, guide: nn.Module, x: Tensor, beta: Tensor) -> Tensor:
-        return dirichlet_divergence(student_at(guide, x).log_alpha, beta, self.form)
 
 
 def label_target(labels: Tensor, num_classes: int, form: Form, concentration: float) -> Tensor:
@@ -192,30 +174,8 @@ def dirichlet_divergence(log_alpha: Tensor, beta: Tensor, form: Form) -> Tensor:
     return kl_divergence(*((student, target) if form == "reverse" else (target, student)))
 
 
-def _predictive(teacher: BaseTeacher, x: Tensor) -> Tensor:
-    """The teacher's mean probabilities ``(N, C)``, in bounded memory."""
-    return torch.cat([logs.exp().mean(0) for logs in teacher.stream(x)]).to(x.device).float()
-
-
-def _as_probs(y: Tensor, teacher: BaseTeacher, x: Tensor) -> Tensor:
-    """Labels as certain probabilities ``(N, C)``."""
-    classes = teacher.probs(x[:1]).shape[-1]
-    return one_hot(check_labels(y, len(x), classes).to(x.device), classes).float()
-
-
 def _split(*rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """The same random rows of all, kept for the report, and the others."""
     order = torch.randperm(len(rows[0])).to(rows[0].device)
     count = min(HELD_OUT_MOST, max(1, round(HELD_OUT_SHARE * len(order))))
     return [each[order[:count]] for each in rows], [each[order[count:]] for each in rows]
-
-
-@torch.no_grad()
-def _report(
-    guide: nn.Module, loss: _Loss, x: Tensor, probs: Tensor, outside: Tensor
-) -> dict[str, Any]:
-    parts = {name: float(value) for name, value in loss(guide, x, probs, outside).items()}
-    for name, rows in (("inside", x), ("outside", outside)):
-        concentration = student_at(guide, rows).log_concentration.median().exp()
-        parts[f"concentration_{name}"] = float(concentration)
-    return parts

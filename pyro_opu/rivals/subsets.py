@@ -27,8 +27,8 @@ class SubsetTable:
         \mathrm{KL}_A = \sum_i w_i \big(R_i - 1 - \log R_i\big), \quad
         R_i = \frac1K \sum_{s \in A} r_{si}, \quad r_{si} = p_{si} / m_i, \quad w_i = m_i / N
 
-    with i over inputs and classes and m the mean of p over the pool. Ratios to the mean keep their
-    digits where p is small, and where R is nearly 1.
+    with i over inputs and classes and m the mean of p over the pool. Ratios keep their digits where
+    p is small, and where R is nearly 1.
     """
 
     def __init__(self, held: HeldTeacher, x: Tensor, bar: tqdm) -> None:
@@ -69,7 +69,7 @@ class SubsetTable:
         return left[torch.randperm(len(left))[:count]]
 
     def divergence(self, chosen: Tensor) -> float:
-        """That of one subset, in float64."""
+        """Divergence of one subset, in float64."""
         ratio = self.ratios[chosen].double().mean(0).clamp_min(torch.finfo(torch.float32).tiny)
         return float((self.weights.double() * (ratio - 1 - ratio.log())).sum())
 

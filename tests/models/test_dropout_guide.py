@@ -213,7 +213,7 @@ class TestTraining:
         network, sigma = dropout_network((2, 3, 2), 0.3).double(), 0.7
         x, y = torch.randn(6, 2, dtype=DOUBLE), torch.arange(6) % 2
         guide = DropoutGuide(network)
-        means = {name: guide.mean(name) for name, _ in guide.kept()}
+        means = {name: guide.mean(name) for name in guide.kept}
         loss = dropout_l2(guide, sigma)
         for mask in itertools.product([0.0, 1.0], repeat=3):
             theta = draw(guide, x, {"0.keep": torch.tensor(mask, dtype=DOUBLE)})

@@ -56,8 +56,6 @@ class TestIsotropicNormal:
         value = torch.randn(7, *batch, *shape, dtype=DOUBLE)
         torch.testing.assert_close(mine.log_prob(value), theirs.log_prob(value))
         assert mine.batch_shape == theirs.batch_shape and mine.event_shape == theirs.event_shape
-        torch.testing.assert_close(mine.mean, theirs.mean)
-        torch.testing.assert_close(mine.variance, theirs.variance)
         wide = mine.expand((6, *batch))
         assert wide.sample((2,)).shape == (2, 6, *batch, *shape) == wide.shape((2,))
         assert wide.log_prob(wide.sample()).shape == (6, *batch)
@@ -447,7 +445,7 @@ class TestVariational:
     @pytest.mark.parametrize(
         ("changed", "message"),
         [
-            ({"batch_size": 61}, "`batch_size` must be between 1 and the 60 rows"),
+            ({"batch_size": 61}, "`batch_size` must be at most the 60 rows"),
             ({"batch_size": 0}, "`batch_size` must be a positive integer; got 0"),
             ({"steps": 0}, "`steps` must be a positive integer; got 0"),
             ({"beta": 0.0}, "`beta` must be a positive finite number; got 0.0"),
