@@ -157,7 +157,7 @@ add("SparseGaussianProcess", "another width", GP, X[:, :2])
 add("SparseGaussianProcess", "labels of another length", GP, X, Y2[:7].float())
 for _name, _value in (
     ("num_steps", -1), ("num_steps", 1.5), ("batch_size", 0), ("batch_size", 1.5),
-    ("learning_rate", 0.0), ("learning_rate", NAN), ("learning_rate", "1"), ("transport", 3),
+    ("learning_rate", 0.0), ("learning_rate", NAN), ("learning_rate", "1"),
 ):  # fmt: skip
     _fixed = {"num_steps": 2, _name: _value}
     add("svgp", f"{_name}={_value!r}", svgp, GP, X, Y2.float(), **_fixed)

@@ -31,11 +31,11 @@ class DropoutGuide:
         q(W^l_i, b^l_i) = \pi_l\, \delta(0, 0) + (1 - \pi_l)\, \delta(M^l_i, m^l_i), \quad
         M^l = W^l / (1 - \pi_l)
 
-    with the network's own rates :math:`\pi_l` (eqs. 23-24 of Li 2022; Gal and Ghahramani 2016). Row
-    i of layer l makes unit i, so dropping rows drops units; dropout of the inputs drops columns of
-    the first layer. Draws are distributed as the network's in training mode, each mask shared by
-    all rows of ``x``. ``as_teacher(network)`` has the same law and holds masks instead of weights,
-    which take 1 GB for 500 draws of a 784-400-400-10 network.
+    with the network's own rates :math:`\pi_l` (eqs. 23-24 of Li 2022; Gal and Ghahramani 2016).
+    Dropping rows drops units; dropout of the inputs drops columns of the first layer. Draws are
+    distributed as the network's in training mode, each mask shared by all rows of ``x``.
+    ``as_teacher(network)`` has the same law and holds masks instead of weights, which take 1 GB for
+    500 draws of a 784-400-400-10 network.
 
     Trained by an ELBO this is dropout with the l2 term of :func:`dropout_l2`; the rest of the
     divergence is infinite but constant, and left out. Auxiliary masks, 1 where kept, are the sites
@@ -44,9 +44,8 @@ class DropoutGuide:
     Args:
         network: ``nn.Sequential`` of ``Linear``, ``ReLU`` (``LeakyReLU``, ``Identity``,
             ``Flatten``) and ``Dropout``; not changed.
-        name: Prefix of Pyro's parameters, M and m. Two guides in one process need two, unless each
-            is fitted by :func:`~pyro_opu.models.variational.fit_svi` or wrapped in
-            :class:`~pyro_opu.models.variational.OwnParameters`.
+        name: Prefix of Pyro's parameters, M and m. Two guides in one process need two, or
+            :class:`~pyro_opu.models.variational.OwnParameters`, as ``fit_svi`` uses.
     """
 
     def __init__(self, network: nn.Sequential, name: str = "dropout") -> None:

@@ -267,9 +267,9 @@ def network_laplace(
 def with_trunk(trunk: nn.Module, fit: Laplace) -> NetworkLaplace:
     """The Laplace approximation of a linear classifier on features, as a network of inputs.
 
-    ``with_trunk(*last_layer_laplace(network, x, y))`` has the logits of ``fit.logits(trunk(x))``
-    and is a teacher. With two classes the head gives (-f/2, f/2). Load a saved one into
-    ``NetworkLaplace(nn.Sequential(trunk, nn.Linear(D, C)), C, structure="full")``.
+    ``with_trunk(*last_layer_laplace(network, x, y))`` is a teacher with the logits of
+    ``fit.logits(trunk(x))``. Load a saved one into ``NetworkLaplace(nn.Sequential(trunk,
+    nn.Linear(D, C)), C, structure="full")``.
     """
     if not isinstance(fit, Laplace):
         raise TypeError(

@@ -2,12 +2,8 @@
 
 The data fix the values u = L(theta) v, so the whitened values v move whenever theta does, and no
 constant mass matrix removes that. :class:`Transport` replaces the likelihood by a Gaussian one of
-u, that of pseudo-observations, whose posterior of v given theta is known; in its coordinates NUTS
-and HMC see nearly independent standard normals.
-
-References:
-    Murray, Adams: Slice sampling covariance hyperparameters of latent Gaussian models (2010).
-    Khan, Lin: Conjugate-computation variational inference (2017), for the fixed point.
+u, that of pseudo-observations, whose posterior of v given theta is known (Murray, Adams 2010; for
+the fixed point Khan, Lin: Conjugate-computation variational inference, 2017).
 """
 
 from __future__ import annotations
@@ -20,6 +16,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
+from pyro_opu.checks import instance_of
 from pyro_opu.models.gaussian_process import SparseGaussianProcess, check_data
 from pyro_opu.models.kernels import Parameters
 
@@ -110,7 +107,8 @@ def transport_to_posterior(model: SparseGaussianProcess, x: Tensor, y: Tensor) -
     the hyper-parameters of largest bound plus log-prior, by L-BFGS, with q(v) moved along by its
     pseudo-observations. S comes from the bound's curvature there.
     """
-    check_data(model, x, y)
+    kind, advice = SparseGaussianProcess, "Make one by gaussian_process(inducing, num_classes)."
+    check_data(instance_of("model", model, kind, "a SparseGaussianProcess", advice), x, y)
     center = model.kernel.medians(x).log()
     spread = torch.eye(len(center), dtype=x.dtype, device=x.device)
     for _ in range(2):

@@ -11,8 +11,8 @@ import torch
 from pyro.infer import HMC, MCMC, NUTS, Trace_ELBO
 from torch import Tensor
 
-from pyro_opu.checks import in_range, instance_of, positive_float, positive_int
-from pyro_opu.models.gaussian_process import SparseGaussianProcess, check_data
+from pyro_opu.checks import in_range, positive_float, positive_int
+from pyro_opu.models.gaussian_process import SparseGaussianProcess
 from pyro_opu.models.normals import gaussian_draw
 from pyro_opu.models.pseudo_observations import Transport, Transported, transport_to_posterior
 from pyro_opu.samplers import tempered
@@ -56,7 +56,6 @@ def svgp(
     num_steps: int = 300,
     batch_size: int = 256,
     learning_rate: float = 0.003,
-    transport: Transport | None = None,
 ) -> SVGP:
     """Variational posterior: one Gaussian over v and the log hyper-parameters, by SVI.
 
@@ -75,7 +74,7 @@ def svgp(
     positive_int("num_steps", num_steps, 0)
     positive_int("batch_size", batch_size)
     positive_float("learning_rate", learning_rate)
-    start = _transport(model, x, y, transport)
+    start = transport_to_posterior(model, x, y)
     rows = min(batch_size, len(x))
     weighed, elbo = tempered(model, likelihood=len(x) / rows), Trace_ELBO()
     decay = 0.05 ** (1.0 / max(num_steps, 1))
@@ -137,7 +136,6 @@ def sgpmc(
     num_chains: int = 1,
     trajectory_length: float | None = 2.2,
     target_accept_prob: float = 0.7,
-    transport: Transport | None = None,
     progress: bool = False,
 ) -> SGPMC:
     r"""Posterior draws of inducing values and hyper-parameters by HMC or NUTS.
@@ -163,7 +161,7 @@ def sgpmc(
     if trajectory_length is not None:
         positive_float("trajectory_length", trajectory_length, "Pass None for NUTS.")
     in_range("target_accept_prob", target_accept_prob, 0, 1, "()")
-    transport = _transport(model, x, y, transport)
+    transport = transport_to_posterior(model, x, y)
     settings: dict[str, Any] = {"step_size": 0.3, "adapt_mass_matrix": False}
     if trajectory_length is not None:
         settings["trajectory_length"] = trajectory_length
@@ -183,19 +181,6 @@ def sgpmc(
         draws = [transport(noise)[0] for noise in mcmc.get_samples()["noise"]]
     samples = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
     return SGPMC(samples, mcmc, num_chains)
-
-
-def _transport(
-    model: SparseGaussianProcess, x: Tensor, y: Tensor, transport: Transport | None
-) -> Transport:
-    """Check the arguments, and compute the transport where it is not given."""
-    kind, advice = SparseGaussianProcess, "Make one by gaussian_process(inducing, num_classes)."
-    instance_of("model", model, kind, "a SparseGaussianProcess", advice)
-    check_data(model, x, y)
-    if transport is None:
-        return transport_to_posterior(model, x, y)
-    advice = "Make one by transport_to_posterior(model, x, y)."
-    return instance_of("transport", transport, Transport, "a Transport or None", advice)
 
 
 def _linearized(transport: Transport) -> tuple[Tensor, Tensor]:

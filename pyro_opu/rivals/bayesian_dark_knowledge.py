@@ -39,6 +39,8 @@ __all__ = ["Learner", "dark_knowledge"]
 
 Form = Literal["point", "dirichlet", "normal"]
 Rate = float | Callable[[int], float]
+#: What each draw says of inputs.
+Draws = Iterator[Callable[[Tensor], Tensor]]
 
 #: Form -> family of the student, and its loss.
 FORMS: dict[str, tuple[str, type[Objective]]] = {
@@ -142,16 +144,9 @@ class Learner:
         check_bool("progress", self.progress)
 
     def teach(
-        self,
-        teacher: JointDraws,
-        x: Tensor,
-        draws: Iterator[Callable[[Tensor], Tensor]],
-        num_steps: int,
+        self, teacher: JointDraws, x: Tensor, draws: Draws, num_steps: int
     ) -> tuple[nn.Module, float]:
-        """Make the guide and teach it, every step by what the next draw says of fresh inputs.
-
-        Returns the guide, and a running mean of the loss.
-        """
+        """Make the guide and teach it the draws, one a step; also a running mean of the loss."""
         guide = self._student(teacher, x)
         policy = (default_transfer(x) if self.transfer is None else self.transfer).fit(x)
         objective, selection = FORMS[self.form][1](), KeepLast()

@@ -119,9 +119,8 @@ def prior_network(
             classes = teacher.probs(x[:1]).shape[-1]
             probs = one_hot(check_labels(y, len(x), classes).to(x.device), classes).float()
         outside = outside.to(x)
-        guide = SingleHeadGuide.for_inputs(
-            torch.cat([x, outside]), teacher.num_classes, hidden=hidden
-        )
+        both = torch.cat([x, outside])
+        guide = SingleHeadGuide.for_inputs(both, teacher.num_classes, hidden=hidden)
         (kept_x, kept_probs), (x_in, probs) = _split(x, probs)
         (kept_out,), (x_out,) = _split(outside)
 
@@ -148,9 +147,8 @@ def prior_network(
         with torch.no_grad():
             found = parts(kept_x, kept_probs, kept_out)
             for name, rows in (("inside", kept_x), ("outside", kept_out)):
-                found[f"concentration_{name}"] = (
-                    student_at(guide, rows).log_concentration.median().exp()
-                )
+                log_concentration = student_at(guide, rows).log_concentration
+                found[f"concentration_{name}"] = log_concentration.median().exp()
         report |= {name: float(value) for name, value in found.items()}
         return served.student(guide, teacher, x, report)
 

@@ -318,10 +318,9 @@ def test_svgp_starts_at_the_transport_and_climbs_the_bound():
     x = inputs(60)
     y = (x.prod(-1) + 0.3 * torch.randn(60, dtype=DOUBLE) > 0).double()
     model = gaussian_process(x[:10], 2)
-    transport = transport_to_posterior(model, x, y)
     elbo = pyro.infer.Trace_ELBO(num_particles=400)
-    start = svgp(model, x, y, num_steps=0, transport=transport)
-    fitted = svgp(model, x, y, num_steps=300, transport=transport)
+    start = svgp(model, x, y, num_steps=0)
+    fitted = svgp(model, x, y, num_steps=300)
     first, last = (elbo.loss(model, guide, x, y) for guide in (start, fitted))
     long = pyro.infer.autoguide.AutoMultivariateNormal(model, init_scale=0.3)
     inference = pyro.infer.SVI(model, long, pyro.optim.Adam({"lr": 0.02}), pyro.infer.Trace_ELBO())
@@ -522,7 +521,6 @@ def test_svgp_leaves_out_steps_without_a_gradient(
     """One draw without a Cholesky factor is no harm; most of them are an error that says so."""
     x = torch.linspace(-1, 1, 40)[:, None]
     model = gaussian_process(x[::8], 2)
-    start = transport_to_posterior(model, x, (x[:, 0] > 0).float())
     steps, whole = [], Trace_ELBO.differentiable_loss
 
     def loss(*args: Any) -> torch.Tensor:
@@ -532,7 +530,7 @@ def test_svgp_leaves_out_steps_without_a_gradient(
     monkeypatch.setattr(Trace_ELBO, "differentiable_loss", loss)
     if error:
         with pytest.raises(FloatingPointError, match="30 of 60 steps of svgp"):
-            svgp(model, x, (x[:, 0] > 0).float(), num_steps=60, transport=start)
+            svgp(model, x, (x[:, 0] > 0).float(), num_steps=60)
     else:
-        guide = svgp(model, x, (x[:, 0] > 0).float(), num_steps=60, transport=start)
+        guide = svgp(model, x, (x[:, 0] > 0).float(), num_steps=60)
         assert torch.isfinite(guide.loc).all() and torch.isfinite(guide.scale_tril).all()

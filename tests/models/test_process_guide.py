@@ -95,7 +95,7 @@ def test_saved_student_is_loaded_with_a_guide_of_its_kind(tmp_path):
 @pytest.mark.parametrize(
     ("change", "x", "rank", "message"),
     [
-        ({"v": None}, torch.zeros(5, 3), 4, "two draws of the site 'v'; got sites"),
+        ({"v": None}, torch.zeros(5, 3), 4, "two draws of the site 'v'; got 0"),
         ({"v": torch.zeros(1, 6)}, torch.zeros(5, 3), 4, "two draws of the site 'v'; got 1"),
         ({"variance": None}, torch.zeros(5, 3), 4, "must hold the kernel's sites"),
         ({}, torch.zeros(5, 3), 0, "`rank` must be a positive integer; got 0"),
