@@ -54,8 +54,7 @@ class SparseGaussianProcess:
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Labels ``(N,)`` at the inputs ``x`` ``(N, D)``."""
         check_call(self, x, y)
-        priors = self.kernel.priors(x)
-        parameters = {name: pyro.sample(name, prior) for name, prior in priors.items()}
+        parameters = self.kernel.sample(x)
         shape = (len(self.inducing),) if self.outputs == 1 else (self.outputs, len(self.inducing))
         v = pyro.sample("v", dist.Normal(x.new_zeros(shape), 1.0).to_event(len(shape)))
         projection = self.projection(x, parameters)

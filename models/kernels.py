@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
@@ -72,6 +73,10 @@ class Kernel:
             name: dist.LogNormal(value, torch.ones_like(value)).to_event(value.ndim)
             for name, value in middle.items()
         }
+
+    def sample(self, like: Tensor) -> Parameters:
+        """The hyper-parameters as Pyro sites."""
+        return {name: pyro.sample(name, prior) for name, prior in self.priors(like).items()}
 
     def log_prior(self, parameters: Parameters) -> Tensor:
         """Log-density of the *logarithms* of the hyper-parameters, summed."""

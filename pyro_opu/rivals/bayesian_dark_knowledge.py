@@ -39,7 +39,7 @@ __all__ = ["Learner", "dark_knowledge"]
 
 Form = Literal["point", "dirichlet", "normal"]
 Rate = float | Callable[[int], float]
-#: What each draw says of inputs.
+#: For every draw a function of inputs, what the draw says of them.
 Draws = Iterator[Callable[[Tensor], Tensor]]
 
 #: Form -> family of the student, and its loss.
@@ -146,16 +146,16 @@ class Learner:
     def teach(
         self, teacher: JointDraws, x: Tensor, draws: Draws, num_steps: int
     ) -> tuple[nn.Module, float]:
-        """Make the guide and teach it the draws, one a step; also a running mean of the loss."""
+        """Make the guide and teach it one draw a step; also returns a running mean of the loss."""
         guide = self._student(teacher, x)
         policy = (default_transfer(x) if self.transfer is None else self.transfer).fit(x)
         objective, selection = FORMS[self.form][1](), KeepLast()
 
         def losses() -> tuple[dict[str, Tensor], Any]:
             draw, batch = next(draws), policy.sample(self.batch_size)
-            told = draw(batch)
+            target = draw(batch)
             student = student_at(guide, batch)
-            return objective.parts(student, told, batch), student
+            return objective.parts(student, target, batch), student
 
         rate = self.learning_rate
         schedule = rate if callable(rate) else cosine(rate, num_steps)

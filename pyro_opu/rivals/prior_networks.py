@@ -131,8 +131,8 @@ def prior_network(
             labels = torch.multinomial(probs, 1).squeeze(-1)
             beta = label_target(labels, probs.shape[-1], form, concentration)
             flat = beta.new_ones(len(others), beta.shape[-1])
-            told = divergence(x, beta)
-            return {"inside": told, "outside": outside_weight * divergence(others, flat)}
+            inside = divergence(x, beta)
+            return {"inside": inside, "outside": outside_weight * divergence(others, flat)}
 
         def losses() -> tuple[dict[str, Tensor], None]:
             rows = torch.randint(len(x_in), (batch_size,)).to(x.device)
