@@ -270,7 +270,7 @@ class TestTraining:
 @pytest.mark.parametrize(
     ("network", "error", "message"),
     [
-        (nn.Linear(2, 3), TypeError, "`network` must be a nn.Sequential.*got a Linear"),
+        (nn.Linear(2, 3), TypeError, "`network` must be a nn.Sequential.*got Linear"),
         (nn.Sequential(nn.Linear(2, 3), nn.Tanh()), ValueError, r"got '1', Tanh\(\)"),
         (
             nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Dropout(1.0)),
