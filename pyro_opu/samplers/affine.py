@@ -8,15 +8,12 @@ from typing import Any
 
 import torch
 from pyro import poutine
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch import distributions as dist
 
 from pyro_opu.checks import check_tensor
-from pyro_opu.samplers.latents import Latents
+from pyro_opu.samplers.latents import Latents, latent_and_observed
 from pyro_opu.utils.warnings import warn_user
-
-__all__ = ["AffineLogits", "Block", "Model", "read_affine_logits"]
 
 Model = Callable[..., Any]
 _CHANGE = "Sample such a model with pyro.infer.NUTS."
@@ -24,7 +21,7 @@ _CHANGE = "Sample such a model with pyro.infer.NUTS."
 
 @dataclass(frozen=True)
 class Block:
-    """Latents that move one column of the logits: their positions, and X of that many columns."""
+    """Latents that move one column of the logits: their positions, and their columns of X."""
 
     column: int
     places: Tensor
@@ -49,20 +46,21 @@ def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, An
 
     def run(values: dict[str, Tensor]) -> dict[str, Any]:
         with poutine.block(), poutine.condition(data=values):
-            nodes = poutine.trace(model).get_trace(*args, **kwargs).nodes
-        return {name: node for name, node in nodes.items() if node["type"] == "sample"}
+            return dict(poutine.trace(model).get_trace(*args, **kwargs).nodes)
 
     nodes = run({})
-    obs = _find_observed(nodes)
-    names = sorted(n for n, v in nodes.items() if not (v["is_observed"] or site_is_subsample(v)))
-    mean, precision = _prior({name: nodes[name] for name in names})
-    values = {name: nodes[name]["value"] for name in names}
-    latents = Latents.of(values)
+    sites, observed = latent_and_observed(nodes)
+    if len(observed) != 1:
+        advice = _CHANGE if observed else "Pass the labels, mcmc.run(x, y), and have obs=y there."
+        raise ValueError(f"`model` must have one observed site; got {observed or 'none'}. {advice}")
+    obs, names = observed[0], sorted(sites)
+    mean, precision = _prior({name: sites[name] for name in names})
+    latents = Latents.of({name: site["value"] for name, site in sites.items()})
 
     def logits(theta: Tensor) -> Tensor:
         again = run(latents.split(theta))
         now = _prior({name: again[name] for name in names})
-        if not (torch.equal(now[0], mean) and torch.equal(now[1], precision)):
+        if not all(map(torch.equal, now, (mean, precision))):
             raise ValueError(
                 "`model`'s latents must have fixed parameters; got a mean or a scale that depends "
                 f"on another latent, among the sites {names}. {_CHANGE}"
@@ -74,30 +72,9 @@ def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, An
     design = torch.stack([logits(unit) - offset for unit in torch.eye(len(mean)).to(mean)])
     _check_affine(logits, offset, design, mean, precision)
     owners = [name for name, shape in latents.shapes.items() for _ in range(shape.numel())]
-    kept = trials > 0  # not the rows that are masked or hold no trial
+    kept = trials > 0  # without the rows that are masked or hold no trial
     blocks = _blocks(design[:, kept], offset, owners)
     return AffineLogits(latents, blocks, offset[kept], trials[kept], counts[kept], mean, precision)
-
-
-def _find_observed(nodes: dict[str, Any]) -> str:
-    """The name of the one observed site; random subsampling is refused."""
-    for name, node in nodes.items():
-        if site_is_subsample(node) and node["fn"].subsample_size not in (None, node["fn"].size):
-            raise ValueError(
-                "`model` must see all its data at every step; got random subsampling in the plate "
-                f"'{name}'. Leave out its subsample_size."
-            )
-    found = [
-        name
-        for name, node in nodes.items()
-        if node["is_observed"] and not node["infer"].get("_deterministic")
-    ]
-    if len(found) != 1:
-        what_to_do = _CHANGE if found else "Pass the labels, mcmc.run(x, y), and have obs=y there."
-        raise ValueError(
-            f"`model` must have one observed site; got {found or 'none'}. {what_to_do}"
-        )
-    return found[0]
 
 
 def _unwrap(fn: Any) -> Any:
@@ -130,7 +107,7 @@ def _prior(nodes: dict[str, Any]) -> tuple[Tensor, Tensor]:
     if not (mean.isfinite().all() and precision.isfinite().all() and (precision.diag() > 0).all()):
         raise ValueError(
             "`model`'s latents must have finite means, scales that are finite and positive, and no "
-            f"mask; got others among the sites {list(nodes)}. Look at their parameters."
+            f"mask; got others among the sites {list(nodes)}. Check their parameters."
         )
     return mean, precision
 
@@ -181,7 +158,7 @@ def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor,
     if bad.any():
         raise ValueError(
             f"`obs` at site '{name}' must hold whole numbers from 0 to {most[bad][0]:g}; got "
-            f"{value[bad][0].item():g} in {int(bad.sum())} of {bad.numel()} rows. Encode y so."
+            f"{value[bad][0].item():g} in {int(bad.sum())} of {bad.numel()} rows. Recode y."
         )
     if isinstance(fn, dist.Categorical):
         counts = torch.nn.functional.one_hot(labels.long(), classes).double()
@@ -193,18 +170,13 @@ def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor,
     if trials.any() and (counts.sum(0) > 0).sum() < 2:
         warn_user(
             f"all labels at site '{name}' are of one class, {int(counts.sum(0).argmax())}; the "
-            "likelihood has no maximum, and the posterior leans on the prior. Check y, and how it "
-            "was split."
+            "likelihood has no maximum, and only the prior holds the posterior. Check y."
         )
     return trials, counts
 
 
 def _check_affine(
-    logits: Callable[[Tensor], Tensor],
-    offset: Tensor,
-    design: Tensor,
-    mean: Tensor,
-    precision: Tensor,
+    logits: Model, offset: Tensor, design: Tensor, mean: Tensor, precision: Tensor
 ) -> None:
     """Compare logits with offset + design . theta at four random points, near and far."""
     noise = torch.randn_like(mean)
@@ -233,9 +205,9 @@ def _blocks(design: Tensor, offset: Tensor, owners: list[str]) -> list[Block]:
     several = (moved.sum(-1) > 1).nonzero().flatten()
     if len(several):
         raise ValueError(
-            f"`model`'s latents must each move the logit of one class alone, for {len(offset[0])} "
-            f"classes; got overlapping blocks: a latent of site '{owners[int(several[0])]}' moves "
-            f"several. {_CHANGE}"
+            f"`model`'s latents must each move the logit of one of {len(offset[0])} classes; got "
+            f"overlapping blocks: a latent of site '{owners[int(several[0])]}' moves several. "
+            f"{_CHANGE}"
         )
     column = moved.long().argmax(-1)  # 0 for latents that move none
     blocks = []

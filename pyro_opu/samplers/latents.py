@@ -16,8 +16,6 @@ from torch import Tensor
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.minibatches import Minibatches
 
-__all__ = ["Latents", "PossibleValues", "check_model", "check_values"]
-
 
 @dataclass(frozen=True)
 class Latents:
@@ -54,6 +52,26 @@ class Latents:
             )
 
 
+def latent_and_observed(nodes: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Latent sites of a trace, and names of the observed ones; refuses plates that subsample."""
+    latents: dict[str, Any] = {}
+    observed: list[str] = []
+    for name, site in nodes.items():
+        if site["type"] != "sample" or (site["infer"] or {}).get("_deterministic"):
+            continue
+        if site_is_subsample(site):
+            if site["fn"].subsample_size not in (None, site["fn"].size):
+                raise ValueError(
+                    f"`model` must see all its data: its plate {name!r} must not subsample; got "
+                    f"subsample_size={site['fn'].subsample_size}. Leave it out there."
+                )
+        elif site["is_observed"]:
+            observed.append(name)
+        else:
+            latents[name] = site
+    return latents, observed
+
+
 def check_model(
     model: Callable[..., Any], batches: Minibatches, init_strategy: Callable[..., Any]
 ) -> None:
@@ -61,7 +79,14 @@ def check_model(
 
     Torch's generators are restored.
     """
-    latents, observed = _sites(model, batches, batches.batch_size, init_strategy)
+
+    def sites(rows: Tensor, checked: Messenger) -> tuple[dict[str, Any], list[str]]:
+        args, kwargs = batches.cut(rows)
+        with torch.no_grad(), preserve_rng(), poutine.block():
+            started = InitMessenger(init_strategy)(checked(model))
+            return latent_and_observed(poutine.trace(started).get_trace(*args, **kwargs).nodes)
+
+    latents, observed = sites(torch.arange(batches.batch_size), _NoDiscrete())
     if not latents:
         raise ValueError(
             "`model` must have latent sites to sample; got none. Is every site observed, or "
@@ -72,61 +97,23 @@ def check_model(
             "`model` must observe data; got no observed site. Pass the labels among the "
             "arguments, such as mcmc.run(x, y), and obs=y at the site."
         )
-    _check_labels(model, batches, init_strategy)
-    dtypes = {value.dtype for value in latents.values()}
+    for rows in torch.arange(batches.num_rows).split(max(1000, batches.batch_size)):
+        sites(rows, PossibleValues())  # of all rows, once: steps do not check, for speed
+    dtypes = {str(site["value"].dtype) for site in latents.values()}
     if len(dtypes) > 1:
         raise ValueError(
-            f"`model`'s latents must have one dtype; got {sorted(map(str, dtypes))}. Give "
-            "all priors parameters of the same dtype."
+            f"`model`'s latents must have one dtype; got {sorted(dtypes)}. Give all priors "
+            "parameters of the same dtype."
         )
     if batches.batch_size < batches.num_rows:
-        more, _ = _sites(model, batches, batches.batch_size + 1, init_strategy)
-        for name, value in latents.items():
-            if name not in more or more[name].shape != value.shape:
+        more, _ = sites(torch.arange(batches.batch_size + 1), _NoDiscrete())
+        for name, shape in ((name, site["value"].shape) for name, site in latents.items()):
+            if name not in more or more[name]["value"].shape != shape:
                 raise ValueError(
-                    f"`model`'s latent site {name!r} must not hang on the number of rows; got "
-                    f"shape {tuple(value.shape)} at {batches.batch_size} rows. Leave `batch_size` "
-                    "out, or marginalise over the latents of single rows."
+                    f"`model`'s latent site {name!r} must not depend on the number of rows; got "
+                    f"shape {tuple(shape)} at {batches.batch_size} rows. Leave `batch_size` out, "
+                    "or marginalise over the latents of single rows."
                 )
-
-
-def _sites(
-    model: Callable[..., Any], batches: Minibatches, rows: int, init_strategy: Callable[..., Any]
-) -> tuple[dict[str, Tensor], list[str]]:
-    """Values of the latent sites, and names of the observed ones, at the first rows."""
-    args, kwargs = batches.cut(torch.arange(rows))
-    with preserve_rng(), poutine.block():
-        started = InitMessenger(init_strategy)(_NoDiscrete()(model))
-        trace = poutine.trace(started).get_trace(*args, **kwargs)
-    latents: dict[str, Tensor] = {}
-    observed: list[str] = []
-    for name, site in trace.nodes.items():
-        if site["type"] != "sample" or (site["infer"] or {}).get("_deterministic"):
-            continue
-        fn: Any = site["fn"]
-        if site_is_subsample(site):
-            if fn.subsample_size not in (None, fn.size):
-                raise ValueError(
-                    f"`model`'s plate {name!r} must not subsample, since the sampler cuts "
-                    f"minibatches; got subsample_size={fn.subsample_size}. Leave it out there."
-                )
-        elif site["is_observed"]:
-            observed.append(name)
-        else:
-            assert site["value"] is not None
-            latents[name] = site["value"]
-    return latents, observed
-
-
-def _check_labels(
-    model: Callable[..., Any], batches: Minibatches, init_strategy: Callable[..., Any]
-) -> None:
-    """Check the support of all observed values; steps do not, for speed."""
-    with torch.no_grad(), preserve_rng(), poutine.block():
-        checked = InitMessenger(init_strategy)(PossibleValues()(model))
-        for rows in torch.arange(batches.num_rows).split(max(1000, batches.batch_size)):
-            args, kwargs = batches.cut(rows)
-            checked(*args, **kwargs)
 
 
 class PossibleValues(Messenger):
@@ -151,7 +138,7 @@ class PossibleValues(Messenger):
             raise ValueError(
                 f"`obs` at site {msg['name']!r} must hold values of a "
                 f"{type(msg['fn']).__name__}, {msg['fn'].support}; got others in "
-                f"{int((~possible).sum())} of {possible.numel()} rows{example}. Encode them so."
+                f"{int((~possible).sum())} of {possible.numel()} rows{example}. Recode y."
             )
 
 
@@ -168,17 +155,7 @@ class _NoDiscrete(Messenger):
         latent = not (msg["is_observed"] or site_is_subsample(msg))
         if latent and msg["fn"].support.is_discrete:
             raise ValueError(
-                f"`model`'s latent site {msg['name']!r} must be continuous, for it needs a "
-                f"gradient; got {type(msg['fn']).__name__}. Marginalise it, or, if it is a label, "
-                "pass the labels: mcmc.run(x, y)."
+                f"`model`'s latent site {msg['name']!r} must be continuous, to have a gradient; "
+                f"got {type(msg['fn']).__name__}. Marginalise it or, if it is a label, pass the "
+                "labels: mcmc.run(x, y)."
             )
-
-
-def check_values(argument: str, values: Any) -> None:
-    """Check a dict site -> tensor."""
-    if isinstance(values, dict) and all(isinstance(value, Tensor) for value in values.values()):
-        return
-    raise TypeError(
-        f"`{argument}` must be a dict site -> tensor; got {values!r:.60}. Write "
-        f'{argument}={{"weight": torch.zeros(3)}}.'
-    )

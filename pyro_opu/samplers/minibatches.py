@@ -9,20 +9,13 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs
 
-__all__ = ["Minibatches"]
-
 
 class Minibatches:
     """Cuts the tensors of N rows among a model's arguments to the same M rows.
 
     N is the length of the first tensor among the arguments, positional ones first. An epoch is a
-    random permutation of the rows cut into N // M minibatches; the rows left over are not seen in
-    that epoch. With all rows at once (``batch_size=None``) nothing is drawn or copied.
-
-    Args:
-        args: The model's positional arguments.
-        kwargs: Its keyword arguments.
-        batch_size: M.
+    random permutation of the rows cut into N // M minibatches, M the ``batch_size``; the rows left
+    over are not seen in that epoch. With all rows at once (None) nothing is drawn or copied.
 
     Attributes:
         num_rows: N; 1 where no argument is a tensor.

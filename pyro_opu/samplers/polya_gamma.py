@@ -38,25 +38,24 @@ class PolyaGammaGibbs(MCMCKernel):
 
     X, b and the prior are read by running the model with the latents at zero and at unit vectors;
     four more points check that the logits are affine. The prior may correlate latents within a
-    site, and X need not have full rank.
+    site, and X need not have full rank. A warning is given where all labels are of one class.
 
     With a ``Categorical`` of more than two classes each latent must move one logit. The blocks of
     latents are then updated in turn, block k given the others with
-    :math:`\psi_{ik} = z_{ik} - \log\sum_{j \ne k} e^{z_{ij}}` in place of the binary logit: exact
-    Gibbs sampling, but slower mixing than the binary sampler. A vector added to the weights of all
-    classes leaves the probabilities unchanged; along it the weights follow the prior, and may mix
-    more slowly than the probabilities.
+    :math:`\psi_{ik} = z_{ik} - \log\sum_{j \ne k} e^{z_{ij}}` in place of the binary logit: exact,
+    but slower mixing, above all of what is added to the weights of all classes alike, which follows
+    the prior and leaves the probabilities unchanged.
 
-    Both draws are exact where :math:`n_i` is a whole number up to 16, as of every ``Bernoulli``,
+    Both draws are exact where :math:`n_i` is a whole number up to 16, as for every ``Bernoulli``,
     and :math:`|\psi_i|` is at most 100. Elsewhere, as where a weight on the row makes :math:`n_i`
-    fractional (``poutine.scale``, :func:`~pyro_opu.samplers.tempered`), :math:`\omega_i` is the
-    defining infinite sum of gamma variables, with those after the 64th replaced by one of their
-    mean and variance, correct to 1e-5 of the mean and variance of the sum.
+    fractional (``poutine.scale``, :func:`~pyro_opu.samplers.tempered`), :math:`\omega_i` is correct
+    to 1e-5 of its mean and variance: of the infinite sum of gamma variables that defines it, those
+    after the 64th are replaced by one.
 
     Linear algebra is in float64; draws have the latents' dtype. All randomness comes from torch's
     generator. A chain starts at a draw from the prior, or at ``initial_params``; a run is continued
     exactly by ``MCMC(kernel, n, warmup_steps=0, initial_params={name: value[-1] for name, value in
-    mcmc.get_samples().items()})``. A warning is given where all labels are of one class.
+    mcmc.get_samples().items()})``.
 
     Args:
         model: The Pyro model; its arguments are those of ``mcmc.run``.
@@ -82,8 +81,7 @@ class PolyaGammaGibbs(MCMCKernel):
 
     References:
         Polson, Scott, Windle: Bayesian inference for logistic models using Polya-Gamma latent
-        variables (2013), section 3.1 and the supplement on the multinomial logit,
-        https://arxiv.org/abs/1205.0310.
+        variables (2013), section 3.1 and the supplement on the multinomial logit.
         Holmes, Held: Bayesian auxiliary variable models for binary and multinomial regression
         (2006).
     """
@@ -139,9 +137,9 @@ class PolyaGammaGibbs(MCMCKernel):
 
     def sample(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
         """One sweep: for each block its Polya-Gamma variables, then its latents."""
-        assert self._problem is not None
+        problem = self._problem
+        assert problem is not None
         with torch.no_grad():
-            problem = self._problem
             return problem.latents.split(_sweep(problem, problem.latents.join(params).double()))
 
     def diagnostics(self) -> dict[str, Any]:
@@ -160,9 +158,8 @@ def _sweep(model: AffineLogits, theta: Tensor) -> Tensor:
         k, x, places = block.column, block.design, block.places
         rest = logits[:, [j for j in columns if j != k]].logsumexp(-1)
         tilt = (logits[:, k] - rest).cpu().numpy()
-        omega = torch.from_numpy(draw_polya_gamma(model.trials.cpu().numpy(), tilt, generator)).to(
-            x
-        )
+        drawn = draw_polya_gamma(model.trials.cpu().numpy(), tilt, generator)
+        omega = torch.from_numpy(drawn).to(x)
         kappa = model.counts[:, k] - model.trials / 2
         others = theta - model.prior_mean
         others[places] = -model.prior_mean[places]

@@ -1,7 +1,8 @@
-"""Minus the log-joint of a Pyro model in unconstrained coordinates, and its gradient."""
+"""Minus the log-joint of a Pyro model in unconstrained space, its gradient, and a chain's state."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,8 +15,10 @@ from torch import Tensor
 from torch.distributions import Transform, constraints
 
 from pyro_opu.samplers.latents import Latents
+from pyro_opu.samplers.minibatches import Minibatches
 
-__all__ = ["Potential", "is_real"]
+#: Entries of the record from which a chain is resumed.
+PARTS = ("params", "step", "order", "position", "mean_square")
 
 
 class Potential:
@@ -25,12 +28,8 @@ class Potential:
 
     The latents form one vector, which a sampler updates in one operation. Normal priors are
     differentiated in closed form, up to a constant: automatic differentiation passes over the
-    weights some ten times, as much work as the whole of a network at 100 rows.
-
-    Args:
-        model: A Pyro model whose latents are all continuous.
-        params: Unconstrained latents, for names and shapes; one dtype, one device.
-        transforms: Latent site -> transform to unconstrained space, other than the identity.
+    weights some ten times, as much work as the whole of a network at 100 rows. ``params`` give
+    names, shapes, dtype and device; ``transforms`` to unconstrained space lack the identities.
 
     Example:
         >>> import pyro, pyro.distributions as dist
@@ -140,3 +139,35 @@ def is_real(support: Any) -> bool:
     while isinstance(support, constraints.independent):
         support = support.base_constraint
     return support is constraints.real
+
+
+class Chain:
+    """Unconstrained latents ``params``, number of the ``step``, and buffers ``(P,)`` of a chain.
+
+    ``energy`` is the potential of the last minibatch at the start of its step; ``mean_square`` is
+    the running mean of squared gradients, empty before the first.
+    """
+
+    def __init__(
+        self, batches: Minibatches, potential: Potential, params: dict[str, Tensor]
+    ) -> None:
+        self.batches, self.potential, self.params = batches, potential, params
+        self.gradient = potential.latents.join(params)
+        self.noise = torch.empty_like(self.gradient)
+        self.mean_square = self.gradient.new_empty(0)
+        self.step, self.step_size, self.energy = 0, math.nan, math.nan
+
+    def record(self) -> dict[str, Any]:
+        """The state from which the chain can be resumed: :data:`PARTS`."""
+        return {
+            "params": {name: value.detach().clone() for name, value in self.params.items()},
+            "step": self.step,
+            "order": self.batches.order,
+            "position": self.batches.position,
+            "mean_square": self.mean_square.clone(),
+        }
+
+    def restore(self, record: dict[str, Any]) -> None:
+        """Resume from a record, except for the parameters."""
+        self.step, self.mean_square = record["step"], record["mean_square"].clone()
+        self.batches.order, self.batches.position = record["order"], record["position"]

@@ -9,20 +9,14 @@ from typing import Any
 
 from pyro_opu.checks import in_range, positive_float, positive_int
 
-__all__ = ["Constant", "Halving", "PolynomialDecay", "as_schedule", "checked_step_size"]
-
 
 @dataclass(frozen=True)
 class _Schedule:
-    """A schedule whose settings are all positive and finite."""
+    """A function of the step ``t = 0, 1, ...`` whose settings are all positive and finite."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             positive_float(field.name, getattr(self, field.name))
-
-    def __call__(self, step: int) -> float:
-        """The step size of step ``t = 0, 1, ...``."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -44,17 +38,11 @@ class Constant(_Schedule):
 class PolynomialDecay(_Schedule):
     r"""A power of the step, :math:`\eta_t = a (b + t)^{-\gamma}`.
 
-    With :math:`\gamma \in (1/2, 1]` the step sizes sum to infinity and their squares do not, which
-    is what makes SGLD exact in the limit.
-
-    Args:
-        a: Scale, the step size where :math:`b + t = 1`.
-        b: Delay in steps.
-        gamma: Power, in (0, 1]; above 1 the step sizes have a finite sum, and the chain stops.
+    With ``gamma`` in (1/2, 1] the step sizes sum to infinity and their squares do not, which makes
+    SGLD exact in the limit; ``a`` is the scale, ``b`` a delay in steps.
 
     References:
-        Max Welling and Yee Whye Teh, Bayesian Learning via Stochastic Gradient Langevin Dynamics,
-        2011, eq. 2 and section 4.
+        Welling and Teh, Bayesian learning via stochastic gradient Langevin dynamics (2011), eq. 2.
 
     Example:
         >>> PolynomialDecay(1.0, b=100.0, gamma=0.5)(0)
@@ -77,14 +65,10 @@ class PolynomialDecay(_Schedule):
 class Halving(_Schedule):
     r"""A step size cut every k steps, :math:`\eta_t = \eta_0 f^{\lfloor t / k \rfloor}`.
 
-    Args:
-        initial: :math:`\eta_0`.
-        every: k, steps between two cuts.
-        factor: f, in (0, 1].
+    :math:`\eta_0` is ``initial``, k is ``every``, and f, the ``factor``, is in (0, 1].
 
     References:
-        Anoop Korattikara, Vivek Rathod, Kevin Murphy and Max Welling, Bayesian Dark Knowledge,
-        2015, section 3.4.
+        Korattikara, Rathod, Murphy and Welling, Bayesian dark knowledge (2015), section 3.4.
 
     Example:
         >>> schedule = Halving(1e-5, every=80_000)

@@ -18,15 +18,12 @@ from torch import Tensor
 
 from pyro_opu.checks import check_callable, in_range, one_of, positive_float, positive_int
 from pyro_opu.rng import preserve_rng
-from pyro_opu.samplers.chain import Chain, check_record
-from pyro_opu.samplers.latents import Latents, check_model, check_values
+from pyro_opu.samplers.latents import Latents, check_model
 from pyro_opu.samplers.minibatches import Minibatches
-from pyro_opu.samplers.potential import Potential, is_real
+from pyro_opu.samplers.potential import PARTS, Chain, Potential, is_real
 from pyro_opu.samplers.schedules import as_schedule, checked_step_size
 from pyro_opu.samplers.tempering import tempered
 from pyro_opu.utils.printing import name_of
-
-__all__ = ["SGLD"]
 
 
 class SGLD(MCMCKernel):
@@ -42,36 +39,32 @@ class SGLD(MCMCKernel):
     :math:`N(0, (\Lambda - \eta \Lambda^2 / 4)^{-1})`, and diverge for
     :math:`\eta \ge 4 / \lambda_{\max}`; minibatches add the variance of their gradient.
 
-    ``preconditioner="rmsprop"`` divides by the size of recent gradients (pSGLD of Li et al.):
-    drift :math:`\frac{\eta_t}{2} G \nabla` and noise :math:`N(0, \eta_t G)` with
+    ``preconditioner="rmsprop"`` (pSGLD of Li et al.) scales the drift by G and the noise to
+    :math:`N(0, \eta_t G)`, with :math:`\bar g` the gradient of the log-joint over N:
 
     .. math::
         G = \frac{1}{\lambda + \sqrt{V}}, \quad V \leftarrow \alpha V + (1 - \alpha) \bar g^2
 
-    where :math:`\bar g` is the gradient of the log-joint over N. The term :math:`\Gamma(\theta)`
-    is omitted, as in their experiments, which biases: deviations are 15 % too large along the flat
-    direction of a Gaussian with precisions 1 and 10^4. Unlike in the paper :math:`\bar g` includes
-    the prior, and V starts at the first :math:`\bar g^2`, not at zero.
+    The term :math:`\Gamma(\theta)` is omitted, as in their experiments, which biases: deviations
+    are 15 % too large along the flat direction of a Gaussian with precisions 1 and 10^4. Unlike in
+    the paper :math:`\bar g` includes the prior, and V starts at the first :math:`\bar g^2`.
 
     z are the latents in unconstrained space (with the Jacobian); draws come back constrained. The
     model's arguments are the whole data; tensors of N rows are cut to the same M rows
     (:class:`~pyro_opu.samplers.minibatches.Minibatches`), and observed sites weigh N / M. Latents
-    of single rows need all rows at once.
-
-    A draw is ``thinning`` steps, also of the ``warmup_steps``; the schedule counts steps from 0,
-    burn-in included. Successive chains of one kernel start anew: at step 0, at random.
+    of single rows need all rows at once. The schedule counts steps from 0, burn-in included.
+    Successive chains of one kernel start anew: at step 0, at random.
 
     Args:
         model: A Pyro model with continuous latents.
         step_size: :math:`\eta`, or a schedule ``t -> eta_t``, such as
             :class:`~pyro_opu.samplers.PolynomialDecay`.
         batch_size: M; None takes all rows.
-        thinning: Steps per draw.
+        thinning: Steps per draw, also per draw of the burn-in.
         preconditioner: None, or "rmsprop".
         rms_decay: :math:`\alpha` of the preconditioner.
         rms_floor: :math:`\lambda` of the preconditioner.
-        temperature: :math:`\tau \ge 0`: the noise's variance is :math:`\tau \eta_t`, the target
-            :math:`p^{1/\tau}`; 0 is gradient descent.
+        temperature: :math:`\tau \ge 0`: the target is :math:`p^{1/\tau}`; 0 is gradient descent.
         init_strategy: Where chains start, as in ``NUTS``.
         initial_params: A start in unconstrained space for every chain, site -> value of the
             latent's shape there; the ``initial_params`` of ``MCMC`` override it.
@@ -97,21 +90,15 @@ class SGLD(MCMCKernel):
         >>> mcmc.run(y)
         >>> bool((mcmc.get_samples()["mean"].mean() - 3.0).abs() < 0.1)
         True
-        >>> total = torch.zeros(())
-        >>> for draw in kernel.stream(y, num_samples=200, warmup_steps=50):  # nothing is stored
-        ...     total += draw["mean"] / 200
-        >>> bool((total - 3.0).abs() < 0.1)
+        >>> draws = kernel.stream(y, num_samples=200, warmup_steps=50)  # nothing is stored
+        >>> bool((sum(draw["mean"] for draw in draws) / 200 - 3.0).abs() < 0.1)
         True
 
     References:
-        Max Welling and Yee Whye Teh, Bayesian Learning via Stochastic Gradient Langevin Dynamics,
-        2011, eq. 4.
-
-        Anoop Korattikara, Vivek Rathod, Kevin Murphy and Max Welling, Bayesian Dark Knowledge,
-        2015, Algorithm 1.
-
-        Chunyuan Li, Changyou Chen, David Carlson and Lawrence Carin, Preconditioned Stochastic
-        Gradient Langevin Dynamics for Deep Neural Networks, 2016, Algorithm 1.
+        Welling and Teh, Bayesian learning via stochastic gradient Langevin dynamics (2011), eq. 4.
+        Korattikara, Rathod, Murphy and Welling, Bayesian dark knowledge (2015), Algorithm 1.
+        Li, Chen, Carlson and Carin, Preconditioned stochastic gradient Langevin dynamics for deep
+        neural networks (2016), Algorithm 1.
     """
 
     def __init__(
@@ -135,8 +122,13 @@ class SGLD(MCMCKernel):
         if batch_size is not None:
             positive_int("batch_size", batch_size, advice="Leave it out for all rows.")
         if initial_params is not None:
-            check_values("initial_params", initial_params)
-        check_record(resume)
+            _check_start(initial_params)
+        if resume is not None and not (isinstance(resume, dict) and set(PARTS) <= set(resume)):
+            found = sorted(resume) if isinstance(resume, dict) else type(resume).__name__
+            raise ValueError(
+                f"`resume` must be the state of a kernel, a dict with {', '.join(PARTS)}; got "
+                f"{found}. Pass kernel.state."
+            )
         if preconditioner is not None:
             one_of("preconditioner", preconditioner, {"rmsprop"}, "Leave it out for plain SGLD.")
         in_range("rms_decay", rms_decay, 0, 1, "[)", "Leave it out for 0.99.")
@@ -164,17 +156,19 @@ class SGLD(MCMCKernel):
         """Start a chain on the model's arguments, the whole data."""
         batches = Minibatches(args, kwargs, self.batch_size)
         check_model(self.model, batches, self.init_strategy)
-        start, self._given = self._chosen_start(), None
+        start, self._given = self._start if self._given is None else self._given, None
+        if self._resume is not None:
+            if start is not None:
+                raise ValueError(
+                    "`initial_params` must be left out where `resume` continues a chain; got both. "
+                    "Leave one of them out."
+                )
+            start = self._resume["params"]
         model = tempered(self.model, likelihood=batches.scale) if batches.scale > 1 else self.model
         few, few_kwargs = batches.cut(torch.arange(batches.batch_size))
         with nullcontext() if start is None else preserve_rng():
-            params, _, self.transforms, trace = initialize_model(
-                model,
-                model_args=few,
-                model_kwargs=few_kwargs,
-                init_strategy=self.init_strategy,
-                initial_params=start,
-            )
+            settings = {"init_strategy": self.init_strategy, "initial_params": start}
+            params, _, self.transforms, trace = initialize_model(model, few, few_kwargs, **settings)
         sites = {name: trace.nodes[name] for name in self.transforms}
         curved = {k: self.transforms[k] for k, s in sites.items() if not is_real(s["fn"].support)}
         latents = Latents.of({k: self.transforms[k](s["value"]) for k, s in sites.items()})
@@ -183,17 +177,6 @@ class SGLD(MCMCKernel):
         if self._resume is not None:
             self._chain.restore(self._resume)
         checked_step_size(self.schedule(self._chain.step), self._chain.step)
-
-    def _chosen_start(self) -> dict[str, Tensor] | None:
-        start = self._start if self._given is None else self._given
-        if self._resume is None:
-            return start
-        if start is not None:
-            raise ValueError(
-                "`initial_params` must be left out where `resume` says where to go on; got both. "
-                "Leave one of them out."
-            )
-        return self._resume["params"]
 
     @property
     def initial_params(self) -> dict[str, Tensor]:
@@ -265,10 +248,9 @@ class SGLD(MCMCKernel):
         at a time; :attr:`state` has the last draw.
 
         Args:
-            *args: The model's arguments, the whole data.
+            *args: The model's arguments, the whole data; ``**kwargs`` likewise.
             num_samples: Draws after the burn-in; None for an endless stream.
             warmup_steps: Draws of the burn-in, ``thinning`` steps each.
-            **kwargs: The model's keyword arguments.
         """
         positive_int("warmup_steps", warmup_steps, 0)
         if num_samples is not None:
@@ -292,9 +274,8 @@ class SGLD(MCMCKernel):
         """The state of the last chain, from which ``SGLD(..., resume=state)`` continues it.
 
         A dictionary of tensors and integers, for ``torch.save`` and ``torch.load`` with
-        ``weights_only=True``: "params" (site -> unconstrained value), "step", "order" and
-        "position" of the epoch, and "mean_square" of the preconditioner. Chains in other processes
-        leave nothing here; torch's RNG state is not part of it.
+        ``weights_only=True``. Chains in other processes leave nothing here; torch's RNG state is
+        not part of it.
         """
         if self._chain is not None:
             return self._chain.record()
@@ -305,9 +286,8 @@ class SGLD(MCMCKernel):
     def logging(self) -> OrderedDict[str, str]:
         """Step size and potential of the last minibatch, for the progress bar."""
         chain = self._running
-        return OrderedDict(
-            [("step size", f"{chain.step_size:.2e}"), ("potential", f"{chain.energy:.3e}")]
-        )
+        shown = {"step size": f"{chain.step_size:.2e}", "potential": f"{chain.energy:.3e}"}
+        return OrderedDict(shown)
 
     def diagnostics(self) -> dict[str, Any]:
         """The number of steps; no divergences, as a state that is not finite is an error."""
@@ -317,3 +297,11 @@ class SGLD(MCMCKernel):
         """End the chain: keep its :attr:`state`, release the data."""
         if self._chain is not None:
             self._state, self._chain = self._chain.record(), None
+
+
+def _check_start(values: Any) -> None:
+    if not isinstance(values, dict) or not all(isinstance(v, Tensor) for v in values.values()):
+        raise TypeError(
+            f"`initial_params` must be a dict site -> tensor; got {values!r:.60}. Write "
+            'initial_params={"weight": torch.zeros(3)}.'
+        )

@@ -36,21 +36,18 @@ def tempered(
     .. math:: \ell \log p(y \mid x, \theta) + \beta \log p(\theta)
 
     With :math:`\ell = N / M` at a minibatch of M of N rows this is an unbiased estimate of the
-    log-joint of all data (Welling and Teh; eq. 18-19 of Li). With the same :math:`\beta` around
-    model and guide an ELBO is tempered,
-    :math:`\mathbb{E}_q \log p(D|\theta) - \beta\, \mathrm{KL}(q \| p)` (eq. 11).
-
-    A latent site fixed by ``poutine.condition`` counts as latent in
-    ``condition(tempered(model), data)``, as observed where ``condition`` is inside.
+    log-joint of all data. With the same :math:`\beta` around model and guide an ELBO is tempered,
+    :math:`\mathbb{E}_q \log p(D|\theta) - \beta\, \mathrm{KL}(q \| p)`. A latent site fixed by
+    ``poutine.condition`` counts as latent in ``condition(tempered(model), data)``, as observed
+    where ``condition`` is inside.
 
     Args:
-        fn: A model or a guide; ``tempered(fn)`` is a callable with its arguments.
+        fn: A model or a guide; the result takes the same arguments.
         likelihood: :math:`\ell > 0`, the factor of observed sites (and of ``pyro.factor``).
         prior: :math:`\beta > 0`, the factor of latent sites.
 
     Example:
         >>> import pyro, pyro.distributions as dist, torch
-        >>> from pyro_opu.samplers import tempered
         >>> def model(y):
         ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
         ...     with pyro.plate("data", len(y)):
@@ -62,7 +59,6 @@ def tempered(
         7.75
 
     References:
-        Welling and Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics.
-        Li (2022), lecture notes on Bayesian neural networks, eq. 11, 18 and 19.
+        Li (2022), lecture notes on Bayesian neural networks, eq. 11 (ELBO), 18 and 19.
     """
     return Tempered(likelihood, prior)(check_callable("fn", fn, "(...), a model or a guide"))

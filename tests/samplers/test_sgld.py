@@ -533,7 +533,7 @@ def test_failures_at_construction(options: dict, message: str) -> None:
         (regression, {"step_size": lambda t: 0.1 - t}, "must be positive.*got -0.9 at step 1"),
         (regression, {"step_size": lambda t: math.inf}, "must be positive.*got inf at step 0"),
         (discrete, {}, "latent site 'k' must be continuous.*got Categorical"),
-        (local, {"batch_size": 5}, "'z' must not hang on the number of rows.*at 5 rows"),
+        (local, {"batch_size": 5}, "'z' must not depend on the number of rows.*at 5 rows"),
         (subsampling, {}, "plate 'data' must not subsample.*subsample_size=2"),
         (mixed, {}, "latents must have one dtype"),
         (no_latents, {}, "`model` must have latent sites"),
