@@ -19,8 +19,7 @@ file that is missing raises ``FileNotFoundError``, one with another md5 sum ``Va
 from __future__ import annotations
 
 from pyro_opu.datasets.images import fashion_mnist, kmnist, mnist, semeion
-from pyro_opu.datasets.record import Dataset, split
-from pyro_opu.datasets.scaling import l2_columns, standardize
+from pyro_opu.datasets.record import Dataset, l2_columns, split, standardize
 from pyro_opu.datasets.tabular import boston_housing, pima, spambase
 from pyro_opu.datasets.toys import toy_classification, toy_regression, two_moons
 

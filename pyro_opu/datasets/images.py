@@ -6,15 +6,12 @@ from io import BytesIO
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.nn.functional import pad as padded
 
 from pyro_opu.checks import check_bool, positive_int
 from pyro_opu.datasets.record import Dataset
 from pyro_opu.datasets.sources import File, PathLike, content
-
-__all__ = ["fashion_mnist", "kmnist", "mnist", "semeion"]
 
 #: Folder -> servers of its files.
 _SERVERS = {
@@ -51,10 +48,14 @@ SEMEION = File(
 )
 
 _DIGITS = tuple("0123456789")
-_CLOTHES = tuple(
-    "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
-)
-_KANA = ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo")
+#: Folder -> names of its classes.
+_CLASSES = {
+    "MNIST": _DIGITS,
+    "FashionMNIST": tuple(
+        "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot".split(",")
+    ),
+    "KMNIST": tuple("o ki su tsu na ha ma ya re wo".split()),
+}
 
 
 def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = True) -> Dataset:
@@ -68,8 +69,7 @@ def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = 
         train: The training rows, or the test rows.
         root: The data folder, with the files in ``MNIST/raw`` (the layout of torchvision), packed
             or unpacked; see :mod:`pyro_opu.datasets`.
-        download: Whether to download files missing from the cache (10 MB, test rows 1.7 MB), where
-            no folder is given.
+        download: Whether to download missing files (12 MB), where no folder is given.
 
     Example:
         >>> mnist(train=False)
@@ -79,7 +79,7 @@ def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = 
         LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition
         (1998). Section 4.3 of Cui et al. (2019); section 3.2 of Korattikara et al. (2015).
     """
-    return _in_mnist_form("MNIST", "mnist", _DIGITS, train, root, download)
+    return _in_mnist_form("MNIST", "mnist", train, root, download)
 
 
 def fashion_mnist(
@@ -87,14 +87,10 @@ def fashion_mnist(
 ) -> Dataset:
     """Fashion-MNIST: pictures of clothes in the form of MNIST, 26 MB; called as :func:`mnist`.
 
-    Example:
-        >>> fashion_mnist(train=False)
-        Dataset('fashion_mnist': 10000 x 28 x 28, 10 classes)
-
     References:
         Xiao, Rasul, Vollgraf: Fashion-MNIST (2017), https://arxiv.org/abs/1708.07747.
     """
-    return _in_mnist_form("FashionMNIST", "fashion_mnist", _CLOTHES, train, root, download)
+    return _in_mnist_form("FashionMNIST", "fashion_mnist", train, root, download)
 
 
 def kmnist(*, train: bool = False, root: PathLike | None = None, download: bool = True) -> Dataset:
@@ -103,15 +99,11 @@ def kmnist(*, train: bool = False, root: PathLike | None = None, download: bool 
     Called as :func:`mnist`, but the test rows, mostly used as out-of-distribution inputs, are the
     default; they need no training files.
 
-    Example:
-        >>> kmnist()
-        Dataset('kmnist': 10000 x 28 x 28, 10 classes)
-
     References:
         Clanuwat et al.: Deep learning for classical Japanese literature (2018),
         https://arxiv.org/abs/1812.01718.
     """
-    return _in_mnist_form("KMNIST", "kmnist", _KANA, train, root, download)
+    return _in_mnist_form("KMNIST", "kmnist", train, root, download)
 
 
 def semeion(
@@ -120,24 +112,16 @@ def semeion(
     """Semeion: 1,593 handwritten digits, white on black, 16 x 16 pixels of 0 or 1.
 
     There is no official split. As out-of-distribution inputs of an MNIST classifier they must be
-    28 x 28, and the way there decides how hard they are to detect: Semeion's digits are stretched
-    to the edges, MNIST's keep their proportions in a box of 20 x 20 with 4 black pixels around.
-
-    - ``semeion(28)`` enlarges the whole image, the likely reading of the papers. The digits are
-      larger and bolder than any of MNIST: the mean pixel alone, without a classifier, separates
-      them from MNIST's test rows with an AUROC of 99.6 %.
-    - ``semeion(20, pad=4)`` puts them into MNIST's frame, and the mean pixel gives 75.0 %.
+    28 x 28, and the way there decides how hard they are to detect. ``semeion(28)``, the likely
+    reading of the papers, enlarges the digits to the edges, and the mean pixel alone separates them
+    from MNIST's test rows with an AUROC of 99.6 %. ``semeion(20, pad=4)`` frames them like MNIST,
+    20 x 20 within 4 black pixels, and the mean pixel gives 75.0 %.
 
     Args:
-        size: Side of the image, resized by (smoothed) linear interpolation; 16 keeps the pixels of
-            the file.
+        size: Side of the image, resized by (smoothed) linear interpolation; 16 keeps the pixels.
         pad: Black pixels then added on each side.
         root: The data folder; see :mod:`pyro_opu.datasets`.
         download: Whether to download (2.9 MB) into the cache, where no folder is given.
-
-    Example:
-        >>> semeion(20, pad=4)
-        Dataset('semeion': 1593 x 28 x 28, 10 classes)
 
     References:
         Semeion Handwritten Digit, doi:10.24432/C5SC8V. Section 4.3 of Cui et al. (2019).
@@ -148,25 +132,21 @@ def semeion(
     x = table[:, :256].reshape(-1, 1, 16, 16)
     if size != 16:
         x = interpolate(x, size=(size, size), mode="bilinear", antialias=True).clamp_(0, 1)
-    return Dataset(
-        padded(x, (pad, pad, pad, pad)).squeeze(1),
-        table[:, 256:].argmax(1),
-        "semeion",
-        class_names=_DIGITS,
-    )
+    x = padded(x, (pad, pad, pad, pad)).squeeze(1)
+    return Dataset(x, table[:, 256:].argmax(1), "semeion", class_names=_DIGITS)
 
 
 def _in_mnist_form(
-    folder: str,
-    name: str,
-    classes: tuple[str, ...],
-    train: bool,
-    root: PathLike | None,
-    download: bool,
+    folder: str, name: str, train: bool, root: PathLike | None, download: bool
 ) -> Dataset:
     part = "train" if check_bool("train", train) else "t10k"
     images, labels = (content(_file(folder, part, k), root, download) for k in ("images", "labels"))
-    return Dataset(_read_images(images), _read_labels(labels), name, class_names=classes)
+    # An idx file has big-endian integers, two and the lengths of further axes, then the bytes.
+    count, height, width = np.frombuffer(images, ">i4", count=3, offset=4)
+    pixels = np.frombuffer(images, np.uint8, offset=16).astype(np.float32)
+    x = torch.from_numpy(pixels).reshape(int(count), int(height), int(width)).div_(255)
+    y = torch.from_numpy(np.frombuffer(labels, np.uint8, offset=8).astype(np.int64))
+    return Dataset(x, y, name, class_names=_CLASSES[folder])
 
 
 def _file(folder: str, part: str, kind: str) -> File:
@@ -174,15 +154,3 @@ def _file(folder: str, part: str, kind: str) -> File:
     md5, *unpacked = _SUMS[folder, part, kind]
     urls = tuple(f"{server}{name}" for server in _SERVERS[folder])
     return File(f"{folder}/raw/{name}", md5, urls, unpacked[0] if unpacked else None)
-
-
-def _read_images(idx: bytes) -> Tensor:
-    """Bytes of an idx3 file: four big-endian integers, then the pixels."""
-    count, height, width = np.frombuffer(idx, ">i4", count=3, offset=4)
-    pixels = np.frombuffer(idx, np.uint8, offset=16).astype(np.float32)
-    return torch.from_numpy(pixels).reshape(int(count), int(height), int(width)).div_(255)
-
-
-def _read_labels(idx: bytes) -> Tensor:
-    """Bytes of an idx1 file: two big-endian integers, then the labels."""
-    return torch.from_numpy(np.frombuffer(idx, np.uint8, offset=8).astype(np.int64))

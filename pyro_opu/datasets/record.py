@@ -1,15 +1,20 @@
-"""A loaded data set, and how it is split."""
+"""A loaded data set, and how it is split and scaled."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor, instance_of, positive_int
-
-__all__ = ["Dataset", "split"]
+from pyro_opu.checks import (
+    check_inputs,
+    check_row_shape,
+    check_tensor,
+    instance_of,
+    positive_int,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -20,8 +25,7 @@ class Dataset:
         x: Inputs ``(N, D)`` or ``(N, H, W)``, float32.
         y: Class labels ``(N,)``, int64 in ``[0, C)``; for regression targets ``(N,)``, float32.
         name: Name of the data set.
-        feature_names: ``D`` names; none for images.
-        class_names: ``C`` names; none for regression.
+        feature_names, class_names: D and C names; none for images, or for regression.
 
     Example:
         >>> data = Dataset(torch.zeros(5, 2), torch.tensor([0, 1, 1, 0, 1]), "mine", ("a", "b"))
@@ -67,6 +71,10 @@ class Dataset:
             ) from error
 
 
+#: Data sets, or tensors of inputs alone.
+Rows = TypeVar("Rows", Tensor, Dataset)
+
+
 def generator(seed: int) -> torch.Generator:
     """A seeded generator on the CPU."""
     return torch.Generator().manual_seed(positive_int("seed", seed, -(2**63)))
@@ -75,14 +83,9 @@ def generator(seed: int) -> torch.Generator:
 def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dataset, Dataset]:
     """Split the rows at random into ``(train, test)``.
 
-    The first rows in the order ``torch.randperm(N, generator=g)``, g a new CPU generator with this
-    seed, are the test rows. Torch's global generators are not used. With one seed, a smaller test
-    set is part of a larger one.
-
-    Args:
-        dataset: The data set to split.
-        test: The fraction of the rows to test on, a float in (0, 1), or their number, an integer.
-        seed: Seed of the order.
+    ``test`` is the fraction of the rows of ``dataset`` to test on, a float in (0, 1), or their
+    number. They are the first in the order ``torch.randperm(N, generator=g)``, g a new CPU
+    generator with this ``seed``: with one seed, a smaller test set is part of a larger one.
 
     Example:
         >>> split(Dataset(torch.zeros(768, 8), torch.zeros(768), "mine"), test=0.1)
@@ -104,3 +107,78 @@ def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dat
         )
     order = torch.randperm(len(dataset), generator=generator(seed)).to(dataset.x.device)
     return dataset.take(order[rows:]), dataset.take(order[:rows])
+
+
+def standardize(train: Rows, *others: Rows) -> tuple[Rows, ...]:
+    r"""Shift and scale columns to mean 0 and standard deviation 1.
+
+    .. math:: x_{nd} \mapsto (x_{nd} - m_d) / s_d, \qquad
+              m_d = \frac1N \sum_n x_{nd}, \quad s_d^2 = \frac1N \sum_n (x_{nd} - m_d)^2
+
+    with sums over the training rows only. A column that is constant in the training rows is
+    shifted to 0 and not scaled. Targets are not scaled. ``train`` and ``others`` are data sets or
+    tensors ``(N, D)`` or ``(N, *input_shape)``, and come back in order, type and dtype.
+
+    Example:
+        >>> train, test = standardize(torch.tensor([[0.0], [2.0]]), torch.tensor([[5.0]]))
+        >>> train.T, test
+        (tensor([[-1.,  1.]]), tensor([[4.]]))
+    """
+    x = _checked(train, *others)
+    constant = (x == x[0]).all(0)
+    mean = torch.where(constant, x[0], x.mean(0))  # exact, where rounding would leave a rest
+    scale = torch.where(constant, 1.0, x.std(0, correction=0))
+    return tuple(_scaled(rows, mean, scale) for rows in (train,) + others)
+
+
+def l2_columns(train: Rows, *others: Rows) -> tuple[Rows, ...]:
+    r"""Scale columns to norm 1, the "normalize by features with L2 norm" of the OPU paper.
+
+    .. math:: x_{nd} \mapsto x_{nd} / v_d, \qquad v_d^2 = \sum_n x_{nd}^2
+
+    with the sum over the training rows only; columns of zeros stay. ``train`` and ``others`` are as
+    of :func:`standardize`.
+
+    Entries are of size :math:`1/\sqrt N`, so what a prior on weights means depends on N: on Pima
+    the posterior mode of a logistic regression is right for 66 % of the test rows under unit normal
+    weights (the larger class: 65 %), for 77 % under weights of scale :math:`\sqrt N`, or with
+    :func:`standardize` (means of 3 splits).
+
+    Example:
+        >>> train, test = l2_columns(torch.tensor([[3.0], [4.0]]), torch.tensor([[1.0]]))
+        >>> train.T, test
+        (tensor([[0.6000, 0.8000]]), tensor([[0.2000]]))
+
+    References:
+        Section 4.2 of Cui et al. (2019), which does not say whether the norm is that of the
+        training rows; here it is.
+    """
+    x = _checked(train, *others)
+    norm = torch.linalg.vector_norm(x, dim=0)
+    scale = torch.where(norm > 0, norm, 1.0)
+    return tuple(_scaled(rows, torch.zeros_like(scale), scale) for rows in (train,) + others)
+
+
+def _scaled(rows: Rows, shift: Tensor, scale: Tensor) -> Rows:
+    if isinstance(rows, Dataset):
+        return replace(rows, x=_scaled(rows.x, shift, scale))
+    return ((rows.double() - shift) / scale).to(rows.dtype)
+
+
+def _checked(*parts: Tensor | Dataset) -> Tensor:
+    """Check all parts; the training inputs, which come first, in float64."""
+    inputs = [rows.x if isinstance(rows, Dataset) else rows for rows in parts]
+    for index, (rows, x) in enumerate(zip(parts, inputs, strict=True)):
+        name = f"others[{index - 1}]" if index else "train"
+        if isinstance(x, Tensor) and x.isnan().any():
+            columns = x.isnan().any(0).nonzero()
+            where = f"{len(columns)} columns"
+            if isinstance(rows, Dataset) and rows.feature_names:
+                where = ", ".join(rows.feature_names[int(column)] for column in columns)
+            raise ValueError(
+                f"`{name}` must not hold missing values; got NaN in {where}. Impute them first, or "
+                "load the data with another choice of `missing=`, such as 'median' or 'drop'."
+            )
+        advice = "Pass the columns of `train`: parts of one data set."
+        check_row_shape(name, check_inputs(x, name), inputs[0].shape[1:], advice)
+    return inputs[0].double()

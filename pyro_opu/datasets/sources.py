@@ -1,7 +1,7 @@
 """Files of a data set: found in a folder or downloaded, and always verified.
 
-torchvision is not used for the image sets: it unpacks the files beside the archives, in a folder
-that must not be written to, and does not open a KMNIST of which only the test files are there.
+torchvision is not used: it unpacks files beside the archives, in a folder that must stay as it is,
+and does not open a KMNIST of which only the test files are there.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from urllib.request import Request, urlopen
 from pyro_opu.checks import instance_of
 from pyro_opu.utils import files
 
-__all__ = ["File", "PathLike", "cache_folder", "content"]
-
 PathLike = str | os.PathLike[str]
 #: Timeout of a download, in seconds.
 _PATIENCE = 30.0
@@ -26,23 +24,13 @@ _PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class File:
-    """One file of a data set, and its checksum.
+    """One file of a data set, and its checksum."""
 
-    Attributes:
-        path: Its path in a data folder; a ``.gz`` is unpacked on reading.
-        md5: Checksum of its bytes.
-        urls: Where it can be downloaded, in the order of trial.
-        unpacked_md5: Checksum of an archive's content; with it the unpacked file is read where
-            there is no archive.
-        any_line_end: Whether a text may also have CR LF, as some servers and git on Windows give
-            it; ``md5`` is that of the text with LF.
-    """
-
-    path: str
+    path: str  # in a data folder; a ``.gz`` is unpacked on reading
     md5: str
-    urls: tuple[str, ...]
-    unpacked_md5: str | None = None
-    any_line_end: bool = False
+    urls: tuple[str, ...]  # in the order of trial
+    unpacked_md5: str | None = None  # with it the unpacked file is read where there is no archive
+    any_line_end: bool = False  # whether a text may have CR LF, as git on Windows gives it
 
 
 def cache_folder() -> Path:
@@ -53,16 +41,17 @@ def cache_folder() -> Path:
 def content(file: File, root: PathLike | None = None, download: bool = True) -> bytes:
     """The verified bytes of a file, unpacked if it is an archive.
 
-    It is read from ``root``, by default the folder that ``PYRO_OPU_DATA`` names. Where neither is
-    given, it is read from the cache folder, and downloaded into it if ``download``: verified and
-    whole, or not at all. A given folder is never written to.
+    It is read as :mod:`pyro_opu.datasets` says, and downloaded whole and verified, or not at all.
     """
     kinds = (str, os.PathLike, type(None))
     instance_of("root", root, kinds, "a path or None", "Pass the data folder.")
     asked = "`root`" if root else "PYRO_OPU_DATA"
     given = root or os.environ.get("PYRO_OPU_DATA")
     folder = Path(given).expanduser() if given else cache_folder()
-    for form in _forms(file):
+    forms = [file]
+    if file.unpacked_md5 is not None:
+        forms.append(File(file.path.removesuffix(".gz"), file.unpacked_md5, file.urls))
+    for form in forms:
         place = folder / form.path
         if place.is_file():
             remedy = f"Replace it by the original, from {file.urls[0]}"
@@ -77,13 +66,6 @@ def content(file: File, root: PathLike | None = None, download: bool = True) -> 
     place.parent.mkdir(parents=True, exist_ok=True)
     files.put(place, data)
     return _unpacked(data, file)
-
-
-def _forms(file: File) -> tuple[File, ...]:
-    """The file, and its unpacked form."""
-    if file.unpacked_md5 is None:
-        return (file,)
-    return file, File(file.path.removesuffix(".gz"), file.unpacked_md5, file.urls)
 
 
 def _unpacked(data: bytes, file: File) -> bytes:
@@ -112,11 +94,8 @@ def _downloaded(file: File) -> bytes:
         except (OSError, HTTPException) as error:
             failures.append((url, error))
             continue
-        remedy = (
-            "Nothing was kept. Try again later, or get the file elsewhere and set PYRO_OPU_DATA to "
-            f"a folder that holds it as {file.path!r}."
-        )
-        return _verified(data, file, url, remedy)
+        remedy = f"set PYRO_OPU_DATA to a folder that holds it as {file.path!r}."
+        return _verified(data, file, url, f"Nothing was kept. Try again later, or {remedy}")
     reasons = "; ".join(f"{url}: {failure}" for url, failure in failures)
     raise _not_found(file, f"could not be downloaded ({reasons})") from failures[-1][1]
 

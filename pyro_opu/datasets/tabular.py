@@ -13,27 +13,25 @@ from pyro_opu.checks import one_of
 from pyro_opu.datasets.record import Dataset
 from pyro_opu.datasets.sources import File, PathLike, content
 
-__all__ = ["Missing", "boston_housing", "pima", "spambase"]
-
 Missing = Literal["keep", "nan", "median", "drop"]
 
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
-_PLOTLY = (
-    "https://raw.githubusercontent.com/plotly/datasets/348b89b48db1668e73b413dc56baed489a3ee27c"
-)
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
+_PLOTLY = "https://raw.githubusercontent.com/plotly/datasets/"  # Pima is no longer at UCI
 
 
 def _file(name: str, md5: str, url: str) -> File:
     return File(f"uci/{name}", md5, (url,), any_line_end=True)
 
 
-PIMA = _file(  # no longer at UCI
-    "pima-indians-diabetes.csv", "b43dd020fa775d93fced49f959c227ed", f"{_PLOTLY}/diabetes.csv"
+PIMA = _file(
+    "pima-indians-diabetes.csv",
+    "b43dd020fa775d93fced49f959c227ed",
+    f"{_PLOTLY}348b89b48db1668e73b413dc56baed489a3ee27c/diabetes.csv",
 )
 SPAMBASE = _file(
-    "spambase.data", "2e66f086f61a3af28ddb96a82dcb0297", f"{_UCI}/spambase/spambase.data"
+    "spambase.data", "2e66f086f61a3af28ddb96a82dcb0297", f"{_UCI}spambase/spambase.data"
 )
-HOUSING = _file("housing.data", "d4accdce7a25600298819f8e28e8d593", f"{_UCI}/housing/housing.data")
+HOUSING = _file("housing.data", "d4accdce7a25600298819f8e28e8d593", f"{_UCI}housing/housing.data")
 
 _PIMA_COLUMNS = (
     "Pregnancies Glucose BloodPressure SkinThickness Insulin BMI DiabetesPedigreeFunction Age"
@@ -54,8 +52,8 @@ def pima(
     """Pima Indians Diabetes: 768 women, 8 measurements, diabetes (1) or not (500 to 268).
 
     A zero stands for a missing value in Glucose (5 rows), BloodPressure (35), SkinThickness (227),
-    Insulin (374) and BMI (11); the papers take them as they are. (The 769 points of 9 dimensions in
-    the OPU paper count the header line and the label.)
+    Insulin (374) and BMI (11); the papers take them as they are. The 769 points of 9 dimensions in
+    the OPU paper count the header line and the label.
 
     Args:
         missing: What to do with those zeros. ``"keep"`` them; ``"nan"`` makes them NaN, to be
@@ -92,10 +90,6 @@ def spambase(*, root: PathLike | None = None, download: bool = True) -> Dataset:
     larger scale (up to 15,841). The rows are sorted by class, spam first. ``root`` and ``download``
     (0.7 MB) are as of :func:`pima`.
 
-    Example:
-        >>> spambase()
-        Dataset('spambase': 4601 x 57, 2 classes)
-
     References:
         Hopkins, Reeber, Forman, Suermondt: Spambase (1999), doi:10.24432/C53G6X. Section 4.2 of
         Cui et al. (2019).
@@ -116,10 +110,6 @@ def boston_housing(*, root: PathLike | None = None, download: bool = True) -> Da
     Bayesian Dark Knowledge trains on 456 rows and tests on 50, 20 times with different rows:
     ``split(boston_housing(), test=50, seed=seed)``. ``root`` and ``download`` (49 kB) are as of
     :func:`pima`.
-
-    Example:
-        >>> boston_housing()
-        Dataset('boston_housing': 506 x 13)
 
     References:
         Harrison, Rubinfeld: Hedonic prices and the demand for clean air (1978). Section 3.4 of

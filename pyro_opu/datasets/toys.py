@@ -7,16 +7,11 @@ import torch
 from pyro_opu.checks import in_range, positive_int
 from pyro_opu.datasets.record import Dataset, generator
 
-__all__ = ["toy_classification", "toy_regression", "two_moons"]
-
 
 def two_moons(n: int = 200, noise: float = 0.1, seed: int = 0) -> Dataset:
-    """Two interleaved half circles, scikit-learn's ``make_moons``, one a class.
+    """``n`` points of two interleaved half circles, each a class: scikit-learn's ``make_moons``.
 
-    Args:
-        n: Number of points.
-        noise: Standard deviation of the Gaussian noise on both coordinates.
-        seed: Seed of the noise and of the order of the rows.
+    ``noise`` is its standard deviation on both coordinates; ``seed`` sets it and the rows' order.
 
     Example:
         >>> two_moons(100, noise=0.2)
@@ -38,12 +33,7 @@ def toy_classification(seed: int = 0) -> Dataset:
     The paper's points are not published. These are ten draws each from
     :math:`N((-2, 2), 1.5^2 I)`, class 0, and :math:`N((2, -2), 1.5^2 I)`, class 1. The best
     boundary is the rising diagonal, with 3 % of the points expected beyond it. Most of the square
-    :math:`[-10, 10]^2` on which the paper distils its students holds no data; its top left and
-    bottom right corners lie far from the data and deep on one side.
-
-    Example:
-        >>> toy_classification().y.bincount()
-        tensor([10, 10])
+    :math:`[-10, 10]^2` on which the paper distils its students holds no data.
 
     References:
         Section 3.1 of Korattikara, Rathod, Murphy, Welling: Bayesian dark knowledge (2015).
@@ -56,17 +46,9 @@ def toy_classification(seed: int = 0) -> Dataset:
 
 
 def toy_regression(n: int = 20, seed: int = 0) -> Dataset:
-    r"""A cubic with noise of standard deviation 3.
+    r"""``n`` points of a cubic with noise of standard deviation 3, drawn with this ``seed``.
 
     .. math:: y = x^3 + \epsilon, \qquad x \sim U(-4, 4), \quad \epsilon \sim N(0, 9)
-
-    Args:
-        n: Number of points.
-        seed: Seed of the points.
-
-    Example:
-        >>> toy_regression()
-        Dataset('toy_regression': 20 x 1)
 
     References:
         Section 3.3 of Korattikara, Rathod, Murphy, Welling: Bayesian dark knowledge (2015).
