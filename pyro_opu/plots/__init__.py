@@ -19,12 +19,10 @@ readers. A missing matplotlib raises ``ImportError``.
 
 from __future__ import annotations
 
-from pyro_opu.plots.histograms import concentration_histograms
+from pyro_opu.plots.errors import reliability, risk_coverage
 from pyro_opu.plots.learning_curves import training_curves
 from pyro_opu.plots.maps import decision_map
-from pyro_opu.plots.reliability_diagram import reliability
-from pyro_opu.plots.risk_curves import risk_coverage
-from pyro_opu.plots.scatter import fidelity_scatter
+from pyro_opu.plots.measures import concentration_histograms, fidelity_scatter
 from pyro_opu.plots.triangle import simplex, three_classes
 
 __all__ = [

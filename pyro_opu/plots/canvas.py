@@ -1,58 +1,47 @@
-"""What plots share: axes, colours, names and the legend."""
+"""What plots share: axes, names, looks and legend; measures of uncertainty and their scales."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyro_opu.checks import instance_of
+import numpy as np
+from torch import Tensor
+
+from pyro_opu.checks import check_inputs, instance_of, one_of
 from pyro_opu.plots.colours import SERIES, STYLES
+from pyro_opu.reports.answers import is_student
+from pyro_opu.reports.readings import Array, Reader, Reading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["axes_for", "check_names", "legend", "look_of", "new_axes"]
-
 
 def axes_for(ax: Axes | None, size: tuple[float, float] = (5.0, 4.2)) -> Axes:
-    """The caller's axes, or those of a new pyplot figure of this size in inches.
-
-    Example:
-        >>> from matplotlib.figure import Figure
-        >>> ax = Figure().subplots()
-        >>> axes_for(ax) is ax
-        True
-    """
-    _need_matplotlib()
-    from matplotlib.axes import Axes as Given
-
+    """The caller's axes, or those of a new pyplot figure of this size in inches."""
     if ax is None:
         return new_axes(size)
+    from matplotlib.axes import Axes as Given
+
     advice = "Of several axes, as plt.subplots(1, 2) gives them, pass one."
     return instance_of("ax", ax, Given, "a matplotlib Axes or None", advice)
 
 
 def new_axes(size: tuple[float, float], rows: int = 1) -> Any:
     """Axes of a new pyplot figure, or an array of them, one above the other."""
-    _need_matplotlib()
-    from matplotlib import pyplot
-
-    return pyplot.subplots(rows, sharex=True, figsize=size, layout="constrained")[1]
-
-
-def _need_matplotlib() -> None:
     try:
-        import matplotlib  # noqa: F401
+        from matplotlib import pyplot
     except ImportError as error:
         raise ImportError(
             "pyro_opu.plots needs matplotlib, which is not installed: "
             'pip install "pyro_opu[plots]".'
         ) from error
+    return pyplot.subplots(rows, sharex=True, figsize=size, layout="constrained")[1]
 
 
 def check_names(named: Any, argument: str) -> Mapping[str, Any]:
     """A dict name -> values with at most as many entries as there are colours."""
-    advice = 'Give the one a name: {"student": values}.'
+    advice = 'Give a single one a name: {"student": values}.'
     instance_of(argument, named, Mapping, "a dict name -> values", advice)
     if not 1 <= len(named) <= len(SERIES):
         raise ValueError(
@@ -70,3 +59,46 @@ def look_of(index: int) -> dict[str, Any]:
 def legend(ax: Axes) -> None:
     """The legend of named curves."""
     ax.legend(frameon=False, fontsize=9)
+
+
+class Scale(NamedTuple):
+    """The label of a measure with its unit, and whether its axis is logarithmic."""
+
+    label: str
+    log: bool
+
+
+#: Scales by the names of :data:`pyro_opu.reports.readings.MEASURES`.
+SCALES = {
+    "entropy": Scale("entropy of the mean (nats)", False),
+    "max_probability": Scale("largest class probability", False),
+    "mutual_information": Scale("mutual information (nats)", True),
+    "variance": Scale("variance, summed over classes", True),
+    "concentration": Scale(r"concentration $\alpha_0$", True),
+    "expected_pairwise_kl": Scale("expected pairwise KL (nats)", True),
+    "differential_entropy": Scale("differential entropy (nats)", False),
+}
+#: On logarithmic axes smaller values, mostly exact zeros, are drawn here.
+FLOOR = 1e-6
+
+
+def scale_of(measure: str) -> Scale:
+    """The scale of a measure, by its name."""
+    return SCALES[one_of("measure", measure, SCALES)]
+
+
+def read(source: Any, x: Tensor, num_draws: int) -> Reading:
+    """What a student or a teacher says at ``x``, the latter by one set of draws for all inputs."""
+    check_inputs(x)
+    return Reader(source, x, is_student(source, x), num_draws, None).together(x)
+
+
+def finite(values: Array, measure: str) -> Array:
+    """The values, if they are finite numbers; a reading holds the largest float for infinity."""
+    bad = ~(np.abs(values) < 1e300)
+    if bad.any():
+        raise ValueError(
+            f"`measure` must be finite at every input; {measure!r} is not at {int(bad.sum())} of "
+            f"{len(values)}, where there is no spread at all. Choose another, such as 'entropy'."
+        )
+    return values

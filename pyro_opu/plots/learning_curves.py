@@ -12,8 +12,6 @@ from pyro_opu.plots.colours import BLACK, GREY, SERIES, STYLES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["training_curves"]
-
 _JUDGED = {"energy_distance": "energy distance", "kl": "KL of the means (nats)"}
 
 
@@ -27,28 +25,21 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
     Args:
         report: The result of :func:`~pyro_opu.distill`, or its ``.report``.
         axes: Two axes to draw on, which are returned; by default those of a new figure.
-
-    Example:
-        >>> import torch, pyro_opu
-        >>> from matplotlib.figure import Figure
-        >>> teacher = lambda x: torch.softmax(x @ torch.ones(2, 3) * torch.randn(20, 1, 1), -1)
-        >>> fast = pyro_opu.distill(
-        ...     teacher, torch.randn(50, 2), num_steps=20, evaluate_every=5, seed=0, progress=False)
-        >>> above, below = training_curves(fast, axes=Figure().subplots(2))
-        >>> [line.get_label() for line in above.lines]
-        ['energy distance', 'KL of the means (nats)', 'kept']
     """
     found = getattr(report, "report", report)
     instance_of("report", found, Mapping, "the result of distill, or its .report")
     history = found.get("history")
     if not history or not isinstance(history, Sequence) or not all(map(_is_record, history)):
         raise ValueError(
-            "`report` must have a 'history' of evaluations; there is none. It is that of `distill`."
+            "`report` must have a 'history' of evaluations; got none. Pass the result of distill."
         )
     above, below = _pair(axes)
     steps = _running_steps(history)
+    phases = [record["phase"] for record in history]
     for ax in (above, below):
-        _shade_refinement(ax, steps, history)
+        if "objective" in phases:
+            begin = steps[phases.index("objective") - 1]
+            ax.axvspan(begin, steps[-1], color=GREY, alpha=0.2, linewidth=0, label="refinement")
     _fidelity(above, steps, history)
     _losses(below, steps, history)
     above.set_title(str(found.get("kept", "")).replace(": ", "\n", 1), fontsize=9)
@@ -108,10 +99,3 @@ def _losses(ax: Axes, steps: list[int], history: Sequence[Mapping[str, Any]]) ->
     ax.set(xlabel="step", ylabel="parts of the loss")
     if names:
         ax.legend(frameon=False, fontsize=8, ncols=2)
-
-
-def _shade_refinement(ax: Axes, steps: list[int], history: Sequence[Mapping[str, Any]]) -> None:
-    phases = [record["phase"] for record in history]
-    if "objective" in phases:
-        begin = steps[phases.index("objective") - 1]
-        ax.axvspan(begin, steps[-1], color=GREY, alpha=0.2, linewidth=0, label="refinement")

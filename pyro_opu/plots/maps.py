@@ -9,23 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import (
-    check_inputs,
-    check_labels,
-    check_row_shape,
-    check_tensor,
-    positive_int,
-)
-from pyro_opu.plots.canvas import axes_for
+from pyro_opu.checks import check_inputs, check_labels, check_row_shape, check_tensor, positive_int
+from pyro_opu.plots.canvas import axes_for, finite, read, scale_of
 from pyro_opu.plots.colours import BLACK, SERIES
-from pyro_opu.plots.scales import finite, read, scale_of
 from pyro_opu.reports.readings import Array
 from pyro_opu.rng import seeded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["decision_map"]
 
 #: Labels of the measures whose sign is changed, to grow with uncertainty.
 _TURNED = {
@@ -62,14 +53,6 @@ def decision_map(
             all inputs.
         seed: Seed of a teacher's draws; torch's generators are restored.
         ax: Where to draw; by default a new figure.
-
-    Example:
-        >>> import torch
-        >>> from matplotlib.figure import Figure
-        >>> student = lambda x: torch.distributions.Dirichlet(x.abs() + 1)
-        >>> ax = decision_map(student, ((0, 4), (0, 4)), resolution=10, ax=Figure().subplots())
-        >>> [image.get_array().shape for image in ax.images]  # colours, and the shade
-        [(10, 10, 3), (10, 10)]
     """
     scale = scale_of(measure)
     corners = _checked_bounds(bounds)
@@ -102,9 +85,8 @@ def _checked_bounds(bounds: Sequence[Sequence[float]]) -> Tensor:
         corners = torch.as_tensor(bounds, dtype=torch.float64).cpu()
     except (TypeError, ValueError):
         corners = torch.empty(0)
-    if corners.shape != (2, 2) or not (
-        corners.isfinite().all() and (corners[:, 0] < corners[:, 1]).all()
-    ):
+    fits = corners.shape == (2, 2) and corners.isfinite().all()
+    if not (fits and (corners[:, 0] < corners[:, 1]).all()):
         raise ValueError(
             "`bounds` must be ((left, right), (bottom, top)) with left < right and bottom < top; "
             f"got {bounds!r}."

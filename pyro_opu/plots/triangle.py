@@ -19,8 +19,6 @@ from pyro_opu.rng import seeded
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["SHARES", "simplex", "three_classes"]
-
 #: Corners of the classes 0, 1 and 2: left, right, top; sides of length 1.
 CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(3) / 2))
 #: Probabilities of the regions, from the outer to the inner.
@@ -205,12 +203,8 @@ def _places(points: Tensor) -> Tensor:
 def _frame(ax: Axes, names: Sequence[str]) -> None:
     ax.fill(*zip(*CORNERS, strict=True), facecolor="none", edgecolor=GREY, linewidth=0.8, zorder=1)
     offsets = ((-4, -4, "right", "top"), (4, -4, "left", "top"), (0, 4, "center", "bottom"))
-    for name, corner, (right, up, horizontal, vertical) in zip(
-        names, CORNERS, offsets, strict=True
-    ):
-        ax.annotate(
-            name, corner, (right, up), textcoords="offset points", ha=horizontal, va=vertical
-        )
+    for name, corner, (right, up, ha, va) in zip(names, CORNERS, offsets, strict=True):
+        ax.annotate(name, corner, (right, up), textcoords="offset points", ha=ha, va=va)
     ax.set(xlim=(-0.12, 1.12), ylim=(-0.1, 0.98), aspect="equal")
     ax.set_axis_off()
 
@@ -221,16 +215,20 @@ def _mean(ax: Axes, mean: Tensor, label: str, **look: Any) -> None:
 
 
 def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
-    """Regions of highest density, interpolated between a grid and draws of the student."""
+    """Draw the regions of highest density, interpolated between a grid and draws; the legend."""
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
     from matplotlib.tri import Triangulation
 
     with torch.no_grad(), seeded(0):
         own = answer.sample((_OWN_DRAWS,)).reshape(-1, 3).double().cpu()
-    points = torch.cat([own, _grid()])
+    # A regular grid of the simplex, corners and edges included.
+    rows = [(a, b, _GRID - a - b) for a in range(_GRID + 1) for b in range(_GRID + 1 - a)]
+    points = torch.cat([own, torch.tensor(rows, dtype=torch.float64) / _GRID])
     height = _log_density(answer, points)
-    levels = _thresholds(height[:_OWN_DRAWS])
+    # A little below the quantiles, so that points on a threshold, as on a plateau, are inside.
+    low = 1 - torch.tensor(SHARES, dtype=torch.float64)
+    levels = (height[:_OWN_DRAWS].quantile(low) - 1e-6).tolist()
     colours = [to_rgba(STUDENT, strength) for strength in _OPACITIES]
     # Of equal regions, as of a uniform density, the one of the largest share is drawn.
     kept = [k for k in range(len(levels)) if k == 0 or levels[k] > levels[k - 1]]
@@ -244,19 +242,6 @@ def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
         Patch(facecolor=colour, edgecolor=STUDENT, label=f"student's {100 * share:.0f} %")
         for share, colour in zip(SHARES, colours, strict=True)
     ]
-
-
-def _thresholds(height: Tensor) -> list[float]:
-    """Thresholds of the log density that hold the shares :data:`SHARES` of the draws."""
-    low = 1 - torch.tensor(SHARES, dtype=torch.float64)
-    # A little below, so that points on a threshold, as on a plateau, are inside.
-    return (height.quantile(low) - 1e-6).tolist()
-
-
-def _grid() -> Tensor:
-    """A regular grid of the simplex, corners and edges included."""
-    rows = [(a, b, _GRID - a - b) for a in range(_GRID + 1) for b in range(_GRID + 1 - a)]
-    return torch.tensor(rows, dtype=torch.float64) / _GRID
 
 
 @torch.no_grad()

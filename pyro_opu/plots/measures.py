@@ -1,4 +1,4 @@
-"""Histograms of a measure of uncertainty, in and out of distribution."""
+"""One measure of uncertainty: histograms by set of inputs, and student against teacher."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ from torch import Tensor
 from pyro_opu.checks import instance_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
+from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import Uncertainty, uncertainty
-from pyro_opu.plots.canvas import axes_for, check_names, legend, look_of
-from pyro_opu.plots.colours import SERIES
-from pyro_opu.plots.scales import FLOOR, finite, scale_of
-from pyro_opu.reports.readings import Array
+from pyro_opu.plots.canvas import (
+    FLOOR,
+    axes_for,
+    check_names,
+    finite,
+    legend,
+    look_of,
+    read,
+    scale_of,
+)
+from pyro_opu.plots.colours import BLACK, SERIES, STUDENT
+from pyro_opu.reports.readings import Array, check_same_classes
+from pyro_opu.rng import seeded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["concentration_histograms"]
 
 _KINDS = (Uncertainty, Tensor, SimplexDistribution)
 
@@ -44,16 +52,6 @@ def concentration_histograms(
         measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
         bins: Number of bins.
         ax: Where to draw; by default a new figure.
-
-    Example:
-        >>> import torch
-        >>> from matplotlib.figure import Figure
-        >>> inside = torch.distributions.Dirichlet(torch.full((9, 3), 100.0))
-        >>> outside = torch.distributions.Dirichlet(torch.full((5, 3), 1.0))
-        >>> answers = {"inside": inside, "outside": outside}
-        >>> ax = concentration_histograms(answers, ax=Figure().subplots())
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['inside (N = 9)', 'outside (N = 5)']
     """
     scale = scale_of(measure)
     positive_int("bins", bins)
@@ -82,3 +80,54 @@ def _values(name: str, answer: Any, measure: str) -> Array:
     instance_of(f"answers[{name!r}]", answer, _KINDS, expected, "Pass fast.distribution(x).")
     found = answer if isinstance(answer, Uncertainty) else uncertainty(answer)
     return finite(found[measure].detach().double().reshape(-1).cpu().numpy(), measure)
+
+
+def fidelity_scatter(
+    student: Any,
+    teacher: Any,
+    x: Tensor,
+    *,
+    measure: str = "mutual_information",
+    num_draws: int = 500,
+    seed: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw a measure at every input, student against teacher, and the diagonal.
+
+    The title shows Spearman's rank correlation over the inputs. The teacher's values are estimates
+    from its draws, so that even a perfect student scatters around the diagonal, as much as
+    ``fidelity_scatter(teacher, teacher, x)`` does. The measures that
+    :func:`concentration_histograms` shows by their logarithm have logarithmic axes where their
+    values, clipped at 1e-6, span a power of ten.
+
+    Args:
+        student: A student or another source, as in :func:`pyro_opu.detection`.
+        teacher: A source as of :func:`~pyro_opu.as_teacher`.
+        x: Inputs ``(N, ...)``, N >= 2.
+        measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
+        num_draws: Teacher draws; all that a posterior holds, if these are fewer.
+        seed: Seed of the teacher's draws; torch's generators are restored.
+        ax: Where to draw; by default a new figure.
+    """
+    scale = scale_of(measure)
+    if isinstance(x, Tensor) and len(x) < 2:
+        raise ValueError(f"`x` must hold at least 2 inputs, to be ranked; got {len(x)}.")
+    with seeded(seed):
+        readings = [read(who, x, num_draws) for who in (teacher, student)]
+    check_same_classes(readings[1], readings[0])
+    theirs, mine = (finite(reading.measures[measure], measure) for reading in readings)
+    rank = spearman(theirs, mine)
+    if scale.log:
+        theirs, mine = theirs.clip(FLOOR), mine.clip(FLOOR)
+    ax = axes_for(ax, (4.4, 4.4))
+    ax.scatter(theirs, mine, s=12, color=STUDENT, alpha=0.6, linewidths=0)
+    both = (*theirs, *mine)
+    if scale.log and max(both) > 10 * min(both):
+        ax.set(xscale="log", yscale="log")
+    ends = [*ax.get_xlim(), *ax.get_ylim()]
+    limits = (min(ends), max(ends))
+    ax.plot(limits, limits, color=BLACK, linewidth=0.8, linestyle="--")
+    ax.set(xlim=limits, ylim=limits, box_aspect=1)
+    ax.set(xlabel=f"teacher: {scale.label}", ylabel=f"student: {scale.label}")
+    ax.set_title(f"rank correlation {rank:.3f} (N = {len(x)})", fontsize=10)
+    return ax

@@ -1,4 +1,4 @@
-"""Risk against coverage: the errors left when the most uncertain inputs are rejected."""
+"""Right and wrong answers: reliability diagrams and risk-coverage curves."""
 
 from __future__ import annotations
 
@@ -6,16 +6,69 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_probs, positive_int
+from pyro_opu.metrics.scores import expected_calibration_error
 from pyro_opu.plots.canvas import axes_for, check_names, legend, look_of
-from pyro_opu.plots.colours import BLACK
+from pyro_opu.plots.colours import BLACK, GREY
 from pyro_opu.reports.readings import Array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["risk_coverage"]
+
+def reliability(
+    probs: Tensor | Mapping[str, Tensor], y: Tensor, *, bins: int = 15, ax: Axes | None = None
+) -> Axes:
+    r"""Draw accuracy against confidence (the largest probability), bin by bin, for some models.
+
+    Bins are :math:`((b-1)/B, b/B]`; each that holds inputs has a point at their means, with an area
+    that grows with their share. The diagonal is a calibrated model. The legend shows
+    :func:`~pyro_opu.metrics.scores.expected_calibration_error` over the same bins.
+
+    Args:
+        probs: Class probabilities ``(N, C)``, such as ``fast.distribution(x).mean``, or a dict of
+            them by name.
+        y: Labels, integers in ``[0, C)``, ``(N,)``.
+        bins: B.
+        ax: Where to draw; by default a new figure.
+
+    References:
+        Guo et al. (2017), On calibration of modern neural networks, Fig. 1 and eq. 3.
+    """
+    positive_int("bins", bins)
+    several = isinstance(probs, Mapping)
+    named = check_names(probs if several else {"model": probs}, "probs")
+    points = {
+        name: _points(f"probs[{name!r}]" if several else "probs", each, y, bins)
+        for name, each in named.items()
+    }
+    ax = axes_for(ax, (4.4, 4.2))
+    ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--", label="calibrated")
+    for index, (name, (error, (confidence, accuracy, share))) in enumerate(points.items()):
+        label, look = f"{name} (ECE {error:.3f})", look_of(index)
+        ax.plot(confidence, accuracy, linewidth=1.3, label=label, **look)
+        area = 12 + 150 * share
+        ax.scatter(confidence, accuracy, s=area, color=look["color"], alpha=0.6, linewidths=0)
+    ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    ax.set(xlabel="confidence (largest class probability)", ylabel="accuracy (share right)")
+    legend(ax)
+    return ax
+
+
+def _points(name: str, probs: Tensor, y: Tensor, bins: int) -> tuple[float, Tensor]:
+    """The ECE; mean confidence, accuracy and share of the inputs for each bin that holds some."""
+    values = check_probs(name, probs, "(N, C)").detach().double()
+    error = expected_calibration_error(values, y, bins)
+    confidence, predicted = values.max(-1)
+    right = (predicted == y.to(values.device)).double()
+    which = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)  # as in the ECE
+    count = torch.bincount(which, minlength=bins)
+    sums = [torch.bincount(which, each, bins)[count > 0] for each in (confidence, right)]
+    held = count[count > 0].double()
+    return error, torch.stack([sums[0] / held, sums[1] / held, held / len(y)]).cpu()
 
 
 def risk_coverage(
@@ -50,16 +103,16 @@ def risk_coverage(
 
     References:
         Geifman and El-Yaniv (2017), Selective classification for deep neural networks, section 2.
-        Geifman, Uziel and El-Yaniv (2019), Bias-reduced uncertainty estimation for deep neural
-        classifiers, for the AURC.
+        Geifman, Uziel and El-Yaniv (2019), Bias-reduced uncertainty estimation (AURC).
     """
     named = check_names(scores_by_name, "scores_by_name")
     own = isinstance(wrong, Mapping)
-    if isinstance(wrong, Mapping) and set(wrong) != set(named):
+    by_name = wrong if isinstance(wrong, Mapping) else dict.fromkeys(named, wrong)
+    if set(by_name) != set(named):
         raise ValueError(
-            f"`wrong` must have the names of the scores, {list(named)}; got {list(wrong)}."
+            f"`wrong` must have the names of the scores, {list(named)}; got {list(by_name)}."
         )
-    errors = {name: _errors(wrong[name] if isinstance(wrong, Mapping) else wrong) for name in named}
+    errors = {name: _errors(by_name[name]) for name in named}
     curves = {name: _curve(name, named[name], errors[name]) for name in named}
     ax = axes_for(ax)
     for index, (name, risk) in enumerate(curves.items()):
