@@ -1,11 +1,13 @@
 """Validators of arguments, each called once, where the argument enters."""
 
-from pyro_opu.checks.inputs import check_inputs, check_labels, check_row_shape
 from pyro_opu.checks.tensors import (
     check_device,
     check_floating,
+    check_inputs,
+    check_labels,
     check_log_probs,
     check_probs,
+    check_row_shape,
     check_tensor,
     rows_off_simplex,
     simplex_tolerance,

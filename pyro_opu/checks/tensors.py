@@ -1,8 +1,9 @@
-"""Validators of tensors and devices."""
+"""Validators of tensors, inputs, labels and devices."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,26 +11,9 @@ from torch import Tensor
 
 from pyro_opu.checks.values import _message, instance_of
 
-__all__ = [
-    "check_device",
-    "check_floating",
-    "check_log_probs",
-    "check_probs",
-    "check_tensor",
-    "rows_off_simplex",
-    "simplex_tolerance",
-]
-
 
 def check_tensor(name: str, x: Any, shape: str = "", advice: str = "") -> Tensor:
-    """A tensor; ``shape`` describes it in words and is not checked.
-
-    Example:
-        >>> check_tensor("probs", [[0.5, 0.5]], "(N, C)")
-        Traceback (most recent call last):
-        TypeError: `probs` must be a torch.Tensor of shape (N, C); got list. Convert it with \
-torch.as_tensor(probs).
-    """
+    """A tensor; ``shape`` describes it in words and is not checked."""
     expected = f"a torch.Tensor of shape {shape}" if shape else "a torch.Tensor"
     advice = advice or f"Convert it with torch.as_tensor({name})."
     return instance_of(name, x, Tensor, expected, advice)
@@ -79,15 +63,7 @@ to 1; got a smallest entry 0.2 and a sum off by 0.3. Apply softmax(-1), or divid
 
 
 def check_log_probs(name: str, log_p: Any, shape: str = "(..., C)") -> Tensor:
-    """Log-probabilities over the last axis; minus infinity stands for zero.
-
-    Example:
-        >>> check_log_probs("log_probs", torch.tensor([[0.5, 0.5]]), "(N, C)")
-        Traceback (most recent call last):
-        ValueError: `log_probs` must hold log-probabilities (N, C), rows whose exp sums to 1; got \
-a torch.float32 tensor of shape (1, 2) with a sum off by 2.3. Apply log_softmax(-1) to logits, \
-log() to probabilities.
-    """
+    """Log-probabilities over the last axis; minus infinity stands for zero."""
     check_tensor(name, log_p, shape)
     off = math.nan
     if log_p.is_floating_point() and log_p.ndim and log_p.numel():
@@ -110,6 +86,91 @@ def rows_off_simplex(p: Tensor) -> tuple[float, float]:
     """The smallest entry, and the largest deviation of a row sum from one; either may be NaN."""
     wide = torch.promote_types(p.dtype, torch.float32)
     return float(p.min()), float((p.sum(-1, dtype=wide) - 1).abs().max())
+
+
+def check_inputs(
+    x: Any, argument: str = "x", *, features: bool = True, dtype: torch.dtype | None = None
+) -> Tensor:
+    """A non-empty, dense, finite, floating tensor ``(N, D)`` or ``(N, *input_shape)``.
+
+    ``features=False`` allows ``(N,)`` too; ``dtype`` is what ``x`` will be rounded to, in which it
+    must be finite too.
+
+    Example:
+        >>> check_inputs(torch.zeros(3), "inputs")
+        Traceback (most recent call last):
+        ValueError: `inputs` must have shape (N, D) or (N, *input_shape); got (3,). For a single \
+input pass inputs[None]; for one feature per input pass inputs[:, None].
+    """
+    advice = f"Convert it with torch.as_tensor({argument}, dtype=torch.float32)."
+    check_floating(argument, check_tensor(argument, x, "(N, *input_shape)", advice))
+    if x.ndim < 1 + features:
+        raise ValueError(
+            f"`{argument}` must have shape (N, D) or (N, *input_shape); got {tuple(x.shape)}. "
+            f"For a single input pass {argument}[None]; "
+            f"for one feature per input pass {argument}[:, None]."
+        )
+    if x.layout != torch.strided or x.is_meta:
+        kind = "meta" if x.is_meta else str(x.layout).removeprefix("torch.")
+        raise ValueError(
+            f"`{argument}` must be a dense tensor that holds numbers; got a {kind} tensor. "
+            + ("Load it onto a device." if x.is_meta else f"Convert it with {argument}.to_dense().")
+        )
+    if x.numel() == 0:
+        raise ValueError(
+            f"`{argument}` must hold at least one input with at least one feature; got shape "
+            f"{tuple(x.shape)}. Was it filtered down to nothing?"
+        )
+    rounded = x.detach().to(dtype or x.dtype)
+    wide = torch.promote_types(rounded.dtype, torch.float32)
+    if not torch.isfinite(rounded.sum(dtype=wide)):  # cheap; then look at every entry
+        _check_rows(x, f"`{argument}` must be finite; got NaN or infinity", "Remove or impute them")
+        most = torch.finfo(rounded.dtype).max
+        _check_rows(
+            rounded,
+            f"`{argument}` must be finite in {rounded.dtype}, at most {most:.3g}; got up to "
+            f"{float(x.detach().abs().max()):.3g}, too large",
+            "Rescale the inputs, or call .double() on what answers",
+        )
+    return x
+
+
+def check_row_shape(name: str, x: Tensor, shape: Sequence[int], advice: str) -> Tensor:
+    """A tensor ``(N, *shape)``."""
+    if tuple(x.shape[1:]) == tuple(shape):
+        return x
+    expected = ", ".join(map(str, ("N", *shape)))
+    raise ValueError(f"`{name}` must have shape ({expected}); got {tuple(x.shape)}. {advice}")
+
+
+def check_labels(y: Any, rows: int, classes: int) -> Tensor:
+    """Integer class labels ``(rows,)`` from 0 to ``classes - 1``, as int64."""
+    if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
+        found = y.dtype if isinstance(y, Tensor) else type(y).__name__
+        raise TypeError(
+            f"`y` must be a tensor of integer labels; got {found}. Convert it with .long()."
+        )
+    if y.shape != (rows,):
+        raise ValueError(
+            f"`y` must hold one label per input, shape ({rows},); got {tuple(y.shape)}. Were "
+            "labels and inputs filtered in the same way?"
+        )
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        raise ValueError(
+            f"`y` must hold labels from 0 to C - 1 = {classes - 1}; got labels from {low} to "
+            f"{high}. Number the classes from 0."
+        )
+    return y.long()
+
+
+def _check_rows(x: Tensor, wrong: str, remedy: str) -> None:
+    bad = ~torch.isfinite(x).reshape(len(x), -1).all(1)
+    if bad.any():
+        raise ValueError(
+            f"{wrong} in {int(bad.sum())} of {len(x)} rows (first: row {int(bad.nonzero()[0])}). "
+            f"{remedy}."
+        )
 
 
 def check_device(device: torch.device | str | None, name: str = "device") -> torch.device:

@@ -1,8 +1,7 @@
 """Validators of single values: numbers, names, seeds, functions, paths.
 
-Each takes the argument's name and what was passed, and returns it, so that it can stand in an
-assignment. The message names the argument in backticks, what was expected and what came; the
-sentence ``advice`` ends it and says what to do.
+Each takes the argument's name and value, and returns the value. The message names the argument in
+backticks, what was expected and what came; the sentence ``advice`` ends it and says what to do.
 """
 
 from __future__ import annotations
@@ -15,20 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-
-__all__ = [
-    "check_bool",
-    "check_callable",
-    "check_mapping",
-    "check_path",
-    "check_seed",
-    "in_range",
-    "instance_of",
-    "one_of",
-    "positive_float",
-    "positive_int",
-    "sizes",
-]
 
 T = TypeVar("T")
 #: Seeds that torch's generators take.
@@ -67,13 +52,7 @@ def in_range(
     ends: str = "[]",
     advice: str = "",
 ) -> float:
-    """A finite number between two limits; ``ends`` is "[]", "(]", "[)" or "()".
-
-    Example:
-        >>> in_range("p", 1, 0, 1, "[)")
-        Traceback (most recent call last):
-        ValueError: `p` must be a number in [0, 1); got 1.
-    """
+    """A finite number between two limits; ``ends`` is "[]", "(]", "[)" or "()"."""
     if _is_number(value) and math.isfinite(value):
         above = value > low or (ends[0] == "[" and value == low)
         if above and (value < high or (ends[1] == "]" and value == high)):
@@ -122,13 +101,7 @@ def one_of(name: str, value: Any, options: Collection[str], advice: str = "") ->
 def instance_of(
     name: str, value: Any, kind: type[T] | tuple[type, ...], expected: str, advice: str = ""
 ) -> T:
-    """An object of a class, or of one of several, described by ``expected``.
-
-    Example:
-        >>> instance_of("data", [1], tuple, "a tuple", "Write (x, y).")
-        Traceback (most recent call last):
-        TypeError: `data` must be a tuple; got list. Write (x, y).
-    """
+    """An object of a class, or of one of several, described by ``expected``."""
     if isinstance(value, kind):
         return value  # type: ignore[return-value]
     found = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__

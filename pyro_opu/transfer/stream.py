@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks.inputs import check_inputs
+from pyro_opu.checks import check_inputs
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.rng import RandomStream
 from pyro_opu.transfer.policy import TransferPolicy

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from pyro_opu.checks import positive_int
 
-__all__ = ["chunks"]
-
 # Elements of one block of draws (S, n, C): 16 MB in float32, a few of which live at once.
 _ELEMENTS_AT_ONCE = 2**22
 # Inputs of one forward pass; activations may be much larger than the output.

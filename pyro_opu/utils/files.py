@@ -26,16 +26,24 @@ _VERSION = 1
 #: The checksum in the header, that of the whole file with zeros in its place.
 _CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _ZEROS = "0" * 64
-#: Seconds after which the partial file of a killed process is removed.
-_ABANDONED = 3600.0
+#: What reading a damaged description raises; a RecursionError is a RuntimeError.
+_DAMAGE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+_ABANDONED = 3600.0  # seconds
 
 
 def put(path: Path, content: bytes) -> None:
     """Replace a file atomically, also under concurrent readers and writers.
 
     The content is written to a new file in the same folder, synced, and moved into place. The
-    target of a symbolic link is replaced; permissions of an existing file are kept. Partial files
-    of killed processes are removed after an hour.
+    target of a symbolic link is replaced; permissions of an existing file are kept.
     """
     path = Path(os.path.realpath(path))
     _remove_abandoned(path)
@@ -55,8 +63,7 @@ def put(path: Path, content: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Sync the folder of a moved file, where folders can be opened."""
-    if not hasattr(os, "O_DIRECTORY"):
+    if not hasattr(os, "O_DIRECTORY"):  # folders cannot be opened
         return
     handle = os.open(folder, os.O_DIRECTORY)
     try:
@@ -67,7 +74,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove partial files that have not been written to for long."""
+    """Remove partial files of killed processes, not written to for an hour."""
     part = re.compile(re.escape(path.name) + r"\.(\d+|[0-9a-f]{16})\.part")
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
@@ -81,8 +88,7 @@ def placed(path: str | os.PathLike[str], name: str = "path") -> Path:
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"`{name}` must lie in an existing folder; {str(folder)!r} does not exist. "
-            "Create it first."
+            f"`{name}` must lie in an existing folder; {str(folder)!r} does not exist. Create it."
         )
     if path.exists() and not path.is_file():
         raise ValueError(
@@ -92,7 +98,7 @@ def placed(path: str | os.PathLike[str], name: str = "path") -> Path:
     return path
 
 
-def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], config: Any) -> None:  # noqa: ANN401
+def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], config: Any) -> None:
     """Write named tensors, with the ``kind`` of the file and a JSON ``config`` in the header."""
     path = placed(path)
     metadata = {
@@ -113,12 +119,13 @@ def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], c
 
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:
     """Read ``(tensors, config)`` of a file of this kind; tensors are on the CPU."""
-    if not check_path("path", path).is_file():
+    path = check_path("path", path)
+    if not path.is_file():
         raise FileNotFoundError(
             f"`path` must be a file written by pyro_opu; {str(path)!r} does not exist."
         )
     try:
-        content = Path(path).read_bytes()
+        content = path.read_bytes()
         tensors = load(content)  # refuses a header that does not fit the content
         header = content[: 8 + int.from_bytes(content[:8], "little")]
         metadata = json.loads(header[8:]).get("__metadata__") or {}
@@ -131,15 +138,8 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
         found = f"{metadata.get('format', 'unknown')}/{metadata.get('kind', 'unknown')}"
         raise ValueError(
             f"`path` must be a {kind} file written by pyro_opu; {str(path)!r} holds {found}. "
-            f"Was it written by another library?"
+            "Was it written by another library?"
         )
-    _check_version(path, metadata)
-    _check_sum(path, metadata, header, memoryview(content)[len(header) :])
-    with description_of(path):
-        return tensors, json.loads(metadata["config"])
-
-
-def _check_version(path: str | os.PathLike[str], metadata: dict[str, str]) -> None:
     version = metadata.get("version", "0")
     if not version.isdecimal() or int(version) > _VERSION:
         raise ValueError(
@@ -147,21 +147,21 @@ def _check_version(path: str | os.PathLike[str], metadata: dict[str, str]) -> No
             f"{version[:20]!r}. It was written by a newer pyro_opu (upgrade with pip install -U "
             "pyro-opu), or it is damaged."
         )
+    if "version" in metadata or "sha256" in metadata:
+        _check_sum(path, header, memoryview(content)[len(header) :])
+    with description_of(path):
+        return tensors, json.loads(metadata["config"])
 
 
-def _check_sum(
-    path: str | os.PathLike[str], metadata: dict[str, str], header: bytes, body: memoryview
-) -> None:
+def _check_sum(path: Path, header: bytes, body: memoryview) -> None:
     """Refuse a file of which any bit has changed."""
-    if "version" not in metadata and "sha256" not in metadata:
-        return  # of 0.1.0
     place = _CHECKSUM.search(header)
     digest = hashlib.sha256(_CHECKSUM.sub(b'"sha256":"%s"' % _ZEROS.encode(), header, count=1))
     digest.update(body)
     if place is None or place.group(1).decode() != digest.hexdigest():
         raise ValueError(
-            f"`path` must be a file as pyro_opu wrote it; the checksum of {str(path)!r} is another "
-            "one than the file says, so it is damaged. Copy or save it again from the original."
+            f"`path` must be a file as pyro_opu wrote it; the checksum of {str(path)!r} differs "
+            "from the one that it states, so it is damaged. Copy or save it again."
         )
 
 
@@ -170,27 +170,18 @@ def description_of(path: str | os.PathLike[str]) -> Iterator[None]:
     """Turn any error in reading a file's description into a ``ValueError``."""
     try:
         yield
-    except (
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        LookupError,
-        RecursionError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _DAMAGE as error:
         raise ValueError(
             f"`path` must be a file whose description is whole; that of {str(path)!r} is damaged "
             f"({type(error).__name__}: {str(error)[:200]}). Save it again from the original."
         ) from error
 
 
-def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # noqa: ANN401
+def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
     """Split nested dicts and lists into named tensors and JSON; tuples become lists."""
     tensors: dict[str, Tensor] = {}
 
-    def walk(node: Any, name: str) -> Any:  # noqa: ANN401
+    def walk(node: Any, name: str) -> Any:
         if isinstance(node, Tensor):
             name = f"{len(tensors)}{name}"  # the number tells {"a.b": t} from {"a": {"b": t}}
             tensors[name] = node
@@ -204,18 +195,18 @@ def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:  # no
     return tensors, walk(tree, prefix)
 
 
-def unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:  # noqa: ANN401
+def unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:
     """The inverse of :func:`flatten`."""
     try:
         return _unflatten(tensors, plain)
-    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except _DAMAGE as error:
         raise ValueError(
             "the description of a checkpoint must be as pyro_opu wrote it; it is damaged "
             f"({type(error).__name__}: {error}). Remove the file and start again."
         ) from error
 
 
-def _unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:  # noqa: ANN401
+def _unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:
     ((tag, content),) = plain.items()
     if tag == "tensor":
         return tensors[content]

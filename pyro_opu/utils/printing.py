@@ -7,8 +7,6 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["averages", "name_of"]
-
 
 def name_of(thing: Any) -> str:
     """The name of a function, or of an object's class.
@@ -21,12 +19,6 @@ def name_of(thing: Any) -> str:
 
 
 def averages(values: Mapping[str, Tensor]) -> str:
-    """The mean of every tensor by name, to four digits.
-
-    Example:
-        >>> averages({"total": Tensor([0.25, 0.75]), "variance": Tensor([1e-5])})
-        'total 0.5, variance 1e-05'
-    """
-    return ", ".join(
-        f"{name} {v.detach().double().mean().item():.4g}" for name, v in values.items()
-    )
+    """The mean of every tensor by name, to four digits."""
+    means = {name: value.detach().double().mean().item() for name, value in values.items()}
+    return ", ".join(f"{name} {mean:.4g}" for name, mean in means.items())

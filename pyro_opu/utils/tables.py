@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["cell", "json_ready", "table"]
-
 
 def cell(value: float | None) -> str:
     """A number for a table; NaN is ``n/a``, ``None`` is ``-``.
@@ -38,20 +36,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = []
     for row in (header, *rows):
         label, *values = row
-        right = "".join(
-            f"  {text:>{width}}" for text, width in zip(values, widths[1:], strict=True)
-        )
-        lines.append((label.ljust(widths[0]) + right).rstrip())
+        padded = [text.rjust(width) for text, width in zip(values, widths[1:], strict=True)]
+        lines.append("  ".join([label.ljust(widths[0]), *padded]).rstrip())
     return "\n".join(lines)
 
 
 def json_ready(value: Any) -> Any:
-    """A value in strict JSON's types: NaN and infinity become ``None``.
-
-    Example:
-        >>> json_ready({"a": (1.0, float("nan"))})
-        {'a': [1.0, None]}
-    """
+    """A value in strict JSON's types: NaN and infinity become ``None``."""
     if hasattr(value, "_asdict"):  # a named tuple
         value = value._asdict()
     if isinstance(value, Mapping):

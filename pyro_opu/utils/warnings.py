@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 import warnings
 
-__all__ = ["warn_user"]
-
 #: Packages whose frames are skipped.
 INSIDE = {"pyro_opu", "pyro", "torch", "contextlib"}
 
