@@ -12,8 +12,9 @@ fitted on the training rows:
 
 Files are read from the folder ``root``, else from the folder that the environment variable
 ``PYRO_OPU_DATA`` names; neither is written to. Where neither is given, they are read from a cache
-folder, ``$XDG_CACHE_HOME/pyro_opu`` or ``~/.cache/pyro_opu``, and downloaded into it if missing. A
-file that is missing raises ``FileNotFoundError``, one with another md5 sum ``ValueError``.
+folder, ``$XDG_CACHE_HOME/pyro_opu`` or ``~/.cache/pyro_opu``, and downloaded into it if missing,
+unless ``download=False``. A missing file raises ``FileNotFoundError``, one with another md5 sum
+``ValueError``.
 """
 
 from __future__ import annotations

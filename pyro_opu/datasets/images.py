@@ -69,7 +69,7 @@ def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = 
         train: The training rows, or the test rows.
         root: The data folder, with the files in ``MNIST/raw`` (the layout of torchvision), packed
             or unpacked; see :mod:`pyro_opu.datasets`.
-        download: Whether to download missing files (12 MB), where no folder is given.
+        download: Whether to download missing files (12 MB) into the cache.
 
     Example:
         >>> mnist(train=False)
@@ -88,7 +88,7 @@ def fashion_mnist(
     """Fashion-MNIST: pictures of clothes in the form of MNIST, 26 MB; called as :func:`mnist`.
 
     References:
-        Xiao, Rasul, Vollgraf: Fashion-MNIST (2017), https://arxiv.org/abs/1708.07747.
+        Xiao, Rasul, Vollgraf: Fashion-MNIST (2017), arXiv:1708.07747.
     """
     return _in_mnist_form("FashionMNIST", "fashion_mnist", train, root, download)
 
@@ -100,8 +100,7 @@ def kmnist(*, train: bool = False, root: PathLike | None = None, download: bool 
     default; they need no training files.
 
     References:
-        Clanuwat et al.: Deep learning for classical Japanese literature (2018),
-        https://arxiv.org/abs/1812.01718.
+        Clanuwat et al.: Deep learning for classical Japanese literature (2018), arXiv:1812.01718.
     """
     return _in_mnist_form("KMNIST", "kmnist", train, root, download)
 
@@ -120,8 +119,7 @@ def semeion(
     Args:
         size: Side of the image, resized by (smoothed) linear interpolation; 16 keeps the pixels.
         pad: Black pixels then added on each side.
-        root: The data folder; see :mod:`pyro_opu.datasets`.
-        download: Whether to download (2.9 MB) into the cache, where no folder is given.
+        root, download: As of :func:`mnist`; 2.9 MB.
 
     References:
         Semeion Handwritten Digit, doi:10.24432/C5SC8V. Section 4.3 of Cui et al. (2019).

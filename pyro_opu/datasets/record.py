@@ -8,13 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import (
-    check_inputs,
-    check_row_shape,
-    check_tensor,
-    instance_of,
-    positive_int,
-)
+from pyro_opu.checks import check_inputs, check_row_shape, check_tensor, instance_of, positive_int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,10 +80,6 @@ def split(dataset: Dataset, test: float | int = 0.1, seed: int = 0) -> tuple[Dat
     ``test`` is the fraction of the rows of ``dataset`` to test on, a float in (0, 1), or their
     number. They are the first in the order ``torch.randperm(N, generator=g)``, g a new CPU
     generator with this ``seed``: with one seed, a smaller test set is part of a larger one.
-
-    Example:
-        >>> split(Dataset(torch.zeros(768, 8), torch.zeros(768), "mine"), test=0.1)
-        (Dataset('mine': 691 x 8), Dataset('mine': 77 x 8))
     """
     advice = 'Make one of tensors: Dataset(x, y, "mine").'
     instance_of("dataset", dataset, Dataset, "a Dataset", advice)
@@ -144,11 +134,6 @@ def l2_columns(train: Rows, *others: Rows) -> tuple[Rows, ...]:
     weights (the larger class: 65 %), for 77 % under weights of scale :math:`\sqrt N`, or with
     :func:`standardize` (means of 3 splits).
 
-    Example:
-        >>> train, test = l2_columns(torch.tensor([[3.0], [4.0]]), torch.tensor([[1.0]]))
-        >>> train.T, test
-        (tensor([[0.6000, 0.8000]]), tensor([[0.2000]]))
-
     References:
         Section 4.2 of Cui et al. (2019), which does not say whether the norm is that of the
         training rows; here it is.
@@ -177,7 +162,7 @@ def _checked(*parts: Tensor | Dataset) -> Tensor:
                 where = ", ".join(rows.feature_names[int(column)] for column in columns)
             raise ValueError(
                 f"`{name}` must not hold missing values; got NaN in {where}. Impute them first, or "
-                "load the data with another choice of `missing=`, such as 'median' or 'drop'."
+                "drop those rows or columns."
             )
         advice = "Pass the columns of `train`: parts of one data set."
         check_row_shape(name, check_inputs(x, name), inputs[0].shape[1:], advice)

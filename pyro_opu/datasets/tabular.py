@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyro_opu.checks import one_of
 from pyro_opu.datasets.record import Dataset
 from pyro_opu.datasets.sources import File, PathLike, content
-
-Missing = Literal["keep", "nan", "median", "drop"]
 
 _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/"
 _PLOTLY = "https://raw.githubusercontent.com/plotly/datasets/"  # Pima is no longer at UCI
@@ -36,7 +32,6 @@ HOUSING = _file("housing.data", "d4accdce7a25600298819f8e28e8d593", f"{_UCI}hous
 _PIMA_COLUMNS = (
     "Pregnancies Glucose BloodPressure SkinThickness Insulin BMI DiabetesPedigreeFunction Age"
 ).split()
-_NEVER_ZERO = slice(1, 6)  # Glucose to BMI
 _SPAM_WORDS = (
     "make address all 3d our over remove internet order mail receive will people report addresses "
     "free business email you credit your font 000 money hp hpl george 650 lab labs telnet 857 data "
@@ -46,22 +41,12 @@ _SPAM_RUNS = [f"capital_run_length_{kind}" for kind in ("average", "longest", "t
 _HOUSING_COLUMNS = "CRIM ZN INDUS CHAS NOX RM AGE DIS RAD TAX PTRATIO B LSTAT".split()
 
 
-def pima(
-    missing: Missing = "keep", *, root: PathLike | None = None, download: bool = True
-) -> Dataset:
+def pima(*, root: PathLike | None = None, download: bool = True) -> Dataset:
     """Pima Indians Diabetes: 768 women, 8 measurements, diabetes (1) or not (500 to 268).
 
     A zero stands for a missing value in Glucose (5 rows), BloodPressure (35), SkinThickness (227),
-    Insulin (374) and BMI (11); the papers take them as they are. The 769 points of 9 dimensions in
-    the OPU paper count the header line and the label.
-
-    Args:
-        missing: What to do with those zeros. ``"keep"`` them; ``"nan"`` makes them NaN, to be
-            imputed by statistics of the training rows; ``"median"`` of the known values of the
-            column, over *all* rows, which leaks a little of later test rows; ``"drop"`` keeps the
-            392 complete rows (262 to 130), which are not a random sample of all.
-        root: The data folder; see :mod:`pyro_opu.datasets`.
-        download: Whether to download (24 kB) into the cache, where no folder is given.
+    Insulin (374) and BMI (11); the papers take them as they are. The OPU paper's 769 x 9 count the
+    header line and the label. ``root`` and ``download`` (24 kB) are as of :func:`mnist`.
 
     Example:
         >>> pima()
@@ -71,15 +56,7 @@ def pima(
         Smith et al.: Using the ADAP learning algorithm to forecast the onset of diabetes mellitus
         (1988). Section 4.2 of Cui et al. (2019).
     """
-    one_of("missing", missing, get_args(Missing), 'Pass "keep" for the data as published.')
     table = _table(content(PIMA, root, download), delimiter=",", skiprows=1)
-    if missing != "keep":
-        measured = table[:, _NEVER_ZERO]  # a view: what is set here is set in the table
-        measured[measured == 0] = np.nan
-    if missing == "median":
-        measured[:] = np.where(np.isnan(measured), np.nanmedian(measured, 0), measured)
-    if missing == "drop":
-        table = table[~np.isnan(table).any(1)]
     return _labelled(table, "pima", _PIMA_COLUMNS, ("no diabetes", "diabetes"))
 
 
@@ -88,7 +65,7 @@ def spambase(*, root: PathLike | None = None, download: bool = True) -> Dataset:
 
     48 word and 6 character frequencies in percent, and 3 lengths of runs of capitals on a far
     larger scale (up to 15,841). The rows are sorted by class, spam first. ``root`` and ``download``
-    (0.7 MB) are as of :func:`pima`.
+    (0.7 MB) are as of :func:`mnist`.
 
     References:
         Hopkins, Reeber, Forman, Suermondt: Spambase (1999), doi:10.24432/C53G6X. Section 4.2 of
@@ -109,7 +86,7 @@ def boston_housing(*, root: PathLike | None = None, download: bool = True) -> Da
 
     Bayesian Dark Knowledge trains on 456 rows and tests on 50, 20 times with different rows:
     ``split(boston_housing(), test=50, seed=seed)``. ``root`` and ``download`` (49 kB) are as of
-    :func:`pima`.
+    :func:`mnist`.
 
     References:
         Harrison, Rubinfeld: Hedonic prices and the demand for clean air (1978). Section 3.4 of
