@@ -1,9 +1,8 @@
 """Plots of students and teachers: axes in, axes out.
 
 Needs matplotlib, ``pip install "pyro_opu[plots]"``; write ``from pyro_opu import plots``. Every
-function draws on the axes it is given, or on those of a new pyplot figure, and returns them;
-nothing is shown, saved or styled beyond that. Colours are those of Okabe and Ito, for colour-blind
-readers. A missing matplotlib raises ``ImportError``.
+function draws on the axes ``ax`` it is given, or on those of a new pyplot figure, and returns them;
+nothing is shown, saved or styled beyond that. Colours are for colour-blind readers too.
 
 ================================  ======================================================
 :func:`simplex`                   three classes: a student's density, a teacher's draws

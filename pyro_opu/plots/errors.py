@@ -33,7 +33,6 @@ def reliability(
             them by name.
         y: Labels, integers in ``[0, C)``, ``(N,)``.
         bins: B.
-        ax: Where to draw; by default a new figure.
 
     References:
         Guo et al. (2017), On calibration of modern neural networks, Fig. 1 and eq. 3.
@@ -91,7 +90,6 @@ def risk_coverage(
         scores_by_name: Scores by name, each ``(N,)``, the larger the more uncertain.
         wrong: Whether an input is misclassified, ``(N,)``, boolean; or a dict of such by name,
             where each score belongs to another classifier.
-        ax: Where to draw; by default a new figure.
 
     Example:
         >>> import torch

@@ -52,7 +52,6 @@ def decision_map(
         num_draws: Draws of a teacher, the same for the whole map; a function is called once, with
             all inputs.
         seed: Seed of a teacher's draws; torch's generators are restored.
-        ax: Where to draw; by default a new figure.
     """
     scale = scale_of(measure)
     corners = _checked_bounds(bounds)

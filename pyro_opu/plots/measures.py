@@ -50,8 +50,6 @@ def concentration_histograms(
             ``fast.uncertainty(x)`` of a student, draws ``(S, N, C)`` of a teacher. Put the
             in-distribution inputs first.
         measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
-        bins: Number of bins.
-        ax: Where to draw; by default a new figure.
     """
     scale = scale_of(measure)
     positive_int("bins", bins)
@@ -107,7 +105,6 @@ def fidelity_scatter(
         measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
         num_draws: Teacher draws; all that a posterior holds, if these are fewer.
         seed: Seed of the teacher's draws; torch's generators are restored.
-        ax: Where to draw; by default a new figure.
     """
     scale = scale_of(measure)
     if isinstance(x, Tensor) and len(x) < 2:

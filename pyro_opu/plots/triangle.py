@@ -25,8 +25,7 @@ CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(3) / 2))
 SHARES = (0.95, 0.75, 0.5, 0.25)
 _OPACITIES = (0.15, 0.35, 0.6, 0.9)
 _OWN_DRAWS = 4000
-#: Steps of the grid along a side; the density is evaluated where all probabilities are at least one
-#: step, a few pixels.
+#: Steps of the grid along a side.
 _GRID = 100
 _LEGEND: dict[str, Any] = {
     "frameon": False,
@@ -62,7 +61,6 @@ def simplex(
             distribution on the simplex with a density, batch shape ``()`` or ``(1,)``.
         draws: A teacher's draws at one input, ``(S, 3)`` or ``(S, 1, 3)``.
         labels: Names of the three classes; by default 0, 1, 2.
-        ax: Where to draw; by default a new figure.
 
     Example:
         >>> import torch
@@ -74,17 +72,15 @@ def simplex(
         ["student's mean", "teacher's draws", "teacher's mean"]
 
     References:
-        Cui et al. (2019), Fig. 1 and Fig. 3. Hyndman (1996), Computing and graphing highest density
-        regions.
+        Cui et al. (2019), Fig. 1 and 3. Hyndman (1996), Computing highest density regions.
     """
     answer = None if distribution is None else _checked_answer(distribution)
     points = None if draws is None else _checked_draws(draws)
     if answer is None and points is None:
         raise ValueError("`distribution` or `draws` must be given; got neither.")
-    given = range(3) if labels is None else labels
-    if not isinstance(given, Sequence) or len(given) != 3:
+    names = ("0", "1", "2") if labels is None else labels
+    if not isinstance(names, Sequence) or len(names) != 3:
         raise ValueError(f"`labels` must name the 3 classes; got {labels!r}. Pass three strings.")
-    names = [str(label) for label in given]
     ax = axes_for(ax)
     _frame(ax, names)
     if answer is not None:
@@ -104,15 +100,10 @@ def simplex(
 def three_classes(
     source: torch.distributions.Dirichlet | Tensor, classes: Sequence[int]
 ) -> PredictiveDirichlet | Tensor:
-    r"""Probabilities of three of many classes, given that the class is one of them.
+    """Probabilities of three of many classes, given that the class is one of them.
 
-    The sub-composition of a Dirichlet is again Dirichlet, with the same :math:`\alpha_k`,
-
-    .. math:: \pi \sim \mathrm{Dir}(\alpha) \;\Rightarrow\;
-              \frac{(\pi_a, \pi_b, \pi_c)}{\pi_a + \pi_b + \pi_c}
-              \sim \mathrm{Dir}(\alpha_a, \alpha_b, \alpha_c)
-
-    Draws are renormalised. The probability of the other classes is lost: report how much it was.
+    The sub-composition of a Dirichlet is again Dirichlet, with the same alpha of the three. Draws
+    are renormalised. The probability of the other classes is lost: report how much it was.
 
     Args:
         source: A Dirichlet, batch shape ``(*B)``, or points of the simplex ``(..., C)``.
@@ -134,9 +125,8 @@ def three_classes(
         chosen = _checked_classes(classes, whole.event_shape[0])
         log_mean = whole.log_mean[..., chosen]
         log_share = log_mean.logsumexp(-1)
-        return PredictiveDirichlet(
-            log_mean - log_share[..., None], whole.log_concentration + log_share
-        )
+        log_mean = log_mean - log_share[..., None]
+        return PredictiveDirichlet(log_mean, whole.log_concentration + log_share)
     expected = "a Dirichlet or a tensor of draws (..., C)"
     advice = "Of another distribution pass draws, .sample((500,))."
     points: Tensor = instance_of("source", source, Tensor, expected, advice)
@@ -204,7 +194,7 @@ def _frame(ax: Axes, names: Sequence[str]) -> None:
     ax.fill(*zip(*CORNERS, strict=True), facecolor="none", edgecolor=GREY, linewidth=0.8, zorder=1)
     offsets = ((-4, -4, "right", "top"), (4, -4, "left", "top"), (0, 4, "center", "bottom"))
     for name, corner, (right, up, ha, va) in zip(names, CORNERS, offsets, strict=True):
-        ax.annotate(name, corner, (right, up), textcoords="offset points", ha=ha, va=va)
+        ax.annotate(str(name), corner, (right, up), textcoords="offset points", ha=ha, va=va)
     ax.set(xlim=(-0.12, 1.12), ylim=(-0.1, 0.98), aspect="equal")
     ax.set_axis_off()
 
@@ -233,10 +223,8 @@ def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
     # Of equal regions, as of a uniform density, the one of the largest share is drawn.
     kept = [k for k in range(len(levels)) if k == 0 or levels[k] > levels[k - 1]]
     bounds = [levels[k] for k in kept]
-    mesh = Triangulation(*_places(points).T.numpy())
-    ax.tricontourf(
-        mesh, height, [*bounds, float(height.max()) + 1.0], colors=[colours[k] for k in kept]
-    )
+    mesh, top = Triangulation(*_places(points).T.numpy()), float(height.max()) + 1.0
+    ax.tricontourf(mesh, height, [*bounds, top], colors=[colours[k] for k in kept])
     ax.tricontour(mesh, height, bounds, colors=[STUDENT], linewidths=0.9, linestyles="-")
     return [
         Patch(facecolor=colour, edgecolor=STUDENT, label=f"student's {100 * share:.0f} %")
