@@ -11,7 +11,7 @@ from pyro import poutine
 from torch import Tensor
 from torch import distributions as dist
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import check_inputs, check_tensor
 from pyro_opu.samplers.latents import Latents, latent_and_observed
 from pyro_opu.utils.warnings import warn_user
 
@@ -133,14 +133,7 @@ def _logits(fn: Any) -> Tensor:
         logits = logits.reshape(-1, logits.shape[-1])
     else:
         logits = torch.stack([torch.zeros_like(logits), logits], -1).reshape(-1, 2)
-    bad = ~logits.isfinite().all(-1)
-    if bad.any():
-        raise ValueError(
-            f"`model`'s logits must be finite; got NaN or infinity in {int(bad.sum())} of "
-            f"{len(bad)} rows (first: row {int(bad.nonzero()[0])}). Remove or impute those rows of "
-            "the features."
-        )
-    return logits
+    return check_inputs(logits, "model's logits")
 
 
 def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor, Tensor]:

@@ -43,10 +43,7 @@ class Potential:
     """
 
     def __init__(
-        self,
-        model: Callable[..., Any],
-        params: dict[str, Tensor],
-        transforms: dict[str, Transform],
+        self, model: Callable[..., Any], params: dict[str, Tensor], transforms: dict[str, Transform]
     ) -> None:
         self.model, self.transforms = model, transforms
         self.latents = Latents.of(params)
@@ -142,11 +139,7 @@ def is_real(support: Any) -> bool:
 
 
 class Chain:
-    """Unconstrained latents ``params``, number of the ``step``, and buffers ``(P,)`` of a chain.
-
-    ``energy`` is the potential of the last minibatch at the start of its step; ``mean_square`` is
-    the running mean of squared gradients, empty before the first.
-    """
+    """Unconstrained latents ``params``, number of the ``step``, and buffers ``(P,)`` of a chain."""
 
     def __init__(
         self, batches: Minibatches, potential: Potential, params: dict[str, Tensor]
@@ -154,8 +147,9 @@ class Chain:
         self.batches, self.potential, self.params = batches, potential, params
         self.gradient = potential.latents.join(params)
         self.noise = torch.empty_like(self.gradient)
-        self.mean_square = self.gradient.new_empty(0)
-        self.step, self.step_size, self.energy = 0, math.nan, math.nan
+        self.mean_square = self.gradient.new_empty(0)  # of the gradients; empty before the first
+        self.step, self.step_size = 0, math.nan
+        self.energy = math.nan  # the potential of the last minibatch, at the start of its step
 
     def record(self) -> dict[str, Any]:
         """The state from which the chain can be resumed: :data:`PARTS`."""

@@ -21,12 +21,7 @@ class _Schedule:
 
 @dataclass(frozen=True)
 class Constant(_Schedule):
-    r"""A constant step size, :math:`\eta_t = \eta`, the ``value``.
-
-    Example:
-        >>> Constant(4e-6)(1000)
-        4e-06
-    """
+    r"""A constant step size, :math:`\eta_t = \eta`, the ``value``."""
 
     value: float
 

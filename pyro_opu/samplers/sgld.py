@@ -16,7 +16,15 @@ from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
-from pyro_opu.checks import check_callable, in_range, one_of, positive_float, positive_int
+from pyro_opu.checks import (
+    check_callable,
+    check_mapping,
+    check_tensor,
+    in_range,
+    one_of,
+    positive_float,
+    positive_int,
+)
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import Latents, check_model
 from pyro_opu.samplers.minibatches import Minibatches
@@ -72,7 +80,7 @@ class SGLD(MCMCKernel):
             state (``torch.get_rng_state``) is restored too.
 
     Raises:
-        TypeError: ``step_size`` of another type.
+        TypeError: ``step_size`` of another type, or ``initial_params`` not tensors by site.
         ValueError: an argument out of range; on the first use data or a model that cannot be
             sampled; later a step size that is not positive, or a state that is not finite.
 
@@ -121,8 +129,10 @@ class SGLD(MCMCKernel):
         positive_int("thinning", thinning, advice="Pass 1 to keep every step.")
         if batch_size is not None:
             positive_int("batch_size", batch_size, advice="Leave it out for all rows.")
-        if initial_params is not None:
-            _check_start(initial_params)
+        for site, value in check_mapping(
+            "initial_params", initial_params, "site -> tensor"
+        ).items():
+            check_tensor(f"initial_params[{site!r}]", value)
         if resume is not None and not (isinstance(resume, dict) and set(PARTS) <= set(resume)):
             found = sorted(resume) if isinstance(resume, dict) else type(resume).__name__
             raise ValueError(
@@ -146,11 +156,9 @@ class SGLD(MCMCKernel):
         self._state: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
-        return (
-            f"SGLD({name_of(self.model)}, step_size={self.schedule!r}, "
-            f"batch_size={self.batch_size}, thinning={self.thinning}, "
-            f"preconditioner={self.preconditioner!r}, temperature={self.temperature})"
-        )
+        shown = ("batch_size", "thinning", "preconditioner", "temperature")
+        settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
+        return f"SGLD({name_of(self.model)}, step_size={self.schedule!r}, {settings})"
 
     def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
         """Start a chain on the model's arguments, the whole data."""
@@ -297,11 +305,3 @@ class SGLD(MCMCKernel):
         """End the chain: keep its :attr:`state`, release the data."""
         if self._chain is not None:
             self._state, self._chain = self._chain.record(), None
-
-
-def _check_start(values: Any) -> None:
-    if not isinstance(values, dict) or not all(isinstance(v, Tensor) for v in values.values()):
-        raise TypeError(
-            f"`initial_params` must be a dict site -> tensor; got {values!r:.60}. Write "
-            'initial_params={"weight": torch.zeros(3)}.'
-        )
