@@ -21,9 +21,8 @@ from torch import Tensor
 from pyro_opu.checks import check_path
 
 _FORMAT = "pyro_opu"
-#: Version of the format. Files of 0.1.0 have neither version nor checksum.
-_VERSION = 1
-#: The checksum in the header, that of the whole file with zeros in its place.
+_VERSION = 1  # of the format; files of 0.1.0 have neither version nor checksum
+#: The checksum in the header: that of the whole file with zeros in its place.
 _CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _ZEROS = "0" * 64
 #: What reading a damaged description raises; a RecursionError is a RuntimeError.
