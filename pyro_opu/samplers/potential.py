@@ -30,16 +30,6 @@ class Potential:
     differentiated in closed form, up to a constant: automatic differentiation passes over the
     weights some ten times, as much work as the whole of a network at 100 rows. ``params`` give
     names, shapes, dtype and device; ``transforms`` to unconstrained space lack the identities.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist
-        >>> def model(y):
-        ...     mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
-        ...     with pyro.plate("data", len(y)):
-        ...         pyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
-        >>> potential = Potential(model, {"mean": torch.zeros(())}, {})
-        >>> potential.gradient(torch.tensor([0.5]), (torch.ones(10),))[1]  # 0.5 + 10 (0.5 - 1)
-        tensor([-4.5000])
     """
 
     def __init__(
