@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Objective
-from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout, read_sites
+from pyro_opu.outcomes.sites import SiteLayout, read_sites
 from pyro_opu.teachers.base import JointDraws
 
 __all__ = ["Outcome", "ValidationSet"]
@@ -46,9 +46,8 @@ class ValidationSet(Protocol):
 class Outcome(ABC):
     """What a model observes: the sites, guides, losses and scores that go with it.
 
-    A teacher's ``kind`` names its outcome, and :func:`~pyro_opu.outcomes.outcome_of` finds it.
-    ``distill``, fidelity, mixing, files and rivals ask the outcome, so that a further kind is a
-    file beside ``classes.py`` and ``real.py``.
+    A teacher's ``kind`` names it. ``distill``, fidelity, mixing, files and rivals ask the outcome,
+    so that a further kind is a file beside ``classes.py`` and ``real.py``.
     """
 
     #: The teacher's ``kind``, and the entry "answer" of a saved student.
@@ -57,8 +56,14 @@ class Outcome(ABC):
     quantity: ClassVar[str]
     #: What a guide must answer with, in words.
     answer_text: ClassVar[str]
-    #: How the sites of a teacher are read.
-    language: ClassVar[SiteLanguage]
+    #: What the student learns the distribution of, and what a deterministic site must hold to be
+    #: given back, in words.
+    learned: ClassVar[str]
+    held: ClassVar[str]
+    #: Kind and dtype of the observed site of a teacher that is not a Pyro model.
+    label: ClassVar[tuple[str, str]]
+    #: Name and kind of a site of what is held, for models without one.
+    extra: ClassVar[str]
     #: Kinds of the sites that a student gives back.
     site_kinds: ClassVar[tuple[str, ...]]
     #: Guides by name, for ``distill(guide=name)`` and saved files.
@@ -74,25 +79,19 @@ class Outcome(ABC):
     def event_shape(self) -> tuple[int, ...]:
         """Event shape of a student's answer: ``(C,)``, or ``()`` for a real y."""
 
-    # Sites ---------------------------------------------------------------------------------------
-
     def layouts(
         self, teacher: JointDraws, x: Tensor, return_sites: Collection[str] | None = None
     ) -> tuple[SiteLayout, ...]:
-        """The sites that a student of this teacher gives back, as the ``Predictive`` does.
+        """The sites that a student of this teacher gives back, as the ``Predictive`` does."""
+        return read_sites(self, teacher, x, return_sites)
 
-        Raises:
-            TypeError: ``return_sites`` is no collection of names.
-            ValueError: a latent or unknown site is asked for, or one that one pass cannot give; a
-                model whose observed site has no axis of inputs.
-        """
-        return read_sites(teacher, x, return_sites, self.language, (-1, *self.event_shape))
+    @abstractmethod
+    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
+        """Kinds of the sites that one pass can give, of a run at two inputs with this site."""
 
     @abstractmethod
     def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
         """``count`` draws of the sites from a student's answer, laid out."""
-
-    # Students ------------------------------------------------------------------------------------
 
     @abstractmethod
     def is_answer(self, value: Any) -> bool:
@@ -100,37 +99,23 @@ class Outcome(ABC):
 
     @abstractmethod
     def guide(self, name: str | None, x: Tensor, held_out: Any, found: dict[str, Any]) -> nn.Module:
-        """A guide of this family, or of the one that suits the teacher, sized to the inputs.
+        """A guide of this name, or one that suits the teacher, sized to the inputs.
 
         Args:
             name: A key of :attr:`guides`, or ``None``.
             x: Inputs ``(N, *input_shape)``.
             held_out: From :meth:`validation`.
             found: From :meth:`describe`.
-
-        Raises:
-            ValueError: an unknown name.
         """
 
     @abstractmethod
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None
     ) -> tuple[Objective, Objective]:
-        """The objective of the warm start, by what the guide answers, and that of the refinement.
-
-        Raises:
-            TypeError: what the guide answers with, or the loss, is of another outcome.
-            ValueError: an unknown loss; a guide whose answer is of a wrong shape or not finite.
-        """
+        """The objective of the warm start, by what the guide answers, and of the refinement."""
 
     def answer_of(self, guide: nn.Module, x: Tensor) -> Any:
-        """What a guide answers at ``x``, checked.
-
-        Raises:
-            TypeError: it is of another outcome.
-            ValueError: the guide raised an error; another shape; a mean that is not finite, or that
-                does not depend on the guide's weights.
-        """
+        """What a guide answers at ``x``, checked."""
         try:
             answer = student_at(guide, x)
         except Exception as error:
@@ -159,8 +144,6 @@ class Outcome(ABC):
             )
         return answer
 
-    # Judging -------------------------------------------------------------------------------------
-
     @abstractmethod
     def validation(self, x: Tensor, draws: Tensor, held: int | None) -> Any:
         """A validation set: the teacher's draws ``(S, N, K)`` at x, of ``held`` in all."""
@@ -169,22 +152,21 @@ class Outcome(ABC):
     def chain(self, draws: Tensor) -> Tensor:
         """Draws ``(S, N, K)`` in units in which a movement of 1e-6 is none, for R-hat."""
 
-    @abstractmethod
     def describe(self, held_out: Any) -> dict[str, Any]:
         """What a report says of the teacher's draws, by name."""
+        return {}
 
-    @abstractmethod
     def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
         """What a report says of the guide, and of the draws as :meth:`describe` ``found`` them."""
+        return found
 
-    @abstractmethod
     def recalibrates(self, guide: nn.Module) -> bool:
         """Whether :meth:`calibration` applies to this guide."""
+        return False
 
-    @abstractmethod
     def calibration(self, guide: nn.Module, inputs: Any) -> dict[str, float]:
         """What to add to the guide's log concentration, as "shift", and how it was found."""
+        return {"shift": 0.0}
 
-    @abstractmethod
-    def recalibrate(self, guide: Any, shift: float) -> None:
+    def recalibrate(self, guide: Any, shift: float) -> None:  # noqa: B027 - not without concentration
         """Add the shift to the guide's log concentration."""

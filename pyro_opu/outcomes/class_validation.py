@@ -20,21 +20,14 @@ from pyro_opu.objectives import Objective
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.rng import seeded
 
-#: A spread that is float32 rounding of draws that all agree.
+#: Spread of draws that all agree, by float32 rounding.
 NO_SPREAD = 1e-5
 #: Draws below which groups cannot be told from chance.
 FEWEST_DRAWS = 50
-#: To this part of the shift it is found how much of it costs nothing.
+#: Precision of the part of the shift that costs nothing.
 CALIBRATION_STEP = 1 / 32
 #: Student's draws per input that the energy distance is judged by.
 JUDGING_DRAWS = 256
-
-__all__ = [
-    "ClassValidation",
-    "calibrating_shift",
-    "lack_of_fit",
-    "log_concentration_of",
-]
 
 
 @dataclass(frozen=True)
@@ -44,8 +37,8 @@ class ClassValidation:
     Attributes:
         x: ``(N, ...)``, on the student's device.
         draws: Teacher's draws ``(S, N, C)``.
-        held: Draws M that the posterior holds, these among them: what the student is taught by.
-            ``None`` where every call draws afresh.
+        held: Draws M that the posterior holds, these among them, and that the student is taught
+            by; ``None`` where every call draws afresh.
     """
 
     x: Tensor
@@ -54,7 +47,7 @@ class ClassValidation:
 
     @cached_property
     def marginals(self) -> Marginals:
-        """The draws in order, which every judgement asks for."""
+        """The draws in order."""
         return Marginals(self.draws)
 
     def for_objective(self, objective: Objective) -> ClassValidation:
@@ -69,11 +62,9 @@ class ClassValidation:
 
         A student that is nearer to the posterior answers better than S of its draws would.
 
-        Where the posterior holds M draws, S of them at random have a distance of 1 / S - 1 / M
-        times the spread from all of them, nothing if they are all. The draws that judge are then
-        among those that teach, so that :meth:`judge`, which takes them for new ones, finds a
-        distance that is too small by 1 / M times the spread: -1 / M of a student that has learnt
-        all draws, 0 of one that has learnt half of them.
+        Of M draws that a posterior holds, S at random have a distance of 1 / S - 1 / M times the
+        spread from all of them. The draws that judge are then among those that teach, so that
+        :meth:`judge`, which takes them for new ones, finds 1 / M times the spread too little.
         """
         share = 1 / len(self.draws) - (0 if self.held is None else 2 / self.held)
         return float(self.marginals.spread.mean()) * share
@@ -83,9 +74,9 @@ class ClassValidation:
         """Held-out fidelity of a guide.
 
         Returns:
-            "energy_distance" and "kl" (of the means, nats); "log_concentration", the mean of g, and
-            "concentration_rank", its rank correlation with the teacher's over the held-out inputs
-            (0 where one of the two is constant): a collapse of g shows in these two.
+            "energy_distance" and "kl" (of the means); "log_concentration", the mean of g, and
+            "concentration_rank", its rank correlation with the teacher's (0 where one of the two is
+            constant), which show a collapse of g.
         """
         student = student_at(guide, self.x)
         rank = spearman(student.log_concentration, moment_concentration(self.draws))
@@ -98,7 +89,7 @@ class ClassValidation:
 
 
 def log_concentration_of(inputs: ClassValidation) -> float:
-    """The one g that moments of all the teacher's draws together ask for: where to begin."""
+    """The one g that moments of all the teacher's draws together ask for, to begin with."""
     between, within = (part.double().sum() for part in gini_parts(inputs.draws))
     return float((within / between.clamp_min(1e-12)).clamp(1e-3, 1e6).log())
 
@@ -115,8 +106,8 @@ def lack_of_fit(held_out: ClassValidation) -> float:
     judged by the other half. No student that answers with one Dirichlet does better.
 
     Returns:
-        The share, near 0 where draws are like a Dirichlet; 0 where there are fewer draws than 50
-        or no spread, or where it is within four standard errors (over inputs) of nothing.
+        The share, near 0 where draws are like a Dirichlet; 0 if there are fewer than 50 draws, or
+        no spread, or if it is within four standard errors (over inputs) of 0.
     """
     if len(held_out.draws) < FEWEST_DRAWS:
         return 0.0
@@ -137,14 +128,14 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, fl
     r"""What to add to g so that the mean mutual information is the teacher's, as far as it is free.
 
     A Dirichlet with the teacher's second moments can have more mutual information than the
-    teacher, whose draws seldom are of Dirichlet shape. The mean over inputs falls with the shift,
-    so bisection finds the one to ask for. Of this as much is taken as does not raise the mean
-    energy distance to the teacher's draws, by bisection again.
+    teacher. Its mean over inputs falls with the shift, so bisection finds the one to ask for; of
+    this as much is taken as does not raise the mean energy distance to the teacher's draws, by
+    bisection again.
 
     Args:
         guide: The student.
-        inputs: Where it is compared by both: all transfer inputs, with as many draws as there are.
-            The few that are held out cannot tell a rise by a half from chance.
+        inputs: All transfer inputs, with as many draws as there are: the few that are held out
+            cannot tell a rise by a half from chance.
 
     Returns:
         "shift", what to add; "asked", what mutual information alone asks for; "part", the one over
@@ -171,13 +162,8 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, fl
             part, after = middle, tried
         else:
             too_much = middle
-    return {
-        "shift": part * asked,
-        "asked": asked,
-        "part": part,
-        "before": before,
-        "after": after,
-    }
+    shift = part * asked
+    return {"shift": shift, "asked": asked, "part": part, "before": before, "after": after}
 
 
 def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
@@ -187,10 +173,7 @@ def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
 
 
 def _energies(student: SimplexDistribution, inputs: ClassValidation) -> Tensor:
-    """Energy distance to the teacher's draws, per input ``(N,)``.
-
-    The student's draws use a fixed seed, so that two students are compared on the same noise.
-    """
-    with seeded(0):
+    """Energy distance to the teacher's draws, per input ``(N,)``."""
+    with seeded(0):  # two students are compared on the same noise
         draws = student.sample((JUDGING_DRAWS,))
     return inputs.marginals.energy_distance(Marginals(draws))

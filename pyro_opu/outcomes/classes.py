@@ -27,26 +27,15 @@ from pyro_opu.outcomes.class_validation import (
     lack_of_fit,
     log_concentration_of,
 )
-from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout
+from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
-
-__all__ = ["Classes"]
 
 #: Beyond this lack of fit one Dirichlet per input is not enough. Logistic regressions are below
 #: 0.01 with two classes and at 0.03 with ten, networks between 0.01 and 0.03; groups of hypotheses
 #: that contradict each other are at 0.05 (three) to 0.1 (four).
 MOST_LACK_OF_FIT = 0.04
-
-
-def _site_kinds(nodes: dict[str, Any], site: str) -> dict[str, str]:
-    """The observed site, and those that hold the class probabilities."""
-    probs = class_log_probs(nodes[site]["fn"], 2, site).exp()
-    kinds = {name: _kind(node, probs) for name, node in nodes.items()}
-    onehot = site_kind(nodes[site]["fn"]) in ("onehot", "multinomial")
-    kinds[site] = "onehot" if onehot else "label"
-    return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
 def _kind(node: Any, probs: Tensor) -> str | None:
@@ -65,6 +54,16 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a.double(), b.double(), atol=1e-5)
 
 
+def _warm_start(answer: Any) -> Objective:
+    if isinstance(answer, Empirical):
+        return CrossEntropy()
+    if isinstance(answer, PredictiveDirichlet):
+        return MomentMatching()
+    # The likelihood needs a density, which a family of the user's own may lack.
+    dense = type(answer).log_prob is not SimplexDistribution.log_prob
+    return LikelihoodFirst() if dense else EnergyDistance(likelihood=1.0)
+
+
 @dataclass(frozen=True)
 class Classes(Outcome):
     """One of C classes at every input.
@@ -77,13 +76,10 @@ class Classes(Outcome):
     quantity: ClassVar[str] = "class probabilities"
     answer_text: ClassVar[str] = "a Dirichlet"
     site_kinds: ClassVar[tuple[str, ...]] = ("label", "onehot", "probs", "prob1")
-    language: ClassVar[SiteLanguage] = SiteLanguage(
-        learned="class probabilities",
-        held="the class probabilities",
-        label=("label", "int64"),
-        extra="probs",
-        kinds=_site_kinds,
-    )
+    learned: ClassVar[str] = "class probabilities"
+    held: ClassVar[str] = "the class probabilities"
+    label: ClassVar[tuple[str, str]] = ("label", "int64")
+    extra: ClassVar[str] = "probs"
     guides: ClassVar[dict[str, Any]] = GUIDES
 
     num_classes: int
@@ -96,11 +92,16 @@ class Classes(Outcome):
     def event_shape(self) -> tuple[int, ...]:
         return (self.num_classes,)
 
-    def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
-        """Labels from the draws of class probabilities where those come back too.
+    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
+        """The observed site, and those that hold the class probabilities."""
+        probs = class_log_probs(nodes[site]["fn"], 2, site).exp()
+        kinds = {name: _kind(node, probs) for name, node in nodes.items()}
+        onehot = site_kind(nodes[site]["fn"]) in ("onehot", "multinomial")
+        kinds[site] = "onehot" if onehot else "label"
+        return {name: kind for name, kind in kinds.items() if kind is not None}
 
-        Else from their mean, which gives labels of the same distribution.
-        """
+    def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
+        """Labels from the draws of class probabilities where those come back too, or their mean."""
         parameters = any(site.shows_parameters for site in sites)
         labels, probs = answer.predict(count, parameters)
         return {site.name: site.fill(self._values(site.kind, labels, probs)) for site in sites}
@@ -133,17 +134,8 @@ class Classes(Outcome):
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None
     ) -> tuple[Objective, Objective]:
         """Moments of a Dirichlet, cross-entropy of points, likelihood and energy of all else."""
-        closed_form = self._closed_form(self.answer_of(guide, x))
-        return closed_form, closed_form if loss is None else as_objective(loss)
-
-    def _closed_form(self, answer: Any) -> Objective:
-        if isinstance(answer, Empirical):
-            return CrossEntropy()
-        if isinstance(answer, PredictiveDirichlet):
-            return MomentMatching()
-        # The likelihood needs a density, which a family of the user's own may lack.
-        dense = type(answer).log_prob is not SimplexDistribution.log_prob
-        return LikelihoodFirst() if dense else EnergyDistance(likelihood=1.0)
+        warm_start = _warm_start(self.answer_of(guide, x))
+        return warm_start, warm_start if loss is None else as_objective(loss)
 
     def validation(self, x: Tensor, draws: Tensor, held: int | None) -> ClassValidation:
         return ClassValidation(x, draws, held)
@@ -158,7 +150,6 @@ class Classes(Outcome):
         return isinstance(guide, PredictiveGuide)
 
     def calibration(self, guide: nn.Module, inputs: ClassValidation) -> dict[str, float]:
-        """See :func:`~pyro_opu.outcomes.class_validation.calibrating_shift`."""
         return calibrating_shift(guide, inputs)
 
     def recalibrate(self, guide: Any, shift: float) -> None:

@@ -17,19 +17,10 @@ from pyro_opu.metrics.normals import energies, energies_of_moments, kl_of_normal
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_objective
 from pyro_opu.outcomes.base import Outcome
-from pyro_opu.outcomes.sites import SiteLanguage, SiteLayout
+from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.real import normal_parameters
 from pyro_opu.teachers.runs import is_deterministic
-
-__all__ = ["Real", "RealValidation"]
-
-
-def _site_kinds(nodes: dict[str, Any], site: str) -> dict[str, str]:
-    """The observed site, and those that hold the mean of y."""
-    mean = normal_parameters(nodes[site]["fn"], 2, site)[:, 0]
-    kinds = {name: "mean" for name, node in nodes.items() if _holds(node, mean)}
-    return {**kinds, site: "value"}
 
 
 def _holds(node: Any, mean: Tensor) -> bool:
@@ -47,9 +38,8 @@ class RealValidation:
     Attributes:
         x: ``(N, ...)``, on the student's device.
         draws: Teacher's draws ``(S, N, 2)``.
-        by_moments: Judge by the normals with the teacher's moments, in place of its draws: for a
-            student taught by moments. An iterate with wrong moments may happen to be nearer to
-            draws that no normal can follow.
+        by_moments: Judge a student that is taught by moments by the teacher's moments, not its
+            draws: wrong moments may happen to be nearer to draws that no normal can follow.
     """
 
     x: Tensor
@@ -61,7 +51,7 @@ class RealValidation:
         return replace(self, by_moments=isinstance(objective, NormalMoments))
 
     def sampling_distance(self) -> float:
-        """Minus infinity: every student is refined, if it is asked for."""
+        """Minus infinity: every student may be refined."""
         return -math.inf
 
     @torch.no_grad()
@@ -69,10 +59,9 @@ class RealValidation:
         """Held-out fidelity of a guide.
 
         Returns:
-            "energy_distance", that of y plus that of its mean f (see :func:`energies`), since y
-            alone does not say which part of its variance is epistemic; "kl" of the normals with the
-            teacher's and the student's moments, nats; "mean_error", root mean square, in the
-            teacher's deviations of y.
+            "energy_distance", that of y plus that of its mean f, since y alone does not say which
+            part of its variance is epistemic; "kl" of the normals with the same moments;
+            "mean_error", root mean square, in the teacher's deviations of y.
         """
         student: Any = student_at(guide, self.x)
         teacher, normal = teacher_moments(self.draws), student.normal()
@@ -94,13 +83,10 @@ class Real(Outcome):
     quantity: ClassVar[str] = "means and scales"
     answer_text: ClassVar[str] = "a PredictiveNormal"
     site_kinds: ClassVar[tuple[str, ...]] = ("value", "mean")
-    language: ClassVar[SiteLanguage] = SiteLanguage(
-        learned="y",
-        held="the mean of y",
-        label=("value", ""),
-        extra="mean",
-        kinds=_site_kinds,
-    )
+    learned: ClassVar[str] = "y"
+    held: ClassVar[str] = "the mean of y"
+    label: ClassVar[tuple[str, str]] = ("value", "")
+    extra: ClassVar[str] = "mean"
     guides: ClassVar[dict[str, Any]] = REGRESSION_GUIDES
 
     @classmethod
@@ -111,8 +97,14 @@ class Real(Outcome):
     def event_shape(self) -> tuple[int, ...]:
         return ()
 
+    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
+        """The observed site, and those that hold the mean of y."""
+        mean = normal_parameters(nodes[site]["fn"], 2, site)[:, 0]
+        kinds = {name: "mean" for name, node in nodes.items() if _holds(node, mean)}
+        return {**kinds, site: "value"}
+
     def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
-        """Of the kind "value" draws of y, of the kind "mean" of its mean f."""
+        """Draws of y (the kind "value") and of its mean f ("mean")."""
         y, f = answer.predict(count)
         return {site.name: site.fill(y if site.kind == "value" else f) for site in sites}
 
@@ -122,7 +114,7 @@ class Real(Outcome):
     def guide(
         self, name: str | None, x: Tensor, held_out: RealValidation, found: dict[str, Any]
     ) -> nn.Module:
-        """By default one normal; the units inside are those of y drawn from the teacher."""
+        """By default one normal; its units are those of y drawn from the teacher."""
         f, log_scale = held_out.draws.unbind(-1)
         y = f + log_scale.exp() * torch.randn_like(f)
         return named_regression_guide(name or "gaussian", x, y)
@@ -148,19 +140,3 @@ class Real(Outcome):
         units = torch.ones_like(draws)
         units[..., 0] = teacher_moments(draws).scale
         return draws / units
-
-    def describe(self, held_out: RealValidation) -> dict[str, Any]:
-        return {}
-
-    def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
-        return found
-
-    def recalibrates(self, guide: nn.Module) -> bool:
-        """False: the moments that are taught are the variances themselves."""
-        return False
-
-    def calibration(self, guide: nn.Module, inputs: RealValidation) -> dict[str, float]:
-        return {"shift": 0.0}
-
-    def recalibrate(self, guide: Any, shift: float) -> None:
-        """Nothing: a normal has no concentration."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,8 @@ from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["SiteLanguage", "SiteLayout", "dtype_name", "read_sites"]
+if TYPE_CHECKING:
+    from pyro_opu.outcomes.base import Outcome
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class SiteLayout:
     def from_config(
         cls, config: dict[str, Any], kinds: Collection[str], num_classes: int
     ) -> SiteLayout:
-        """The layout that ``dataclasses.asdict`` described."""
+        """The layout that ``dataclasses.asdict`` gave."""
         layout = cls(**{**config, "shape": tuple(config["shape"])})
         if not all(type(each) is str for each in (layout.name, layout.kind, layout.dtype)):
             raise TypeError(f"a site is {config!r:.80}")
@@ -65,75 +66,43 @@ class SiteLayout:
         return values.to(getattr(torch, self.dtype)).reshape(len(values), *shape)
 
 
-@dataclass(frozen=True)
-class SiteLanguage:
-    """What the sites of one kind of answer are, for :func:`read_sites`.
-
-    Attributes:
-        learned: What the student learns the distribution of, in words.
-        held: What a deterministic site must hold to be answered, in words.
-        label: Kind of the observed site of a teacher that is not a Pyro model.
-        extra: Name, which is its kind too, of the site of what is held.
-        kinds: The sites of a run at two inputs that one pass can give, with their kinds, from the
-            name of the observed one.
-    """
-
-    learned: str
-    held: str
-    label: tuple[str, str]
-    extra: str
-    kinds: Callable[[dict[str, Any], str], dict[str, str]]
-
-    def extra_site(self, x: Tensor, shape: tuple[int, ...]) -> SiteLayout:
-        """The layout of what is held, where the model has no such site."""
-        return SiteLayout(self.extra, self.extra, dtype_name(x), shape)
-
-
 def read_sites(
-    teacher: JointDraws,
-    x: Tensor,
-    return_sites: Collection[str] | None,
-    language: SiteLanguage,
-    shape: tuple[int, ...],
+    outcome: Outcome, teacher: JointDraws, x: Tensor, return_sites: Collection[str] | None
 ) -> tuple[SiteLayout, ...]:
     """The sites that a student which replaces this teacher gives back.
 
-    Args:
-        teacher: Where the sites come from; one that is no Pyro model has "obs" and the extra site.
-        x: Inputs ``(N, ...)``; a few rows of them go through the model.
-        return_sites: Names asked for; ``None`` or none at all follows the ``Predictive``.
-        language: Of the teacher's outcome.
-        shape: That of the extra site after the S axis.
+    A teacher that is not a Pyro model has "obs" and the outcome's extra site. Without
+    ``return_sites``, or with an empty one, they are those of the ``Predictive``.
     """
     if isinstance(return_sites, str) or not isinstance(return_sites or (), Collection):
         raise TypeError(
             f"`return_sites` must be a list or tuple of site names; got {return_sites!r}. "
             f"For one site pass [{str(return_sites)!r}]."
         )
+    extra = SiteLayout(outcome.extra, outcome.extra, _dtype(x), (-1, *outcome.event_shape))
     if isinstance(teacher, ModelDraws):
-        return _of_predictive(teacher, x, return_sites, language, shape)
-    kind, dtype = language.label
-    extra = language.extra_site(x, shape)
-    known = {"obs": SiteLayout("obs", kind, dtype or dtype_name(x), (-1,)), extra.name: extra}
-    return _named(return_sites or ["obs"], known, set(), language)
+        return _of_predictive(outcome, teacher, x, return_sites, extra)
+    kind, dtype = outcome.label
+    known = {"obs": SiteLayout("obs", kind, dtype or _dtype(x), (-1,)), extra.name: extra}
+    return _named(outcome, return_sites or ["obs"], known, set())
 
 
 def _of_predictive(
+    outcome: Outcome,
     teacher: ModelDraws,
     x: Tensor,
     return_sites: Collection[str] | None,
-    language: SiteLanguage,
-    shape: tuple[int, ...],
+    extra: SiteLayout,
 ) -> tuple[SiteLayout, ...]:
     teacher.prepare(x)
-    nodes = teacher.runs[0].nodes
-    possible = _possible(teacher, x, language, shape)
-    predictive = teacher.predictive
+    nodes, predictive = teacher.runs[0].nodes, teacher.predictive
+    possible = _possible(outcome, teacher)
+    possible = possible if extra.name in nodes else {**possible, extra.name: extra}
     asked = return_sites or predictive.return_sites
     if asked:
         random = {name for name, node in nodes.items() if not is_deterministic(node)}
         latent = (random | set(predictive.posterior_samples)) - {teacher.site}
-        return _named(asked, possible, latent, language)
+        return _named(outcome, asked, possible, latent)
     # As Predictive chooses: all sites with a guide or return_sites=None, else those not given.
     everything = predictive.guide is not None or predictive.return_sites is None
     given = set() if everything else set(predictive.posterior_samples)
@@ -148,57 +117,43 @@ def _of_predictive(
 
 
 def _named(
-    names: Iterable[str],
-    possible: dict[str, SiteLayout],
-    latent: set[str],
-    language: SiteLanguage,
+    outcome: Outcome, names: Iterable[str], possible: dict[str, SiteLayout], latent: set[str]
 ) -> tuple[SiteLayout, ...]:
     """The layouts of the sites asked for."""
     for name in names:
         if name in latent:
             raise ValueError(
                 f"`return_sites` asks for '{name}', a latent site: the student learns the "
-                f"distribution of {language.learned} that the posterior induces, not the "
+                f"distribution of {outcome.learned} that the posterior induces, not the "
                 f"posterior, so one pass cannot give it. Ask for some of {list(possible)}, or read "
                 "the posterior samples."
             )
         if name not in possible:
             raise ValueError(
                 f"`return_sites` asks for {name!r}, which is neither the observed site nor a "
-                f"deterministic site that holds {language.held}; one pass can give some of "
+                f"deterministic site that holds {outcome.held}; one pass can give some of "
                 f"{list(possible)}."
             )
     return tuple(possible[name] for name in names)
 
 
-def _possible(
-    teacher: ModelDraws,
-    x: Tensor,
-    language: SiteLanguage,
-    extra_shape: tuple[int, ...],
-) -> dict[str, SiteLayout]:
-    """Layouts of the sites that one pass can give."""
+def _possible(outcome: Outcome, teacher: ModelDraws) -> dict[str, SiteLayout]:
+    """Layouts of the model's sites that one pass can give."""
     two, three = teacher.runs
-    kinds = language.kinds(two.nodes, teacher.site)
+    kinds = outcome.kinds(two.nodes, teacher.site)
     layouts = {}
     for name in [name for name in two.nodes if name in kinds]:
-        shape = _template(two.shape(name), three.shape(name))
+        sizes = zip(two.shape(name), three.shape(name), strict=True)
+        shape = tuple(-1 if a != b else a for a, b in sizes)
         if -1 not in shape:
             raise ValueError(
                 f"site '{name}' must hold a value for every input; got shape {shape} whatever "
                 "their number. Put it in pyro.plate('data', len(x))."
             )
-        layouts[name] = SiteLayout(name, kinds[name], dtype_name(two.nodes[name]["value"]), shape)
-    if language.extra not in two.nodes:
-        layouts[language.extra] = language.extra_site(x, extra_shape)
+        layouts[name] = SiteLayout(name, kinds[name], _dtype(two.nodes[name]["value"]), shape)
     return layouts
 
 
-def _template(two: tuple[int, ...], three: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with -1 at the axis that counts the inputs."""
-    return tuple(-1 if a != b else a for a, b in zip(two, three, strict=True))
-
-
-def dtype_name(value: Tensor) -> str:
+def _dtype(value: Tensor) -> str:
     """Such as "float32"."""
     return str(value.dtype).removeprefix("torch.")

@@ -15,7 +15,7 @@ from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.real_sources import as_regression_teacher, is_regressor
+from pyro_opu.teachers.real import as_regression_teacher, is_regressor
 
 __all__ = ["is_student", "named_inputs", "ready_teacher", "student_answer", "teacher_of"]
 

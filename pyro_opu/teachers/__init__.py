@@ -16,6 +16,7 @@ from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.teachers.real import RealTeacher
+from pyro_opu.teachers.sites import refuse_site
 
 #: What :func:`~pyro_opu.as_teacher` takes.
 Source = Predictive | nn.Module | Sequence[Any] | Callable[..., Tensor] | Teacher | JointDraws
@@ -44,22 +45,20 @@ def as_teacher(
             * a :class:`pyro.infer.Predictive`, from posterior samples or a guide;
             * an ``nn.Module`` with dropout, ``x -> logits (N, C)``: each draw one set of masks;
             * a sequence of ``nn.Module``: an ensemble, SGLD snapshots;
-            * a sequence of ``Predictive`` and :class:`Teacher`: an ensemble of posteriors, S / K
-              draws of each (for dropout networks, ``[as_teacher(net) for net in nets]``);
+            * a sequence of posteriors, S / K draws of each, at least one of them a ``Predictive``
+              or :class:`Teacher` (dropout networks: ``[as_teacher(net) for net in nets]``);
             * a callable ``x -> (S, N, C)`` or ``(x, num_draws) -> (S, N, C)``;
             * a :class:`Teacher`.
         site: The observed categorical site of a ``Predictive``'s model, when there are several.
-        inputs: Picks the input from the arguments of a ``Predictive``'s call, such as
-            ``lambda n, x: x``, for models that are not called ``model(x)``; arguments without a
-            default are then given ``None``.
+        inputs: Picks the input from the arguments of a model that is not called ``model(x)``, such
+            as ``lambda n, x: x``; other arguments without a default are given ``None``.
 
     Returns:
-        An object with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs`` and
-        ``.num_classes``.
+        A teacher with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs``, ``.num_classes``.
 
     Raises:
         TypeError: ``source`` is none of these; ``inputs`` is not a function.
-        ValueError: ``site`` given for a source without sites; a source that has nothing to teach.
+        ValueError: ``site`` for a source without sites; a source that has nothing to teach.
 
     Example:
         >>> import torch
@@ -86,11 +85,7 @@ def as_teacher(
         return MixtureTeacher([as_teacher(member, site, inputs=inputs) for member in source])
     if isinstance(source, Predictive):
         return PredictiveTeacher(source, site, call_of(inputs, source.model))
-    if site is not None:
-        raise ValueError(
-            "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
-            f"a {type(source).__name__}. Leave `site` out."
-        )
+    refuse_site(site, source)
     if isinstance(source, BaseTeacher):
         return source
     if isinstance(source, (Sequence, nn.ModuleList)) and not isinstance(source, str):

@@ -18,7 +18,7 @@ Draws = dict[str, Tensor]
 
 
 def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:
-    """Evaluate ``fn`` at each draw in turn and stack the results (tensors or dicts of them)."""
+    """Evaluate ``fn`` at each draw in turn and stack the results, tensors or dicts of them."""
     size = len(next(iter(draws.values())))
     results = [fn({name: value[s] for name, value in draws.items()}) for s in range(size)]
     if isinstance(results[0], dict):
@@ -27,7 +27,7 @@ def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:
 
 
 def vectorized(fn: Callable[[Draws], Any], draws: Draws) -> Any:
-    """The same through ``vmap``; what ``fn`` draws at random differs between draws."""
+    """:func:`loop` through ``vmap``; what ``fn`` draws at random differs between draws."""
     with _Rewritten():
         return torch.vmap(fn, randomness="different")(draws)
 
@@ -35,10 +35,9 @@ def vectorized(fn: Callable[[Draws], Any], draws: Draws) -> Any:
 class Batched:
     """Evaluates a function at many draws through ``vmap``, checked once against the loop.
 
-    The first call of several draws is compared with the loop over the first of them, whose result
-    is remembered where it was the only draw of the call before. Where ``vmap`` raises
-    (data-dependent Python control flow) or a function without randomness of its own gives other
-    numbers, the loop is used from then on, and a warning says so once.
+    The first call of several draws is compared with the loop over the first of them. Where ``vmap``
+    raises (data-dependent Python control flow), or a function without randomness of its own gives
+    other numbers, the loop is used from then on, and a warning says so once.
 
     Args:
         what: Name of the evaluated thing, for the warning.
@@ -47,7 +46,7 @@ class Batched:
     def __init__(self, what: str) -> None:
         self.what = what
         self.use_vmap: bool | None = None  # unknown before the first call of several draws
-        self.expected: Any = None  # the result for the first draw of that call, if it is known
+        self.expected: Any = None  # what the loop gave, if the call before was its first draw
 
     def __call__(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
         """Results of ``fn`` stacked over the leading axis of every tensor in ``draws``."""
@@ -69,7 +68,7 @@ class Batched:
         return loop(fn, draws)
 
     def _agrees(self, fn: Callable[[Draws], Any], draws: Draws, result: Any) -> bool:
-        """Whether ``vmap`` gave for the first draw what the loop gives, or neither is to be had."""
+        """Whether ``vmap`` gave for the first draw what the loop gives, or that is random."""
         expected, self.expected = self.expected, None
         fast = {k: v[:1] for k, v in result.items()} if isinstance(result, dict) else result[:1]
         if expected is not None and _close(fast, expected):
@@ -97,9 +96,9 @@ class Batched:
 class _Rewritten(TorchFunctionMode):
     """Rewrites what ``vmap`` refuses or is slow at.
 
-    ``torch.empty(...).normal_()`` and the like go out of place. The tensor that was to be filled
-    holds NaN then, so that code which reads it, and not what the call returned, cannot go on
-    unnoticed. Thin products of the inputs with weights are :func:`.shared_product`.
+    ``torch.empty(...).normal_()`` and the like go out of place; the tensor that was to be filled
+    then holds NaN, so that code which reads it does not go on unnoticed. Thin products of inputs
+    and weights are :func:`.shared_product`.
     """
 
     def __torch_function__(
@@ -121,29 +120,15 @@ class _Rewritten(TorchFunctionMode):
             return fresh
 
 
-def _normal(like: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    return torch.randn_like(like) * std + mean
-
-
-def _uniform(like: Tensor, low: float = 0.0, high: float = 1.0) -> Tensor:
-    return torch.rand_like(like) * (high - low) + low
-
-
-def _exponential(like: Tensor, rate: float = 1.0) -> Tensor:
-    return -torch.log1p(-torch.rand_like(like)) / rate
-
-
-def _cauchy(like: Tensor, median: float = 0.0, scale: float = 1.0) -> Tensor:
-    return torch.tan(math.pi * (torch.rand_like(like) - 0.5)) * scale + median
-
-
 #: In-place functions of torch.distributions: samplers that fill a new tensor, and the clamping
 #: of Gamma variates, which vmap does slowly and with a warning.
 _OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {
-    Tensor.normal_: _normal,
-    Tensor.uniform_: _uniform,
-    Tensor.exponential_: _exponential,
-    Tensor.cauchy_: _cauchy,
+    Tensor.normal_: lambda like, mean=0.0, std=1.0: torch.randn_like(like) * std + mean,
+    Tensor.uniform_: lambda like, low=0.0, high=1.0: torch.rand_like(like) * (high - low) + low,
+    Tensor.exponential_: lambda like, rate=1.0: -torch.log1p(-torch.rand_like(like)) / rate,
+    Tensor.cauchy_: lambda like, median=0.0, scale=1.0: (
+        torch.tan(math.pi * (torch.rand_like(like) - 0.5)) * scale + median
+    ),
     Tensor.clamp_: Tensor.clamp,
 }
 

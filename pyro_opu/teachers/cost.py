@@ -54,7 +54,7 @@ class Cost:
     Attributes:
         shape: The input's shape.
         width: Entries of the widest tensor.
-        operations: Floating-point operations of a draw, per input of eight; ``None``: not counted.
+        operations: Floating-point operations, per input of eight; ``None``: not counted.
     """
 
     shape: torch.Size
@@ -63,7 +63,7 @@ class Cost:
 
     @classmethod
     def of(cls, shape: torch.Size, two: Meter, three: Meter, outputs: int) -> Cost:
-        """By what grew between two rows and three, of one draw with so many outputs."""
+        """From what grew between two rows and three."""
         if len(two.sizes) == len(three.sizes):
             grown = max(b - a for a, b in zip(two.sizes, three.sizes, strict=True))
         else:
@@ -74,7 +74,7 @@ class Cost:
         return cls(shape, max(outputs, grown), operations)
 
     def serves(self, shape: torch.Size) -> bool:
-        """Whether this is all that is asked for at inputs of a shape."""
+        """Whether this is the cost at inputs of a shape, with operations if they are counted."""
         return self.shape == shape and (self.operations is not None or not _COUNTING.get())
 
 
@@ -103,31 +103,24 @@ def _counter() -> Any:
     """
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
-    return FlopCounterMode(display=False, custom_mapping=_more())
+    def product(matrix: torch.Size, *_: Any, **__: Any) -> int:
+        return 2 * prod(matrix)
 
+    def triangular(matrix: torch.Size, rest: torch.Size, *, out_shape: Any, **_: Any) -> int:
+        return int(matrix[-1] * prod(out_shape))
 
-def _more() -> dict[Any, Any]:
+    def from_factor(rest: Any, factor: torch.Size, *_: Any, out_shape: Any, **__: Any) -> int:
+        return int(2 * factor[-1] * prod(out_shape))
+
+    def cholesky(matrix: torch.Size, *_: Any, **__: Any) -> int:
+        return prod(matrix) * matrix[-1] // 3
+
     aten = torch.ops.aten
-    return {
-        aten.mv: _product,
-        aten.dot: _product,
-        aten.linalg_solve_triangular: _triangular,
-        aten.cholesky_solve: _from_factor,
-        aten.linalg_cholesky_ex: _cholesky,
+    more = {
+        aten.mv: product,
+        aten.dot: product,
+        aten.linalg_solve_triangular: triangular,
+        aten.cholesky_solve: from_factor,
+        aten.linalg_cholesky_ex: cholesky,
     }
-
-
-def _product(matrix: torch.Size, *_: Any, **__: Any) -> int:
-    return int(2 * prod(matrix))
-
-
-def _triangular(matrix: torch.Size, rest: torch.Size, *, out_shape: Any, **_: Any) -> int:
-    return int(matrix[-1] * prod(out_shape))
-
-
-def _from_factor(rest: torch.Size, factor: torch.Size, *_: Any, out_shape: Any, **__: Any) -> int:
-    return int(2 * factor[-1] * prod(out_shape))
-
-
-def _cholesky(matrix: torch.Size, *_: Any, **__: Any) -> int:
-    return int(prod(matrix) * matrix[-1] // 3)
+    return FlopCounterMode(display=False, custom_mapping=more)

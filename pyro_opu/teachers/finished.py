@@ -14,8 +14,12 @@ from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.calling import call_of
 from pyro_opu.teachers.cost import counted
 from pyro_opu.teachers.pyro_model import ModelDraws, PredictiveTeacher
-from pyro_opu.teachers.real import RegressionTeacher, is_real
-from pyro_opu.teachers.real_sources import as_regression_teacher, is_regressor
+from pyro_opu.teachers.real import (
+    RegressionTeacher,
+    as_regression_teacher,
+    is_real,
+    is_regressor,
+)
 
 
 @torch.no_grad()

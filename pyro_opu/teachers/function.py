@@ -17,8 +17,8 @@ from pyro_opu.utils.printing import name_of
 class FunctionDraws(JointDraws):
     """A callable ``x -> draws``, or ``(x, num_draws) -> draws``, called once with all rows.
 
-    Its draws are joint over the rows; its memory is its own affair. Without a parameter for the
-    number of draws its own S is the size of the posterior, and fewer draws are a random subset.
+    Without a parameter for the number of draws its S is the size of the posterior, and fewer draws
+    are a random subset.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -45,16 +45,25 @@ class FunctionDraws(JointDraws):
         return None
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
-        """All draws at all inputs, in one block."""
         count = self._checked(num_draws)
         options = {} if self._keyword is None else {self._keyword: count}
         draws = self._read(self.function(x, **options), len(x))
         if self._keyword is None:
-            self.max_draws = check_same_count(len(draws), self.max_draws)
+            if self.max_draws not in (None, len(draws)):
+                raise ValueError(
+                    "`source` must return the same number of draws at every call; got "
+                    f"{self.max_draws} before and {len(draws)} now. For draws made afresh give it "
+                    "a parameter `num_draws`."
+                )
+            self.max_draws = len(draws)
             count = self._checked(num_draws)
             if count < len(draws):
                 draws = draws[choose(len(draws), count).to(draws.device)]
-        _check_count(draws, count)
+        if len(draws) != count:
+            raise ValueError(
+                f"`source` must return as many draws as asked for, {count}; got {len(draws)}. "
+                "Draws come first: return (num_draws, N, ...)."
+            )
         yield self._check_output(draws, len(x))
 
 
@@ -70,33 +79,25 @@ class FunctionTeacher(FunctionDraws, BaseTeacher):
         return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
 
 
-class MembersTeacher(BaseTeacher):
+class MembersTeacher(FunctionDraws, BaseTeacher):
     """A user's own object with the members of :class:`Teacher`, checked like all."""
 
     def __init__(self, teacher: Teacher) -> None:
+        super().__init__(lambda x, num_draws: teacher.log_probs(x, num_draws))
         self.teacher = teacher
         self.max_draws = getattr(teacher, "max_draws", None)
 
     def _source_text(self) -> str:
         return type(self.teacher).__name__
 
-    def operations(self, x: Tensor) -> int | None:
-        """``None``: what happens inside is not known."""
-        return None
-
-    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
-        """All draws at all inputs, in one block."""
-        count = self._checked(num_draws)
-        logs = self.teacher.log_probs(x, count)
-        if not isinstance(logs, Tensor) or not logs.is_floating_point():
-            check_simplex(logs, len(x))  # says what came
-        check_simplex(logs.exp(), len(x))
-        _check_count(logs, count)
-        yield self._check_output(logs, len(x))
+    def _read(self, values: Any, rows: int) -> Tensor:
+        floating = isinstance(values, Tensor) and values.is_floating_point()
+        check_simplex(values.exp() if floating else values, rows)
+        return values
 
 
 def draws_parameter(function: Callable[..., Any]) -> str | None:
-    """Name of the parameter for the number of draws: `num_draws`, or a second one that must be."""
+    """Parameter for the number of draws: `num_draws`, or a second one without a default."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins have no signature
@@ -110,24 +111,6 @@ def draws_parameter(function: Callable[..., Any]) -> str | None:
         and parameter.default is parameter.empty
     ]
     return needed[1] if len(needed) == 2 else None
-
-
-def _check_count(values: Tensor, asked: int) -> None:
-    if len(values) != asked:
-        raise ValueError(
-            f"`source` must return as many draws as asked for, {asked}; got {len(values)}. "
-            "Draws come first: return (num_draws, N, ...)."
-        )
-
-
-def check_same_count(found: int, before: int | None) -> int:
-    """The number of draws that a function returned, the same at every call."""
-    if before not in (None, found):
-        raise ValueError(
-            f"`source` must return the same number of draws at every call; got {before} before and "
-            f"{found} now. For draws made afresh give it a parameter `num_draws`."
-        )
-    return found
 
 
 def check_simplex(values: Any, rows: int) -> Tensor:

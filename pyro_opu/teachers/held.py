@@ -180,8 +180,7 @@ def _answers_whole(teacher: BaseTeacher) -> bool:
 def _at(draws: Any, index: Tensor) -> Any:
     """The draws at these indices."""
     if isinstance(draws, Latents):
-        values = {name: value[index.to(value.device)] for name, value in draws.values.items()}
-        return Latents(values, len(index))
+        return draws.at(index)
     if isinstance(draws, Tensor):
         return draws[index.to(draws.device)]
     raise TypeError(

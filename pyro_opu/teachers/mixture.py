@@ -18,10 +18,8 @@ class MixtureTeacher(BaseTeacher):
         p(\pi \mid x, D) = \frac1K \sum_{k=1}^K p_k(\pi \mid x, D)
 
     Members may be of different kinds: variational fits from several starts, chains, dropout
-    networks, finite ones and such that draw afresh. A draw belongs to one member and is joint over
-    the rows of ``x`` as that member's draws are. Where K does not divide S, members chosen at
-    random give one draw more. Weights are equal, so the mixture holds K times the draws of its
-    smallest member, and no more.
+    networks. Where K does not divide S, members chosen at random give one draw more. Weights are
+    equal, so the mixture holds K times the draws of its smallest member, and no more.
 
     Args:
         members: The teachers.
@@ -33,9 +31,8 @@ class MixtureTeacher(BaseTeacher):
         torch.Size([7, 5, 3])
 
     References:
-        Eq. 34 of Li's lecture notes on Bayesian neural networks (2022). The mixture is a
-        variational posterior with the mean of the members' evidence bounds as its own (eq. 38), so
-        the members are fitted one by one.
+        Li (2022), lecture notes on Bayesian neural networks, eq. 34. The mean of the members'
+        evidence bounds is one of the mixture (eq. 38), so the members are fitted one by one.
     """
 
     def __init__(self, members: Sequence[BaseTeacher]) -> None:
@@ -48,7 +45,7 @@ class MixtureTeacher(BaseTeacher):
 
     @property
     def max_draws(self) -> int | None:  # type: ignore[override]
-        """K times the draws of the smallest member, or ``None`` where all draw afresh."""
+        """K times the draws of the smallest member; ``None`` where all draw afresh."""
         held = [m.max_draws for m in self.members if m.max_draws is not None]
         return len(self.members) * min(held) if held else None
 
@@ -62,7 +59,6 @@ class MixtureTeacher(BaseTeacher):
         return None if None in costs else max(cost for cost in costs if cost is not None)
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
-        """Each member's share of the draws, in random order."""
         for member in self.members:
             if member.uncounted:
                 member.probs(x[:1])
@@ -78,7 +74,7 @@ class MixtureTeacher(BaseTeacher):
             yield self._check_output(log_probs[order.to(log_probs.device)], log_probs.shape[1])
 
     def _counts(self, draws: int) -> list[int]:
-        """How many draws each member gives."""
+        """Draws of each member."""
         each, more = divmod(draws, len(self.members))
         counts = torch.full((len(self.members),), each)
         counts[torch.randperm(len(self.members))[:more]] += 1
@@ -86,20 +82,18 @@ class MixtureTeacher(BaseTeacher):
 
 
 def in_step(streams: list[Iterator[Tensor]]) -> Iterator[list[Tensor]]:
-    """The streams' blocks, cut where the shortest ends, so that all speak of the same rows."""
+    """The streams' blocks, cut to the same rows."""
     blocks = [next(stream, None) for stream in streams]
     while all(block is not None for block in blocks):
         held = [block for block in blocks if block is not None]
         rows = min(block.shape[1] for block in held)
         yield [block[:, :rows] for block in held]
-        rest = [block[:, rows:] for block in held]
-        blocks = [
-            block if block.shape[1] else next(stream, None)
-            for block, stream in zip(rest, streams, strict=True)
-        ]
+        rest = zip([block[:, rows:] for block in held], streams, strict=True)
+        blocks = [block if block.shape[1] else next(stream, None) for block, stream in rest]
 
 
 def joined(parts: list[Tensor]) -> Tensor:
+    """The members' draws, one member after another."""
     classes = {part.shape[-1] for part in parts}
     if len(classes) > 1:
         raise ValueError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pyro import poutine
@@ -14,9 +14,9 @@ from torch import Tensor
 
 from pyro_opu.checks import check_tensor
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, unseen
 from pyro_opu.teachers.batched import Batched, Draws
-from pyro_opu.teachers.calling import Call, Model, bound, first_argument
+from pyro_opu.teachers.calling import Call, bound, first_argument
 from pyro_opu.teachers.cost import Cost, Meter
 from pyro_opu.teachers.runs import (
     Latents,
@@ -42,9 +42,11 @@ from pyro_opu.utils.printing import name_of
 class ModelDraws(JointDraws):
     """The observed site of a :class:`pyro.infer.Predictive`, read under each posterior draw.
 
-    Which site that is, and what its distribution says, is the business of a subclass.
+    A subclass says which distributions it may have, and what they say.
     """
 
+    #: Distributions that the observed site may have, in words.
+    allowed: ClassVar[str]
     of_chains = True
 
     def __init__(
@@ -68,25 +70,19 @@ class ModelDraws(JointDraws):
         self._site: str | None = None
         self._runs: tuple[Run, Run] | None = None  # at two and at three rows
         self._outputs = 0
-        self._latent_names: tuple[str, ...] = ()
-        self._local = False
+        self._latent_names: tuple[str, ...] = ()  # of those that all rows share
+        self._local = False  # whether others grow with the rows
         self.posterior_sites: set[str] = set()
         self._expected = False  # whether the runs were under the first of the draws picked
-        # The source of fresh draws: the guide, or without one the prior of the model itself.
-        self._source: Model | None = None
-        if not self._samples:
-            self._source = self._model if self._guide is None else self._guide
-        self._run_source = Batched("the prior" if predictive.guide is None else "the guide")
+        self._from_prior = not self._samples and self._guide is None
+        self._run_source = Batched("the prior" if self._guide is None else "the guide")
         self._run_model = Batched("the model")
 
     @property
     def runs(self) -> tuple[Run, Run]:
         """The runs of the model at two and at three rows by which it became known."""
         if self._runs is None:
-            raise AttributeError(
-                "the model is not known before the teacher has seen an input; "
-                "call .probs(x[:1]) once first."
-            )
+            raise unseen("the model")
         return self._runs
 
     @property
@@ -94,18 +90,14 @@ class ModelDraws(JointDraws):
         """Name of the observed site; known once the teacher has seen an input."""
         if self._site is None:
             if self._runs is None:
-                raise AttributeError(
-                    "site is not known before the teacher has seen an input; "
-                    "call .probs(x[:1]) once first."
-                )
-            nodes = self._runs[0].nodes
-            site = self._choose_site(nodes, self.posterior_sites)
-            read = self._read(nodes[site]["fn"], 2, site)
+                raise unseen("site")
+            site = self._choose_site()
+            read = self._read(self._runs[0].nodes[site]["fn"], 2, site)
             self._site, self._outputs = site, read.shape[-1]
-            if not self._from_prior:
-                self._run_model.expected = read[None] if self._expected else None
-            else:
+            if self._from_prior:
                 self._name_latents([run.fresh(without=site) for run in self._runs])
+            elif self._expected:
+                self._run_model.expected = read[None]
         return self._site
 
     def prepare(self, x: Tensor) -> None:
@@ -113,10 +105,6 @@ class ModelDraws(JointDraws):
         if self._runs is None:
             self._run_twice(self._seen_latents(x), x)
         self.site  # noqa: B018 - raises where there is none
-
-    @property
-    def _from_prior(self) -> bool:
-        return self._source is not None and self._guide is None
 
     def _seen_latents(self, x: Tensor) -> list[Draws]:
         """Latents that the posterior gives, at two and at three rows; names those of all rows."""
@@ -131,9 +119,8 @@ class ModelDraws(JointDraws):
     def _name_latents(self, shapes: list[Draws]) -> None:
         """Tell latents shared by all rows from those whose shape grows with the rows."""
         two, three = shapes
-        self._latent_names = tuple(
-            name for name in two if name in three and two[name].shape == three[name].shape
-        )
+        shared = (k for k, v in two.items() if k in three and v.shape == three[k].shape)
+        self._latent_names = tuple(shared)
         self._local = len(self._latent_names) < len(two)
 
     def _run_twice(self, latents: list[Draws], x: Tensor) -> None:
@@ -141,12 +128,42 @@ class ModelDraws(JointDraws):
             self._runs = two_runs(self._model, latents, x)
         self.posterior_sites = set(latents[0])
 
-    def _choose_site(self, nodes: dict[str, Any], latents: Container[str]) -> str:
-        """The observed site, checked."""
+    def free_sites(self) -> dict[str, Any]:
+        """Distributions of the sites that the posterior does not fix."""
+        nodes = {k: v for k, v in self.runs[0].nodes.items() if k not in self.posterior_sites}
+        return {name: node["fn"] for name, node in nodes.items() if not is_deterministic(node)}
+
+    def _choose_site(self) -> str:
+        """The observed site; errors name the candidates."""
+        asked, free, nodes = self._asked_site, self.free_sites(), self.runs[0].nodes
+        fits = [name for name, fn in free.items() if self._fits(fn)]
+        if asked in fits:
+            return asked
+        found = {name: type(unwrap(fn)).__name__ for name, fn in free.items()}
+        if asked is None:
+            return self._only_site(fits, found)
+        kind = (
+            "a latent site of the posterior"
+            if asked in self.posterior_sites
+            else f"a {type(unwrap(nodes[asked]['fn'])).__name__}"
+            if asked in nodes
+            else "which the model does not have"
+        )
+        raise ValueError(
+            f"`site` must name an observed site that is {self.allowed}; got '{asked}', {kind}. "
+            f"Candidates: {fits}."
+        )
+
+    def _fits(self, fn: Any) -> bool:
+        """Whether an observed site may have this distribution."""
+        raise NotImplementedError
+
+    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
+        """The one site that fits; ``found`` has the distributions of all that may be observed."""
         raise NotImplementedError
 
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
-        """What a draw says of each row, ``(rows, K)``, from the observed site's distribution."""
+        """What the observed site's distribution says of each row, ``(rows, K)``."""
         raise NotImplementedError
 
     def _stand_in(self, fn: Any) -> Tensor:
@@ -155,7 +172,7 @@ class ModelDraws(JointDraws):
 
     @contextmanager
     def _explained(self, x: Tensor) -> Iterator[None]:
-        """Says what a model must be where it cannot be run."""
+        """Raise an error that says what a model must be where it cannot be run."""
         try:
             yield
         except Exception as error:
@@ -177,10 +194,7 @@ class ModelDraws(JointDraws):
         return source if self._site is None else f"site '{self._site}', {source}"
 
     def begin(self, x: Tensor, num_draws: int) -> Latents | None:
-        """Pick draws and run the model under the first; a prior knows no latents before its site.
-
-        Under the first, so that the loop over it is known when all draws are evaluated.
-        """
+        """Pick draws and run the model under the first; those of a prior are picked later."""
         latents = self._seen_latents(x)
         if self._from_prior:
             self._run_twice(latents, x)
@@ -192,7 +206,7 @@ class ModelDraws(JointDraws):
         return draws
 
     def become(self, kind: type[ModelDraws]) -> ModelDraws:
-        """The teacher of this kind that goes on from here."""
+        """A teacher of this kind that knows as much."""
         teacher = kind(self.predictive, self._asked_site, self.call)
         teacher.__dict__ |= vars(self)
         return teacher
@@ -206,15 +220,14 @@ class ModelDraws(JointDraws):
         if num_draws == self.max_draws:
             return Latents(self._samples, num_draws)
         if self._samples:
-            index = choose(self.predictive.num_samples, num_draws)
-            chosen = {name: value[index.to(value.device)] for name, value in self._samples.items()}
-            return Latents(chosen, num_draws)
+            held = self.predictive.num_samples
+            return Latents(self._samples, held).at(choose(held, num_draws))
         if not self._latent_names:
             return Latents({}, num_draws)
 
         def draw(_: Draws) -> Draws:
-            assert self._source is not None
-            found = fresh_latents(self._source, {}, x[:2], without=self._site)
+            source = self._model if self._guide is None else self._guide
+            found = fresh_latents(source, {}, x[:2], without=self._site)
             return {name: found[name] for name in self._latent_names}
 
         with quiet():
@@ -245,15 +258,14 @@ class ModelDraws(JointDraws):
 class PredictiveTeacher(ModelDraws, BaseTeacher):
     r"""The observed site of a :class:`pyro.infer.Predictive` as draws on the simplex.
 
-    For each posterior draw :math:`\theta_s` the model is conditioned on it and run at ``x``; the
-    class log-probabilities are read off the observed site's distribution before anything is
-    sampled from it, so nothing of the predictive distribution is lost to label noise. All draws go
-    through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap`` cannot run is
-    looped over.
+    The model is conditioned on each posterior draw :math:`\theta_s` and run at ``x``; the class
+    log-probabilities are read off the observed site's distribution, so nothing is lost to label
+    noise. All draws go through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap``
+    cannot run is looped over.
 
     With ``posterior_samples`` the draws are those, in order. With a ``guide`` (or neither, the
-    prior) every call draws afresh; latents of the whole model are drawn once and shared by all
-    rows of ``x``, latents local to a row are drawn per row.
+    prior) every call draws afresh: latents of the whole model once for all rows of ``x``, latents
+    local to a row for each row.
 
     Args:
         predictive: The ``Predictive`` to read; it is not changed.
@@ -261,18 +273,34 @@ class PredictiveTeacher(ModelDraws, BaseTeacher):
         call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
     """
 
-    def _choose_site(self, nodes: dict[str, Any], latents: Container[str]) -> str:
-        """The observed site, checked."""
-        site = _find_site(nodes, latents, self._asked_site)
-        check_one_trial(nodes[site]["fn"], site)
+    allowed = ALLOWED
+
+    def _choose_site(self) -> str:
+        site = super()._choose_site()
+        check_one_trial(self.runs[0].nodes[site]["fn"], site)
         return site
 
+    def _fits(self, fn: Any) -> bool:
+        return site_kind(fn) is not None
+
+    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
+        if len(fits) == 1:
+            return fits[0]
+        if fits:
+            raise ValueError(
+                f"`site` must name one of the model's observed categorical sites, {fits}; got "
+                f"none. Pass site='{fits[0]}', or another of them."
+            )
+        raise ValueError(
+            f"`source`'s model must have an observed site that is {ALLOWED}; the sites that the "
+            f"posterior does not fix are {found or 'none'}. Is the class label's site among the "
+            "posterior samples?"
+        )
+
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
-        """What a draw says of each row, ``(rows, C)``, from the observed site's distribution."""
         return class_log_probs(fn, rows, site)
 
     def _stand_in(self, fn: Any) -> Tensor:
-        """A value for the observed site, which nothing looks at."""
         like = given_parameter(unwrap(fn))[0]
         dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
         return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
@@ -292,36 +320,3 @@ def _check_samples(name: str, value: Any, draws: int) -> None:
             f"{int(bad.sum())} of {len(value)} draws. Leave them out, and check the sampler's "
             "divergences and step size."
         )
-
-
-def _find_site(nodes: dict[str, Any], latents: Container[str], asked: str | None) -> str:
-    """The observed categorical site; errors name the candidates."""
-    free = {n: v for n, v in nodes.items() if n not in latents and not is_deterministic(v)}
-    classes = [n for n, v in free.items() if site_kind(v["fn"]) is not None]
-    if asked is None and len(classes) == 1:
-        return classes[0]
-    if asked in classes:
-        return asked
-    if asked is None and classes:
-        raise ValueError(
-            f"`site` must name one of the model's observed categorical sites, {classes}; got none. "
-            f"Pass site='{classes[0]}', or another of them."
-        )
-    if asked is None:
-        found = {n: type(unwrap(v["fn"])).__name__ for n, v in free.items()}
-        raise ValueError(
-            f"`source`'s model must have an observed site that is {ALLOWED}; the sites that the "
-            f"posterior does not fix are {found or 'none'}. Is the class label's site among the "
-            "posterior samples?"
-        )
-    kind = (
-        "a latent site of the posterior"
-        if asked in latents
-        else f"a {type(unwrap(nodes[asked]['fn'])).__name__}"
-        if asked in nodes
-        else "which the model does not have"
-    )
-    raise ValueError(
-        f"`site` must name an observed site that is {ALLOWED}; got '{asked}', {kind}. "
-        f"Candidates: {classes}."
-    )

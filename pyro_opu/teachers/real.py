@@ -2,19 +2,20 @@ r"""A regressor as a teacher: draws of the mean :math:`f_\theta(x)` and of the n
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from pyro.infer import Predictive
+from torch import Tensor, nn
 from torch import distributions as dist
 
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.calling import call_of
+from pyro_opu.teachers.function import FunctionDraws, draws_parameter
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.sites import site_kind, unwrap
-
-__all__ = ["RealTeacher", "RegressionTeacher", "is_normal", "is_real", "normal_parameters"]
+from pyro_opu.teachers.sites import refuse_site, site_kind, unwrap
 
 
 class RealTeacher(JointDraws):
@@ -50,10 +51,8 @@ class RegressionTeacher(ModelDraws, RealTeacher):
 
     .. math:: y \mid x, \theta_s \sim N(f_s(x), \sigma_s(x)^2)
 
-    Read in the same way as the class probabilities of
-    :class:`~pyro_opu.teachers.PredictiveTeacher`: the model is conditioned on each posterior draw
-    and run at ``x``, all draws through :func:`torch.vmap` at once, and the parameters are taken
-    off the site's distribution, so nothing is lost to noise.
+    Its parameters are read off the site's distribution under each posterior draw, as
+    :class:`~pyro_opu.teachers.PredictiveTeacher` reads class probabilities.
 
     Example:
         >>> import pyro, torch
@@ -64,14 +63,24 @@ class RegressionTeacher(ModelDraws, RealTeacher):
         ...     with pyro.plate("data", len(x)):
         ...         return pyro.sample("obs", dist.Normal(w * x[:, 0], 0.5), obs=y)
         >>> teacher = RegressionTeacher(Predictive(model, {"w": torch.tensor([1.0, 2.0])}))
-        >>> teacher.draws(torch.ones(1, 1))[..., 0], teacher.draws(torch.ones(1, 1))[..., 1].exp()
-        (tensor([[1.],
-                [2.]]), tensor([[0.5000],
-                [0.5000]]))
+        >>> teacher.draws(torch.ones(1, 1))[..., 0]
+        tensor([[1.],
+                [2.]])
     """
 
-    def _choose_site(self, nodes: dict[str, Any], latents: Container[str]) -> str:
-        return _find_real_site(nodes, latents, self._asked_site, self._from_prior)
+    allowed = "Normal"
+
+    def _fits(self, fn: Any) -> bool:
+        return is_normal(fn)
+
+    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
+        # A latent of a prior may be the only normal site.
+        if len(fits) == 1 and (len(found) == 1 or not self._from_prior):
+            return fits[0]
+        raise ValueError(
+            "`site` must name the observed normal site, since it is not the only one that the "
+            f"posterior does not fix: {found or 'there is none'}. Pass site='...'."
+        )
 
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
         return normal_parameters(fn, rows, site)
@@ -80,19 +89,12 @@ class RegressionTeacher(ModelDraws, RealTeacher):
         return fn.mean
 
 
-def _free(nodes: dict[str, Any], latents: Container[str]) -> dict[str, Any]:
-    """The sites that the posterior does not fix."""
-    return {n: v for n, v in nodes.items() if n not in latents and not is_deterministic(v)}
-
-
 def is_real(model: ModelDraws, site: str | None) -> bool:
     """Whether a model that has been run observes a real y: a normal site, none of classes."""
-    nodes = _free(model.runs[0].nodes, model.posterior_sites)
-    kinds = {name: node["fn"] for name, node in nodes.items()}
-    if site in kinds:
-        return is_normal(kinds[site])
-    classes = any(site_kind(fn) for fn in kinds.values())
-    return not classes and any(is_normal(fn) for fn in kinds.values())
+    free = model.free_sites()
+    if site in free:
+        return is_normal(free[site])
+    return not any(map(site_kind, free.values())) and any(map(is_normal, free.values()))
 
 
 def is_normal(fn: Any) -> bool:
@@ -120,30 +122,96 @@ def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
     )
 
 
-def _find_real_site(
-    nodes: dict[str, Any], latents: Container[str], asked: str | None, prior: bool
-) -> str:
-    """The observed normal site; errors name the candidates."""
-    free = _free(nodes, latents)
-    normals = [name for name, node in free.items() if is_normal(node["fn"])]
-    if asked in normals:
-        return asked
-    if asked is None and len(normals) == 1 and (len(free) == 1 or not prior):
-        return normals[0]
-    found = {name: type(unwrap(node["fn"])).__name__ for name, node in free.items()}
-    if asked is None:
-        raise ValueError(
-            "`site` must name the observed normal site, since it is not the only one that the "
-            f"posterior does not fix: {found or 'there is none'}. Pass site='...'."
-        )
-    kind = (
-        "a latent site of the posterior"
-        if asked in latents
-        else f"a {found[asked]}"
-        if asked in found
-        else "which the model does not have"
+def as_regression_teacher(
+    source: Any, site: str | None = None, *, inputs: Callable[..., Tensor] | None = None
+) -> RealTeacher:
+    r"""Make a teacher, draws of :math:`N(f_s(x), \sigma_s(x)^2)`, from a regressor's posterior.
+
+    Args:
+        source: A :class:`pyro.infer.Predictive` whose observed site is normal, with one output per
+            input; or a function ``x -> (loc, scale)`` or ``(x, num_draws) -> (loc, scale)``, draws
+            ``(S, N)`` of y's mean and of the noise's deviation; or such a teacher.
+        site: The observed normal site, when the model has several.
+        inputs: Picks the input from the arguments of a ``Predictive``'s call.
+
+    Example:
+        >>> import torch
+        >>> from pyro_opu.regression import as_regression_teacher
+        >>> w = torch.tensor([1.0, 2.0, 3.0])
+        >>> teacher = as_regression_teacher(lambda x: (w[:, None] * x[:, 0], torch.ones(3, 1)))
+        >>> teacher.draws(torch.ones(5, 1)).shape
+        torch.Size([3, 5, 2])
+    """
+    if isinstance(source, Predictive):
+        return RegressionTeacher(source, site, call_of(inputs, source.model))
+    refuse_site(site, source)
+    if isinstance(source, RealTeacher):
+        return source
+    if callable(source) and not isinstance(source, nn.Module):
+        return FunctionRegressionTeacher(source)
+    raise TypeError(
+        "`source` must be a pyro.infer.Predictive with a normal observed site, or a function "
+        f"x -> (loc, scale) of draws; got {type(source).__name__}. Wrap it in a function of x."
     )
-    raise ValueError(
-        f"`site` must name an observed site that is Normal; got '{asked}', {kind}. Candidates: "
-        f"{normals}."
-    )
+
+
+def is_regressor(
+    source: Any, x: Tensor, site: str | None, inputs: Callable[..., Tensor] | None
+) -> bool:
+    """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
+
+    A model is run at two and at three rows of ``x``, a function is called at two. A source that
+    cannot be run is no regressor; arguments are those of :func:`as_regression_teacher`.
+    """
+    if isinstance(source, RealTeacher):
+        return True
+    try:
+        if isinstance(source, Predictive):
+            model = ModelDraws(source, site, call_of(inputs, source.model))
+            with preserve_rng():
+                model.begin(x, min(2, source.num_samples))
+            return is_real(model, site)
+        if not callable(source) or isinstance(source, (nn.Module, type)):
+            return False
+        keyword = draws_parameter(source)
+        with torch.no_grad(), preserve_rng():
+            return _is_pair(source(x[:2], **({} if keyword is None else {keyword: 2})))
+    except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
+        return False
+
+
+class FunctionRegressionTeacher(FunctionDraws, RealTeacher):
+    r"""A function ``x -> (loc, scale)`` of draws ``(S, N)``, or ``(x, num_draws) -> ...``.
+
+    Args:
+        function: Returns the means :math:`f_s(x)` and the noise's standard deviations
+            :math:`\sigma_s(x)`, ``(S, N)`` each, or for the second anything that broadcasts to it.
+    """
+
+    def _read(self, values: Any, rows: int) -> Tensor:
+        if not _is_pair(values):
+            raise TypeError(
+                "`source` must return two floating tensors (loc, scale), draws of y's mean and of "
+                f"the noise's standard deviation; got {type(values).__name__}. For noise that is "
+                "known return torch.full_like(loc, scale)."
+            )
+        loc, scale = values
+        if loc.ndim != 2 or loc.shape[1] != rows:
+            raise ValueError(
+                f"`source` must return means of shape (S, N) with N = {rows}; got "
+                f"{tuple(loc.shape)}. Draws come first, then inputs."
+            )
+        try:
+            scale = scale.to(loc.dtype).expand_as(loc)
+        except RuntimeError as error:
+            raise ValueError(
+                f"`source` must return scales of the means' shape {tuple(loc.shape)}; got "
+                f"{tuple(scale.shape)}."
+            ) from error
+        return torch.stack([loc, scale.log()], -1).detach()
+
+
+def _is_pair(values: Any) -> bool:
+    """Whether a function's result is a pair of floating tensors."""
+    pair = isinstance(values, tuple) and len(values) == 2
+    return pair and all(isinstance(v, Tensor) and v.is_floating_point() for v in values)

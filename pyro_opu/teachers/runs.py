@@ -19,17 +19,6 @@ from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.calling import Model
 from pyro_opu.teachers.cost import Meter, metered
 
-__all__ = [
-    "Latents",
-    "ObservedSite",
-    "Run",
-    "few_rows",
-    "fresh_latents",
-    "is_deterministic",
-    "quiet",
-    "two_runs",
-]
-
 
 @dataclass(frozen=True)
 class Run:
@@ -38,7 +27,7 @@ class Run:
     Attributes:
         nodes: Its sample sites by name, without those of subsampling.
         plates: Dimensions that its plates take.
-        meter: What it cost.
+        meter: Its cost.
     """
 
     nodes: dict[str, Any]
@@ -79,18 +68,17 @@ def _fresh(sites: Iterable[Any], without: str | None) -> Draws:
 
 
 def few_rows(x: Tensor, rows: int) -> Tensor:
-    """The first two rows of ``x``, repeated: nothing that two rows have not shown."""
+    """The first two rows of ``x``, repeated."""
     return some_rows(some_rows(x, 2), rows)
 
 
 def two_runs(model: Model, latents: list[Draws], x: Tensor) -> tuple[Run, Run]:
     """At two and at three rows of ``x``: what grows between them grows with the rows."""
-    two, three = (Run.of(model, latents[i], few_rows(x, 2 + i)) for i in range(2))
-    return two, three
+    return Run.of(model, latents[0], few_rows(x, 2)), Run.of(model, latents[1], few_rows(x, 3))
 
 
 def fresh_latents(source: Model, known: Draws, x: Tensor, without: str | None = None) -> Draws:
-    """One joint draw of the source's latents at ``x``, those already known kept."""
+    """One joint draw of the source's latents at ``x``; those already known are kept."""
     return {**known, **_fresh(_sample_sites(source, known, x), without)}
 
 
@@ -107,14 +95,19 @@ class Latents:
         size = len(range(*index.indices(self.size)))
         return Latents({name: value[index] for name, value in self.values.items()}, size)
 
+    def at(self, index: Tensor) -> Latents:
+        """The draws at these indices."""
+        values = {name: value[index.to(value.device)] for name, value in self.values.items()}
+        return Latents(values, len(index))
+
     @property
     def tensors(self) -> Draws:
-        """The draws with a counter beside them, so that a model without latents has an axis S."""
+        """The draws, and a counter, so that a model without latents has an axis S."""
         return {"": torch.arange(self.size), **self.values}
 
 
 class ObservedSite(Messenger):
-    """Keeps the observed site's distribution, and spares the model sampling from it."""
+    """Keeps the observed site's distribution, and does not let the model sample from it."""
 
     def __init__(self, site: str, stand_in: Callable[[Any], Tensor]) -> None:
         super().__init__()

@@ -15,10 +15,9 @@ MOST_COLUMNS = 32
 
 
 class SharedProduct(torch.autograd.Function):
-    """Matrix product of ``(N, D)`` and ``(D, K)``; with S matrices ``w`` still one product.
+    """Matrix product of ``(N, D)`` and ``(D, K)``; with S matrices ``w`` it is one of ``(D, S K)``.
 
-    ``vmap`` has a batch of S products for it, each with K columns, and where K is small those are
-    mostly overhead. The same numbers are ``(N, D) @ (D, S K)``.
+    A batch of S products with few columns K each, as ``vmap`` has it, is mostly overhead.
     """
 
     @staticmethod
@@ -38,7 +37,7 @@ class SharedProduct(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, int | None], x: Tensor, w: Tensor
     ) -> tuple[Tensor, int]:
-        """Where only ``w`` has the axis of the draws one product, otherwise a batch of them."""
+        """One product where only ``w`` has the axis of the draws, otherwise a batch of them."""
         of_x, of_w = in_dims
         if of_x is not None or of_w is None:
             x, w = (
@@ -53,19 +52,15 @@ class SharedProduct(torch.autograd.Function):
 def shared_product(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What ``func`` gives if it is a thin matrix product of inputs and weights, else None."""
     if func is functional.linear:
-        x, weight, bias = _of_linear(*args, **kwargs)
-        found = _product(x, weight.T) if weight.dim() == 2 else None
-        return found if found is None or bias is None else found + bias
+        return _linear(*args, **kwargs)
     if func in _PRODUCTS and len(args) == 2 and not kwargs:
         return _product(*args)
     return None
 
 
-def _of_linear(
-    input: Tensor, weight: Tensor, bias: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """The arguments of ``functional.linear``, by place or by name."""
-    return input, weight, bias
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    found = _product(input, weight.T) if weight.dim() == 2 else None
+    return found if found is None or bias is None else found + bias
 
 
 def _product(x: Any, w: Any) -> Tensor | None:

@@ -34,6 +34,15 @@ def site_kind(fn: Any) -> str | None:
     return next((kind for kind, cls in _KINDS.items() if isinstance(base, cls)), None)
 
 
+def refuse_site(site: str | None, source: Any) -> None:
+    """Refuse the name of a site for a source that is not a Pyro model."""
+    if site is not None:
+        raise ValueError(
+            "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
+            f"a {type(source).__name__}. Leave `site` out."
+        )
+
+
 def check_one_trial(fn: Any, site: str) -> None:
     """Refuse counts: class probabilities describe one trial."""
     trials = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
@@ -47,8 +56,7 @@ def check_one_trial(fn: Any, site: str) -> None:
 def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
     """Log class probabilities ``(N, C)`` of an observed site's distribution.
 
-    Taken from the logits where the distribution was given them: near a corner of the simplex the
-    probabilities have lost the digits.
+    From the logits if it was given them: near a corner of the simplex probabilities lose digits.
     """
     if site_kind(fn) is None:
         raise ValueError(
@@ -69,7 +77,7 @@ def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
 
 
 def given_parameter(fn: Any) -> tuple[Tensor, bool]:
-    """The parameter that an unwrapped categorical distribution was given; whether it is logits."""
+    """The parameter given to an unwrapped categorical distribution, and whether it is logits."""
     holder = getattr(fn, "_categorical", fn)
     # Either of the two may be cached beside the given one, which is `_param` in all of torch's.
     return holder._param, holder._param is vars(holder).get("logits")
