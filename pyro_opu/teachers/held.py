@@ -51,7 +51,7 @@ class HeldTeacher(BaseTeacher):
     def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
         """Some of the draws, in ascending order of their indices."""
         ascending = torch.as_tensor(index, dtype=torch.long).sort().values
-        return type(self)(self.teacher, _at(self.picked, ascending))
+        return HeldTeacher(self.teacher, _at(self.picked, ascending))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -65,6 +65,15 @@ class HeldTeacher(BaseTeacher):
     def operations(self, x: Tensor) -> int | None:
         """What a draw costs the teacher that evaluates it."""
         return self.teacher.operations(x)
+
+    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
+        if not _answers_whole(self.teacher):
+            yield from super()._blocks(x, num_draws)
+            return
+        index = self.picked[self._some(num_draws)]
+        for block in self.teacher.stream(x):
+            _check_indices(index, len(block))
+            yield self._check_output(block[index.to(block.device)], block.shape[1])
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
         _check_fit(self.teacher, self.picked, x)
@@ -80,16 +89,6 @@ class HeldTeacher(BaseTeacher):
 
     def _measured(self, draws: Any, x: Tensor) -> Cost:
         return self.teacher._measured(draws, x)
-
-
-class _HeldIndices(HeldTeacher):
-    """Indices among the draws of a function, which gives all at once: they cost what all cost."""
-
-    def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
-        index = self.picked[self._some(num_draws)]
-        for block in self.teacher.stream(x):
-            _check_indices(index, len(block))
-            yield self._check_output(block[index.to(block.device)], block.shape[1])
 
 
 class _HeldMixture(HeldTeacher):
@@ -138,16 +137,15 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
         share, more = divmod(count, len(teacher.members))
         members = enumerate(teacher.members[:count])
         return _HeldMixture(teacher, [hold(each, x, share + (k < more)) for k, each in members])
-    if not _answers_whole(teacher):
-        held = HeldTeacher(teacher, teacher._pick(x, count))
-    elif teacher.max_draws is not None:
-        held = _HeldIndices(teacher, choose(teacher.max_draws, count).sort().values)
-    else:
+    whole, size = _answers_whole(teacher), teacher.max_draws
+    if whole and size is None:
         raise ValueError(
             "`source` must hold its draws; it is a function that draws afresh at every call. Let "
             "it return all S draws, x -> (S, N, C), from parameters drawn before, or pass the "
             "Predictive, network or ensemble itself."
         )
+    draws = choose(size, count).sort().values if whole and size else teacher._pick(x, count)
+    held = HeldTeacher(teacher, draws)
     _check_repeats(held, x)
     return held
 
@@ -169,7 +167,7 @@ def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
         return HeldTeacher(teacher, Latents(tensors, len(next(iter(tensors.values())))))
     if isinstance(teacher, PredictiveTeacher) or set(tensors) != {INDEX}:
         raise _unlike(teacher, tensors)
-    return (_HeldIndices if _answers_whole(teacher) else HeldTeacher)(teacher, tensors[INDEX])
+    return HeldTeacher(teacher, tensors[INDEX])
 
 
 def _answers_whole(teacher: BaseTeacher) -> bool:

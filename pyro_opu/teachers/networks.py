@@ -21,20 +21,12 @@ from pyro_opu.teachers.cost import Meter, metered
 #: Shape of a mask, and the probability of zero.
 Mask = tuple[tuple[int, ...], float]
 
-# Dropout functions by how many leading axes their mask spans; the rest of the mask is one.
-_MASKED_AXES: dict[Callable[..., Tensor], int | None] = {
-    F.dropout: None,
-    F.alpha_dropout: None,
-    F.dropout1d: 2,
-    F.dropout2d: 2,
-    F.dropout3d: 2,
-    F.feature_alpha_dropout: 2,
-    torch.dropout: None,
-    torch.alpha_dropout: None,
-    torch.feature_dropout: 2,
-    torch.feature_alpha_dropout: 2,
-}
-_ALPHA = {function for function in _MASKED_AXES if "alpha" in function.__name__}
+#: Dropout functions whose mask spans all axes but the rows, or two leading axes.
+_UNITS = {F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout}
+_CHANNELS = {F.dropout1d, F.dropout2d, F.dropout3d, torch.feature_dropout}
+_CHANNELS |= {F.feature_alpha_dropout, torch.feature_alpha_dropout}
+_DROPOUTS = _UNITS | _CHANNELS
+_ALPHA = {function for function in _DROPOUTS if "alpha" in function.__name__}
 _SATURATION = -1.7580993408473766  # what a dropped SELU unit is set to
 
 
@@ -54,14 +46,14 @@ class _SharedMasks(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func not in _MASKED_AXES:
+        if func not in _DROPOUTS:
             return func(*args, **kwargs)
         given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
         x, p = given["input"], float(given.get("p", 0.5))
         if p == 0:
             return x
-        axes = _MASKED_AXES[func]
-        shape = (1, *x.shape[1:axes], *(1 for _ in x.shape[axes:])) if axes else (1, *x.shape[1:])
+        axes = 2 if func in _CHANNELS else x.dim()
+        shape = (1, *x.shape[1:axes], *(1 for _ in x.shape[axes:]))
         self.calls.append((shape, p))
         keep = self.mask(shape, p).to(x.device, x.dtype)
         if func not in _ALPHA:
@@ -130,14 +122,12 @@ class DropoutTeacher(BaseTeacher):
         return outputs
 
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
-        calls = self._calls[x.shape[1:]]
-        rows = []
+        masks = []
         for seed in draws.tolist():
             generator = torch.Generator().manual_seed(seed)
-            rows.append([_mask(*call, generator) for call in calls])
-        masks = {
-            str(k): torch.stack(each).to(x.device) for k, each in enumerate(zip(*rows, strict=True))
-        }
+            masks.append([_mask(*call, generator) for call in self._calls[x.shape[1:]]])
+        by_call = enumerate(zip(*masks, strict=True))
+        stacked = {str(call): torch.stack(each).to(x.device) for call, each in by_call}
 
         def one(masks: Draws) -> Tensor:
             given = iter(masks.values())
@@ -145,7 +135,7 @@ class DropoutTeacher(BaseTeacher):
                 return self.module(x)
 
         with evaluating(self.module):
-            return log_probs_of_output(self._run(one, masks))
+            return log_probs_of_output(self._run(one, stacked))
 
 
 def _mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> Tensor:
