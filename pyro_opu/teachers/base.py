@@ -219,7 +219,7 @@ class BaseTeacher(JointDraws, Teacher):
 
     @property
     def num_classes(self) -> int:
-        """Number of classes ``C``; known once the teacher has seen an input."""
+        """Number of classes ``C``."""
         if self._num_classes is None:
             raise unseen("num_classes")
         return self._num_classes
@@ -289,7 +289,7 @@ class BaseTeacher(JointDraws, Teacher):
 
 
 def unseen(what: str) -> AttributeError:
-    """The error of something that is asked for before the teacher has seen an input."""
+    """The error for what is asked before the teacher has seen an input."""
     return AttributeError(
         f"{what} is not known before the teacher has seen an input; call .probs(x[:1]) once first."
     )
@@ -319,8 +319,8 @@ def log_probs_of_output(output: Any) -> Tensor:
         )
     if output.ndim < 2 or output.shape[-1] < 2:
         raise ValueError(
-            "`source`'s network must return logits of shape (N, C) with at least two classes "
-            f"(C >= 2); got {tuple(output.shape)}. For one logit z per input, (N, 1), return "
+            "`source`'s network must return logits of shape (N, C) with at least two classes; got "
+            f"{tuple(output.shape)}. For one logit z per input, (N, 1), return "
             "torch.cat([torch.zeros_like(z), z], -1)."
         )
     tolerance = max(1e-4, 4 * torch.finfo(output.dtype).eps)

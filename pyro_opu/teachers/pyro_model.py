@@ -26,7 +26,6 @@ from pyro_opu.teachers.runs import (
     fresh_latents,
     is_deterministic,
     quiet,
-    two_runs,
 )
 from pyro_opu.teachers.sites import (
     ALLOWED,
@@ -87,7 +86,7 @@ class ModelDraws(JointDraws):
 
     @property
     def site(self) -> str:
-        """Name of the observed site; known once the teacher has seen an input."""
+        """Name of the observed site."""
         if self._site is None:
             if self._runs is None:
                 raise unseen("site")
@@ -107,7 +106,7 @@ class ModelDraws(JointDraws):
         self.site  # noqa: B018 - raises where there is none
 
     def _seen_latents(self, x: Tensor) -> list[Draws]:
-        """Latents that the posterior gives, at two and at three rows; names those of all rows."""
+        """The posterior's latents, at two and at three rows."""
         known = {name: value[0] for name, value in self._samples.items()}
         shapes = [known, known]
         if self._guide is not None:
@@ -117,15 +116,17 @@ class ModelDraws(JointDraws):
         return shapes
 
     def _name_latents(self, shapes: list[Draws]) -> None:
-        """Tell latents shared by all rows from those whose shape grows with the rows."""
+        """Find the latents that all rows share: the shapes of others grow with the rows."""
         two, three = shapes
         shared = (k for k, v in two.items() if k in three and v.shape == three[k].shape)
         self._latent_names = tuple(shared)
         self._local = len(self._latent_names) < len(two)
 
     def _run_twice(self, latents: list[Draws], x: Tensor) -> None:
+        two, three = few_rows(x, 2), few_rows(x, 3)  # what grows grows with the rows
         with quiet(), preserve_rng(), self._explained(x):
-            self._runs = two_runs(self._model, latents, x)
+            runs = Run.of(self._model, latents[0], two), Run.of(self._model, latents[1], three)
+        self._runs = runs
         self.posterior_sites = set(latents[0])
 
     def free_sites(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.calling import call_of
 from pyro_opu.teachers.function import FunctionDraws, draws_parameter
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.sites import refuse_site, site_kind, unwrap
+from pyro_opu.teachers.sites import one_per_row, refuse_site, site_kind, unwrap
 
 
 class RealTeacher(JointDraws):
@@ -110,16 +110,8 @@ def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
             "the site of the real y with site='...'."
         )
     values = torch.stack([fn.mean, fn.variance.log() / 2], -1)
-    outputs = values.shape[:-1].numel()
-    if outputs == rows:
-        return values.reshape(rows, 2)
-    if outputs == 1:  # the model does not depend on x: one distribution for all rows
-        return values.reshape(1, 2).expand(rows, 2)
-    raise ValueError(
-        f"`source`'s site '{site}' must hold one number per input; got shape "
-        f"{tuple(values.shape[:-1])} for {rows} inputs. Distill each output of a model "
-        "with several by itself, from a model with that one output."
-    )
+    advice = "Distill each output of a model with several from a model with that one output."
+    return one_per_row(values, rows, f"'{site}' must hold one number", advice)
 
 
 def as_regression_teacher(

@@ -36,7 +36,7 @@ class Run:
 
     @classmethod
     def of(cls, model: Model, latents: Draws, x: Tensor) -> Run:
-        """A run at the inputs, with these latents fixed."""
+        """Run a model at the inputs, with these latents fixed."""
         with metered() as meter:
             sites = _sample_sites(model, latents, x)
         dims = [each.dim for n in sites for each in n["cond_indep_stack"] if each.vectorized]
@@ -70,11 +70,6 @@ def _fresh(sites: Iterable[Any], without: str | None) -> Draws:
 def few_rows(x: Tensor, rows: int) -> Tensor:
     """The first two rows of ``x``, repeated."""
     return some_rows(some_rows(x, 2), rows)
-
-
-def two_runs(model: Model, latents: list[Draws], x: Tensor) -> tuple[Run, Run]:
-    """At two and at three rows of ``x``: what grows between them grows with the rows."""
-    return Run.of(model, latents[0], few_rows(x, 2)), Run.of(model, latents[1], few_rows(x, 3))
 
 
 def fresh_latents(source: Model, known: Draws, x: Tensor, without: str | None = None) -> Draws:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import torch
@@ -63,16 +64,20 @@ def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
             f"`source`'s site '{site}' must be {ALLOWED}; got {type(unwrap(fn)).__name__}. "
             "Name the class label's site with site='...'."
         )
-    log_probs = _wrapped_log_probs(fn)
-    labels = log_probs.shape[:-1].numel()
-    if labels == rows:
-        return log_probs.reshape(rows, log_probs.shape[-1])
-    if labels == 1:  # the model does not depend on x: one distribution for all rows
-        return log_probs.reshape(1, -1).expand(rows, -1)
+    advice = "A model with several labels per input needs one site per label."
+    return one_per_row(_wrapped_log_probs(fn), rows, f"'{site}' must hold one class label", advice)
+
+
+def one_per_row(values: Tensor, rows: int, expected: str, advice: str) -> Tensor:
+    """What a site of an expected kind says, ``(*batch, K)``, of each row ``(rows, K)``."""
+    *batch, outputs = values.shape
+    if prod(batch) == rows:
+        return values.reshape(rows, outputs)
+    if prod(batch) == 1:  # the model does not depend on x: one distribution for all rows
+        return values.reshape(1, outputs).expand(rows, outputs)
     raise ValueError(
-        f"`source`'s site '{site}' must hold one class label per input; got batch shape "
-        f"{tuple(log_probs.shape[:-1])} for {rows} inputs. A model with several labels per input "
-        "needs one site per label."
+        f"`source`'s site {expected} per input; got batch shape {tuple(batch)} for {rows} inputs. "
+        f"{advice}"
     )
 
 
