@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from pyro_opu.outcomes import SiteLayout, outcome_of
 from pyro_opu.predictive.one_pass import STUDENTS, OnePassPredictive
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.calling import parameters_of
 from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.runs import parameters_of
 
 
 def drop_in(

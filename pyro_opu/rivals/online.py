@@ -21,8 +21,8 @@ from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
 from pyro_opu.teachers import PredictiveTeacher
-from pyro_opu.teachers.calling import Model, bound, call_of
 from pyro_opu.teachers.real import RegressionTeacher, normal_parameters
+from pyro_opu.teachers.runs import Model, bound, call_of
 from pyro_opu.teachers.sites import class_log_probs
 
 __all__ = ["online_dark_knowledge"]

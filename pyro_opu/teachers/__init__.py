@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
-from pyro_opu.teachers.calling import call_of
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.teachers.real import RealTeacher
+from pyro_opu.teachers.runs import call_of
 from pyro_opu.teachers.sites import refuse_site
 
 #: What :func:`~pyro_opu.as_teacher` takes.

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
 from pyro_opu.rng import preserve_rng
+from pyro_opu.teachers.batched import MOST_COLUMNS
 from pyro_opu.teachers.cost import Cost, Meter, counted, metered
-from pyro_opu.teachers.shared_product import MOST_COLUMNS
 
 #: Numbers in the widest tensor of one evaluation, 8 MB in float32. With far fewer, the cost of
 #: a call (a millisecond of Pyro's handlers) is not hidden; with more, activations leave the

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.calling import call_of
 from pyro_opu.teachers.cost import counted
 from pyro_opu.teachers.pyro_model import ModelDraws, PredictiveTeacher
 from pyro_opu.teachers.real import (
@@ -20,6 +19,7 @@ from pyro_opu.teachers.real import (
     is_real,
     is_regressor,
 )
+from pyro_opu.teachers.runs import call_of
 
 
 @torch.no_grad()

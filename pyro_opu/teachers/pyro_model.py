@@ -16,13 +16,15 @@ from pyro_opu.checks import check_tensor
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, unseen
 from pyro_opu.teachers.batched import Batched, Draws
-from pyro_opu.teachers.calling import Call, bound, first_argument
 from pyro_opu.teachers.cost import Cost, Meter
 from pyro_opu.teachers.runs import (
+    Call,
     Latents,
     ObservedSite,
     Run,
+    bound,
     few_rows,
+    first_argument,
     fresh_latents,
     is_deterministic,
     quiet,

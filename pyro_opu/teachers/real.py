@@ -12,9 +12,9 @@ from torch import distributions as dist
 
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.calling import call_of
 from pyro_opu.teachers.function import FunctionDraws, draws_parameter
 from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.runs import call_of
 from pyro_opu.teachers.sites import one_per_row, refuse_site, site_kind, unwrap
 
 
