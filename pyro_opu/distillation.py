@@ -24,6 +24,7 @@ from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
 from pyro_opu.training.settings import (
     Batches,
+    Sampler,
     Settings,
     default_rate,
     draws_per_step,
@@ -34,11 +35,10 @@ from pyro_opu.training.validation import (
     CALIBRATION_NUMBERS,
     VALIDATION_NUMBERS,
     as_transfer_inputs,
-    fit_policy,
     hold_out,
     validation_set,
 )
-from pyro_opu.transfer import TransferPolicy
+from pyro_opu.transfer import TransferPolicy, default_transfer
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
 
 
@@ -88,10 +88,9 @@ def distill(
     :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals.
 
     Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train one
-    student; each must make the call with the same arguments. A missing group is made, with gloo
-    between CPUs and NCCL between GPUs. Each rank asks the teacher at its share of every batch,
-    gradients are averaged, and all end with the same weights. If one fails, the others stop at
-    once; with a ``checkpoint`` the run resumes when ``torchrun --max-restarts`` restarts it.
+    student; each must make the call with the same arguments. Each asks the teacher at its share of
+    every batch, and all end with the same weights. If one fails, the others stop at once; with a
+    ``checkpoint`` the run resumes when ``torchrun --max-restarts`` restarts it.
 
     Args:
         source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
@@ -123,9 +122,8 @@ def distill(
             layer is wider than 256 units, otherwise 1.024 over the width of the widest.
         warm_start: False starts the objective from scratch.
         recalibrate: Shift g at the end, as far as that does not raise the energy distance over the
-            transfer inputs, so that the mean mutual information is the teacher's. False keeps what
-            the objective found, nearer to the teacher's variance: one Dirichlet cannot have both,
-            unless the draws are of Dirichlet shape. See ``fast.report["recalibration"]``.
+            transfer inputs, so that the mean mutual information is the teacher's. False stays
+            nearer to the teacher's variance. See ``fast.report["recalibration"]``.
         seed: Fixes everything random, in several threads at once too; torch's generator is left as
             it was. By default the seed is drawn from torch's generator.
         progress: Show a bar with the losses and the held-out fidelity.
@@ -189,7 +187,10 @@ def distill(
             chosen, rest = hold_out(x)
             held_out = validation_set(teacher, outcome, chosen, target, VALIDATION_NUMBERS)
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            policy = fit_policy(transfer, stream, rest, held_out.x)
+            policy = default_transfer(rest) if transfer is None else transfer
+            fitted: Sampler = (
+                policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
+            )
             # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
             if guide is None or isinstance(guide, str):
@@ -211,7 +212,7 @@ def distill(
                 precision=checked_precision(precision, guide),
             )
             ask = at_made_up_inputs(teacher.draws)
-            batches = Batches(ask, policy, settings, target, teacher.max_draws, ranks)
+            batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
         report = train(guide, closed_form, objective, batches, held_out, x, random, saved, progress)
         if recalibrate and outcome.recalibrates(guide):
             shift: dict[str, float] = {}
@@ -252,14 +253,11 @@ def distill_regression(
     The ``source`` is what :func:`~pyro_opu.regression.as_regression_teacher` takes.
 
     Example:
-        >>> import torch
-        >>> from pyro_opu.regression import distill_regression
-        >>> w = torch.randn(20, 1, generator=torch.Generator().manual_seed(0))
+        >>> w = torch.randn(20, 1)
         >>> teacher = lambda x: (w * x[:, 0], torch.ones(20, 1))
-        >>> fast = distill_regression(
-        ...     teacher, torch.randn(50, 1), num_steps=5, seed=0, progress=False)
-        >>> fast(torch.zeros(4, 1))["obs"].shape, fast.uncertainty(torch.zeros(4, 1)).total.shape
-        (torch.Size([20, 4]), torch.Size([4]))
+        >>> fast = distill_regression(teacher, torch.randn(50, 1), num_steps=5, progress=False)
+        >>> fast.uncertainty(torch.zeros(4, 1)).total.shape
+        torch.Size([4])
     """
     teacher = as_regression_teacher(source, site, inputs=inputs)
     student: Any = distill(teacher, x, inputs=inputs, **options)

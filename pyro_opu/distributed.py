@@ -33,9 +33,8 @@ class Ranks:
 
     Every step sends one message: the gradients and the parts of the loss, averaged over all ranks.
     ``DistributedDataParallel`` does not fit: h and g are stepped in turn, a student returns a
-    distribution, a critic is asked for its weights and not through ``forward``, and the penalty on
-    its slope takes ``torch.autograd.grad``. ``channel`` holds the process group, if it is not the
-    default one.
+    distribution, and a critic is not asked through ``forward``. ``channel`` holds the process
+    group, if it is not the default one.
     """
 
     rank: int = 0
@@ -73,7 +72,7 @@ class Ranks:
         return found
 
     def check_alike(self, what: Mapping[str, Any]) -> None:
-        """Raise a ValueError on every rank that names the values that differ between ranks."""
+        """Raise a ValueError on every rank that names the values that differ between them."""
         first, *others = self.all_gather(what)
         wrong = sorted({key for other in others for key in differences(first, other)})
         if wrong:
@@ -207,10 +206,9 @@ def attempt_store(
     """The launcher's store, under a prefix that only the ranks of this attempt know.
 
     ``torchrun`` keeps its store when it restarts workers, so that they read what dead ones wrote,
-    such as addresses (pytorch issue 135712; the restart count is no prefix, since every machine has
-    its own). Here rank 0 draws a prefix, and answers each of the others under a word that this one
-    has drawn, so that no answer is an old one. If some are missing after ``patience`` seconds it
-    raises a TimeoutError.
+    such as addresses (pytorch issue 135712; the restart count differs between machines). Here rank
+    0 draws a prefix, and answers each of the others under a word that this one has drawn, so that
+    no answer is an old one. After ``patience`` seconds it raises a TimeoutError.
     """
     own = uuid4().hex
     if rank:

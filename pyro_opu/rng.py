@@ -144,8 +144,7 @@ def seeded(seed: int | None) -> Iterator[None]:
 class RandomStream:
     """Random numbers of one job, put into torch's default generators whenever it is at work.
 
-    Jobs in several threads take turns, and each draws what it would draw alone. Its ``states`` can
-    be saved and put back.
+    Jobs in several threads take turns, and each draws what it would draw alone.
     """
 
     def __init__(self, seed: int, device: torch.device | None = None) -> None:

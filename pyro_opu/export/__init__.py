@@ -29,12 +29,11 @@ def export(
     """Write a guide as one program x -> mean, concentration and the uncertainties.
 
     The suffix says the format: ``.onnx`` (operator set 18, any ONNX runtime) or ``.pt2``
-    (``torch.export.load``). Reading a ``.pt2`` runs pickle, by torch's doing: load only those from
-    a source you trust; an ``.onnx`` file and what ``save`` writes hold no code. The number of rows
-    N is free. The outputs are those of :func:`pyro_opu.uncertainty`, computed in float64 and
-    rounded to the guide's dtype.
+    (``torch.export.load``, which runs pickle: load only files you trust). The number of rows N is
+    free. The outputs are those of :func:`pyro_opu.uncertainty`, computed in float64 and rounded to
+    the guide's dtype. All guides of this package can be exported, and those of your own that
+    torch.export can trace.
 
-    All guides of this package can be exported, and those of your own that torch.export can trace.
     The metadata under ``pyro_opu`` (``metadata_props`` of ONNX, an extra file of torch.export's
     archive) is JSON: shape and dtype of the input, number of classes, sites, version, and the shape
     and unit of every output.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -15,8 +15,6 @@ from pyro_opu.checks import instance_of
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import in_dtype_of, trunks_of
 from pyro_opu.rng import preserve_rng
-
-__all__ = ["Captured", "GraphPass", "StaticPass", "capture"]
 
 Tensors = tuple[Tensor, ...]
 _MATRIX_PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -119,11 +117,7 @@ class StaticPass:
 
 
 class GraphPass(StaticPass):
-    """A pass recorded as a CUDA graph on the device of ``like``, ``(B, *input_shape)``.
-
-    Raises:
-        ValueError: ``forward`` cannot be captured.
-    """
+    """A pass recorded as a CUDA graph on the device of ``like``, ``(B, *input_shape)``."""
 
     def __init__(self, forward: Callable[[Tensor], Tensors], like: Tensor) -> None:
         with torch.cuda.device(like.device), torch.no_grad():
@@ -163,8 +157,8 @@ def _record(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any, 
 def _end_failed_capture(graph: Any, pool: Any, buffer: Tensor) -> None:
     """Restore torch's state on the current stream after the end of a capture has raised.
 
-    The allocator still counts the capture as under way, and the random generator stays in capture
-    mode ("Offset increment outside graph capture") until some capture succeeds.
+    Otherwise the allocator counts the capture as under way, and the random generator stays in
+    capture mode ("Offset increment outside graph capture") until some capture succeeds.
     """
     graph.reset()
     device = torch.cuda.current_device()
@@ -204,18 +198,15 @@ def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None 
     CPU it is compiled by ``torch.compile`` for any number of rows, if that works here (it needs a
     C++ compiler and some seconds), and otherwise runs eagerly: ``kind`` says which, ``reason`` why.
 
-    In full precision the answers are the guide's to rounding, 1e-5 in the logarithms of mean and
-    concentration; half ``precision`` is for the matrix products of the trunk alone and leaves two
-    to three digits (bfloat16), or three to four (float16).
-
-    It is a snapshot, which later changes of the guide do not reach, and not for several threads at
-    once. Torch's random state is restored.
+    The answers are the guide's to rounding, 1e-5 in the logarithms of mean and concentration. It is
+    a snapshot, which later changes of the guide do not reach, and not for several threads at once.
 
     Args:
         guide: Module ``x -> answer`` on its device; ``fast.capture`` checks the inputs too.
         example: Finite inputs ``(B, *input_shape)`` on that device. Later inputs are rounded to its
             dtype: pass float64 where float32 has too few digits, as for time stamps.
-        precision: ``torch.bfloat16`` or ``torch.float16``; by default the guide's.
+        precision: ``torch.bfloat16`` or ``torch.float16`` for the matrix products of the trunk
+            alone, which leaves two to three digits, or three to four; by default the guide's.
 
     Returns:
         ``x -> PredictiveDirichlet``, for another family the one with its moments; for a regression
@@ -284,23 +275,17 @@ def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[T
     options: dict[str, Any] = {"fullgraph": True, "dynamic": True}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True  # students share code, and torch limits how often
-    with _kept_validation(), torch.no_grad():
+    distribution = torch.distributions.Distribution
+    validates = distribution._validate_args  # the compiler switches it off for all distributions
+    try:
         compiled = torch.compile(forward, **options)
 
         def run(x: Tensor) -> Tensors:
             return compiled(x.data.contiguous())  # a view would be compiled again
 
-        run(like[:1])
-        run(torch.cat([like, like]))
-    return run
-
-
-@contextmanager
-def _kept_validation() -> Iterator[None]:
-    """Restore the validation of distributions, which the compiler switches off for all."""
-    distribution = torch.distributions.Distribution
-    before = distribution._validate_args
-    try:
-        yield
+        with torch.no_grad():
+            run(like[:1])
+            run(torch.cat([like, like]))
+        return run
     finally:
-        distribution.set_default_validate_args(before)
+        distribution.set_default_validate_args(validates)

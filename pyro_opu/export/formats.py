@@ -12,8 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["FORMATS", "METADATA", "OPSET", "check_packages", "run_onnx"]
-
 #: Operator set of the ONNX files, read by ONNX Runtime 1.14 (December 2022) and later.
 OPSET = 18
 #: Key of the description, which is JSON, in either file.

@@ -13,8 +13,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-__all__ = ["PLAIN_OPS", "digamma", "expm1", "lgamma", "log1p", "log_softmax", "logsumexp"]
-
 #: Smaller arguments are shifted up by this; above it the asymptotic series is good to 1e-15.
 _SHIFT = 8
 
@@ -56,7 +54,7 @@ def lgamma(x: Tensor) -> Tensor:
             + \sum_{n \le 7} \frac{B_{2n}}{2n (2n - 1)\, y^{2n - 1}}
 
     References:
-        Abramowitz and Stegun (1964), Handbook of Mathematical Functions, 6.1.15 and 6.1.41.
+        Abramowitz and Stegun (1964), 6.1.15 and 6.1.41.
     """
     small, low, high = _shifted(x)
     product = low

@@ -15,8 +15,6 @@ from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.networks import centres
 
-__all__ = ["StudentProgram", "differing", "far_inputs", "trace"]
-
 #: Notes of a graph on where its steps come from: paths of this machine, and half of its size.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 
@@ -80,9 +78,6 @@ def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
     """The program as a graph for any number N >= 1 of rows, of operations that all runtimes have.
 
     It is traced, and compared with the student, at inputs ``x`` ``(N, *input_shape)``.
-
-    Raises:
-        ValueError: a guide that cannot be traced for every N, or whose graph answers otherwise.
     """
     rows = x if len(x) > 1 else torch.cat([x, x])  # a traced dimension of 1 would stay 1
     try:

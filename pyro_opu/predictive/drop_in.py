@@ -27,16 +27,8 @@ def drop_in(
 ) -> OnePassPredictive:
     """Freeze the guide, and make the drop-in for the teacher's source that answers by it.
 
+    The teacher has seen an input; the layouts of the ``sites`` are read where they are not given.
     The other arguments are those of :func:`~pyro_opu.distill`.
-
-    Args:
-        guide: ``x -> Dirichlet`` or another answer of the teacher's kind.
-        teacher: A teacher that has seen an input.
-        x: Inputs ``(N, *input_shape)``, of which a few rows are looked at.
-        sites: Layouts of the sites, where they have been read already; else they are read.
-
-    Raises:
-        ValueError: a site that one pass cannot give.
     """
     outcome = outcome_of(teacher)
     classes = {"num_classes": outcome.event_shape[0]} if outcome.event_shape else {}

@@ -164,12 +164,8 @@ class OnePassPredictive(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draw from the predictive distribution, called as the ``Predictive`` it replaces.
 
-        Args:
-            *args: The model's arguments; the first is the input ``(N, *input_shape)``.
-            **kwargs: The model's keyword arguments; only the input is looked at.
-
-        Returns:
-            ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
+        Of the model's arguments only the input ``(N, *input_shape)`` is looked at. Returns
+        ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
         answer = self.distribution(self._input(args, kwargs))
         return self.outcome.sample(answer, self.sites, self.num_samples)
@@ -195,9 +191,9 @@ class OnePassPredictive(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the student to one safetensors file with its configuration as text; no pickle.
 
-        The file has a format version and a checksum, replaces an older one atomically, and keeps
-        its permissions and symbolic link. For a guide of your own pass the architecture to
-        :meth:`load`. ``inputs`` is a function and is not saved.
+        The file has a checksum, replaces an older one atomically, and keeps its permissions and
+        symbolic link. For a guide of your own pass the architecture to :meth:`load`; ``inputs`` is
+        a function and is not saved.
 
         Raises:
             FileNotFoundError: its folder does not exist.
@@ -214,8 +210,7 @@ class OnePassPredictive(nn.Module):
     ) -> None:
         """Write a program x -> mean, concentration, uncertainties that needs no Pyro: ONNX or .pt2.
 
-        See :func:`pyro_opu.export.export`; ``example_x`` is zeros by default. Reading a ``.pt2``
-        runs pickle, by torch's doing.
+        See :func:`pyro_opu.export.export`; ``example_x`` is zeros by default.
         """
         if example_x is None:
             weight = next(self.guide.parameters(), torch.empty(0))
@@ -245,14 +240,13 @@ class OnePassPredictive(nn.Module):
     ) -> OnePassPredictive:
         """Read a student written by :meth:`save`, of classes or of a real y.
 
-        A file is refused where a single bit has changed (files of 0.1.0 have no checksum), or where
-        description and tensors do not belong together, before memory is taken for what it claims.
+        A file is refused where a single bit has changed (files of 0.1.0 have no checksum).
 
         Args:
             path: The file.
             guide: The architecture, for a student whose guide was one of your own.
             inputs: As in the constructor.
-            device: Where to put the student; the CPU by default.
+            device: By default the CPU.
 
         Raises:
             FileNotFoundError: no such file.

@@ -23,8 +23,6 @@ from pyro_opu.distributed import together
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.utils.files import placed
 
-__all__ = ["checked_arguments"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 #: ``(name, value) ->`` the value, possibly converted; raises where it is not valid.

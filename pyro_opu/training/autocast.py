@@ -10,8 +10,6 @@ from torch import Tensor, nn
 
 from pyro_opu.guides.base import trunks_of
 
-__all__ = ["checked_precision", "in_precision"]
-
 
 def checked_precision(precision: torch.dtype | None, guide: nn.Module) -> str | None:
     """Check that a guide's trunk can run in this precision, and return its name.

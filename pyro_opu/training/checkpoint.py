@@ -24,8 +24,6 @@ from pyro_opu.transfer.stream import Stream
 from pyro_opu.utils import files
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["Checkpoint", "describe", "digest", "fingerprint", "run_seed", "sketch", "text"]
-
 _KIND = "distillation checkpoint"
 #: Length of a sketch, and the period of its signs.
 BUCKETS, PERIOD = 64, 2**14
@@ -45,12 +43,7 @@ class Checkpoint:
         saved: dict[str, Any] | None = None
         if ranks.first and self.path.is_file():
             saved = files.unflatten(*files.read(self.path, _KIND))
-        self._saved = ranks.broadcast(saved)
-
-    @property
-    def seed(self) -> int | None:
-        """Seed of the run that was saved, if there is one."""
-        return None if self._saved is None else self._saved["identity"]["seed"]
+        self.saved = ranks.broadcast(saved)
 
     def start(
         self, run: dict[str, Any], selection: KeepBest, policy: Sampler, random: RandomStream
@@ -61,9 +54,9 @@ class Checkpoint:
             ValueError: the file is of another run; the message names every difference.
         """
         self._run, self._selection, self._policy, self._random = run, selection, policy, random
-        if self._saved is None:
+        if self.saved is None:
             return 0, 0
-        theirs = self._saved["identity"]
+        theirs = self.saved["identity"]
         wrong = self.ranks.broadcast(differences(run, theirs))
         if wrong:
             plain = (bool, int, float, list)
@@ -77,19 +70,19 @@ class Checkpoint:
                 f"{' (' + '; '.join(values) + ')' if values else ''}. Call distill with the same "
                 "arguments (for threads: torch.set_num_threads), or name another file."
             )
-        if self._saved["torch"] != torch.__version__ and self.ranks.first:
+        if self.saved["torch"] != torch.__version__ and self.ranks.first:
             warn_user(
-                f"`checkpoint` {str(self.path)!r} was written by torch {self._saved['torch']}, and "
+                f"`checkpoint` {str(self.path)!r} was written by torch {self.saved['torch']}, and "
                 f"this is {torch.__version__}: weights may differ in their last digits."
             )
-        selection.load(self._saved["selection"])
-        return self._saved["phase"], self._saved["step"]
+        selection.load(self.saved["selection"])
+        return self.saved["phase"], self.saved["step"]
 
     def restore(self, phase: Phase) -> None:
         """Put saved optimizers, critic, stream and random state where they were interrupted."""
-        if self._saved is None:
+        if self.saved is None:
             return
-        saved, self._saved = self._saved, None
+        saved, self.saved = self.saved, None
         phase.module.load_state_dict(saved["objective"])
         for optimizer, values in zip(phase.optimizers, saved["optimizers"], strict=True):
             optimizer.load_state_dict(values)
@@ -120,8 +113,8 @@ class Checkpoint:
 
 def run_seed(seed: int | None, checkpoint: Checkpoint | None) -> int:
     """The seed asked for, that of the run to resume, or one drawn from torch's generator."""
-    if seed is None and checkpoint is not None:
-        seed = checkpoint.seed
+    if seed is None and checkpoint is not None and checkpoint.saved is not None:
+        seed = int(checkpoint.saved["identity"]["seed"])
     if seed is not None:
         return seed
     with drawing() as generator:

@@ -169,9 +169,8 @@ class KeepLast:
 class KeepBest(KeepLast):
     """Keeps the best exponential average of the weights by held-out energy distance.
 
-    All ranks take the weights of rank 0, which judges, and decide by what it found. Up to then
-    theirs were equal but for buffers, and for rounding where machines differ. ``history`` has one
-    record per evaluation.
+    All ranks take the weights of rank 0, which judges; theirs differ in buffers, and by rounding
+    where machines differ. ``history`` has one record per evaluation.
     """
 
     def __init__(
@@ -224,7 +223,7 @@ class KeepBest(KeepLast):
         self.evals_since_best = 0
 
     def state(self) -> dict[str, Any]:
-        """All that changes while training, to be saved."""
+        """Everything that changes while training."""
         return {
             "guide": dict(self.guide.state_dict()),
             "average": dict(self.average.state_dict()),

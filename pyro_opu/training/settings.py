@@ -14,12 +14,11 @@ from pyro_opu.objectives import Objective
 from pyro_opu.teachers.base import JointDraws
 
 #: Teacher's draws per input and step. The noise of so few averages out over the steps, but not at
-#: inputs that few batches come near: the closed-form start takes more, as long as their matrix
-#: products take at most so many operations and they hold so many numbers; of a posterior that draws
-#: afresh at most so many.
+#: inputs that few batches come near: the warm start takes more, up to so many operations in matrix
+#: products and so many numbers; of a posterior that draws afresh at most so many.
 NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
-#: Parts of a batch with draws of their own. Draws are joint over the inputs of one call, and the
-#: luck of one set shared by a whole batch does not average out within the batch.
+#: Parts of a batch with draws of their own: draws are joint over the inputs of one call, so the
+#: noise of one set does not average out within the batch.
 DRAW_BLOCKS = 4
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
@@ -61,8 +60,7 @@ class Batches:
     """Inputs of a fitted transfer policy, labelled by the teacher.
 
     Ranks divide the inputs, not the draws, since objectives compare all pairs of draws at an input.
-    ``ask(x, num_draws)`` gives the teacher's joint draws ``(S, N, ...)``; a posterior that holds
-    its draws has ``max_draws`` of them.
+    ``ask(x, num_draws)`` gives the teacher's joint draws ``(S, N, ...)``, at most ``max_draws``.
     """
 
     ask: Callable[[Tensor, int], Tensor]
@@ -87,9 +85,9 @@ class Batches:
     def batch(self, num_draws: int) -> tuple[Tensor, Tensor]:
         """Inputs ``(N, ...)`` and the teacher's draws ``(S, N, ...)`` there."""
         x = self.policy.sample(self.share)
-        if num_draws == self.max_draws:  # no luck in all of them
+        if num_draws == self.max_draws:  # all of them, without noise
             draws = self.ask(x, num_draws)
-        elif DRAW_BLOCKS * num_draws <= self.settings.warm_draws:  # so many cost little
+        elif DRAW_BLOCKS * num_draws <= self.settings.warm_draws:  # as cheap as one call
             each = self.ask(x, DRAW_BLOCKS * num_draws).unflatten(0, (DRAW_BLOCKS, num_draws))
             draws = torch.cat([b[i] for i, b in enumerate(each.chunk(DRAW_BLOCKS, 2))], 1)
         else:

@@ -12,15 +12,14 @@ from pyro_opu.distributed import Ranks
 from pyro_opu.outcomes import Outcome
 from pyro_opu.rng import fold_in
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.transfer import TransferPolicy, default_transfer
 from pyro_opu.transfer.stream import Stream, is_loader
 
 #: Fraction of the transfer inputs held out for validation, and its cap.
 HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
 #: Teacher's draws at each input that validates or calibrates, at most.
 LABEL_DRAWS = 1000
-#: Blocks of such inputs with draws of their own, where the teacher can draw afresh. Draws are joint
-#: over inputs: with one block the iterate nearest to their luck would look like the best.
+#: Blocks of such inputs with draws of their own, where the teacher can draw afresh: with one block
+#: of joint draws the iterate nearest to their noise would look like the best.
 LABEL_BLOCKS = 16
 #: Numbers in all draws that validate, which is done often, and that calibrate, which is done once.
 VALIDATION_NUMBERS, CALIBRATION_NUMBERS = 2**20, 2**23
@@ -60,11 +59,3 @@ def validation_set(
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
     draws = torch.cat([teacher.draws(block, count) for block in blocks], 1)
     return outcome.validation(some.to(device), draws.to(device, torch.float32), teacher.max_draws)
-
-
-def fit_policy(
-    policy: TransferPolicy | None, stream: Stream | None, x: Tensor, held_out: Tensor
-) -> TransferPolicy | Stream:
-    """Fit the policy, or the default one; a stream draws by it, and gives no held-out row."""
-    policy = default_transfer(x) if policy is None else policy
-    return policy.fit(x) if stream is None else stream.follow(policy, x, held_out)
