@@ -19,7 +19,8 @@ class Dataset:
         x: Inputs ``(N, D)`` or ``(N, H, W)``, float32.
         y: Class labels ``(N,)``, int64 in ``[0, C)``; for regression targets ``(N,)``, float32.
         name: Name of the data set.
-        feature_names, class_names: D and C names; none for images, or for regression.
+        feature_names: D names; empty for images.
+        class_names: C names; empty for regression.
 
     Example:
         >>> data = Dataset(torch.zeros(5, 2), torch.tensor([0, 1, 1, 0, 1]), "mine", ("a", "b"))
