@@ -33,11 +33,11 @@ GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
     "mixture": MixtureGuide,
     "logistic_normal": LogisticNormalGuide,
 }
-#: Former names, still accepted.
-_FORMER = {"undivided": "single_head"}
+#: Former names, still accepted and found in older files.
+FORMER = {"undivided": "single_head"}
 
 
 def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | TrunkGuide:
     """Build a guide of a family in :data:`GUIDES`; see :meth:`.PredictiveGuide.for_inputs`."""
-    name = one_of("guide", _FORMER.get(name, name), GUIDES, "Or pass a module x -> Dirichlet.")
+    name = one_of("guide", FORMER.get(name, name), GUIDES, "Or pass a module x -> Dirichlet.")
     return GUIDES[name].for_inputs(x, num_classes)

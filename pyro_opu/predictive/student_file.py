@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable, instance_of
+from pyro_opu.guides import FORMER
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
 from pyro_opu.utils import files
 
@@ -104,6 +105,7 @@ def restore_guide(
             )
         with files.description_of(path), torch.device("meta"):
             kind = config["guide"].get("kind", "dirichlet")  # files of 0.1.0 may not say
+            kind = FORMER.get(kind, kind)
             guide = OUTCOMES[config["answer"]].guides[kind].from_config(config["guide"])
             _check_match(guide, tensors, config["num_classes"])
     advice = "Build it, or leave it out for a guide of this package."

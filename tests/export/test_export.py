@@ -394,7 +394,7 @@ class TestRefused:
         ("name", "settings", "error", "message"),
         [
             ("a.pt", {}, ValueError, "`path` must end in .onnx or .pt2.*got 'a.pt'"),
-            ("none/a.pt2", {}, FileNotFoundError, "existing folder.*Create it first"),
+            ("none/a.pt2", {}, FileNotFoundError, "existing folder.*Create it"),
             ("a.pt2", {"outputs": ["mean", "median"]}, ValueError, "`outputs` must name some of"),
             ("a.pt2", {"outputs": []}, ValueError, "`outputs` must name some of mean"),
             ("a.pt2", {"outputs": ["mean", "mean"]}, ValueError, "each once; got"),
