@@ -50,6 +50,11 @@ DARK_KNOWLEDGE = under("pyro_opu/rivals", "base.py", "bayesian_dark_knowledge.py
 MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),
     "bad_input": ("pyro_opu", "models", "benchmarks/bad_input_*.py"),
+    "batched": (
+        *under("pyro_opu/predictive", "batched.py", "quick_ops.py"),
+        *under("pyro_opu/teachers", "batched.py", "runs.py", "cost.py"),
+        "benchmarks/timing.py",
+    ),
     "before_after": ("benchmarks/teachers.py", *DISTILLED, *FIDELITY),
     "boston": (*REGRESSION, *DARK_KNOWLEDGE),
     "compact": (*under("pyro_opu/rivals", "base.py", "compact.py", "subsets.py"), *TEACHERS),

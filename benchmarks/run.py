@@ -16,6 +16,7 @@ NAMES = (
     "refinements",
     "adversarial",
     "export_check",
+    "batched",
     "speed",
     "memory",
     "scale",

@@ -106,17 +106,19 @@ def paid(
 ) -> Row:
     """After how many calls at these inputs the student has cost less than its teacher would."""
     teacher, x = pyro_opu.as_teacher(predictive), x.to(args.device)
+    exact = pyro_opu.batched(predictive)
     ways: dict[str, Call] = {
         "one pass": lambda: fast.dirichlet(x),
         "Predictive": lambda: predictive(x),
         "batched teacher": lambda: teacher.probs(x),
+        "batched": lambda: exact(x),
     }
     with torch.no_grad():
         found = spans(ways, args.budget, wait(args.device))
     took = {name: each.median for name, each in found.items()}
     row: Row = {"N of a call": len(x)}
     row |= {f"{way}, ms": 1e3 * each for way, each in took.items()}
-    for way in ("Predictive", "batched teacher"):
+    for way in ("Predictive", "batched teacher", "batched"):
         row[f"calls that pay, {way}"] = break_even(seconds, took[way], took["one pass"])
     return row
 

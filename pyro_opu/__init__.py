@@ -42,6 +42,7 @@ from pyro_opu.objectives import (
     WassersteinELBO,
 )
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
+from pyro_opu.predictive.batched import batched
 from pyro_opu.reports.detection import detection, misclassification, out_of_domain
 from pyro_opu.reports.fidelity import FidelityReport, fidelity, regression_fidelity
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
@@ -77,6 +78,7 @@ __all__ = [
     "WassersteinELBO",
     "aleatoric_uncertainty",
     "as_teacher",
+    "batched",
     "concentration",
     "detection",
     "diagnose",

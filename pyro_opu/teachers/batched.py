@@ -62,12 +62,12 @@ class Batched:
                 result = vectorized(fn, draws)
             except Exception as error:  # noqa: BLE001 - whatever vmap cannot do, the loop can
                 result = loop(fn, draws)  # an error of the function itself is raised from here
-                self._give_up(error)
+                self.give_up(error)
                 return result
             if self.use_vmap or self._agrees(fn, draws, result):
                 self.use_vmap = True
                 return result
-            self._give_up("it gives other numbers than the loop")
+            self.give_up("it gives other numbers than the loop")
         return loop(fn, draws)
 
     def _agrees(self, fn: Callable[[Draws], Any], draws: Draws, result: Any) -> bool:
@@ -83,9 +83,9 @@ class Batched:
                 return True
             once_more = loop(fn, first)
         # Random by itself, so that no two runs agree.
-        return _has_nan(result) <= _has_nan(again) and not _close(once_more, again)
+        return has_nan(result) <= has_nan(again) and not _close(once_more, again)
 
-    def _give_up(self, reason: Exception | str) -> None:
+    def give_up(self, reason: Exception | str) -> None:
         """Use the loop from now on, and say why."""
         self.use_vmap = False
         first_line = (str(reason).strip().splitlines() or [type(reason).__name__])[0][:200]
@@ -147,7 +147,8 @@ def _close(a: Any, b: Any) -> bool:
     )
 
 
-def _has_nan(a: Any) -> bool:
+def has_nan(a: Any) -> bool:
+    """Whether a tensor, or one of a dict, has a NaN."""
     leaves = a.values() if isinstance(a, dict) else [a]
     return any(bool(leaf.isnan().any()) for leaf in leaves)
 
