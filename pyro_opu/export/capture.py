@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from pyro_opu.checks import instance_of
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import in_dtype_of, trunks_of
+from pyro_opu.guides.fused import fused
 from pyro_opu.rng import preserve_rng
 
 Tensors = tuple[Tensor, ...]
@@ -30,7 +30,7 @@ class Captured:
     Attributes:
         kind: "cuda graph", "compiled" or "eager".
         rows: Rows that a replay of the graph takes; ``None``: any number.
-        reason: Why an "eager" one is not compiled.
+        reason: Why it is not compiled, where it is not.
     """
 
     def __init__(
@@ -193,10 +193,11 @@ class _HalfTrunk(nn.Module):
 def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
     """Make the pass to a guide's Dirichlet (or normal) as fast as the machine allows.
 
-    On a GPU the pass is recorded as a CUDA graph for as many rows as ``example`` has. Fewer are
-    padded and more are cut, so capture one pass for N = 1 and another for a thousand rows. On the
-    CPU it is compiled by ``torch.compile`` for any number of rows, if that works here (it needs a
-    C++ compiler and some seconds), and otherwise runs eagerly: ``kind`` says which, ``reason`` why.
+    The guide is fused (:func:`~pyro_opu.guides.fused.fused`), and compiled by ``torch.compile`` if
+    that works here: it takes some seconds, and on the CPU a C++ compiler. On a GPU the pass is then
+    recorded as a CUDA graph for as many rows as ``example`` has. Fewer are padded and more are cut,
+    so capture one pass for N = 1 and another for a thousand rows. On the CPU it takes any number of
+    rows. ``kind`` says what it is, ``reason`` why it is not compiled.
 
     The answers are the guide's to rounding, 1e-5 in the logarithms of mean and concentration. It is
     a snapshot, which later changes of the guide do not reach, and not for several threads at once.
@@ -233,18 +234,19 @@ def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None 
     with torch.no_grad():
         answer = as_answer(copied(like))  # errors of the guide itself are raised here
     forward, rebuild = tensor_pass(copied, answer)
-    if like.is_cuda:
-        return Captured(GraphPass(forward, like), rebuild, like, "cuda graph")
+    reason = ""
     try:
-        return Captured(_compiled(forward, like), rebuild, like, "compiled")
+        forward = _compiled(forward, like)
     except Exception as error:  # whatever the compiler cannot do, the pass itself runs
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        return Captured(forward, rebuild, like, "eager", reason)
+    if like.is_cuda:
+        return Captured(GraphPass(forward, like), rebuild, like, "cuda graph", reason)
+    return Captured(forward, rebuild, like, "eager" if reason else "compiled", reason)
 
 
 def _snapshot(guide: nn.Module, precision: torch.dtype | None) -> nn.Module:
-    """A frozen copy of the guide, its trunks in half precision if so asked."""
-    guide = copy.deepcopy(guide).requires_grad_(False).eval()
+    """A frozen copy of the guide, fused, its trunks in half precision if so asked."""
+    guide = fused(guide, trunks=precision is None)
     if precision is None:
         return guide
     if precision not in (torch.bfloat16, torch.float16):
@@ -271,8 +273,9 @@ def tensor_pass(
 
 
 def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[Tensor], Tensors]:
-    """Compile the pass for one row and for several."""
-    options: dict[str, Any] = {"fullgraph": True, "dynamic": True}
+    """Compile the pass for one row and for several; on a GPU for the rows of a graph."""
+    examples = [like] if like.is_cuda else [like[:1], torch.cat([like, like])]
+    options: dict[str, Any] = {"fullgraph": True, "dynamic": not like.is_cuda}
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         options["isolate_recompiles"] = True  # students share code, and torch limits how often
     distribution = torch.distributions.Distribution
@@ -284,8 +287,8 @@ def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[T
             return compiled(x.data.contiguous())  # a view would be compiled again
 
         with torch.no_grad():
-            run(like[:1])
-            run(torch.cat([like, like]))
+            for example in examples:
+                run(example)
         return run
     finally:
         distribution.set_default_validate_args(validates)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.base import TrunkGuide
+from pyro_opu.guides.fused import fused
 from pyro_opu.guides.networks import centres
 
 #: Notes of a graph on where its steps come from: paths of this machine, and half of its size.
@@ -29,7 +29,7 @@ class StudentProgram(nn.Module):
         self, guide: nn.Module, input_shape: Sequence[int], outputs: Sequence[str] | None = None
     ) -> None:
         super().__init__()
-        self.guide = copy.deepcopy(guide).cpu().requires_grad_(False).eval()
+        self.guide = fused(guide).cpu()
         weight = next(self.guide.parameters(), None)
         self.dtype = torch.get_default_dtype() if weight is None else weight.dtype
         answer = as_answer(self.guide(torch.zeros(1, *input_shape, dtype=self.dtype)))

@@ -179,6 +179,15 @@ class PredictiveGuide(nn.Module):
         self.calibration.copy_(torch.tensor(new, dtype=self.calibration.dtype))
         self._calibrated = True
 
+    @torch.no_grad()
+    def fold_calibration(self) -> None:
+        """Recalibrate the weights of g's head themselves, so that no pass has to."""
+        scale, shift = self.calibration.tolist()
+        self.concentration_head.weight.mul_(scale)
+        self.concentration_head.bias.mul_(scale).add_(shift)
+        self.calibration.copy_(torch.tensor([1.0, 0.0]))
+        self._calibrated = False
+
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
         self._calibrated = self.calibration.tolist() != [1.0, 0.0]

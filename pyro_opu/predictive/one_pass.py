@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from pyro_opu.distributions import PredictiveDirichlet, PredictiveNormal, as_ans
 from pyro_opu.export import export
 from pyro_opu.export.capture import Captured, capture
 from pyro_opu.guides.base import in_dtype_of
+from pyro_opu.guides.fused import fused
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.predictive.student_file import (
@@ -197,9 +199,28 @@ class OnePassPredictive(nn.Module):
 
         Raises:
             FileNotFoundError: its folder does not exist.
-            ValueError: ``path`` is a folder or a device.
+            ValueError: ``path`` is a folder or a device; a student that :meth:`fuse` made.
         """
         files.write(path, KIND, self.guide.state_dict(), describe(self))
+
+    def fuse(self) -> OnePassPredictive:
+        """The same student in fewer operations: a frozen copy with the same answers, to rounding.
+
+        A default network standardises by the weights of its first layer, unless that would lose
+        digits (inputs more than 16 deviations from zero, such as time stamps) or the layer pads with
+        zeros. Mean and concentration of a :class:`~pyro_opu.PredictiveGuide` come from one head,
+        into which recalibration goes. What cannot be merged stays. :meth:`capture` and
+        :meth:`export` do this by themselves. It cannot be saved: save this one.
+
+        Example:
+            >>> from pyro_opu import PredictiveGuide
+            >>> x = torch.randn(9, 4)
+            >>> fast = OnePassPredictive(PredictiveGuide.for_inputs(x, 3), (4,), 3)
+            >>> torch.allclose(fast.fuse().dirichlet(x).mean, fast.dirichlet(x).mean)
+            True
+        """
+        quicker: OnePassPredictive = copy.deepcopy(self, {id(self.guide): fused(self.guide)})
+        return quicker
 
     def export(
         self,

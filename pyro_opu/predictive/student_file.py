@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable, instance_of
 from pyro_opu.guides import FORMER
+from pyro_opu.guides.fused import is_fused
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
 from pyro_opu.utils import files
 
@@ -49,6 +50,11 @@ def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: An
 
 def describe(student: Any) -> dict[str, Any]:
     """Describe a student for its file; the inverse is :func:`constructor_arguments`."""
+    if is_fused(student.guide):
+        raise ValueError(
+            "`save` needs the student before it was fused: the weights of this one are merged. Call "
+            "save on what fuse() was called on, and fuse() again after load."
+        )
     size = student.num_classes
     return {
         **({"answer": "real"} if size is None else {"num_classes": size}),
