@@ -133,6 +133,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     monkeypatch.setattr(torch.Tensor, "is_cuda", True, raising=False)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    monkeypatch.setattr(torch, "compile", lambda forward, **options: forward)
     stood_in: dict[str, Any] = {
         "device": lambda device: nullcontext(),
         "device_of": lambda tensor: nullcontext(),
@@ -179,6 +180,39 @@ class Guide(nn.Module):
         for act in self.does:
             act()
         return PredictiveDirichlet(x.log_softmax(-1), x[:, 0])
+
+
+class TestCompiled:
+    """What is recorded is the compiled pass, for the rows of the graph."""
+
+    def test_it_is_compiled_first(
+        self, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        done: list[str] = []
+
+        def compiler(forward: Callable, *, dynamic: bool, **options: object) -> Callable:
+            assert not dynamic
+
+            def run(x: Tensor) -> tuple[Tensor, ...]:
+                assert x.shape == (B, D)
+                done.append("in the graph" if machine.in_graph else "before")
+                return forward(x)
+
+            return run
+
+        monkeypatch.setattr(torch, "compile", compiler)
+        captured = classifier().capture(torch.randn(B, D))
+        assert done == [*["before"] * 4, "in the graph"] and not captured.reason
+
+    def test_without_a_compiler(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+        def broken(forward: Callable, **options: object) -> Callable:
+            raise RuntimeError("no Triton\nlook in the manual")
+
+        monkeypatch.setattr(torch, "compile", broken)
+        captured = classifier().capture(torch.randn(B, D))
+        assert repr(captured) == (
+            "Captured(cuda graph, 4 rows at a time: RuntimeError: no Triton)"
+        )
 
 
 class TestOwner:
