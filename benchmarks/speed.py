@@ -17,6 +17,7 @@ and keeps the rest of the results file.
   N = 1 and 1000 with S = 500, then over N, S and C one at a time around N = 1000, S = 500, C = 10,
   with the exponents of time.
 - digits: laplace-torch against one pass on the digits network at N = 500.
+- fused: a pass as it is trained, fused and captured, beside a network of its widths.
 - distillation, mnist: what ``distill`` costs, and after how many calls it has paid.
 - memory: the peak of every way, in a process of its own.
 - cuda: on a GPU alone, graphs, throughput and the share of the device's peak.
@@ -203,6 +204,7 @@ def wide(found: dict[str, Found], end: str) -> Row:
 PARTS: dict[str, Callable[[argparse.Namespace], Tables]] = {
     **{subject: compared(subject) for subject in SUBJECTS},
     "digits": speed_cost.digits_part,
+    "fused": speed_cost.fused_part,
     "distillation": speed_cost.distillation_part,
     "mnist": speed_cost.mnist_part,
     "memory": speed_memory.part,

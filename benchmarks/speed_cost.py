@@ -21,6 +21,7 @@ from benchmarks.speed_peers import absent, laplace_ways
 from benchmarks.speed_ways import Call, Found, Row, rows_of
 from benchmarks.timing import spans
 from pyro_opu import PredictiveGuide
+from pyro_opu.guides.networks import default_trunk_config, fit_scales
 from pyro_opu.models.laplace import laplace
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network, perceptron
@@ -60,6 +61,45 @@ def digits_part(args: argparse.Namespace) -> dict[str, list[Row]]:
     names = {end: student_name(end, fast.guide) for end, fast in students.items()}
     same = {"model": "MLP 64-128-128-10", "S": args.draws, "N": ASKED}
     return {"All ways": rows_of(found, same, names)}
+
+
+def fused_part(args: argparse.Namespace) -> dict[str, list[Row]]:
+    """A pass as it is trained, fused, and captured, beside a network of its widths and activation.
+
+    The plug-in network is timed as it is, and compiled as a captured pass is.
+    """
+    torch.manual_seed(0)
+    rows: list[Row] = []
+    for sizes in ((*PERCEPTRON, 10), DIGITS):
+        network = perceptron(sizes).requires_grad_(False).to(args.device)
+        x = torch.randn(1000, sizes[0], device=args.device)
+        trunk = {**default_trunk_config(x, sizes[1:-1]), "activation": "relu"}
+        guide = PredictiveGuide.from_config({"trunk": trunk, "num_classes": 10, "shared": True})
+        fit_scales(guide.to(args.device), x)
+        fast = pyro_opu.OnePassPredictive(guide.requires_grad_(False).eval(), sizes[:1], 10)
+        for some in (x[:1], x):
+            took = spans(fused_ways(network, fast, some), args.budget, wait(args.device))
+            same = {"model": f"MLP {'-'.join(map(str, sizes))}", "N": len(some)}
+            for way, each in took.items():
+                row = {**same, "way": way, "ms": 1e3 * each.median, "IQR, ms": 1e3 * each.iqr}
+                rows.append({**row, "times the plug-in": each.median / took["plug-in"].median})
+    return {"Fused": rows}
+
+
+def fused_ways(network: nn.Module, fast: pyro_opu.OnePassPredictive, x: Tensor) -> dict[str, Call]:
+    """The network, the guide alone, and what a student does: it checks its inputs too."""
+    quick, captured = fast.fuse(), fast.capture(x)
+    compiled = torch.compile(network, dynamic=True)
+    ways: dict[str, Call] = {
+        "plug-in": lambda: network(x).softmax(-1),
+        "plug-in, compiled": lambda: compiled(x).softmax(-1),
+        "guide": lambda: fast.guide(x),
+        "guide, fused": lambda: quick.guide(x),
+        "one pass": lambda: fast.dirichlet(x),
+        "one pass, fused": lambda: quick.dirichlet(x),
+        "one pass, captured": lambda: captured(x),
+    }
+    return {name: torch.no_grad()(way) for name, way in ways.items()}
 
 
 def wait(device: str) -> Call:

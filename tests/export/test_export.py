@@ -28,7 +28,7 @@ from pyro_opu.export.plain_ops import (
     log_softmax,
     logsumexp,
 )
-from pyro_opu.export.program import far_inputs
+from pyro_opu.export.program import StudentProgram, far_inputs, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
 from pyro_opu.guides.normal import REGRESSION_GUIDES
 from pyro_opu.metrics.uncertainty import uncertainty
@@ -167,6 +167,16 @@ class TestPlainOps:
         assert abs(digamma(one).item() + 0.5772156649015329) < 1e-15  # Euler's constant
         assert abs(lgamma(half).exp().item() - math.sqrt(math.pi)) < 1e-14
         assert abs(lgamma(10 * one).item() - math.log(math.factorial(9))) < 1e-13
+
+
+def test_a_program_is_of_the_fused_guide() -> None:
+    """Two products, of the trunk and of one head, and nothing before them but the inputs."""
+    fast, x = student(), 3 * torch.randn(5, D) + 7
+    fast.guide.trunk.fit_scale(x)
+    steps = trace(StudentProgram(fast.guide, (D,), ["mean"]), x).graph.nodes
+    products = [node for node in steps if node.target is torch.ops.aten.linear.default]
+    assert len(products) == 2
+    assert products[0].args[0].name == "x"
 
 
 @pytest.fixture(scope="module")

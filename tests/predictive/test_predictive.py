@@ -283,6 +283,57 @@ class TestDistribution:
         assert answer["obs"].min() >= 0 and answer["obs"].max() <= 2
 
 
+class TestFuse:
+    """The same student in fewer operations."""
+
+    def test_same_calls_same_answers(self) -> None:
+        picker = lambda y, x: x  # noqa: E731
+        fast, x = student(inputs=picker), torch.randn(6, D)
+        quick = fast.fuse()
+        torch.testing.assert_close(quick.dirichlet(x).mean, fast.dirichlet(x).mean)
+        found, expected = quick.uncertainty(x).to_dict(), fast.uncertainty(x).to_dict()
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6, msg=name)
+        found, expected = quick(None, x), fast(None, x)
+        assert found.keys() == expected.keys()
+        for site, value in expected.items():
+            assert found[site].shape == value.shape and found[site].dtype == value.dtype, site
+        assert quick.inputs is picker and repr(quick).partition("(guide)")[0] == (
+            repr(fast).partition("(guide)")[0]
+        )
+        again = quick.fuse()
+        assert torch.equal(again.dirichlet(x).mean, quick.dirichlet(x).mean)
+
+    def test_the_student_is_as_it_was(self, tmp_path: Path) -> None:
+        fast, x = student(), torch.randn(6, D)
+        before, quick = fast.dirichlet(x), fast.fuse()
+        kept = quick.dirichlet(x).mean
+        assert torch.equal(fast.dirichlet(x).log_alpha, before.log_alpha)
+        fast.guide.recalibrate(2.0, 1.0)
+        fast.guide.mean_head.bias.zero_().add_(torch.randn(3))
+        fast.report["seed"] = 4
+        assert torch.equal(quick.dirichlet(x).mean, kept) and quick.report == {"seed": 3}
+        fast.save(tmp_path / "fast")
+        assert same_answers(fast, OnePassPredictive.load(tmp_path / "fast"), x)
+
+    @pytest.mark.parametrize("kind", GUIDES)
+    def test_a_file_of_merged_weights_is_refused(self, tmp_path: Path, kind: str) -> None:
+        guide = GUIDES[kind].for_inputs(torch.randn(8, D), 3, hidden=(8,))
+        quick = OnePassPredictive(guide, (D,), 3).fuse()
+        with pytest.raises(ValueError, match="before it was fused.*again after load"):
+            quick.save(tmp_path / "fast")
+        assert not (tmp_path / "fast").exists()
+
+    def test_nothing_merged_is_a_file_as_any(self, tmp_path: Path) -> None:
+        """Time stamps keep their centring, and these weights are laid out as described."""
+        x = 1e9 + torch.randn(8, D, dtype=torch.float64)
+        guide = GUIDES["mixture"].for_inputs(x.float(), 3, hidden=(8,))
+        guide.trunk.fit_scale(x)
+        quick = OnePassPredictive(guide, (D,), 3).fuse()
+        quick.save(tmp_path / "fast")
+        assert same_answers(quick, OnePassPredictive.load(tmp_path / "fast"), x)
+
+
 class TestFile:
     def test_same_answers_bit_for_bit(self, tmp_path: Path) -> None:
         fast, x = student(), torch.randn(6, D)

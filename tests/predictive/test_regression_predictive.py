@@ -125,6 +125,14 @@ class TestDropIn:
         assert fast(None, x)["obs"].shape == fast(n=3, data=x)["obs"].shape == (30, 4)
 
 
+def test_fused() -> None:
+    fast, x = quick(), torch.randn(5, D)
+    found, expected = fast.fuse().normal(x), fast.normal(x)
+    assert isinstance(fast.fuse(), OnePassRegression)
+    for name in ("mean", "aleatoric", "epistemic"):
+        torch.testing.assert_close(getattr(found, name), getattr(expected, name), msg=name)
+
+
 class TestFile:
     @pytest.mark.parametrize("guide", ["gaussian", "mixture"])
     def test_round_trip(self, guide: str, tmp_path: Path) -> None:
