@@ -98,6 +98,11 @@ def exported(column: str) -> Callable[[Tables], float]:
     return lambda tables: max(row[column] for row in kept("export_check")["ONNX Runtime"])
 
 
+def replay(way: str, rows: int) -> Callable[[Tables], float]:
+    way = f"{way}, graph replay"
+    return lambda tables: one(tables["CUDA"], "times the plug-in", way=way, N=rows)
+
+
 REGRESSION = "logistic regression, 57 features"
 #: Name, (sign, limit), measure of the tables.
 CPU: list[tuple[str, tuple[str, float], Callable[[Tables], float]]] = [
@@ -156,10 +161,14 @@ CPU: list[tuple[str, tuple[str, float], Callable[[Tables], float]]] = [
     ),
 ]
 CUDA: list[tuple[str, tuple[str, float], Callable[[Tables], float]]] = [
-    (
-        "graph replay / plug-in's graph, N = 1",
-        ("<=", 1.5),
-        lambda tables: one(tables["CUDA"], "times the plug-in", way="one pass, graph replay"),
+    ("graph replay / plug-in's graph, N = 1", ("<=", 1.5), replay("one pass", 1)),
+    *(
+        (
+            f"graph replay / plug-in's graph, N = {rows}, teacher's widths",
+            ("<=", 1.10),
+            replay("one pass, teacher's widths", rows),
+        )
+        for rows in (1, 1000, 100_000)
     ),
     (
         "throughput / plug-in's, N = 100,000",

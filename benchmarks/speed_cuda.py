@@ -11,7 +11,7 @@ from torch import nn
 from benchmarks.speed_models import SUBJECTS, Kit
 from benchmarks.speed_ways import Call, Row
 from benchmarks.timing import spans
-from pyro_opu.export.capture import GraphPass, tensor_pass
+from pyro_opu.export.capture import GraphPass
 
 MANY = 100_000
 
@@ -49,31 +49,32 @@ class Work(NamedTuple):
 
 
 def part(args: argparse.Namespace) -> dict[str, list[Row]]:
-    """The perceptron at one row, and at as many as fill the device."""
+    """The perceptron at one row, at a thousand, and at as many as fill the device."""
     kit = Kit(SUBJECTS["mlp"], 10, 2, torch.device(args.device))
     budget = 0.1 if args.quick else args.budget
     many = 1000 if args.quick else MANY
-    rows = [*replays(kit, budget), *throughput(kit, many, budget)]
+    rows = [row for count in sorted({1, 1000, many}) for row in replays(kit, count, budget)]
+    rows += throughput(kit, many, budget)
     return {"CUDA": [{"device": torch.cuda.get_device_name(args.device), **row} for row in rows]}
 
 
-def replays(kit: Kit, budget: float) -> list[Row]:
-    """Latency at N = 1: the recorded passes alone, and whole calls with input and answer copied."""
-    x = kit.inputs(1)
-    student = GraphPass(tensor_pass(kit.fast.guide, kit.fast.distribution(x))[0], x)
+def replays(kit: Kit, count: int, budget: float) -> list[Row]:
+    """Latency: the recorded passes alone, and whole calls with input and answer copied."""
+    x = kit.inputs(count)
     plug_in = GraphPass(lambda y: (kit.plug_in(y),), x)
-    captured = kit.fast.capture(x)
     ways: dict[str, Call] = {
         "plug-in, graph replay": plug_in.replay,
-        "one pass, graph replay": student.replay,
         "plug-in, graph, whole call": lambda: plug_in(x),
-        "one pass, captured, whole call": lambda: captured(x),
     }
+    for end, fast in kit.students.items():
+        captured = fast.capture(x)
+        ways[f"one pass{end}, graph replay"] = captured._run.replay
+        ways[f"one pass{end}, captured, whole call"] = lambda captured=captured: captured(x)
     took = timed_there(ways, budget)
     rows = []
     for way, seconds in took.items():
-        base = took[way.replace("one pass", "plug-in").replace("captured", "graph")]
-        row = {"way": way, "N": 1, "us": 1e6 * seconds, "times the plug-in": seconds / base}
+        base = took[f"plug-in, {'graph replay' if way.endswith('replay') else 'graph, whole call'}"]
+        row = {"way": way, "N": count, "us": 1e6 * seconds, "times the plug-in": seconds / base}
         rows.append(row)
     return rows
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 
 import pytest
-import torch
-from torch import Tensor
 
 from benchmarks import (
     speed_bars,
     speed_cuda,
 )
-from benchmarks.speed_models import SUBJECTS, Kit
+from benchmarks.speed_models import SUBJECTS
 
 
 class TestWork:
@@ -39,21 +37,9 @@ class TestWork:
 
 @pytest.mark.gpu
 class TestOnTheGPU:
-    def test_recorded_pass(self) -> None:
-        kit = Kit(SUBJECTS["mlp"], 10, 2, torch.device("cuda"))
-        x: Tensor = kit.inputs(4)
-        run = speed_cuda.GraphPass(
-            speed_cuda.tensor_pass(kit.fast.guide, kit.fast.distribution(x))[0], x[:1]
-        )
-        expected = kit.fast.dirichlet(x)
-        pair = expected.log_mean, expected.log_concentration
-        for found, value in zip(run(x), pair, strict=True):
-            # Another number of rows may add up in another order.
-            torch.testing.assert_close(found, value, rtol=0.0, atol=1e-5)
-
     def test_tables(self) -> None:
         args = argparse.Namespace(device="cuda", quick=True, budget=0.1)
         rows = speed_cuda.part(args)["CUDA"]
         assert {row["N"] for row in rows} == {1, 1000}
         assert all(row["us"] > 0 for row in rows)
-        assert len(speed_bars.bars({"CUDA": rows}, "cuda")) == 2
+        assert len(speed_bars.bars({"CUDA": rows}, "cuda")) == 5

@@ -15,14 +15,13 @@ from pyro_opu.guides.networks import DefaultTrunk, Standardize
 
 __all__ = ["fused", "is_fused"]
 
-#: How many deviations from zero inputs may lie, and not be centred first. Each product of a first
-#: layer is then of x, which is so many times as large as its distance from the location, and loses
-#: as much in rounding: at most four of the 24 bits of float32. Pixels lie within three deviations,
-#: a time stamp at 1e8.
+#: How many deviations from zero the location of a feature may lie, |location| scale, if its inputs
+#: are not centred first. A product with a weight then rounds x, up to so many times as large as x
+#: less its location, and the sum cancels: of the 24 bits of float32 at most four are lost. Means of
+#: pixels lie within three deviations, those of time stamps at 1e8.
 MOST_OFF = 16.0
-#: Largest ratio of a feature's deviation to one, and of one to it: products of a scale and a weight
-#: stay far from the ends of float32.
-MOST_SCALE = 2.0**60
+#: A deviation is between 2^-60 and 2^60: weight times scale keeps clear of the ends of float32.
+MOST_BITS = 60.0
 
 
 class Folded(Standardize):
@@ -97,13 +96,13 @@ def _foldable(trunk: DefaultTrunk) -> bool:
         return False
     scale = trunk.standardize.scale.double()
     off = _location(trunk.standardize) * scale
-    sized = scale.log2().abs() <= torch.tensor(MOST_SCALE).log2()
-    return bool((off.abs() <= MOST_OFF).all() and sized.all())
+    return bool((off.abs() <= MOST_OFF).all() and (scale.log2().abs() <= MOST_BITS).all())
 
 
 def _fold(trunk: DefaultTrunk) -> None:
     """Let the first layer standardise: W' = W diag(scale), b' = b - W' location."""
-    old, first = trunk.standardize, copy.deepcopy(trunk.layers[0])
+    old = trunk.standardize
+    first: Any = copy.deepcopy(trunk.layers[0])  # networks may share it
     weight: Tensor = first.weight
     axes = (-1, *(1 for _ in weight.shape[2:]))  # those of the channels, or of the features
     weight.copy_(weight.double() * old.scale.double().reshape(axes))

@@ -204,13 +204,13 @@ class OnePassPredictive(nn.Module):
         files.write(path, KIND, self.guide.state_dict(), describe(self))
 
     def fuse(self) -> OnePassPredictive:
-        """The same student in fewer operations: a frozen copy with the same answers, to rounding.
+        """The same student in fewer operations: a frozen copy, the same answers to rounding.
 
-        A default network standardises by the weights of its first layer, unless that would lose
-        digits (inputs more than 16 deviations from zero, such as time stamps) or the layer pads with
-        zeros. Mean and concentration of a :class:`~pyro_opu.PredictiveGuide` come from one head,
-        into which recalibration goes. What cannot be merged stays. :meth:`capture` and
-        :meth:`export` do this by themselves. It cannot be saved: save this one.
+        The first layer of a default network standardises, unless that would lose digits (inputs
+        more than 16 deviations from zero, such as time stamps) or it pads with zeros. Mean and
+        concentration of a :class:`~pyro_opu.PredictiveGuide` come from one head, recalibrated. What
+        cannot be merged stays. :meth:`capture` and :meth:`export` do this by themselves. Keep this
+        student to save it: merged weights are not written.
 
         Example:
             >>> from pyro_opu import PredictiveGuide

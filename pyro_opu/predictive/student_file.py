@@ -52,8 +52,8 @@ def describe(student: Any) -> dict[str, Any]:
     """Describe a student for its file; the inverse is :func:`constructor_arguments`."""
     if is_fused(student.guide):
         raise ValueError(
-            "`save` needs the student before it was fused: the weights of this one are merged. Call "
-            "save on what fuse() was called on, and fuse() again after load."
+            "`save` needs the student as it was before it was fused: the weights of this one are "
+            "merged. Call save on what fuse() was called on, and fuse() again after load."
         )
     size = student.num_classes
     return {

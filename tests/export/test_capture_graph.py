@@ -185,9 +185,7 @@ class Guide(nn.Module):
 class TestCompiled:
     """What is recorded is the compiled pass, for the rows of the graph."""
 
-    def test_it_is_compiled_first(
-        self, machine: Machine, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_is_compiled_first(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         done: list[str] = []
 
         def compiler(forward: Callable, *, dynamic: bool, **options: object) -> Callable:
@@ -210,9 +208,7 @@ class TestCompiled:
 
         monkeypatch.setattr(torch, "compile", broken)
         captured = classifier().capture(torch.randn(B, D))
-        assert repr(captured) == (
-            "Captured(cuda graph, 4 rows at a time: RuntimeError: no Triton)"
-        )
+        assert repr(captured) == ("Captured(cuda graph, 4 rows at a time: RuntimeError: no Triton)")
 
 
 class TestOwner:

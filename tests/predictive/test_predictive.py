@@ -298,8 +298,9 @@ class TestFuse:
         assert found.keys() == expected.keys()
         for site, value in expected.items():
             assert found[site].shape == value.shape and found[site].dtype == value.dtype, site
-        assert quick.inputs is picker and repr(quick).partition("(guide)")[0] == (
-            repr(fast).partition("(guide)")[0]
+        assert (
+            quick.inputs is picker
+            and repr(quick).partition("(guide)")[0] == (repr(fast).partition("(guide)")[0])
         )
         again = quick.fuse()
         assert torch.equal(again.dirichlet(x).mean, quick.dirichlet(x).mean)
