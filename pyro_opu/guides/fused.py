@@ -82,26 +82,36 @@ def is_fused(guide: nn.Module) -> bool:
     return any(isinstance(each, (Folded, OneHeadGuide)) for each in guide.modules())
 
 
+def _read_by_first(trunk: DefaultTrunk) -> str:
+    """Name of the standardisation that the first of ``layers`` reads, and nothing else does.
+
+    A trunk with a ``forward`` of its own says so by an attribute ``read_by_first``.
+    """
+    plain = type(trunk).forward is DefaultTrunk.forward
+    return "standardize" if plain else getattr(trunk, "read_by_first", "")
+
+
 def _foldable(trunk: DefaultTrunk) -> bool:
     """Whether the first layer can standardise without a loss of digits."""
+    old = getattr(trunk, _read_by_first(trunk), None)
     first: Any = trunk.layers[0] if len(trunk.layers) else None
     if (
-        type(trunk).forward is not DefaultTrunk.forward
-        or type(trunk.standardize) is not Standardize
+        type(old) is not Standardize
         or type(first) not in (nn.Linear, nn.Conv2d)
         or first.bias is None
         or first.weight.dtype not in (torch.float32, torch.float64)
         or (isinstance(first, nn.Conv2d) and (first.padding == "same" or any(first.padding)))
     ):
         return False
-    scale = trunk.standardize.scale.double()
-    off = _location(trunk.standardize) * scale
-    return bool((off.abs() <= MOST_OFF).all() and (scale.log2().abs() <= MOST_BITS).all())
+    scale = old.scale.double()
+    off = (_location(old) * scale).abs()
+    return bool((off <= MOST_OFF).all() and (scale.log2().abs() <= MOST_BITS).all())
 
 
 def _fold(trunk: DefaultTrunk) -> None:
     """Let the first layer standardise: W' = W diag(scale), b' = b - W' location."""
-    old = trunk.standardize
+    name = _read_by_first(trunk)
+    old: Standardize = getattr(trunk, name)
     first: Any = copy.deepcopy(trunk.layers[0])  # networks may share it
     weight: Tensor = first.weight
     axes = (-1, *(1 for _ in weight.shape[2:]))  # those of the channels, or of the features
@@ -110,8 +120,8 @@ def _fold(trunk: DefaultTrunk) -> None:
     shift = (weight.double() * _location(old).reshape(axes)).flatten(1).sum(1)
     first.bias.copy_(first.bias.double() - shift)
     trunk.layers = nn.Sequential(first, *trunk.layers[1:])
-    trunk.standardize = Folded(tuple(old.shift.shape)).to(old.shift)
-    trunk.standardize.load_state_dict(old.state_dict())
+    setattr(trunk, name, Folded(tuple(old.shift.shape)).to(old.shift))
+    getattr(trunk, name).load_state_dict(old.state_dict())
 
 
 def _location(standardize: Standardize) -> Tensor:

@@ -212,6 +212,27 @@ def test_half_precision_and_other_layers_stay() -> None:
     assert_same(fused(guide)(x), guide(x), 0.0)
 
 
+def test_a_trunk_that_says_what_its_first_layer_reads() -> None:
+    class Beside(Perceptron):
+        read_by_first = "other"
+
+        def __init__(self) -> None:
+            super().__init__((D,), (8,))
+            self.other = Standardize((D,))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cat([self.layers(self.other(x.square())), self.standardize(x)], -1)
+
+    x, trunk = off_centre(torch.randn(9, D, dtype=torch.float64)), Beside().double()
+    trunk.standardize.fit(x, (0,))
+    trunk.other.fit(x.square(), (0,))
+    guide = PredictiveGuide(trunk, 8 + D, C).double()
+    quick = fused(guide)
+    assert isinstance(quick.trunk.other, Folded)
+    assert type(quick.trunk.standardize) is Standardize
+    assert_same(quick(x), guide(x), 1e-12)
+
+
 def test_networks_that_share_layers() -> None:
     x = off_centre(torch.randn(9, D, dtype=torch.float64))
     one, other = Perceptron((D,), (8,)).double(), Perceptron((D,), (8,)).double()
