@@ -70,7 +70,7 @@ def fused(guide: nn.Module, *, trunks: bool = True) -> nn.Module:
     for module in list(guide.modules()) if trunks else ():
         if isinstance(module, DefaultTrunk) and _foldable(module):
             _fold(module)
-    if type(guide) is PredictiveGuide:
+    if type(guide) is PredictiveGuide and _linear_heads(guide):
         guide.fold_calibration()
         if guide.shared:
             return OneHeadGuide(guide).requires_grad_(False).eval()
@@ -80,6 +80,11 @@ def fused(guide: nn.Module, *, trunks: bool = True) -> nn.Module:
 def is_fused(guide: nn.Module) -> bool:
     """Whether a part of the guide has another form than its description says."""
     return any(isinstance(each, (Folded, OneHeadGuide)) for each in guide.modules())
+
+
+def _linear_heads(guide: PredictiveGuide) -> bool:
+    """Whether nobody has put anything else in their place."""
+    return type(guide.mean_head) is type(guide.concentration_head) is nn.Linear
 
 
 def _read_by_first(trunk: DefaultTrunk) -> str:

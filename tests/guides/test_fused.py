@@ -212,6 +212,14 @@ def test_half_precision_and_other_layers_stay() -> None:
     assert_same(fused(guide)(x), guide(x), 0.0)
 
 
+def test_a_head_of_ones_own() -> None:
+    x, guide = torch.randn(9, D), PredictiveGuide(nn.Flatten(), D, C)
+    guide.concentration_head = nn.Sequential(nn.Linear(D, 5), nn.Tanh(), nn.Linear(5, 1))
+    guide.recalibrate(2.0, 1.0)
+    assert not is_fused(fused(guide))
+    assert_same(fused(guide)(x), guide(x), 0.0)
+
+
 def test_a_trunk_that_says_what_its_first_layer_reads() -> None:
     class Beside(Perceptron):
         read_by_first = "other"
