@@ -43,6 +43,7 @@ from pyro_opu.objectives import (
 )
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.batched import batched
+from pyro_opu.predictive.distillation_report import DistillationReport, FidelityWarning
 from pyro_opu.reports.detection import detection, misclassification, out_of_domain
 from pyro_opu.reports.fidelity import FidelityReport, fidelity, regression_fidelity
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
@@ -61,8 +62,10 @@ __all__ = [
     "Diagnosis",
     "DirichletLikelihood",
     "DistillationError",
+    "DistillationReport",
     "EnergyDistance",
     "FidelityReport",
+    "FidelityWarning",
     "MetaCritic",
     "MixingReport",
     "MixingWarning",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +16,7 @@ from pyro_opu.distributed import together
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
+from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.rng import RandomStream
@@ -22,8 +26,11 @@ from pyro_opu.teachers.real import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
+from pyro_opu.training.pool import pool_size
 from pyro_opu.training.settings import (
+    EFFORTS,
     Batches,
+    PoolSize,
     Sampler,
     Settings,
     default_rate,
@@ -50,7 +57,8 @@ def distill(
     guide: nn.Module | str | None = None,
     loss: str | Objective | None = None,
     transfer: TransferPolicy | None = None,
-    num_steps: int = 3000,
+    effort: str = "default",
+    num_steps: int | None = None,
     batch_size: int = 256,
     num_draws: int | None = None,
     learning_rate: float | None = None,
@@ -75,7 +83,7 @@ def distill(
     objective refines it, unless it is already nearer to the posterior than the judging draws
     themselves are. The best iterate on held-out transfer inputs is kept. At last :math:`\alpha_0`
     is recalibrated so that the mean mutual information over the transfer inputs is the teacher's.
-    ``fast.report`` says what was kept.
+    ``print(fast.report)`` says in six lines what was learnt, spent and kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed, and where the student is taught decides what it knows: the transfer policy
@@ -100,12 +108,15 @@ def distill(
             inputs, or of tuples that begin with them. Its first rows, at most 16,384 and
             about 2^24 numbers, give the held-out inputs and all scales; then a window of as many
             rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
-        guide: A family by name (:data:`pyro_opu.guides.GUIDES`), sized to the input. By default
-            "dirichlet", the :class:`~pyro_opu.PredictiveGuide` (for a regressor "gaussian"), or
-            "mixture" where the best Dirichlet of every single input leaves more than 4 % of the
-            draws' spread (``fast.report["misfit"]``). Or any module ``x -> Dirichlet``, or to
-            another distribution on the simplex, trained in place. Only a ``PredictiveGuide`` is
-            recalibrated.
+        guide: By default the posterior's own network where it can be read off what the model
+            computes (:mod:`pyro_opu.guides.recording`), with a small network on its last features;
+            where the posterior is over a linear head alone, a small network that is told mean and
+            variance of the logits. It answers with a Dirichlet, or with a mixture where the best
+            Dirichlet of every input leaves more than 4 % of the draws' spread
+            (``fast.report["misfit"]``). "network" is the same family on a network of this package,
+            sized to the inputs, which also serves where nothing can be read; a name of
+            :data:`pyro_opu.guides.GUIDES` is that family on such a network. Or any module
+            ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
@@ -113,7 +124,10 @@ def distill(
             "crps".
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.
-        num_steps: Steps in all.
+        effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
+            once, at most 2^14, 2^16 or 2^18 of them.
+        num_steps: Steps in all, in place of those of ``effort``. The closed-form steps end early
+            where the held-out energy distance no longer falls.
         batch_size: Inputs per batch, of all ranks together.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
@@ -126,7 +140,8 @@ def distill(
             nearer to the teacher's variance. See ``fast.report["recalibration"]``.
         seed: Fixes everything random, in several threads at once too; torch's generator is left as
             it was. By default the seed is drawn from torch's generator.
-        progress: Show a bar with the losses and the held-out fidelity.
+        progress: Show a bar for each phase, with its remaining time and the held-out KL as a
+            multiple of what is attainable.
         device: Where the student is trained; by default where ``x`` is. "cuda" is a GPU for every
             rank of a machine.
         site: The observed site, when the model has several.
@@ -170,7 +185,9 @@ def distill(
         recalibration are this project's. For a real y Korattikara, Rathod, Murphy and Welling
         (2015), Bayesian Dark Knowledge, section 2.2.
     """
+    begun = time.perf_counter()
     with together() as ranks:
+        progress = progress and ranks.first
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
         seed = ranks.broadcast(run_seed(seed, saved))
         x, stream = as_transfer_inputs(x, seed, ranks)
@@ -185,7 +202,8 @@ def distill(
             sites = outcome.layouts(teacher, x, return_sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
             chosen, rest = hold_out(x)
-            held_out = validation_set(teacher, outcome, chosen, target, VALIDATION_NUMBERS)
+            label = partial(validation_set, teacher, outcome, device=target, progress=progress)
+            held_out = label(chosen, numbers=VALIDATION_NUMBERS, phase="held out")
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
             policy = default_transfer(rest) if transfer is None else transfer
             fitted: Sampler = (
@@ -194,22 +212,30 @@ def distill(
             # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
             if guide is None or isinstance(guide, str):
-                guide = outcome.guide(guide, x, held_out, found)
+                plug_ins = teacher.plug_ins(x) if guide is None else []
+                guide = outcome.guide(guide, x, held_out, found, plug_ins)
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
             # Training.
-            warm = warm_steps(num_steps, objective, closed_form, warm_start)
+            steps, most_inputs = EFFORTS[effort]
+            steps = num_steps or steps
+            warm = warm_steps(steps, objective, closed_form, warm_start)
             per_step = draws_per_step(teacher, x, num_draws, batch_size, closed_form.most_draws)
+            wanted = warm * accumulate * -(-batch_size // ranks.size)
+            fixed = num_draws is not None
+            wanted = min(wanted, most_inputs)
+            pool = pool_size(teacher, x, closed_form, wanted, per_step[0], fixed)
             settings = Settings(
                 warm,
-                num_steps - warm,
+                steps - warm,
                 batch_size,
                 *ranks.broadcast(per_step),
                 default_rate(guide) if learning_rate is None else learning_rate,
                 evaluate_every,
                 accumulate=accumulate,
                 precision=checked_precision(precision, guide),
+                pool=PoolSize(*ranks.broadcast(astuple(pool))),
             )
             ask = at_made_up_inputs(teacher.draws)
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
@@ -218,10 +244,15 @@ def distill(
             shift: dict[str, float] = {}
             if ranks.first:
                 with random.borrowed():
-                    many = validation_set(teacher, outcome, x, target, CALIBRATION_NUMBERS)
+                    many = label(x, numbers=CALIBRATION_NUMBERS, phase="calibration")
                     shift = outcome.calibration(guide, many)
             report["recalibration"] = ranks.broadcast(shift)
             outcome.recalibrate(guide, report["recalibration"]["shift"])
+        seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
+        beside = {**held_out.beside(guide), "spent": work(report["history"], steps, **seconds)}
+        report |= ranks.broadcast(beside)
+        if ranks.first:
+            warn_of_worthless(report)
     return drop_in(
         guide,
         teacher,

@@ -22,6 +22,7 @@ from pyro_opu.distributed import ALONE, Ranks, join
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.outcomes.class_validation import ClassValidation
+from pyro_opu.training.fit import Phase
 from pyro_opu.training.settings import Batches, Settings
 from pyro_opu.training.train import distillation_phase
 from pyro_opu.transfer import HeldOut, Jitter
@@ -122,18 +123,17 @@ def decided_apart(ranks: Ranks) -> list[str]:
 
 
 def left_early(ranks: Ranks) -> dict[str, Any]:
-    """What is said, and after how long, where the teacher of rank 1 breaks in training."""
-    calls = 0
+    """What is said, and after how long, where a step of rank 1 breaks in training."""
+    step = Phase.step
 
-    def breaking(x: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
-        if ranks.rank == 1 and calls > 60:
+    def breaking(phase: Phase, number: int) -> dict[str, float]:
+        if ranks.rank == 1 and number == 12:
             raise ValueError("the user's own")
-        return teacher(x)
+        return step(phase, number)
 
     start = time.monotonic()
-    said = refused(source=breaking)
+    with mock.patch.object(Phase, "step", breaking):
+        said = refused()
     return {"said": said, "seconds": time.monotonic() - start}
 
 
@@ -183,18 +183,19 @@ def streamed(path: Path, source: Any, **changes: Any) -> None:
 def mortal(folder: Path, ranks: Ranks) -> None:
     """The streamed run, in which rank 1 is killed once, between two checkpoints."""
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    calls = 0
+    steps, step = 0, Phase.step
 
-    def dies_once(x: Tensor) -> Tensor:
-        nonlocal calls
-        calls += len(x) <= 4  # a quarter of this rank's share: a step has four such calls
-        if ranks.rank == 1 and attempt == 0 and calls == 4 * 12:
+    def dies_once(phase: Phase, number: int) -> dict[str, float]:
+        nonlocal steps
+        steps += 1
+        if ranks.rank == 1 and attempt == 0 and steps == 12:
             os.kill(os.getpid(), signal.SIGKILL)
-        return teacher(x)
+        return step(phase, number)
 
     path = folder / f"resumed-{ranks.rank}.safetensors"
-    streamed(path, dies_once, checkpoint=folder / "run.safetensors")
-    note = {"attempt": attempt, "calls": calls}
+    with mock.patch.object(Phase, "step", dies_once):
+        streamed(path, teacher, checkpoint=folder / "run.safetensors")
+    note = {"attempt": attempt, "steps": steps}
     (folder / f"resumed-{ranks.rank}.json").write_text(json.dumps(note))
 
 

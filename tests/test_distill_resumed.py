@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from quick_distill import QUICK, C, inputs, quick, quick_wasserstein, same, teacher, truth
-from torch import Tensor
+from quick_distill import C, inputs, quick, quick_wasserstein, same, teacher
 
-from pyro_opu import EnergyDistance, MomentMatching, Objective, PredictiveGuide
-from pyro_opu.training.settings import DRAW_BLOCKS
+from pyro_opu import EnergyDistance, MomentMatching, Objective, OnePassPredictive, PredictiveGuide
+from pyro_opu.training.fit import Phase
 
 
 class Killed(Exception):
@@ -24,26 +23,29 @@ BROKEN: dict[str, Any] = {"num_steps": 50, "evaluate_every": 2, "learning_rate":
 
 
 class Mortal:
-    """A teacher that dies at its ``k``-th batch, and counts them."""
+    """Counts the steps of a distillation, which dies before its ``k``-th."""
 
-    num_classes = C
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.k: int | None = None
+        self.steps = 0
+        step = Phase.step
 
-    def __init__(self, k: int | None = None) -> None:
-        self.k, self.calls = k, 0
-
-    @property
-    def batches(self) -> int:
-        return -(-self.calls // DRAW_BLOCKS)
-
-    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        if num_draws == QUICK["num_draws"]:
-            self.calls += 1
-            if self.batches == self.k:
+        def counted(phase: Phase, number: int) -> dict[str, float]:
+            self.steps += 1
+            if self.steps == self.k:
                 raise Killed
-        return truth(x).sample((num_draws or 500,))
+            return step(phase, number)
 
-    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        return self.probs(x, num_draws).log()
+        monkeypatch.setattr(Phase, "step", counted)
+
+    def run(self, k: int | None = None, **settings: Any) -> OnePassPredictive:
+        self.k, self.steps = k, 0
+        return quick(**settings)
+
+
+@pytest.fixture
+def mortal(monkeypatch: pytest.MonkeyPatch) -> Mortal:
+    return Mortal(monkeypatch)
 
 
 LOSSES: dict[str, Callable[[], Objective]] = {
@@ -54,35 +56,33 @@ LOSSES: dict[str, Callable[[], Objective]] = {
 }
 
 
-# Batches of a run of 50 steps: 45 of the warm start, then those of the objective.
+# 45 steps of the warm start, then 5 of the objective.
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.85, 1.0])
 def test_a_killed_run_started_again_ends_as_an_unbroken_one(
-    tmp_path: Path, loss: str, share: float
+    mortal: Mortal, tmp_path: Path, loss: str, share: float
 ) -> None:
-    unbroken = Mortal()
-    expected = quick(unbroken, loss=LOSSES[loss](), **BROKEN)
+    expected = mortal.run(loss=LOSSES[loss](), **BROKEN)
+    unbroken = mortal.steps
     path = tmp_path / "run.safetensors"
     with pytest.raises(Killed):
-        mortal = Mortal(max(1, round(share * unbroken.batches)))
-        quick(mortal, loss=LOSSES[loss](), checkpoint=path, **BROKEN)
+        k = max(1, round(share * unbroken))
+        mortal.run(k, loss=LOSSES[loss](), checkpoint=path, **BROKEN)
     torch.manual_seed(12345)  # another process
-    rest = Mortal()
-    resumed = quick(rest, loss=LOSSES[loss](), checkpoint=path, **BROKEN)
+    resumed = mortal.run(loss=LOSSES[loss](), checkpoint=path, **BROKEN)
     assert same(resumed, expected)
     assert resumed.report == expected.report
     if share > 0.1:
-        assert rest.batches < unbroken.batches  # it did not begin again
+        assert mortal.steps < unbroken  # it did not begin again
 
 
-def test_killed_again_and_again(tmp_path: Path) -> None:
-    expected = quick(Mortal(), loss=quick_wasserstein(), **BROKEN)
+def test_killed_again_and_again(mortal: Mortal, tmp_path: Path) -> None:
+    expected = mortal.run(loss=quick_wasserstein(), **BROKEN)
     path, attempts = tmp_path / "run.safetensors", 0
     while True:
         attempts += 1
         try:
-            # Long enough to get past the critic's warm-up to the next evaluation.
-            fast = quick(Mortal(12), loss=quick_wasserstein(), checkpoint=path, **BROKEN)
+            fast = mortal.run(9, loss=quick_wasserstein(), checkpoint=path, **BROKEN)
             break
         except Killed:
             assert attempts < 50
@@ -90,12 +90,11 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     assert same(fast, expected) and fast.report == expected.report
 
 
-def test_a_finished_run_started_again_changes_nothing(tmp_path: Path) -> None:
+def test_a_finished_run_started_again_changes_nothing(mortal: Mortal, tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
-    first = quick(Mortal(), checkpoint=path)
-    again = Mortal()
-    assert same(quick(again, checkpoint=path), first)
-    assert again.batches == 0
+    first = mortal.run(checkpoint=path)
+    assert same(mortal.run(checkpoint=path), first)
+    assert mortal.steps == 0
 
 
 def test_a_run_with_a_checkpoint_is_the_run_without(tmp_path: Path) -> None:
@@ -103,15 +102,15 @@ def test_a_run_with_a_checkpoint_is_the_run_without(tmp_path: Path) -> None:
     assert same(quick(loss=quick_wasserstein(), checkpoint=path), quick(loss=quick_wasserstein()))
 
 
-def test_a_run_without_a_seed_goes_on_with_its_own(tmp_path: Path) -> None:
+def test_a_run_without_a_seed_goes_on_with_its_own(mortal: Mortal, tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
     torch.manual_seed(1)
-    expected = quick(Mortal(), seed=None)
+    expected = mortal.run(seed=None)
     torch.manual_seed(1)
     with pytest.raises(Killed):
-        quick(Mortal(10), seed=None, checkpoint=path)
+        mortal.run(10, seed=None, checkpoint=path)
     torch.manual_seed(2)
-    assert same(quick(Mortal(), seed=None, checkpoint=path), expected)
+    assert same(mortal.run(seed=None, checkpoint=path), expected)
 
 
 def small_guide() -> PredictiveGuide:

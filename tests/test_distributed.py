@@ -146,7 +146,7 @@ def test_a_killed_rank_is_started_again_and_ends_as_an_unbroken_run(
         assert same_weights(
             tmp_path / f"resumed-{rank}.safetensors", folder / f"unbroken-{rank}.safetensors"
         )
-        assert note["calls"] < 60  # it did not begin again: 20 steps would take 80 on rank 1
+        assert note["steps"] < 20  # it did not begin again
 
 
 # One process ---------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from pyro_opu.checks import one_of
 from pyro_opu.guides.base import TrunkGuide
+from pyro_opu.guides.beginning import Beginning, find_beginning
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.families import (
     LogisticNormalGuide,
@@ -13,6 +15,7 @@ from pyro_opu.guides.families import (
     PointGuide,
     SingleHeadGuide,
 )
+from pyro_opu.guides.plug_in import PlugInTrunk
 
 __all__ = [
     "GUIDES",
@@ -22,6 +25,8 @@ __all__ = [
     "PredictiveGuide",
     "SingleHeadGuide",
     "TrunkGuide",
+    "find_beginning",
+    "guide_at",
     "named_guide",
 ]
 
@@ -41,3 +46,29 @@ def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | Tru
     """Build a guide of a family in :data:`GUIDES`; see :meth:`.PredictiveGuide.for_inputs`."""
     name = one_of("guide", FORMER.get(name, name), GUIDES, "Or pass a module x -> Dirichlet.")
     return GUIDES[name].for_inputs(x, num_classes)
+
+
+@torch.no_grad()
+def guide_at(name: str, start: Beginning, x: Tensor) -> PredictiveGuide | TrunkGuide | None:
+    """Build a guide of a family that begins at a network, or with moments of its logits.
+
+    Args:
+        name: A key of :data:`GUIDES`.
+        start: The network.
+        x: Inputs ``(N, *input_shape)``, by which features are standardised.
+
+    Returns:
+        ``None`` where the network has no hidden layer, and its moments are too many to be told.
+    """
+    config = PlugInTrunk.describe(start, x)
+    if config is None:
+        return None
+    shape = {"trunk": config, "num_classes": len(start.head), "shared": True}
+    guide = GUIDES[name].from_config(shape).to(x.device)
+    assert isinstance(guide.trunk, PlugInTrunk)
+    head = guide.trunk.start_at(start, x)
+    if isinstance(guide, PredictiveGuide):
+        guide.mean_head.weight.copy_(head[:, :-1])
+        guide.mean_head.bias.copy_(head[:, -1])
+        guide.concentration_head.weight.zero_()
+    return guide

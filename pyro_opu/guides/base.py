@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from pyro_opu.checks import instance_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
-from pyro_opu.guides.networks import build_trunk, centres, default_trunk_config, fit_scales
+from pyro_opu.guides.networks import centres, default_trunk_config, fit_scales
+from pyro_opu.guides.trunks import build_trunk
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,7 +11,8 @@ from torch.nn.functional import softplus
 from pyro_opu.checks import in_range, positive_float
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import check_head
-from pyro_opu.guides.networks import build_trunk, default_trunk_config, fit_scales
+from pyro_opu.guides.networks import default_trunk_config, fit_scales
+from pyro_opu.guides.trunks import build_trunk
 
 
 def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:

@@ -79,6 +79,8 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {"silu": nn.SiLU, "relu": nn.ReLU}
 class DefaultTrunk(nn.Module):
     """Reshape, standardise, then layers: ``(N, *input_shape) -> (N, F)``."""
 
+    #: Whether inputs are centred before anything else is done with them.
+    centres: bool = True
     #: Axes over which inputs are standardised.
     axes: tuple[int, ...] = (0,)
     standardize: Standardize
@@ -155,10 +157,7 @@ def centres(guide: nn.Module) -> bool:
     """Whether :class:`Standardize` is the first layer of every network of the guide."""
     parts = (getattr(guide, name, None) for name in ("trunk", "concentration_trunk"))
     trunks = [part for part in parts if part is not None]
-    return bool(trunks) and all(isinstance(each, DefaultTrunk) for each in trunks)
-
-
-_TRUNKS: dict[str, Any] = {"perceptron": Perceptron, "convolutions": Convolutions}
+    return bool(trunks) and all(getattr(each, "centres", False) for each in trunks)
 
 
 def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> dict[str, Any]:
@@ -178,10 +177,3 @@ def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> di
     kind = "convolutions" if image and len(hidden) == 3 else "perceptron"
     sized = {"input_shape": list(shape), "hidden": list(hidden)}
     return {"kind": kind, **sized, "activation": "silu"}
-
-
-def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:
-    """Build the trunk of a description; returns it with the width of its features."""
-    shape, hidden = tuple(config["input_shape"]), tuple(config["hidden"])
-    activation = config.get("activation", "relu")  # the only one, before it was written down
-    return _TRUNKS[config["kind"]](shape, hidden, activation), (math.prod(shape), *hidden)[-1]

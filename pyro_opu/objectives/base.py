@@ -22,12 +22,22 @@ class Objective(nn.Module):
         betas: Adam's, for the student.
         most_draws: Most draws of the teacher per input and step of the warm start, where the loss
             costs more than cheap draws do.
+        sufficient: Whether :meth:`statistics` are a few numbers per input, whatever the number of
+            draws.
     """
 
     learning_rate: float = 1e-4
     alternate: bool = False
     betas: tuple[float, float] = (0.9, 0.99)
     most_draws: int | None = None
+    sufficient: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let a class that redefines :meth:`parts` alone read the draws again."""
+        super().__init_subclass__(**kwargs)
+        if "parts" in vars(cls) and "parts_at" not in vars(cls):
+            cls.sufficient = False
+            cls.statistics, cls.parts_at = Objective.statistics, Objective.parts_at  # type: ignore[method-assign]
 
     def prepare(self, x: Tensor, num_classes: int) -> None:
         """Size whatever depends on the inputs ``(N, ...)``; called once before training."""
@@ -38,6 +48,14 @@ class Objective(nn.Module):
     def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """Named terms of the loss, each a scalar; their sum is the loss."""
         raise NotImplementedError
+
+    def statistics(self, draws: Tensor) -> dict[str, Tensor]:
+        """What the loss reads of the draws ``(S, N, K)``, inputs first; here the draws."""
+        return {"draws": draws.movedim(1, 0)}
+
+    def parts_at(self, student: Any, statistics: dict[str, Tensor], x: Tensor) -> dict[str, Tensor]:
+        """:meth:`parts` from the :meth:`statistics` of the draws."""
+        return self.parts(student, statistics["draws"].movedim(0, 1), x)
 
     def extra_repr(self) -> str:
         """The settings; a checkpoint is resumed only with an objective that shows the same."""

@@ -20,14 +20,26 @@ class CrossEntropy(Objective):
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eq. 4.
     """
 
+    sufficient = True
+
     def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy"}``."""
-        return {"cross_entropy": cross_entropy(student, draws)}
+        return self.parts_at(student, self.statistics(draws), x)
+
+    def statistics(self, draws: Tensor) -> dict[str, Tensor]:
+        """``{"mean"}``."""
+        return {"mean": draws.mean(0)}
+
+    def parts_at(
+        self, student: SimplexDistribution, statistics: dict[str, Tensor], x: Tensor
+    ) -> dict[str, Tensor]:
+        """``{"cross_entropy"}``."""
+        return {"cross_entropy": cross_entropy(student, statistics["mean"])}
 
 
-def cross_entropy(student: SimplexDistribution, draws: Tensor) -> Tensor:
+def cross_entropy(student: SimplexDistribution, mean: Tensor) -> Tensor:
     """Expected negative log-likelihood of labels drawn from the teacher's predictive, in nats.
 
-    At least the entropy of the mean of ``draws`` ``(S, N, C)``.
+    At least the entropy of the teacher's ``mean`` ``(N, C)``.
     """
-    return -(draws.mean(0) * as_answer(student).log_mean).sum(-1).mean()
+    return -(mean * as_answer(student).log_mean).sum(-1).mean()

@@ -41,7 +41,7 @@ class EnergyDistance(Objective):
         samples, weights = as_answer(student).stratified_rsample(self.num_samples)
         parts = {"energy": energy_distance_loss(samples, draws, weights).mean()}
         if self.likelihood:
-            parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws)
+            parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws.mean(0))
         return parts
 
 

@@ -36,17 +36,32 @@ class MomentMatching(Objective):
             count by their uncertainty.
     """
 
+    sufficient = True
+
     def __init__(self, weights: Literal["share", "variance"] = "share") -> None:
         super().__init__()
         self.weights = one_of("weights", weights, ("share", "variance"))
 
     def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy", "moments"}``."""
+        return self.parts_at(student, self.statistics(draws), x)
+
+    def statistics(self, draws: Tensor) -> dict[str, Tensor]:
+        """``{"mean", "between", "within"}``, A and B the latter two."""
+        between, within = gini_parts(draws)
+        return {"mean": draws.mean(0), "between": between, "within": within}
+
+    def parts_at(
+        self, student: SimplexDistribution, statistics: dict[str, Tensor], x: Tensor
+    ) -> dict[str, Tensor]:
+        """``{"cross_entropy", "moments"}``."""
         answer = as_answer(student)
-        loss = concentration_loss(answer.log_concentration, *gini_parts(draws))
+        between, within = statistics["between"], statistics["within"]
+        loss = concentration_loss(answer.log_concentration, between, within)
         if self.weights == "share":
             loss = loss / gini_index(answer.log_mean.detach()).clamp_min(LEAST_GINI)
-        return {"cross_entropy": cross_entropy(student, draws), "moments": loss.mean()}
+        mean = cross_entropy(student, statistics["mean"])
+        return {"cross_entropy": mean, "moments": loss.mean()}
 
 
 def gini_parts(draws: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,14 +42,38 @@ class NormalMoments(RegressionObjective):
         Korattikara et al. (2015), eq. 5 and 6; the division of the variance is this project's.
     """
 
+    sufficient = True
+
     def parts(self, student: PredictiveNormal, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+        """``{"mean", "aleatoric", "epistemic"}``."""
+        return self.parts_at(student, self.statistics(draws), x)
+
+    def statistics(self, draws: Tensor) -> dict[str, Tensor]:
+        """``{"mean", "scatter", "spread", "noise"}``, ``(N,)`` each.
+
+        Scatter is the variance of f about the mean of these draws, spread the unbiased one, NaN of
+        a single draw; noise is the mean variance of y given f.
+        """
         f = draws[..., 0]
-        squares = (f - student.mean).square().mean(0)
-        spread = f.var(0) if len(f) > 1 else squares.detach()
+        unbiased = f.var(0) if len(f) > 1 else torch.full_like(f[0], torch.nan)
+        return {
+            "mean": f.mean(0),
+            "scatter": f.var(0, correction=0),
+            "spread": unbiased,
+            "noise": _noise(draws).mean(0),
+        }
+
+    def parts_at(
+        self, student: PredictiveNormal, statistics: dict[str, Tensor], x: Tensor
+    ) -> dict[str, Tensor]:
+        """``{"mean", "aleatoric", "epistemic"}``."""
+        squares = (statistics["mean"] - student.mean).square() + statistics["scatter"]
+        spread = statistics["spread"]
+        spread = torch.where(spread.isnan(), squares.detach(), spread)
         weight = (-student.log_variance).exp().detach()
         return {
             "mean": (weight * squares).mean() / 2,
-            "aleatoric": _half_nll(student.log_aleatoric, _noise(draws).mean(0)).mean(),
+            "aleatoric": _half_nll(student.log_aleatoric, statistics["noise"]).mean(),
             "epistemic": _half_nll(student.log_epistemic, spread).mean(),
         }
 

@@ -118,7 +118,7 @@ class WassersteinELBO(Adversarial):
             gain = gain + (half + half.detach()) / 2
         parts = {"wasserstein": self.beta * gain}
         if self.likelihood:
-            parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws)
+            parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws.mean(0))
         return parts
 
     def critic_loss(self, samples: Tensor, draws: Tensor, x: Tensor) -> dict[str, Tensor]:

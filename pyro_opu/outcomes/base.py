@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection
 from typing import Any, ClassVar, Protocol
 
@@ -11,10 +11,14 @@ from torch import Tensor, nn
 
 from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Objective
-from pyro_opu.outcomes.sites import SiteLayout, read_sites
+from pyro_opu.outcomes.sites import SiteLayout, SiteReader, read_sites
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.plug_in import PlugIn
 
 __all__ = ["Outcome", "ValidationSet"]
+
+#: Guide's name that asks for a network of this package where the teacher has one of its own.
+NETWORK = "network"
 
 
 class ValidationSet(Protocol):
@@ -31,7 +35,12 @@ class ValidationSet(Protocol):
         ...
 
     def judge(self, guide: nn.Module) -> dict[str, float]:
-        """Scores by name; "energy_distance", the less the better, decides what is kept."""
+        """Scores by name: "energy_distance", the less the better, decides what is kept; "kl" and
+        "kl_ratio", the KL as a multiple of the attainable, are shown."""
+        ...
+
+    def beside(self, guide: nn.Module) -> dict[str, Any]:
+        """What a report of a finished student says beside its scores."""
         ...
 
     def sampling_distance(self) -> float:
@@ -43,7 +52,7 @@ class ValidationSet(Protocol):
         ...
 
 
-class Outcome(ABC):
+class Outcome(SiteReader):
     """What a model observes: the sites, guides, losses and scores that go with it.
 
     A teacher's ``kind`` names it. ``distill``, fidelity, mixing, files and rivals ask the outcome,
@@ -56,14 +65,6 @@ class Outcome(ABC):
     quantity: ClassVar[str]
     #: What a guide must answer with, in words.
     answer_text: ClassVar[str]
-    #: What the student learns the distribution of, and what a deterministic site must hold to be
-    #: given back, in words.
-    learned: ClassVar[str]
-    held: ClassVar[str]
-    #: Kind and dtype of the observed site of a teacher that is not a Pyro model.
-    label: ClassVar[tuple[str, str]]
-    #: Name and kind of a site of what is held, for models without one.
-    extra: ClassVar[str]
     #: Kinds of the sites that a student gives back.
     site_kinds: ClassVar[tuple[str, ...]]
     #: Guides by name, for ``distill(guide=name)`` and saved files.
@@ -74,20 +75,11 @@ class Outcome(ABC):
     def of(cls, teacher: JointDraws) -> Outcome:
         """The outcome of a teacher that has seen an input."""
 
-    @property
-    @abstractmethod
-    def event_shape(self) -> tuple[int, ...]:
-        """Event shape of a student's answer: ``(C,)``, or ``()`` for a real y."""
-
     def layouts(
         self, teacher: JointDraws, x: Tensor, return_sites: Collection[str] | None = None
     ) -> tuple[SiteLayout, ...]:
         """The sites that a student of this teacher gives back, as the ``Predictive`` does."""
         return read_sites(self, teacher, x, return_sites)
-
-    @abstractmethod
-    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
-        """Kinds of the sites that one pass can give, of a run at two inputs with this site."""
 
     @abstractmethod
     def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
@@ -98,7 +90,14 @@ class Outcome(ABC):
         """Whether a guide may answer with this."""
 
     @abstractmethod
-    def guide(self, name: str | None, x: Tensor, held_out: Any, found: dict[str, Any]) -> nn.Module:
+    def guide(
+        self,
+        name: str | None,
+        x: Tensor,
+        held_out: Any,
+        found: dict[str, Any],
+        plug_ins: list[PlugIn],
+    ) -> nn.Module:
         """A guide of this name, or one that suits the teacher, sized to the inputs.
 
         Args:
@@ -106,6 +105,7 @@ class Outcome(ABC):
             x: Inputs ``(N, *input_shape)``.
             held_out: From :meth:`validation`.
             found: From :meth:`describe`.
+            plug_ins: The teacher's networks, where no name is given.
         """
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Outcome(ABC):
 
     def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
         """What a report says of the guide, and of the draws as :meth:`describe` ``found`` them."""
-        return found
+        return {"guide": type(guide).__name__, **found}
 
     def recalibrates(self, guide: nn.Module) -> bool:
         """Whether :meth:`calibration` applies to this guide."""

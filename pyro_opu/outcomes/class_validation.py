@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.guides.base import student_at
-from pyro_opu.metrics.distances import kl_of_rows
+from pyro_opu.metrics.distances import kl_from_log, kl_of_rows, log_mean_of, split
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration
@@ -26,6 +27,11 @@ NO_SPREAD = 1e-5
 FEWEST_DRAWS = 50
 #: Precision of the part of the shift that costs nothing.
 CALIBRATION_STEP = 1 / 32
+#: KL in nats that float32 answers resolve; no attainable one counts as less.
+RESOLVED = 1e-7
+#: Seed of the split into halves, which no draws that are split are likely to have been made by: a
+#: split by the numbers that made them is a split by size.
+SPLIT_SEED = 190_612_751
 #: Student's draws per input that the energy distance is judged by.
 JUDGING_DRAWS = 256
 
@@ -74,7 +80,8 @@ class ClassValidation:
         """Held-out fidelity of a guide.
 
         Returns:
-            "energy_distance" and "kl" (of the means); "log_concentration", the mean of g, and
+            "energy_distance" and "kl" (of the means); "kl_ratio", judged by halves of the draws, as
+            a multiple of :attr:`attainable`; "log_concentration", the mean of g, and
             "concentration_rank", its rank correlation with the teacher's (0 where one of the two is
             constant), which show a collapse of g.
         """
@@ -83,8 +90,60 @@ class ClassValidation:
         return {
             "energy_distance": float(_energies(student, self).mean()),
             "kl": float(kl_of_rows(self.draws.mean(0), student.mean).mean()),
+            "kl_ratio": self.kl_by_halves(student.log_mean) / self.attainable,
             "log_concentration": float(student.log_concentration.mean()),
             "concentration_rank": 0.0 if math.isnan(rank) else rank,
+        }
+
+    @cached_property
+    def halves(self) -> list[Tensor]:
+        """Log means of two halves of the draws, ``(N, C)``, judges as in ``fidelity``.
+
+        All draws may be all that teach, and leave a perfect student no error to be compared with.
+        """
+        with seeded(SPLIT_SEED):
+            parts = split(self.draws[: len(self.draws) // 2 * 2])
+        return [log_mean_of(part) for part in parts]
+
+    def kl_by_halves(self, log_mean: Tensor) -> float:
+        """Mean KL from both halves, which judge in turn, to one answer or one per input."""
+        answer = log_mean.double().log_softmax(-1)
+        if bool(answer.isnan().any()):
+            return math.nan
+        return sum(float(kl_from_log(p, answer.expand_as(p)).mean()) for p in self.halves) / 2
+
+    @cached_property
+    def attainable(self) -> float:
+        """The KL of a perfect student, judged by halves; see :func:`~pyro_opu.fidelity`."""
+        left = 1 - len(self.draws) // 2 / (self.held or math.inf)
+        found = 2 * left * self.kl_by_halves(torch.stack(self.halves).logsumexp(0))
+        return max(found, RESOLVED)
+
+    @torch.no_grad()
+    def beside(self, guide: nn.Module) -> dict[str, Any]:
+        """What a report of a finished student says beside its scores.
+
+        Returns:
+            The "family" of its answers; "kl_attainable", and "kl_trivial" of one answer for all
+            inputs, both judged as "kl_ratio"; the energy distance from all of the posterior,
+            "energy_to_posterior", and "energy_of_draws", that of "num_judging" of its draws;
+            "mutual_information" and "mutual_information_teacher", means over inputs, nats.
+        """
+        student = student_at(guide, self.x)
+        spread, size = float(self.marginals.spread.mean()), self.held or math.inf
+        count = len(self.draws)
+        shared = self.draws.mean((0, 1), dtype=torch.float64)
+        # Of S draws it is low by a share of 1 / S, to first order.
+        theirs = float(epistemic_uncertainty(self.draws).mean()) * (1 + 1 / count - 1 / size)
+        return {
+            "family": type(student).__name__,
+            "kl_attainable": self.attainable,
+            "kl_trivial": self.kl_by_halves(shared.clamp_min(1e-300).log()),
+            "energy_to_posterior": float(_energies(student, self).mean()) + spread / size,
+            "energy_of_draws": spread / count,
+            "num_judging": count,
+            "mutual_information": float(epistemic_uncertainty(student).mean()),
+            "mutual_information_teacher": theirs,
         }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from pyro_opu.distributions import Empirical, PredictiveDirichlet, SimplexDistribution
-from pyro_opu.guides import GUIDES, PredictiveGuide, named_guide
+from pyro_opu.guides import GUIDES, PredictiveGuide, find_beginning, guide_at, named_guide
 from pyro_opu.objectives import (
     CrossEntropy,
     EnergyDistance,
@@ -20,7 +20,7 @@ from pyro_opu.objectives import (
     as_objective,
 )
 from pyro_opu.objectives.likelihood import LikelihoodFirst
-from pyro_opu.outcomes.base import Outcome
+from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.class_validation import (
     ClassValidation,
     calibrating_shift,
@@ -29,6 +29,7 @@ from pyro_opu.outcomes.class_validation import (
 )
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
 
@@ -121,11 +122,19 @@ class Classes(Outcome):
         return {"misfit": lack_of_fit(held_out)}
 
     def guide(
-        self, name: str | None, x: Tensor, held_out: ClassValidation, found: dict[str, Any]
+        self,
+        name: str | None,
+        x: Tensor,
+        held_out: ClassValidation,
+        found: dict[str, Any],
+        plug_ins: list[PlugIn],
     ) -> nn.Module:
-        """By default a Dirichlet, or a mixture where one Dirichlet does not fit the draws."""
+        """By default a Dirichlet, or a mixture where one does not fit; on the teacher's network."""
         best = "mixture" if found["misfit"] > MOST_LACK_OF_FIT else "dirichlet"
-        guide = named_guide(name or best, x, self.num_classes)
+        start = find_beginning(plug_ins, held_out.x, held_out.draws.mean(0))
+        guide = None if start is None else guide_at(best, start, x)
+        if guide is None:
+            guide = named_guide(best if name in (None, NETWORK) else name, x, self.num_classes)
         if isinstance(guide, PredictiveGuide):
             guide.start_at(log_concentration_of(held_out))
         return guide
@@ -139,9 +148,6 @@ class Classes(Outcome):
 
     def validation(self, x: Tensor, draws: Tensor, held: int | None) -> ClassValidation:
         return ClassValidation(x, draws, held)
-
-    def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
-        return {"guide": type(guide).__name__, **found}
 
     def chain(self, draws: Tensor) -> Tensor:
         return draws

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -13,12 +14,16 @@ from torch import Tensor, nn
 from pyro_opu.distributions import PredictiveNormal, RealAnswer
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import REGRESSION_GUIDES, named_regression_guide
+from pyro_opu.metrics.distances import split
 from pyro_opu.metrics.normals import energies, energies_of_moments, kl_of_normals, teacher_moments
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_objective
-from pyro_opu.outcomes.base import Outcome
+from pyro_opu.outcomes.base import NETWORK, Outcome
+from pyro_opu.outcomes.class_validation import RESOLVED, SPLIT_SEED
 from pyro_opu.outcomes.sites import SiteLayout
+from pyro_opu.rng import seeded
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.real import normal_parameters
 from pyro_opu.teachers.runs import is_deterministic
 
@@ -40,11 +45,13 @@ class RealValidation:
         draws: Teacher's draws ``(S, N, 2)``.
         by_moments: Judge a student that is taught by moments by the teacher's moments, not its
             draws: wrong moments may happen to be nearer to draws that no normal can follow.
+        held: Draws M that the posterior holds; ``None`` where every call draws afresh.
     """
 
     x: Tensor
     draws: Tensor
     by_moments: bool = False
+    held: int | None = None
 
     def for_objective(self, objective: Objective) -> RealValidation:
         """The set that judges by what the objective teaches."""
@@ -61,6 +68,7 @@ class RealValidation:
         Returns:
             "energy_distance", that of y plus that of its mean f, since y alone does not say which
             part of its variance is epistemic; "kl" of the normals with the same moments;
+            "kl_ratio", judged by halves of the draws, as a multiple of :attr:`attainable`;
             "mean_error", root mean square, in the teacher's deviations of y.
         """
         student: Any = student_at(guide, self.x)
@@ -71,8 +79,58 @@ class RealValidation:
         return {
             "energy_distance": float((of_y + of_mean).mean()),
             "kl": float(kl_of_normals(teacher, normal).mean()),
+            "kl_ratio": self.kl_by_halves(normal) / self.attainable,
             "mean_error": float(error.square().mean().sqrt()),
         }
+
+    @cached_property
+    def halves(self) -> list[PredictiveNormal]:
+        """Moments of two halves of the draws; of all where there are fewer than four."""
+        if len(self.draws) < 4:
+            return [teacher_moments(self.draws)]
+        with seeded(SPLIT_SEED):
+            parts = split(self.draws[: len(self.draws) // 2 * 2])
+        return [teacher_moments(part) for part in parts]
+
+    def kl_by_halves(self, answer: PredictiveNormal) -> float:
+        """Mean KL from the halves, which judge in turn, to one answer or one per input."""
+        each = [float(kl_of_normals(half, answer).mean()) for half in self.halves]
+        return sum(each) / len(each)
+
+    @cached_property
+    def attainable(self) -> float:
+        """The KL of a perfect student, judged by halves; see ``regression_fidelity``."""
+        left = 1 - len(self.draws) // 2 / (self.held or math.inf)
+        return max(2 * left * self.kl_by_halves(teacher_moments(self.draws)), RESOLVED)
+
+    @torch.no_grad()
+    def beside(self, guide: nn.Module) -> dict[str, Any]:
+        """As of classes, with "epistemic_share" of the variance of y for the mutual information."""
+        student: Any = student_at(guide, self.x)
+        count, size = len(self.draws), self.held or math.inf
+        teacher = teacher_moments(self.draws)
+        trivial = teacher_moments(self.draws.reshape(-1, 1, 2))
+        mine, theirs = self._energies(student, size)
+        return {
+            "family": type(student).__name__,
+            "kl_attainable": self.attainable,
+            "kl_trivial": self.kl_by_halves(trivial),
+            "energy_to_posterior": mine,
+            "energy_of_draws": theirs,
+            "num_judging": count,
+            "epistemic_share": float((student.normal().epistemic / teacher.variance).mean()),
+            "epistemic_share_teacher": float((teacher.epistemic / teacher.variance).mean()),
+        }
+
+    def _energies(self, student: RealAnswer, size: float) -> tuple[float, float]:
+        """Energy distances from the posterior of the student and of S draws, as it is taught."""
+        if self.by_moments:  # half of S draws are as far from all S as these are from a posterior
+            parts = [energies_of_moments(each, self.draws) for each in (student, *self.halves)]
+            mine, *halves = (float((y + f).mean()) for y, f in parts)
+            return mine, sum(halves) / len(halves)
+        found = [energies(student, self.draws, m) for m in (math.inf, size, len(self.draws))]
+        fresh, mine, counted = (float((y + f).mean()) for y, f in found)
+        return mine, counted - fresh
 
 
 @dataclass(frozen=True)
@@ -112,12 +170,17 @@ class Real(Outcome):
         return isinstance(value, RealAnswer)
 
     def guide(
-        self, name: str | None, x: Tensor, held_out: RealValidation, found: dict[str, Any]
+        self,
+        name: str | None,
+        x: Tensor,
+        held_out: RealValidation,
+        found: dict[str, Any],
+        plug_ins: list[PlugIn],
     ) -> nn.Module:
         """By default one normal; its units are those of y drawn from the teacher."""
         f, log_scale = held_out.draws.unbind(-1)
         y = f + log_scale.exp() * torch.randn_like(f)
-        return named_regression_guide(name or "gaussian", x, y)
+        return named_regression_guide("gaussian" if name in (None, NETWORK) else name, x, y)
 
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None
@@ -133,7 +196,7 @@ class Real(Outcome):
         return (NormalMoments() if one else NormalCRPS()), objective
 
     def validation(self, x: Tensor, draws: Tensor, held: int | None) -> RealValidation:
-        return RealValidation(x, draws)
+        return RealValidation(x, draws, held=held)
 
     def chain(self, draws: Tensor) -> Tensor:
         """Means in deviations of y, and logarithms of scales."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,9 +15,6 @@ from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.utils.warnings import warn_user
-
-if TYPE_CHECKING:
-    from pyro_opu.outcomes.base import Outcome
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,30 @@ class SiteLayout:
         return values.to(getattr(torch, self.dtype)).reshape(len(values), *shape)
 
 
+class SiteReader(ABC):
+    """How an outcome reads the sites of a model; the first half of ``Outcome``."""
+
+    #: What the student learns the distribution of, and what a deterministic site must hold to be
+    #: given back, in words.
+    learned: ClassVar[str]
+    held: ClassVar[str]
+    #: Kind and dtype of the observed site of a teacher that is not a Pyro model.
+    label: ClassVar[tuple[str, str]]
+    #: Name and kind of a site of what is held, for models without one.
+    extra: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def event_shape(self) -> tuple[int, ...]:
+        """Event shape of a student's answer: ``(C,)``, or ``()`` for a real y."""
+
+    @abstractmethod
+    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
+        """Kinds of the sites that one pass can give, of a run at two inputs with this site."""
+
+
 def read_sites(
-    outcome: Outcome, teacher: JointDraws, x: Tensor, return_sites: Collection[str] | None
+    outcome: SiteReader, teacher: JointDraws, x: Tensor, return_sites: Collection[str] | None
 ) -> tuple[SiteLayout, ...]:
     """The sites that a student which replaces this teacher gives back.
 
@@ -88,7 +108,7 @@ def read_sites(
 
 
 def _of_predictive(
-    outcome: Outcome,
+    outcome: SiteReader,
     teacher: ModelDraws,
     x: Tensor,
     return_sites: Collection[str] | None,
@@ -117,7 +137,7 @@ def _of_predictive(
 
 
 def _named(
-    outcome: Outcome, names: Iterable[str], possible: dict[str, SiteLayout], latent: set[str]
+    outcome: SiteReader, names: Iterable[str], possible: dict[str, SiteLayout], latent: set[str]
 ) -> tuple[SiteLayout, ...]:
     """The layouts of the sites asked for."""
     for name in names:
@@ -137,7 +157,7 @@ def _named(
     return tuple(possible[name] for name in names)
 
 
-def _possible(outcome: Outcome, teacher: ModelDraws) -> dict[str, SiteLayout]:
+def _possible(outcome: SiteReader, teacher: ModelDraws) -> dict[str, SiteLayout]:
     """Layouts of the model's sites that one pass can give."""
     two, three = teacher.runs
     kinds = outcome.kinds(two.nodes, teacher.site)

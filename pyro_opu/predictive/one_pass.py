@@ -18,6 +18,7 @@ from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
+from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.student_file import (
     KIND,
     check_parts,
@@ -58,7 +59,7 @@ class OnePassPredictive(nn.Module):
         input_name: Keyword under which the input may be passed too.
         inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
             default the first positional argument.
-        report: Plain record of how it was distilled.
+        report: Plain record of how it was distilled; ``print`` shows six lines of it.
 
     Raises:
         TypeError: a part of a wrong type, such as a guide that is not a module.
@@ -88,7 +89,7 @@ class OnePassPredictive(nn.Module):
         self.num_samples = positive_int("num_samples", num_samples)
         self.input_name = input_name
         self.inputs = inputs
-        self.report = report or {}
+        self.report = DistillationReport(report or {})
 
     @property
     def outcome(self) -> Outcome:

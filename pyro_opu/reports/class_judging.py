@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
-from pyro_opu.metrics.distances import kl_from_log, wasserstein1
+from pyro_opu.metrics.distances import kl_from_log, log_mean_of, split, wasserstein1
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration, variance
@@ -29,7 +29,7 @@ from pyro_opu.reports.certainty import (
     ratio,
     verdict_of,
 )
-from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of, split
+from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["Measured", "ClassJudge", "from_draws", "posterior"]
@@ -139,7 +139,7 @@ def from_draws(draws: Tensor, size: float = math.inf) -> Measured:
     # The entropy of a mean of S draws is low by sum_k Var(pi_k) / (2 S m_k), to first order in 1/S.
     bias = (spread / mean.clamp_min(torch.finfo(mean.dtype).tiny)).sum(-1) / 2
     information = epistemic_uncertainty(draws) + bias * (1 / len(draws) - 1 / size)
-    return Measured(_log_mean(draws), draws, information, spread.sum(-1) * (1 - 1 / size))
+    return Measured(log_mean_of(draws), draws, information, spread.sum(-1) * (1 - 1 / size))
 
 
 def from_distribution(answer: SimplexDistribution, num_draws: int) -> Measured:
@@ -178,12 +178,6 @@ def _best(draws: Tensor) -> tuple[Measured, Tensor]:
     marginals = Marginals(draws)
     distance = marginals.energy_distance(Marginals(answer.draws))
     return answer, distance + marginals.spread / len(draws)
-
-
-def _log_mean(draws: Tensor) -> Tensor:
-    """Finite logarithm of the mean, in float64: the KL of a sure input is far below 1e-7."""
-    mean = draws.mean(0, dtype=torch.float64)
-    return mean.clamp_min(torch.finfo(mean.dtype).tiny).log().log_softmax(-1)
 
 
 def judge(
@@ -270,13 +264,13 @@ def by_input(student: Measured, target: Measured, other: Measured, taught: Poste
     sampling = 1 - len(target.draws) / taught.size
     # By its own halves: the other set, which says where the input belongs, must not say this too.
     first, second = (
-        kl_from_log(_log_mean(half), target.log_mean) for half in target.draws.chunk(2)
+        kl_from_log(log_mean_of(half), target.log_mean) for half in target.draws.chunk(2)
     )
     halves = (first + second) / 2 * sampling
     values = {
         "class": classes,
         "kl_attainable": _attainable(target, taught) if taught.all_held else halves,
-        "kl_expected": kl_from_log(_log_mean(student.draws), log_mean) * sampling,
+        "kl_expected": kl_from_log(log_mean_of(student.draws), log_mean) * sampling,
         "uncertainty": student.mutual_information,
         "uncertainty_teacher": judges.mutual_information,
         "between": between,

@@ -112,13 +112,6 @@ class Judge(ABC):
         )
 
 
-def split(draws: Tensor) -> tuple[Tensor, Tensor]:
-    """Two halves, another split at every input: then chance in it averages out over inputs."""
-    order = torch.rand(draws.shape[:2], device=draws.device).argsort(0)
-    first, second = draws.gather(0, order[..., None].expand_as(draws)).chunk(2)
-    return first, second
-
-
 def extrapolated(whole: Tensor, halves: Sequence[Tensor], left: float) -> Tensor:
     r"""Distance of a posterior from the answer with its moments, measured on 2 S and on S draws.
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from pyro_opu.distributions.normal import PredictiveNormal, RealAnswer
+from pyro_opu.metrics.distances import split
 from pyro_opu.metrics.normals import energies, energies_of_draws, kl_of_normals, teacher_moments
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.reports.answers import check_numbers, student_answer
 from pyro_opu.reports.certainty import CertaintyRow, Verdict, verdict_of
 from pyro_opu.reports.fidelity_report import RealSetFidelity
-from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of, split
+from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["RealJudge"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -13,13 +14,12 @@ from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.batched import MOST_COLUMNS
 from pyro_opu.teachers.cost import Cost, Meter, counted, metered
+from pyro_opu.teachers.plug_in import PlugIn
 
-#: Numbers in the widest tensor of one evaluation, 8 MB in float32. With far fewer, the cost of
-#: a call (a millisecond of Pyro's handlers) is not hidden; with more, activations leave the
-#: processor's cache and a 64-50-50 network becomes half as fast.
+#: Numbers in the widest tensor of one evaluation, 8 MB in float32. Far fewer do not hide a call of
+#: Pyro's handlers, a millisecond; more leave the processor's cache, and take twice the time.
 CHUNK_SIZE = 2**21
-#: At most so many draws, and rows of each, are checked in every call to sum to one: what is read
-#: off logits does, so that a few tell whether anything else came.
+#: Draws, and rows of each, that every call checks to sum to one, as what is read off logits does.
 SUMMED = (2**4, 2**6)
 #: Draws taken by default from a posterior that can give any number of them.
 DEFAULT_DRAWS = 500
@@ -71,6 +71,7 @@ class JointDraws:
     uncounted = False
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int = CHUNK_SIZE
+    seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
     _asked: int = 0
     _cost: Cost | None = None
 
@@ -82,6 +83,10 @@ class JointDraws:
     def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
         """What joint posterior draws say of the inputs, ``(S, N, K)``."""
         return _joined(list(self.stream(x, num_draws)), dim=1)
+
+    def plug_ins(self, x: Tensor) -> list[PlugIn]:
+        """Networks that a student may begin with, none where the posterior is over no network."""
+        return []
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
         """Choose ``num_draws`` draws; the result supports ``len`` and slicing."""
@@ -121,15 +126,15 @@ class JointDraws:
 
     @contextmanager
     def _at_call(self, x: Tensor, num_draws: int | None) -> Iterator[None]:
-        """Add to an error which call of which source raised it."""
-        self._asked += 1
+        """Count and time the call; add to an error which call of which source raised it."""
+        self._asked, begun = self._asked + 1, time.perf_counter()
         try:
             yield
         except Exception as error:
             if type(error).__module__ != "builtins":  # such as torch.OutOfMemoryError: to be caught
                 raise
-            count = "all" if num_draws is None else str(num_draws)
-            where = f"at call {self._asked}, for {count} draws at x {tuple(x.shape)} {x.dtype}"
+            asked = f"for {num_draws or 'all'} draws at x {tuple(x.shape)} {x.dtype}"
+            where = f"at call {self._asked}, {asked}"
             text = str(error)
             if not text.startswith("`"):  # not one of this package
                 reason = (text.splitlines() or [""])[0][:300].rstrip(".")
@@ -140,6 +145,8 @@ class JointDraws:
             if self._asked > 1 and type(error) in (TypeError, ValueError) and "at call" not in text:
                 raise type(error)(f"{text} ({self!r} {where}.)") from error
             raise
+        finally:
+            self.seconds += time.perf_counter() - begun
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """:meth:`stream` at inputs that have been checked."""
@@ -323,8 +330,18 @@ def log_probs_of_output(output: Any) -> Tensor:
             f"{tuple(output.shape)}. For one logit z per input, (N, 1), return "
             "torch.cat([torch.zeros_like(z), z], -1)."
         )
+    return normalised(output, are_probs(output))
+
+
+def are_probs(output: Tensor) -> bool:
+    """Whether rows are non-negative and sum to one."""
     tolerance = max(1e-4, 4 * torch.finfo(output.dtype).eps)
-    if output.min() >= 0 and (output.sum(-1) - 1).abs().max() < tolerance:
+    return bool(output.min() >= 0 and (output.sum(-1) - 1).abs().max() < tolerance)
+
+
+def normalised(output: Tensor, probs: bool) -> Tensor:
+    """Log-probabilities of logits, of log-probabilities, or of ``probs``."""
+    if probs:
         output = output.clamp_min(torch.finfo(output.dtype).tiny).log()
     return output.log_softmax(-1)
 

@@ -14,6 +14,7 @@ from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.cost import Cost
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
+from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.teachers.runs import Latents
 
@@ -74,6 +75,10 @@ class HeldTeacher(BaseTeacher):
         for block in self.teacher.stream(x):
             _check_indices(index, len(block))
             yield self._check_output(block[index.to(block.device)], block.shape[1])
+
+    def plug_ins(self, x: Tensor) -> list[PlugIn]:
+        """Those of the teacher that evaluates the draws."""
+        return self.teacher.plug_ins(x)
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
         _check_fit(self.teacher, self.picked, x)

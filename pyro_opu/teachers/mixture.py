@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.plug_in import PlugIn
 
 
 class MixtureTeacher(BaseTeacher):
@@ -57,6 +58,10 @@ class MixtureTeacher(BaseTeacher):
         """Those of the most costly member, or ``None`` where one does not know."""
         costs = [member.operations(x) for member in self.members]
         return None if None in costs else max(cost for cost in costs if cost is not None)
+
+    def plug_ins(self, x: Tensor) -> list[PlugIn]:
+        """Those of all members."""
+        return [plug_in for member in self.members for plug_in in member.plug_ins(x)]
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         for member in self.members:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +14,17 @@ from torch.overrides import TorchFunctionMode
 
 from pyro_opu.checks import instance_of
 from pyro_opu.rng import evaluating
-from pyro_opu.teachers.base import BaseTeacher, choose, log_probs_of_output, some_rows
+from pyro_opu.teachers.base import (
+    BaseTeacher,
+    are_probs,
+    choose,
+    log_probs_of_output,
+    normalised,
+    some_rows,
+)
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.cost import Meter, metered
+from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn
 
 #: Shape of a mask, and the probability of zero.
 Mask = tuple[tuple[int, ...], float]
@@ -31,9 +39,12 @@ _SATURATION = -1.7580993408473766  # what a dropped SELU unit is set to
 
 
 class _SharedMasks(TorchFunctionMode):
-    """Gives every dropout call a keep-mask, shared by all rows, and records its shape and p."""
+    """Gives every dropout call a keep-mask, shared by all rows, and records its shape and p.
 
-    def __init__(self, mask: Callable[[tuple[int, ...], float], Tensor]) -> None:
+    Without masks every unit is kept.
+    """
+
+    def __init__(self, mask: Callable[[tuple[int, ...], float], Tensor] | None = None) -> None:
         super().__init__()
         self.mask = mask
         self.calls: list[Mask] = []
@@ -50,7 +61,7 @@ class _SharedMasks(TorchFunctionMode):
             return func(*args, **kwargs)
         given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
         x, p = given["input"], float(given.get("p", 0.5))
-        if p == 0:
+        if p == 0 or self.mask is None:
             return x
         axes = 2 if func in _CHANNELS else x.dim()
         shape = (1, *x.shape[1:axes], *(1 for _ in x.shape[axes:]))
@@ -90,6 +101,10 @@ class DropoutTeacher(BaseTeacher):
 
     def _source_text(self) -> str:
         return type(self.module).__name__
+
+    def plug_ins(self, x: Tensor) -> list[PlugIn]:
+        """The network without dropout."""
+        return [_plug_in([self.module], x)]
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
         return torch.randint(2**62, (num_draws,))
@@ -193,6 +208,12 @@ class EnsembleTeacher(BaseTeacher):
         with self._at_call(x, None):
             self._measured(draws, x)
 
+    def plug_ins(self, x: Tensor) -> list[PlugIn]:
+        """The members, of one architecture or each of its own."""
+        some = self.modules[:CANDIDATES]
+        groups = [some] if _alike(self.modules) else [[module] for module in some]
+        return [_plug_in(group, x) for group in groups]
+
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
         return choose(len(self.modules), num_draws)
 
@@ -232,6 +253,19 @@ class EnsembleTeacher(BaseTeacher):
             return functional_call(skeleton, state, (x,))
 
         return log_probs_of_output(self._run(one, together))
+
+
+def _plug_in(modules: list[nn.Module], x: Tensor) -> PlugIn:
+    """Networks of one architecture as functions of their parameters, without dropout."""
+    first = modules[0]
+    with torch.no_grad(), evaluating(first), _SharedMasks():
+        probs = are_probs(first(some_rows(x, 2)))
+
+    def log_probs(weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        with evaluating(first), _SharedMasks():
+            return normalised(functional_call(first, dict(weights), (x,)), probs)
+
+    return PlugIn(log_probs, [dict(module.named_parameters()) for module in modules])
 
 
 def _one_by_one(modules: list[nn.Module], x: Tensor, *before: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -17,6 +17,7 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, unseen
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.cost import Cost, Meter
+from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
 from pyro_opu.teachers.runs import (
     Call,
     Latents,
@@ -236,6 +237,27 @@ class ModelDraws(JointDraws):
         with quiet():
             return Latents(self._run_source(draw, {"": torch.arange(num_draws)}), num_draws)
 
+    def plug_ins(self, x: Tensor) -> list[PlugIn]:
+        """The model under the mean of the latents, or under a draw of them."""
+        self.prepare(x)
+        if self._local:
+            return []
+        held = self.max_draws
+        draws = self._drawn(x, min(CANDIDATES, held or CANDIDATES)).values
+        draws = self._drawn(x, plug_in_draws(draws, held)).values
+
+        def log_probs(latents: Mapping[str, Tensor], x: Tensor) -> Tensor:
+            with quiet():
+                return self._at(dict(latents), x)
+
+        return [PlugIn.of_draws(log_probs, draws)]
+
+    def _at(self, latents: Draws, x: Tensor) -> Tensor:
+        """What one draw says of the inputs."""
+        with ObservedSite(self.site, self._stand_in) as seen, poutine.condition(data=latents):
+            self._model(x)
+        return self._read(seen.fn, len(x), self.site)
+
     def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
         self.site  # noqa: B018 - by whose choice the outputs are known
         two, three = (run.meter for run in self.runs)
@@ -244,15 +266,14 @@ class ModelDraws(JointDraws):
         return super()._meters(draws, x)
 
     def _evaluate(self, draws: Latents, x: Tensor) -> Tensor:
-        site, model, guide = self.site, self._model, self._guide
+        guide = self._guide
+        self.site  # noqa: B018 - whose choice must not be made under vmap
 
         def one(latents: Draws) -> Tensor:
             latents = {name: value for name, value in latents.items() if name}
             if self._local and guide is not None:
                 latents = fresh_latents(guide, latents, x)
-            with ObservedSite(site, self._stand_in) as seen, poutine.condition(data=latents):
-                model(x)
-            return self._read(seen.fn, len(x), site)
+            return self._at(latents, x)
 
         with quiet():
             return self._run_model(one, draws.tensors)

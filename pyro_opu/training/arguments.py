@@ -16,10 +16,12 @@ from pyro_opu.checks import (
     check_device,
     check_seed,
     instance_of,
+    one_of,
     positive_float,
     positive_int,
 )
 from pyro_opu.distributed import together
+from pyro_opu.training.settings import EFFORTS
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.utils.files import placed
 
@@ -87,6 +89,7 @@ CHECKS: dict[str, Check] = {
         advice="Pass for example Mixture([(0.7, HeldOut()), (0.3, Jitter())]); for inputs of your "
         "own pass a subclass with _draw(n), or a DataLoader as `x` with HeldOut().",
     ),
+    "effort": lambda name, value: one_of(name, value, EFFORTS),
     "num_steps": positive_int,
     "batch_size": positive_int,
     "num_draws": partial(positive_int, least=2, advice="One draw per input has no spread."),

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.rng import RandomStream
+from pyro_opu.training.console import line
 
 #: Draws a batch; returns the named parts of the loss there, and the student's answer.
 Losses = Callable[[], tuple[dict[str, Tensor], Any]]
@@ -23,7 +23,7 @@ Schedule = Callable[[int], float]
 #: Scores of a guide; "energy_distance", the less the better, decides what is kept.
 Judge = Callable[[nn.Module], dict[str, float]]
 #: Attributes of a selection that are saved beside the weights.
-_COUNTED = ("best", "score", "evals_since_best", "history")
+_COUNTED = ("best", "score", "mark", "evals_since_best", "settling", "history")
 #: Weight of a step in the running mean of the loss.
 LOSS_WEIGHT = 0.01
 
@@ -40,6 +40,24 @@ def cosine(rate: float, steps: int) -> Schedule:
         if step < rise:
             return rate * ((step + 1) / rise)
         fall = math.pi * (step - rise) / max(1, steps - rise)
+        return rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(fall)))
+
+    return schedule
+
+
+def settling(rate: float, steps: int, settle: int, begun: Callable[[], int | None]) -> Schedule:
+    """A short rise to ``rate``, which then stays; at last a cosine down to a hundredth of it.
+
+    The last ``settle`` of the steps begin where ``begun`` says, at the latest in time for the end.
+    """
+    rise = min(50, max(1, steps // 10))
+
+    def schedule(step: int) -> float:
+        if step < rise:
+            return rate * ((step + 1) / rise)
+        begin = begun()
+        since = step - (steps - settle if begin is None else begin)
+        fall = math.pi * min(1.0, max(0, since) / max(1, settle))
         return rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(fall)))
 
     return schedule
@@ -114,7 +132,8 @@ class Phase:
         turns: Descents of the student, taken in turn.
         critics: Descents before each of these.
         anneal: Called before every step with the share of the steps that is done.
-        patience: Evaluations without an improvement that end the phase.
+        patience: Evaluations without an improvement that end the phase, or begin its settling.
+        settle: Last steps of the phase, which a plateau moves forward.
         skip_below: The phase is left out where the best score is already no more than this.
         module: Saved with the optimizers: an objective, with its critic.
     """
@@ -125,6 +144,7 @@ class Phase:
     critics: Sequence[Descent] = ()
     anneal: Callable[[float], None] = lambda done: None
     patience: int | None = None
+    settle: int = 0
     skip_below: float = -math.inf
     module: nn.Module = field(default_factory=nn.Module)
 
@@ -132,6 +152,10 @@ class Phase:
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """The optimizers of all descents, in the order in which they are saved."""
         return [descent.optimizer for descent in (*self.turns, *self.critics)]
+
+    def end(self, settling: int | None) -> int:
+        """The phase's last step, where its settling has begun at a plateau."""
+        return self.steps if settling is None else settling + self.settle
 
     def step(self, number: int) -> dict[str, float]:
         """Step the critics, then the student; returns the parts of all losses."""
@@ -151,6 +175,7 @@ class KeepLast:
     def __init__(self) -> None:
         self.loss = self.score = math.inf
         self.evals_since_best = 0
+        self.settling: int | None = None
 
     def update(self, step: int, parts: dict[str, float]) -> None:
         """Note that a step, counted from 1 in its phase, has been taken."""
@@ -158,9 +183,13 @@ class KeepLast:
         known = math.isfinite(self.loss)
         self.loss = self.loss + LOSS_WEIGHT * (total - self.loss) if known else total
 
-    def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> dict[str, float]:
-        """Judge the run; returns what the bar shows."""
-        return {"loss": self.loss, **parts}
+    def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> None:
+        """Judge the run."""
+
+    @property
+    def shown(self) -> str:
+        """What the bar shows."""
+        return f"loss {self.loss:.3g}"
 
     def restore(self) -> None:
         """Put the kept weights into the student, at the end of a phase."""
@@ -170,13 +199,20 @@ class KeepBest(KeepLast):
     """Keeps the best exponential average of the weights by held-out energy distance.
 
     All ranks take the weights of rank 0, which judges; theirs differ in buffers, and by rounding
-    where machines differ. ``history`` has one record per evaluation.
+    where machines differ. ``history`` has one record per evaluation. An improvement by less than
+    ``least_gain``, or a fiftieth, is kept but does not end a plateau.
     """
 
     def __init__(
-        self, guide: nn.Module, judge: Judge, averaging: float = 0.99, ranks: Ranks = ALONE
+        self,
+        guide: nn.Module,
+        judge: Judge,
+        averaging: float = 0.99,
+        ranks: Ranks = ALONE,
+        least_gain: float = 0.0,
     ) -> None:
         super().__init__()
+        self.least_gain, self.mark = least_gain, math.inf
         self.guide, self.judge, self.averaging, self.ranks = guide, judge, averaging, ranks
         self.average = copy.deepcopy(guide).requires_grad_(False).eval()
         self.best: dict[str, Tensor] | None = None
@@ -186,8 +222,9 @@ class KeepBest(KeepLast):
     def update(self, step: int, parts: dict[str, float]) -> None:
         """Move the average towards the student."""
         decay = min(self.averaging, step / (9 + step))
-        for mine, new in zip(self.average.parameters(), self.guide.parameters(), strict=True):
-            mine.lerp_(new, 1 - decay)
+        mine: list[Tensor] = list(self.average.parameters())
+        new: list[Tensor] = list(self.guide.parameters())
+        torch._foreach_lerp_(mine, new, 1 - decay)
         for kept, buffer in zip(self.average.buffers(), self.guide.buffers(), strict=True):
             kept.copy_(buffer)
 
@@ -195,7 +232,7 @@ class KeepBest(KeepLast):
         """Scores of a guide, by rank 0 for all."""
         return self.ranks.broadcast(self.judge(guide) if self.ranks.first else {})
 
-    def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> dict[str, float]:
+    def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> None:
         """Judge the average; keep its weights if they are the best so far."""
         self.ranks.broadcast_state(self.guide, self.average)
         found = self.scores(self.average)
@@ -208,19 +245,25 @@ class KeepBest(KeepLast):
                 "statistics; else lower `learning_rate`, or look at the teacher's draws at `x`."
             )
         if self.best is None or score < self.score:
-            self.score, self.evals_since_best = score, 0
+            self.score = score
             self.best = {k: v.detach().clone() for k, v in self.average.state_dict().items()}
-        else:
-            self.evals_since_best += 1
+        self.evals_since_best += 1
+        if self.mark == math.inf or score < self.mark - max(self.least_gain, 0.02 * abs(self.mark)):
+            self.mark, self.evals_since_best = score, 0
         self.history.append({**parts, "phase": phase, "step": step, **found})
-        return {**parts, "held-out energy": score, "KL": found["kl"]}
+
+    @property
+    def shown(self) -> str:
+        """The KL of the weights that are kept."""
+        best = min(self.history, key=lambda record: record["energy_distance"])
+        return f"KL {best['kl_ratio']:.3g} x attainable"
 
     def restore(self) -> None:
         """Put the best weights into the student and its average, and restart the count."""
         if self.best is not None:
             self.guide.load_state_dict(self.best)
             self.average.load_state_dict(self.best)
-        self.evals_since_best = 0
+        self.mark, self.evals_since_best, self.settling = self.score, 0, None
 
     def state(self) -> dict[str, Any]:
         """Everything that changes while training."""
@@ -262,29 +305,34 @@ def fit(
     """
     first, step = start
     borrowed = nullcontext if random is None else random.borrowed
-    done = sum(phase.steps for phase in phases[:first]) + step
-    total = sum(phase.steps for phase in phases)
-    with tqdm(total=total, initial=done, disable=not progress) as bar:
-        for index, phase in enumerate(phases[first:], first):
-            if index and not step and selection.score <= phase.skip_below:
-                break  # one that had begun when the run was killed goes on
-            bar.set_description(phase.name)
-            if saver is not None:
-                saver.restore(phase)
-            while step < phase.steps:
+    for index, phase in enumerate(phases[first:], first):
+        if index and not step and selection.score <= phase.skip_below:
+            break  # one that had begun when the run was killed goes on
+        if saver is not None:
+            saver.restore(phase)
+        end = phase.end(selection.settling)
+        number = f"{index + 1}/{len(phases)} " if len(phases) > 1 else ""
+        with line(number + phase.name, end, step, show=progress) as bar:
+            bar.set_postfix_str(selection.shown, refresh=False)
+            while step < end:
                 with borrowed():
                     parts = phase.step(step)
                     step += 1
                     selection.update(step, parts)
                 bar.update(1)
-                if step % evaluate_every and step < phase.steps:
+                if step % evaluate_every and step < end:
                     continue
                 with borrowed():
-                    shown = selection.evaluate(phase.name, step, parts)
-                bar.set_postfix({name: f"{value:.4g}" for name, value in shown.items()})
+                    selection.evaluate(phase.name, step, parts)
+                bar.set_postfix_str(selection.shown)
                 if phase.patience is not None and selection.evals_since_best >= phase.patience:
-                    break
+                    if not phase.settle:
+                        break
+                    if selection.settling is None and step < phase.steps - phase.settle:
+                        selection.settling = step
+                        bar.total = end = phase.end(step)
                 if saver is not None:
                     saver.save(phase, index, step)
-            selection.restore()
-            step = 0
+            bar.total = step
+        selection.restore()
+        step = 0

@@ -20,12 +20,23 @@ NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
 #: Parts of a batch with draws of their own: draws are joint over the inputs of one call, so the
 #: noise of one set does not average out within the batch.
 DRAW_BLOCKS = 4
+#: Steps, and most inputs that are labelled once, by effort.
+EFFORTS = {"quick": (1000, 2**14), "default": (3000, 2**16), "thorough": (12_000, 2**18)}
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
 #: Adam's rate for layers of up to so many units. Students of MC dropout on MNIST, 512 units, are
 #: left with 1.6 times the KL by this rate as by half of it or a fifth; at 256 units digits are
 #: better off with half of it and Spambase with all of it.
 RATE, NARROW = 4e-3, 256
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """Inputs of a pool, none where batches are labelled as they come; draws; inputs in a block."""
+
+    inputs: int = 0
+    draws: int = 0
+    block: int = 0
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,7 @@ class Settings:
     averaging: float = 0.99
     accumulate: int = 1
     precision: str | None = None
+    pool: PoolSize = PoolSize()
 
 
 class Sampler(Protocol):

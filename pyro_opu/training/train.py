@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -10,14 +12,44 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.guides import PredictiveGuide
-from pyro_opu.guides.base import student_at
+from pyro_opu.guides.base import in_dtype_of, student_at
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.outcomes import ValidationSet
-from pyro_opu.rng import RandomStream, fold_in
+from pyro_opu.rng import RandomStream, fold_in, preserve_rng
+from pyro_opu.teachers.cost import counted, metered
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
-from pyro_opu.training.fit import Descent, KeepBest, Phase, cosine, fit
+from pyro_opu.training.fit import Descent, KeepBest, Phase, Schedule, cosine, fit, settling
+from pyro_opu.training.pool import Pool, labelled
 from pyro_opu.training.settings import Batches
+
+#: Share of the warm start in which the rate falls, and evaluations without an improvement that
+#: begin it.
+SETTLE_SHARE, PLATEAU = 0.3, 4
+#: Improvement that counts, as a part of the energy distance that the judging draws have by chance.
+LEAST_GAIN = 0.02
+#: Operations of a step, forward and back, up to which one thread takes it.
+SINGLE = 2**28
+
+
+@contextmanager
+def few_threads(guide: nn.Module, x: Tensor, rows: int) -> Iterator[None]:
+    """One thread while the steps of a small student are taken on a processor, then as before.
+
+    Threads of a small product wait for one another longer than they work: beside any other busy
+    process such a step takes up to 30 times as long on two threads as on one.
+    """
+    before = torch.get_num_threads()
+    with torch.no_grad(), preserve_rng(), counted(), metered() as meter:
+        guide(in_dtype_of(guide, x[:2]))
+    if x.is_cuda or before == 1 or 3 * rows * (meter.operations or 0) / 2 > SINGLE:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def prepare_guide(guide: nn.Module, device: torch.device) -> nn.Module:
@@ -39,11 +71,14 @@ def distillation_phase(
     num_draws: int,
     patience: int | None = None,
     skip_below: float = -math.inf,
+    pool: Pool | None = None,
+    schedule: Schedule | None = None,
+    settle: int = 0,
 ) -> Phase:
     """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
 
     The objective must be prepared, so that its critic exists. The schedule rises to ``rate``; the
-    teacher gives ``num_draws`` per input and step.
+    teacher gives ``num_draws`` per input and step where there is no ``pool`` of labelled inputs.
     """
     descent = partial(
         Descent,
@@ -55,13 +90,19 @@ def distillation_phase(
     if objective.alternate and isinstance(guide, PredictiveGuide):
         groups = [list(group) for group in guide.parameter_groups()]
 
-    def student_losses(turn: int) -> tuple[dict[str, Tensor], Any]:
+    def labelled_batch() -> tuple[Tensor, dict[str, Tensor]]:
+        if pool is not None:
+            return pool.batch(batches.share)
         x, draws = batches.batch(num_draws)
+        return x, objective.statistics(draws)
+
+    def student_losses(turn: int) -> tuple[dict[str, Tensor], Any]:
+        x, statistics = labelled_batch()
         student = student_at(guide, x)
         stepped = student
         if len(groups) > 1:  # the other part is held
             stepped = student.detach_concentration() if turn == 0 else student.detach_mean()
-        return objective.parts(stepped, draws, x), student
+        return objective.parts_at(stepped, statistics, x), student
 
     critics = []
     if isinstance(objective, Adversarial):
@@ -77,9 +118,10 @@ def distillation_phase(
     turns = []
     for turn, group in enumerate(groups):
         adam = torch.optim.Adam(group, lr=rate, betas=objective.betas)
-        turns.append(descent(partial(student_losses, turn), adam, cosine(rate, steps)))
+        rates = schedule or cosine(rate, steps)
+        turns.append(descent(partial(student_losses, turn), adam, rates))
     return Phase(
-        name, steps, turns, critics, objective.anneal, patience, skip_below, module=objective
+        name, steps, turns, critics, objective.anneal, patience, settle, skip_below, objective
     )
 
 
@@ -108,14 +150,34 @@ def train(
     ranks.check_alike(run)
     ranks.broadcast_state(guide, objective)
     skip_below = ranks.broadcast(skip_below)
+    least_gain = LEAST_GAIN * max(0.0, skip_below)
+    selection = KeepBest(guide, validation.judge, settings.averaging, ranks, least_gain)
+    start = (0, 0)
+    if checkpoint is not None:
+        start = checkpoint.start(run, selection, batches.policy, random)
+    if not selection.history:
+        with random.borrowed():
+            selection.evaluate("start", 0, {})
+    if ranks.size > 1:  # alike so far; from here on each rank draws its own
+        random.begin(fold_in(random.seed, 1 + ranks.rank))
     first = objective if isinstance(objective, type(closed_form)) else closed_form
+    pool = None
+    if settings.pool.inputs and settings.warm_steps and start[0] == 0:
+        with random.borrowed():  # a run that is resumed makes the same pool again
+            pool = labelled(batches, first, start[1], progress and ranks.first)
     make_phase = partial(distillation_phase, guide=guide, batches=batches)
+    steps, rate = settings.warm_steps, settings.learning_rate
+    settle = round(SETTLE_SHARE * steps) if first.sufficient else 0
     warm = make_phase(
         "warm start",
         first,
-        steps=settings.warm_steps,
-        rate=settings.learning_rate,
+        steps=steps,
+        rate=rate,
         num_draws=settings.warm_draws,
+        pool=pool,
+        schedule=settling(rate, steps, settle, lambda: selection.settling) if settle else None,
+        settle=settle,
+        patience=PLATEAU if settle else None,
     )
     refinement = make_phase(
         "objective",
@@ -127,16 +189,10 @@ def train(
         skip_below=skip_below,
     )
     phases = [phase for phase in (warm, refinement) if phase.steps]
-    selection = KeepBest(guide, validation.judge, settings.averaging, ranks)
-    start = (0, 0)
-    if checkpoint is not None:
-        start = checkpoint.start(run, selection, batches.policy, random)
-    if not selection.history:
-        with random.borrowed():
-            selection.evaluate("start", 0, {})
-    if ranks.size > 1:  # alike so far; from here on each rank draws its own
-        random.begin(fold_in(random.seed, 1 + ranks.rank))
-    with in_precision(guide, settings.precision):
+    with (
+        in_precision(guide, settings.precision),
+        few_threads(selection.average, validation.x, batches.share),
+    ):
         fit(
             phases,
             selection,

@@ -12,6 +12,7 @@ from pyro_opu.distributed import Ranks
 from pyro_opu.outcomes import Outcome
 from pyro_opu.rng import fold_in
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.training.console import tracked
 from pyro_opu.transfer.stream import Stream, is_loader
 
 #: Fraction of the transfer inputs held out for validation, and its cap.
@@ -46,7 +47,13 @@ def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def validation_set(
-    teacher: JointDraws, outcome: Outcome, x: Tensor, device: torch.device, numbers: int
+    teacher: JointDraws,
+    outcome: Outcome,
+    x: Tensor,
+    device: torch.device,
+    numbers: int,
+    phase: str,
+    progress: bool = False,
 ) -> Any:
     """The teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
@@ -57,5 +64,6 @@ def validation_set(
     count = min(most, teacher.max_draws or most)
     some = x[: max(2, numbers // (count * each))]
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
-    draws = torch.cat([teacher.draws(block, count) for block in blocks], 1)
+    items = tracked(((len(block), block) for block in blocks), phase, len(some), progress)
+    draws = torch.cat([teacher.draws(block, count) for block in items], 1)
     return outcome.validation(some.to(device), draws.to(device, torch.float32), teacher.max_draws)

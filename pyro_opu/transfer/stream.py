@@ -173,12 +173,14 @@ class Stream:
         return {"window": self._window, "coming": len(self._coming), "owed": self._owed}
 
     def seek(self, position: dict[str, Any]) -> None:
-        """Restore a position; its window is read again."""
-        if position["window"] is not None:
-            self.passes.seek(position["window"])
+        """Restore a position, not before the present one; its window is read again."""
+        now, then = self._window or {}, position["window"] or {}
+        if any(now.get(name) != then.get(name) for name in ("passed", "taken")):
+            self.passes.seek(then)
+            self._coming, self._window = [], None
             while self._window is None:
                 self._read()
-        for _ in range(position["coming"]):
+        for _ in range(position["coming"] - len(self._coming)):
             self._read()
         self._owed = position["owed"]
 

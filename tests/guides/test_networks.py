@@ -10,11 +10,11 @@ from pyro_opu.guides.networks import (
     Convolutions,
     Perceptron,
     Standardize,
-    build_trunk,
     centres,
     default_trunk_config,
 )
 from pyro_opu.guides.normal import GaussianGuide
+from pyro_opu.guides.trunks import build_trunk
 
 
 @pytest.mark.parametrize(

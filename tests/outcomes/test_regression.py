@@ -20,12 +20,12 @@ from pyro_opu.regression import (
     NormalMixtureGuide,
     OnePassRegression,
     PredictiveNormal,
-    RegressionTeacher,
     as_regression_teacher,
     distill_regression,
     is_regressor,
     regression_fidelity,
 )
+from pyro_opu.training.fit import Phase
 
 NOISE = 0.5
 
@@ -151,28 +151,22 @@ class TestLearning:
         assert not torch.equal(quick(source, x, seed=1).normal(new).mean, one.normal(new).mean)
 
     @pytest.mark.parametrize("guide", ["gaussian", "mixture"])
-    def test_resumed_run_ends_as_an_unbroken_one(self, guide: str, tmp_path: Path) -> None:
+    def test_resumed_run_ends_as_an_unbroken_one(
+        self, guide: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         source, x, path = predictive(), torch.randn(60, D), tmp_path / "run.ckpt"
+        whole = quick(source, x, guide=guide)
+        step = Phase.step
 
-        class Broken(Exception):
-            pass
+        def breaking(phase: Phase, number: int) -> dict[str, float]:
+            if number == phase.steps - 2:
+                raise InterruptedError
+            return step(phase, number)
 
-        def breaking(x: Tensor) -> tuple[Tensor, Tensor]:
-            breaking.calls += 1
-            if breaking.calls == breaking.last:
-                raise Broken
-            draws = teacher.draws(x)
-            return draws[..., 0], draws[..., 1].exp()
-
-        teacher = RegressionTeacher(source)
-        breaking.calls, breaking.last = 0, -1
-        whole = quick(breaking, x, guide=guide)
-        breaking.last = breaking.calls - 8  # two steps of four blocks before the end
-        breaking.calls = 0
-        with pytest.raises(Broken):
-            quick(breaking, x, guide=guide, checkpoint=path)
-        breaking.last = -1
-        resumed = quick(breaking, x, guide=guide, checkpoint=path)
+        with monkeypatch.context() as patch, pytest.raises(InterruptedError):
+            patch.setattr(Phase, "step", breaking)
+            quick(source, x, guide=guide, checkpoint=path)
+        resumed = quick(source, x, guide=guide, checkpoint=path)
         state = whole.guide.state_dict()
         for name, value in resumed.guide.state_dict().items():
             assert torch.equal(value, state[name]), name

@@ -101,7 +101,7 @@ def test_a_model_is_looked_at_in_three_runs(name: str, monkeypatch: pytest.Monke
     source = SOURCES[name]()
     RUNS.clear()
     with pytest.raises(ReachedError):
-        distill(source, X, seed=0, progress=False)
+        distill(source, X, guide="network", seed=0, progress=False)
     held_out = round(0.15 * len(X))
     looks = RUNS[: len(RUNS) - _labelling(RUNS, held_out)]
     assert len(looks) <= 3

@@ -48,9 +48,9 @@ class Counting:
         (20, 4, None, 16, 20, 20),  # all of a small posterior in both
         (None, 4, None, 16, 500, 32),  # as many as one wants, but no more than 500
         (None, 0, None, 16, 500, 32),  # no matrix product at all
-        (None, 2**16, None, 16, 64, 32),  # 2^26 operations at 16 inputs
-        (None, 2**20, None, 16, 32, 32),  # a network: no more than in the refinement
-        (None, 4, None, 1024, 85, 32),  # 2^18 numbers at 1,024 inputs and 3 classes
+        (None, 2**20, None, 16, 227, 32),  # 2^35 operations for the 144 inputs of 9 steps
+        (None, 2**24, None, 16, 32, 32),  # a large network: no more than in the refinement
+        (None, 4, None, 1024, 500, 32),  # in blocks of 512
         (None, None, None, 16, 32, 32),  # a function, of unknown cost
         (200, 4, 7, 16, 7, 7),  # what is asked for
     ],
@@ -59,17 +59,19 @@ def test_draws_of_a_step(held, cost, given, rows, warm, refine) -> None:
     counting = Counting(held, cost)
     settings = {**QUICK, "num_draws": given, "batch_size": rows, "num_steps": 10}
     distill(counting.teacher(), inputs(), **settings)
-    # A batch is asked for whole with all draws that are held, and with the draws of all its four
-    # blocks where the warm start takes as many; else block by block. 9 warm steps, then 1.
-    expected = []
-    for draws, steps in ((warm, 9), (refine, 1)):
-        if draws == held:
-            expected += [(draws, rows)] * steps
-        elif 4 * draws <= warm:
-            expected += [(4 * draws, rows)] * steps
-        else:
-            expected += [(draws, rows // 4)] * 4 * steps
-    assert [each for each in counting.asked if each[1] in (rows, rows // 4)] == expected
+    # All inputs of 9 warm steps are labelled first, in blocks; the step of the objective asks for
+    # its four blocks whole with all draws that are held, or where the warm start may take as many.
+    pool, refined = 9 * rows, (refine, rows // 4)
+    expected = [(warm, min(512, pool))] * max(1, pool // 512)
+    cheap = cost is not None and cost * rows * 4 * refine <= 2**26 and not given and held != refine
+    if refine == held:
+        expected += [(refine, rows)]
+    elif cheap and 4 * refine <= min(held or 500, 2**18 // (rows * C)):
+        expected += [(4 * refine, rows)]
+    else:
+        expected += [refined] * 4
+    sizes = {size for _, size in expected}
+    assert [each for each in counting.asked if each[1] in sizes] == expected
 
 
 @pytest.mark.parametrize("warm", [12, 11], ids=["asked at once", "asked block by block"])

@@ -80,7 +80,9 @@ def test_accumulation_in_a_distillation() -> None:
         return teacher(x)
 
     settings = {"num_steps": 6, "batch_size": 16, "num_draws": 8, "evaluate_every": 6, "seed": 0}
-    distill(watched, X, loss="moments", accumulate=5, progress=False, **settings)
+    distill(watched, X, accumulate=5, progress=False, **settings)
+    assert asked.count(6 * 5 * 16) == 1  # labelled before the first step
+    distill(watched, X, loss="energy", warm_start=False, accumulate=5, progress=False, **settings)
     assert asked.count(4) == 6 * 5 * 4  # a batch is asked about in quarters
     with pytest.raises(ValueError, match="`accumulate` must be a positive integer; got 0"):
         quick(accumulate=0)
@@ -136,8 +138,8 @@ def test_a_distillation_in_half_precision() -> None:
     seen = []
 
     class Seeing(MomentMatching):
-        def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
-            parts = super().parts(student, draws, x)
+        def parts_at(self, student: Any, statistics: Any, x: Tensor) -> dict[str, Tensor]:
+            parts = super().parts_at(student, statistics, x)
             seen.extend([student.log_mean.dtype, *(value.dtype for value in parts.values())])
             return parts
 

@@ -1,0 +1,87 @@
+"""A network made of recorded operations; it needs no code of the model that they come from."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from pyro_opu.guides.recording import Recorded, Step, dtype_of, operation
+
+__all__ = ["Operations"]
+
+
+class Operations(nn.Module):
+    """A network made of recorded operations, ``x (N, *input_shape) -> (N, ...)``.
+
+    Args:
+        config: "steps" as ``[name, args, kwargs]`` and "weights" by name as ``[shape, dtype,
+            trained]``.
+
+    Raises:
+        ValueError: a step that is not one of :data:`KNOWN`.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        root, graph = nn.Module(), fx.Graph()
+        x = graph.placeholder("x")
+        rows = graph.call_method("size", (x, 0))
+        places: dict[str, fx.Node] = {}
+        for number, (name, (shape, dtype, trained)) in enumerate(config["weights"].items()):
+            empty = torch.zeros(shape, dtype=dtype_of(dtype))
+            if trained:
+                root.register_parameter(f"w{number}", nn.Parameter(empty))
+            else:
+                root.register_buffer(f"w{number}", empty)
+            places[name] = graph.get_attr(f"w{number}")
+        done: list[fx.Node] = []
+
+        def read(value: dict[str, Any]) -> Any:
+            if "step" in value:
+                return done[value["step"]]
+            if "weight" in value:
+                return places[value["weight"]]
+            if "x" in value:
+                return x
+            if "rows" in value:
+                return graph.call_function(operator.mul, (rows, int(value["rows"])))
+            if "device" in value:
+                return graph.call_function(getattr, (x, "device"))
+            return dtype_of(value["dtype"])
+
+        for name, args, kwargs in config["steps"]:
+            step = Step(name, args, kwargs).map(read)
+            done.append(graph.call_function(operation(name), tuple(step.args), step.kwargs))
+        graph.output(done[-1])
+        graph.eliminate_dead_code()
+        self.graph = fx.GraphModule(root, graph)
+
+    @classmethod
+    def describe(cls, found: Recorded) -> dict[str, Any]:
+        """The config of a network that computes what was recorded."""
+        weights = {
+            name: [list(value.shape), *_kind(value, name in found.trained)]
+            for name, value in found.weights.items()
+        }
+        return {"steps": [[s.name, s.args, s.kwargs] for s in found.steps], "weights": weights}
+
+    @torch.no_grad()
+    def start_at(self, weights: Iterable[Tensor]) -> None:
+        """Begin with these weights, in the order of the config."""
+        for number, value in enumerate(weights):
+            getattr(self.graph, f"w{number}").copy_(value)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """What the last step gives."""
+        answer: Tensor = self.graph(x)
+        return answer
+
+
+def _kind(value: Tensor, trained: bool) -> tuple[str, bool]:
+    """Name of a weight's dtype in the trunk, and whether it is trained."""
+    real = value.is_floating_point()
+    return str(torch.float32 if real else value.dtype).removeprefix("torch."), real and trained

@@ -1,0 +1,152 @@
+"""The trunk of a student that begins as its teacher's network, or with moments of its logits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.guides.beginning import Beginning
+from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize
+from pyro_opu.guides.operations import Operations
+from pyro_opu.teachers.cost import counted, metered
+
+__all__ = ["PlugInTrunk"]
+
+#: Widths of the network on the features: the first that takes no more products than `SMALL`, or of
+#: a network of more than `LARGE` products this share of them.
+WIDTHS, SMALL, LARGE, SHARE = (128, 64, 32, 16), 40_000, 2**18, 0.04
+#: Least variance of a logit.
+LEAST = 1e-12
+
+
+class PlugInTrunk(DefaultTrunk):
+    r"""A posterior's network up to its linear head, and a small network on its features.
+
+    The mean of a posterior is no network of one draw, but nearly a smooth function of that
+    network's last features :math:`\phi(x)`: the small network learns it. Both its features and
+    :math:`\phi` are what the heads of the student read.
+
+    Where the posterior is over the head alone, mean and variance of the logits are known,
+
+    .. math::
+        m_k(x) = \bar w_k^\top \phi, \quad v_k(x) = \phi^\top \Sigma_k\, \phi, \quad
+        \kappa_k = m_k \big/ \sqrt{1 + \pi v_k / 8}
+
+    with a 1 last in :math:`\phi`, and mean and covariance of the draws of the head. The small
+    network reads :math:`\operatorname{arsinh} m, \log v` and :math:`\kappa` too, and
+    :math:`\kappa`, the logits that a normal law averages to, stands in the place of :math:`\phi`.
+    Two classes have one logit, the second's less the first's.
+
+    Args:
+        config: From :meth:`describe`: "network" with the steps to ``size`` features, ``None`` where
+            they are the inputs; "outputs", the number of logits whose moments are told, and "rank"
+            of their covariances; "hidden" widths.
+
+    References:
+        MacKay (1992), The evidence framework applied to classification networks, eq. 10.
+    """
+
+    mean: Tensor
+    factor: Tensor
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        size, outputs, rank = (int(config[name]) for name in ("size", "outputs", "rank"))
+        hidden = tuple(config["hidden"])
+        self.network = None if config["network"] is None else Operations(config["network"])
+        self.centres = self.network is None
+        self.outputs = outputs
+        self.read_by_first = "scale" if outputs else "standardize"
+        self.num_features = hidden[-1] + (outputs or size)
+        self.standardize = Standardize((size,))
+        self.register_buffer("mean", torch.zeros(outputs, size + 1))
+        self.register_buffer("factor", torch.zeros(rank, outputs, size + 1))
+        small = Perceptron((size + 3 * outputs,), hidden)
+        self.scale, self.layers = small.standardize, small.layers
+
+    @classmethod
+    def describe(cls, start: Beginning, x: Tensor) -> dict[str, Any] | None:
+        """The config of a trunk that begins so, at inputs like x.
+
+        Returns:
+            ``None`` where there is no hidden layer, and the moments are too many to be told.
+        """
+        classes, size = start.head.shape
+        outputs = 1 if classes == 2 else classes
+        told = start.draws is not None
+        network, products = None, 0
+        if start.trunk is not None:
+            network = Operations.describe(start.trunk)
+            with counted(), metered() as meter:
+                start.trunk.run(x[:2])
+            products = (meter.operations or 0) // 4
+        if not told and (network is None or not network["weights"]):
+            return None
+        rank = min(len(start.draws) - 1, size) if told and start.draws is not None else 0
+        budget = SHARE * products if products > LARGE else SMALL
+        cost = {w: (size + 3 * outputs * told + w) * w + w * classes for w in WIDTHS}
+        width = next((w for w in WIDTHS if cost[w] <= budget), WIDTHS[-1])
+        sizes = {"size": size - 1, "outputs": outputs * told, "rank": rank}
+        plain = {"kind": "plug_in", "input_shape": list(x.shape[1:]), "network": network}
+        return {**plain, **sizes, "hidden": [width, width]}
+
+    @torch.no_grad()
+    def start_at(self, start: Beginning, x: Tensor) -> Tensor:
+        """Begin there; returns weights and, last, biases ``(C, H + F + 1)`` of the mean's head."""
+        if self.network is not None and start.trunk is not None:
+            self.network.start_at(start.trunk.weights.values())
+        self.fit_scale(x)
+        classes = len(start.head)
+        weight, bias = start.head[:, :-1], start.head[:, -1:]
+        if self.outputs:
+            assert start.draws is not None
+            self._take_moments(start.draws)
+            weight = torch.tensor([[-0.5], [0.5]]) if classes == 2 else torch.eye(classes)
+            bias = torch.zeros(classes, 1)
+        self.scale.fit(torch.cat(self._read(x)[0], -1), (0,))
+        unread = torch.zeros(classes, self.num_features - weight.shape[1])
+        return torch.cat([each.to(x.device, self.mean.dtype) for each in (unread, weight, bias)], 1)
+
+    def _take_moments(self, heads: Tensor) -> None:
+        """Mean and covariance of draws ``(S, C, F + 1)``, for standardised features."""
+        heads = heads.double()
+        if self.outputs == 1:
+            heads = heads[:, 1:] - heads[:, :1]
+        # w'x + b = (w / scale)'z + b + w'location.
+        weight, bias = heads[..., :-1], heads[..., -1:]
+        location = self.standardize.inverse(torch.zeros_like(weight[0, 0]))
+        bias = bias + (weight * location).sum(-1, keepdim=True)
+        heads = torch.cat([weight / self.standardize.scale.double(), bias], -1)
+        self.mean.copy_(heads.mean(0))
+        centred = (heads - heads.mean(0)).movedim(0, 1) / math.sqrt(len(heads) - 1)
+        _, values, directions = torch.linalg.svd(centred, full_matrices=False)
+        self.factor.copy_((values[..., None] * directions).movedim(0, 1)[: len(self.factor)])
+
+    def shaped(self, x: Tensor) -> Tensor:
+        """The features that the head reads, ``(N, F)``."""
+        return x.flatten(1) if self.network is None else self.network(x)
+
+    def moments(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the logits ``(N, O)`` at standardised features ``(N, F)``."""
+        weights = torch.cat([self.mean[None], self.factor]).flatten(0, 1)
+        found = torch.addmm(weights[:, -1], z, weights[:, :-1].mT).unflatten(-1, (-1, self.outputs))
+        return found[:, 0], found[:, 1:].square().sum(1)
+
+    def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        """What the small network reads, and what the heads read beside its features."""
+        features = self.shaped(x)
+        z = self.standardize(features)
+        if not self.outputs:
+            return [z], features
+        mean, variance = self.moments(z)
+        moderated = mean * (1.0 + math.pi / 8.0 * variance).rsqrt()
+        return [z, mean.asinh(), variance.clamp_min(LEAST).log(), moderated], moderated
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Features ``(N, H + F)``, or ``(N, H + O)`` where the moments of logits are told."""
+        told, plain = self._read(x)
+        read = told[0] if len(told) == 1 else self.scale(torch.cat(told, -1))
+        return torch.cat([self.layers(read), plain], -1)

@@ -1,0 +1,25 @@
+"""Trunks by kind, from their descriptions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch import nn
+
+from pyro_opu.guides.networks import Convolutions, Perceptron
+from pyro_opu.guides.plug_in import PlugInTrunk
+
+__all__ = ["build_trunk"]
+
+_SIZED = {"perceptron": Perceptron, "convolutions": Convolutions}
+
+
+def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:
+    """Build the trunk of a description; returns it with the width of its features."""
+    if config["kind"] == "plug_in":
+        trunk = PlugInTrunk(config)
+        return trunk, trunk.num_features
+    shape, hidden = tuple(config["input_shape"]), tuple(config["hidden"])
+    activation = config.get("activation", "relu")  # the only one, before it was written down
+    return _SIZED[config["kind"]](shape, hidden, activation), (math.prod(shape), *hidden)[-1]

@@ -1,0 +1,137 @@
+"""What ``distill`` says of its student: a plain dict that prints in six lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pyro_opu.utils.warnings import warn_user
+
+__all__ = ["DistillationReport", "FidelityWarning", "warn_of_worthless", "work"]
+
+#: KL, in multiples of the attainable, up to which a student is as good as its judges can tell.
+AS_GOOD, FAITHFUL = 1.1, 2.0
+
+
+class FidelityWarning(UserWarning):
+    """The held-out KL of a student is nearer to the trivial student's than to the attainable."""
+
+
+class DistillationReport(dict[str, Any]):
+    """The dict ``fast.report``: it prints in six lines, and is saved as any other dict.
+
+    On held-out inputs: "kl" of the means, by all draws that judge; "kl_ratio", "kl_attainable" and
+    "kl_trivial" (of one answer for all inputs), by one half of them at a time as in
+    :func:`~pyro_opu.fidelity`; "energy_distance", which decided what was kept, and once the
+    student was finished "energy_to_posterior", beside it "energy_of_draws"; the student's and the
+    teacher's "mutual_information" in nats (of a real y "epistemic_share", that of the variance).
+    "spent" is the steps and seconds of this run, the teacher's among them, and "history" has one
+    record per evaluation. Two reports are equal if all but "spent" is.
+
+    Example:
+        >>> report = DistillationReport(kl_ratio=3.2, kl_attainable=0.001, kl_trivial=0.61)
+        >>> str(report).splitlines()[1]
+        'KL        3.2 x attainable held out: 0.0032 nats (trivial: 0.61)'
+    """
+
+    def __str__(self) -> str:
+        if "kl_ratio" not in self:  # of a rival, or of an earlier version
+            return super().__repr__()
+        lines = {
+            "student": self._student(),
+            "KL": self._kl(),
+            "energy": self._energy(),
+            "epistemic": self._epistemic(),
+            "spent": self._spent(),
+            "kept": self._kept(),
+        }
+        return "\n".join(f"{name:<10}{text}" for name, text in lines.items())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        one, two = ({k: v for k, v in d.items() if k != "spent"} for d in (self, other))
+        return one == two
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _student(self) -> str:
+        family = str(self.get("family", "answer")).removeprefix("Predictive")
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", family)
+        return f"{self.get('guide', '?')}, {words} per input, by {self.get('loss', '?')}"
+
+    def _kl(self) -> str:
+        ratio, least = self["kl_ratio"], self.get("kl_attainable", 0.0)
+        trivial = self.get("kl_trivial", 0.0)
+        return (
+            f"{ratio:.3g} x attainable held out: {ratio * least:.2g} nats (trivial: {trivial:.2g})"
+        )
+
+    def _energy(self) -> str:
+        mine, theirs = (self.get(f"energy_{name}", 0.0) for name in ("to_posterior", "of_draws"))
+        return f"{mine:.2g} held out; {self.get('num_judging', 0):,} draws have {theirs:.2g}"
+
+    def _epistemic(self) -> str:
+        name = "mutual_information" if "mutual_information" in self else "epistemic_share"
+        mine, theirs = self.get(name, 0.0), self.get(f"{name}_teacher", 0.0)
+        share = f"{mine / theirs:.3g} x the teacher's" if theirs else f"{mine:.2g}, the teacher's"
+        if name == "mutual_information":
+            return f"mutual information {share} {theirs:.2g} nats"
+        return f"share of the variance of y {share} {theirs:.2g}"
+
+    def _spent(self) -> str:
+        spent = self.get("spent", {})
+        seconds = spent.get("seconds", 0.0)
+        share = spent.get("teacher_seconds", 0.0) / seconds if seconds else 0.0
+        steps = f"{spent.get('steps', 0):,} steps in {seconds:.3g} s"
+        return f"{steps}, {100 * share:.0f} % of it the teacher's"
+
+    def _kept(self) -> str:
+        what = str(self.get("kept", "?")).partition(":")[0].partition(",")[0]
+        return f"{what}; {self._more()}"
+
+    def _more(self) -> str:
+        """What more steps would bring."""
+        spent = self.get("spent", {})
+        steps, most = spent.get("steps", 0), spent.get("num_steps", 0)
+        if self["kl_ratio"] <= AS_GOOD:
+            return "its KL cannot be told from a perfect student's"
+        if steps < most:
+            return f"at rest after {steps:,} of {most:,} steps: more would bring little"
+        return f"the last quarter of the steps took {100 * self._gain():.0f} % off its KL"
+
+    def _gain(self) -> float:
+        """By how much the KL fell in the last quarter of the evaluations."""
+        found = [r["kl_ratio"] for r in self.get("history", []) if "kl_ratio" in r]
+        if len(found) < 2:
+            return 0.0
+        before = found[min(len(found) - 2, 3 * len(found) // 4)]
+        return max(0.0, 1 - self["kl_ratio"] / before) if before else 0.0
+
+
+def work(history: list[dict[str, Any]], num_steps: int, **seconds: float) -> dict[str, Any]:
+    """The entry "spent": steps taken in all phases, those asked for, and seconds."""
+    taken: dict[str, int] = {}
+    for record in history:
+        taken[record["phase"]] = record["step"]
+    return {"steps": sum(taken.values()), "num_steps": num_steps, **seconds}
+
+
+def warn_of_worthless(report: Mapping[str, Any]) -> None:
+    """Warn where a student is nearer to one answer for all inputs than to a perfect student.
+
+    Where one answer is all that there is to learn a good student is not warned of.
+    """
+    least, alike = report["kl_attainable"], report["kl_trivial"]
+    kl = report["kl_ratio"] * least
+    if kl > FAITHFUL * least and kl > (least + alike) / 2:
+        warn_user(
+            f"The student is worthless: its held-out KL of {kl:.2g} nats is nearer to the "
+            f"{alike:.2g} of one answer for all inputs than to the {least:.2g} that is attainable; "
+            "take more steps (`num_steps`), another `learning_rate` or another `guide`.",
+            FidelityWarning,
+        )

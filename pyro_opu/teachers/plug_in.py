@@ -1,0 +1,46 @@
+"""The network of a posterior: its model under one value of what the posterior is of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+__all__ = ["CANDIDATES", "PlugIn", "plug_in_draws"]
+
+#: Single draws that a student may begin with; draws that give the moments of the weights, and
+#: numbers in them (128 MB), at most.
+CANDIDATES, PLUG_IN_DRAWS, PLUG_IN_NUMBERS = 8, 1000, 2**25
+LogProbs = Callable[[Mapping[str, Tensor], Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class PlugIn:
+    """Log class probabilities as a function of weights and inputs, without randomness.
+
+    Attributes:
+        log_probs: ``(weights, x (N, ...)) -> (N, C)``.
+        candidates: Weights by name; the mean of the posterior, where it has one, and some draws.
+        draws: Draws of the weights by name ``(S, ...)``, where the posterior is over them.
+    """
+
+    log_probs: LogProbs
+    candidates: list[dict[str, Tensor]]
+    draws: dict[str, Tensor] | None = None
+
+    @classmethod
+    def of_draws(cls, log_probs: LogProbs, draws: Mapping[str, Tensor]) -> PlugIn:
+        """A network under the mean of draws ``{site: (S, ...)}``, where it exists, or some."""
+        size = min((len(value) for value in draws.values()), default=1)
+        some = [{k: v[s] for k, v in draws.items()} for s in range(min(size, CANDIDATES))]
+        if all(value.is_floating_point() for value in draws.values()):
+            some.insert(0, {name: value.mean(0) for name, value in draws.items()})
+        return cls(log_probs, some, dict(draws) or None)
+
+
+def plug_in_draws(some: Mapping[str, Tensor], held: int | None) -> int:
+    """How many draws to look at, of ``held`` ones, by the size of ``some`` ``{site: (S, ...)}``."""
+    size = sum(value[0].numel() for value in some.values())
+    most = max(CANDIDATES, PLUG_IN_NUMBERS // max(1, size))
+    return min(PLUG_IN_DRAWS, held or PLUG_IN_DRAWS, most)

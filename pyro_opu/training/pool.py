@@ -1,0 +1,101 @@
+"""Transfer inputs labelled once, so that training steps ask no teacher."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pyro_opu.objectives import Objective
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.training.console import tracked
+from pyro_opu.training.settings import MOST_DRAWS, NUM_DRAWS, Batches, PoolSize
+
+__all__ = ["Pool", "labelled", "pool_size"]
+
+#: Numbers in all tensors of a pool (256 MB). One of fewer inputs than `FEWEST` is learnt by heart,
+#: so batches are then labelled as they come.
+NUMBERS, FEWEST = 2**26, 2**13
+#: Operations to label a pool, about 4 s of one core: so many draws are taken, at least 32.
+OPERATIONS = 2**35
+#: Inputs that share draws, which are joint over them: the luck of one set averages out over the
+#: sets. Held draws, all taken, have no luck.
+BLOCK, HELD_BLOCK = 2**9, 2**12
+#: Numbers in the draws of a block.
+BLOCK_NUMBERS = 2**23
+
+
+@dataclass
+class Pool:
+    """Inputs ``(P, ...)``, and what a loss reads of the teacher's draws there.
+
+    Batches go through the inputs again and again, in another order each time. ``taken`` is how many
+    have been given.
+    """
+
+    x: Tensor
+    statistics: dict[str, Tensor]
+    taken: int = 0
+    _order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def batch(self, count: int) -> tuple[Tensor, dict[str, Tensor]]:
+        """The next ``count`` inputs, at most P, and their labels."""
+        time, number = divmod(self.taken, len(self.x) // count)
+        self.taken += 1
+        if self._order[0] != time:
+            generator = torch.Generator().manual_seed(time)
+            order = torch.randperm(len(self.x), generator=generator)
+            self._order = time, order.to(self.x.device)
+        index = self._order[1][number * count : (number + 1) * count]
+        return self.x[index], {name: value[index] for name, value in self.statistics.items()}
+
+
+def pool_size(
+    teacher: JointDraws, x: Tensor, objective: Objective, wanted: int, draws: int, fixed: bool
+) -> PoolSize:
+    """Inputs and draws of a pool, by cost and memory; none where the loss reads every draw.
+
+    A student that meets the same few draws again would learn their luck.
+
+    Args:
+        teacher: The teacher, which has seen an input.
+        x: Inputs ``(N, ...)``.
+        objective: Its loss.
+        wanted: Inputs in all steps together, or fewer.
+        draws: Draws per input, at least, or where they are ``fixed`` just so many.
+        fixed: Whether the user has said how many.
+    """
+    outputs = teacher.num_outputs
+    inputs = min(wanted, NUMBERS // (math.prod(x.shape[1:]) + outputs + 2))
+    if not objective.sufficient or not inputs or inputs < min(FEWEST, wanted):
+        return PoolSize()
+    if not fixed:
+        draws = max(draws, _label_draws(teacher, x, inputs))
+    block = HELD_BLOCK if draws == teacher.max_draws else BLOCK
+    return PoolSize(inputs, draws, min(block, max(1, BLOCK_NUMBERS // (draws * outputs))))
+
+
+def _label_draws(teacher: JointDraws, x: Tensor, inputs: int) -> int:
+    """Draws per input that a pool of so many is labelled with."""
+    most, cost = teacher.max_draws or MOST_DRAWS, teacher.operations(x)
+    wanted = NUM_DRAWS if cost is None else max(NUM_DRAWS, OPERATIONS // (inputs * max(1, cost)))
+    return min(most, wanted)
+
+
+@torch.no_grad()
+def labelled(
+    batches: Batches, objective: Objective, steps: int = 0, progress: bool = False
+) -> Pool:
+    """The pool of these settings, after so many ``steps``; ``objective`` says what it keeps."""
+    size, share = batches.settings.pool, batches.share
+    # A stream moves on from call to call, so inputs are asked for as a run would ask.
+    x = torch.cat([batches.policy.sample(share) for _ in range(max(1, size.inputs // share))])
+    found: list[dict[str, Tensor]] = []
+    blocks = ((len(block), block) for block in x.split(size.block))
+    for block in tracked(blocks, "labelling", len(x), progress):
+        draws = batches.ask(block, size.draws).to(batches.device, torch.float32)
+        found.append(objective.statistics(draws))
+    statistics = {name: torch.cat([each[name] for each in found]) for name in found[0]}
+    return Pool(x.to(batches.device), statistics, steps * batches.settings.accumulate)

@@ -1,0 +1,233 @@
+"""Students that begin as the network of their teacher: read off what it computes."""
+
+from __future__ import annotations
+
+import copy
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Predictive
+from pyro.nn import PyroModule, PyroSample
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import pyro_opu
+from pyro_opu import OnePassPredictive, as_teacher
+from pyro_opu.guides import PredictiveGuide, find_beginning, guide_at
+from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
+from pyro_opu.teachers.base import normalised
+
+X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
+IMAGES = torch.randn(20, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+class Functional(nn.Module):
+    """Dropout that is always on, and log-probabilities, both by functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 12), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = F.dropout(torch.tanh(self.first(x)), 0.3, training=True)
+        return F.log_softmax(self.last(hidden), -1)
+
+
+class Normalised(nn.Module):
+    """Both normalisations, a constant of the inputs' scale, and probabilities."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.full((6,), 2.0))
+        self.layers = nn.Sequential(
+            nn.Linear(6, 8), nn.BatchNorm1d(8), nn.SiLU(), nn.LayerNorm(8), nn.Dropout(0.2)
+        )
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.layers(x * self.scale)).softmax(-1)
+
+
+class Attention(nn.Module):
+    """Six tokens of one number each, a learnt place, and a layer of a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Linear(1, 8), nn.Parameter(torch.randn(6, 8))
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.dropout, self.last = nn.Dropout(0.2), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(x.reshape(len(x), 6, 1)) + self.place
+        return self.last(self.dropout(self.layer(tokens).mean(1)))
+
+
+def posterior(model, x: Tensor) -> Predictive:
+    latents = {
+        name: value.squeeze(1) if value.ndim > 1 and value.shape[1] == 1 else value
+        for name, value in Predictive(model, num_samples=6)(x[:2]).items()
+        if name != "obs"
+    }
+    return Predictive(model, latents)
+
+
+class Weighted(PyroModule):
+    """A Bayesian network in Pyro's own words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = PyroModule[nn.Linear](6, 9), PyroModule[nn.Linear](9, 3)
+        for layer in (self.first, self.last):
+            shape = layer.weight.shape
+            layer.weight = PyroSample(dist.Normal(0.0, 1.0).expand(shape).to_event(2))
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> None:
+        logits = self.last(torch.relu(self.first(x)))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+
+
+def by_hand(x: Tensor, y: Tensor | None = None) -> None:
+    """Products written out, a scale on the logits, and two classes by one of them."""
+    w = pyro.sample("w", dist.Normal(torch.zeros(6, 7), 1.0).to_event(2))
+    v = pyro.sample("v", dist.Normal(torch.zeros(7), 1.0).to_event(1))
+    hidden = torch.cat([torch.sin(x @ w), torch.ones(len(x), 1)], -1)
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=(hidden[:, :7] @ v + 0.5) / 3), obs=y)
+
+
+SOURCES = {
+    "perceptron": lambda: (posterior(bayesian_network(perceptron((6, 8, 3))), X), X),
+    "PyroModule": lambda: (posterior(Weighted(), X), X),
+    "products": lambda: (posterior(by_hand, X), X),
+    "convolutions": lambda: (
+        posterior(bayesian_network(convolutional_network((8, 8), 4)), IMAGES),
+        IMAGES,
+    ),
+    "dropout": lambda: (
+        nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Dropout(0.2), nn.Linear(9, 3)),
+        X,
+    ),
+    "functional": lambda: (Functional(), X),
+    "normalised": lambda: (Normalised().eval(), X),
+    "attention": lambda: (Attention().eval(), X),
+    "ensemble": lambda: ([perceptron((6, 8, 3)) for _ in range(3)], X),
+}
+
+
+@pytest.fixture(params=SOURCES)
+def source(request):
+    torch.manual_seed(0)
+    return SOURCES[request.param]()
+
+
+def begun(source, x):
+    teacher = as_teacher(source)
+    plug_ins = teacher.plug_ins(x)
+    return plug_ins, find_beginning(plug_ins, x, teacher.probs(x).mean(0))
+
+
+def test_a_student_begins_as_the_network_of_its_teacher(source):
+    (_, x), (plug_ins, start) = source, begun(*source)
+    guide = guide_at("dirichlet", start, x)
+    assert isinstance(guide.trunk, PlugInTrunk)
+    mean = as_teacher(source[0]).probs(x).mean(0)
+    answers = [plug_ins[0].log_probs(weights, x).detach() for weights in plug_ins[0].candidates]
+    nearest = max(answers, key=lambda answer: float((mean * answer).sum()))
+    for rows in (1, 2, 5, 19):
+        expected = nearest[:rows]
+        # The head is found by probes of size 1: rounding of their logits remains.
+        torch.testing.assert_close(guide(x[:rows]).log_mean, expected, rtol=1e-4, atol=2e-5)
+
+
+def test_all_of_it_is_trained_but_for_constants(source):
+    _, start = begun(*source)
+    guide = guide_at("dirichlet", start, source[1])
+    guide(source[1]).log_mean[:, 0].sum().backward()
+    for name, parameter in guide.trunk.network.named_parameters():
+        assert parameter.grad is not None, name
+    buffers = {value.shape for value in guide.trunk.network.buffers() if value.is_floating_point()}
+    if isinstance(source[0], Normalised):
+        assert (8,) in buffers and (6,) in buffers  # running statistics, and the scale
+
+
+def test_its_description_builds_it_again(source):
+    guide = guide_at("dirichlet", begun(*source)[1], source[1])
+    again = PredictiveGuide.from_config(copy.deepcopy(guide.config))
+    again.load_state_dict(guide.state_dict())
+    assert torch.equal(again(source[1]).log_alpha, guide(source[1]).log_alpha)
+    assert torch.equal(copy.deepcopy(guide)(source[1]).log_alpha, guide(source[1]).log_alpha)
+
+
+def test_a_file_of_it_needs_no_code_of_the_model(source, tmp_path):
+    fast = pyro_opu.distill(source[0], source[1], num_steps=4, seed=0, progress=False)
+    assert isinstance(fast.guide.trunk, PlugInTrunk)
+    fast.save(tmp_path / "student")
+    again = OnePassPredictive.load(tmp_path / "student")
+    x = source[1]
+    assert torch.equal(again.dirichlet(x).concentration, fast.dirichlet(x).concentration)
+
+
+def test_an_operation_that_is_not_known_is_refused_in_a_file(source):
+    config = copy.deepcopy(guide_at("dirichlet", begun(*source)[1], source[1]).config)
+    for name in ("rand.default", "from_file.default", "os.system", "add.__init__", "relu_.default"):
+        config["trunk"]["network"]["steps"][0][0] = name
+        with pytest.raises(ValueError, match="not an operation"):
+            PredictiveGuide.from_config(config)
+
+
+def control_flow(x: Tensor, y: Tensor | None = None) -> None:
+    w = pyro.sample("w", dist.Normal(torch.zeros(6, 3), 1.0).to_event(2))
+    logits = torch.tanh(x @ w) @ torch.eye(3)
+    if float(logits.sum()) > 1e9:
+        logits = logits * 2
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
+
+
+@pytest.mark.filterwarnings("ignore:the model is evaluated draw by draw")
+def test_what_has_no_hidden_layer_or_depends_on_values_is_not_read():
+    assert begun(posterior(control_flow, X), X)[1] is None
+    assert begun(lambda x: torch.rand(5, len(x), 3).softmax(-1), X)[1] is None
+
+
+def test_a_network_of_this_package_is_had_by_name():
+    source, x = SOURCES["dropout"]()
+    fast = pyro_opu.distill(source, x, guide="network", num_steps=4, seed=0, progress=False)
+    assert not isinstance(fast.guide.trunk, PlugInTrunk)
+
+
+def test_the_nearest_candidate_is_taken():
+    torch.manual_seed(0)
+    members = [perceptron((6, 8, 3)) for _ in range(4)]
+    mean = normalised(members[2](X), probs=False).exp().detach()
+    start = find_beginning(as_teacher(members).plug_ins(X), X, mean)
+    torch.testing.assert_close(guide_at("dirichlet", start, X)(X).mean, mean, rtol=0, atol=1e-5)
+
+
+def test_moments_of_logits_are_those_of_the_draws():
+    """Two classes: the mean and variance over draws of the logit, by the slow sum."""
+    torch.manual_seed(0)
+    mean, factor = torch.randn(7), torch.randn(7, 7) / 3
+    draws = mean + torch.randn(300, 7) @ factor
+    x = 3 + 2 * torch.randn(50, 6)
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(7), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Bernoulli(logits=x @ w[:6] + w[6]), obs=y)
+
+    teacher = as_teacher(Predictive(model, {"w": draws}))
+    start = find_beginning(teacher.plug_ins(x), x, teacher.probs(x).mean(0))
+    guide = guide_at("dirichlet", start, x)
+    logits = torch.cat([x, torch.ones(50, 1)], 1).double() @ draws.double().mT
+    found = guide.trunk.moments(guide.trunk.standardize(x))
+    # Rounding of weights of standardised inputs, and of logits up to 30.
+    torch.testing.assert_close(found[0][:, 0].double(), logits.mean(1), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1][:, 0].double(), logits.var(1), rtol=1e-3, atol=1e-5)
+    # MacKay's moderated probabilities, before the first step.
+    told = torch.sigmoid(logits.mean(1) / (1 + torch.pi / 8 * logits.var(1)).sqrt())
+    torch.testing.assert_close(guide(x).mean[:, 1].double(), told, rtol=0, atol=1e-4)

@@ -1,0 +1,158 @@
+"""Inputs labelled once, the plateau that ends a warm start, its threads, and `effort`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from quick_distill import C, inputs, quick, teacher, truth
+from torch import Tensor, nn
+
+import pyro_opu
+from pyro_opu import MomentMatching, PredictiveGuide
+from pyro_opu.objectives import CrossEntropy, EnergyDistance
+from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.objectives.normal import NormalMoments
+from pyro_opu.teachers import as_teacher
+from pyro_opu.training.fit import Descent, KeepBest, Phase, fit, settling
+from pyro_opu.training.pool import FEWEST, NUMBERS, labelled, pool_size
+from pyro_opu.training.settings import Batches, PoolSize, Settings
+from pyro_opu.transfer import HeldOut
+
+
+def batches(held: Tensor, size: PoolSize, rows: int = 8) -> Batches:
+    settings = Settings(10, 0, rows, 12, 12, 1e-3, 5, pool=size)
+    source = {"source": lambda x: held.expand(-1, len(x), -1) * 1.0}["source"]
+    return Batches(lambda x, n: source(x)[:n], HeldOut().fit(inputs()), settings, inputs().device)
+
+
+def test_a_pool_holds_what_the_loss_reads_of_all_draws() -> None:
+    draws = truth(inputs(1)).sample((50,))
+    pool = labelled(batches(draws, PoolSize(64, 50, 24)), MomentMatching())
+    between, within = gini_parts(draws)
+    assert len(pool.x) == 64
+    torch.testing.assert_close(pool.statistics["mean"], draws.mean(0).expand(64, -1))
+    torch.testing.assert_close(pool.statistics["between"], between.expand(64))
+    torch.testing.assert_close(pool.statistics["within"], within.expand(64))
+
+
+def test_batches_go_through_all_inputs_in_another_order_each_time() -> None:
+    draws = truth(inputs(1)).sample((5,))
+    pool = labelled(batches(draws, PoolSize(64, 5, 64)), CrossEntropy())
+    pool.x = torch.arange(64.0)[:, None]
+    times = [torch.cat([pool.batch(8)[0] for _ in range(8)]).flatten() for _ in range(2)]
+    assert all(torch.equal(each.sort().values, torch.arange(64.0)) for each in times)
+    assert not torch.equal(*times)
+    again = labelled(batches(draws, PoolSize(64, 5, 64)), CrossEntropy(), steps=9)
+    again.x = torch.arange(64.0)[:, None]
+    assert torch.equal(again.batch(8)[0].flatten(), times[1][8:16])
+
+
+@pytest.mark.parametrize("objective", [MomentMatching(), CrossEntropy()])
+def test_parts_of_the_statistics_are_parts_of_the_draws(objective) -> None:
+    x = inputs(20)
+    student = PredictiveGuide.for_inputs(x, C)(x)
+    draws = truth(x).sample((30,))
+    by_draws = objective.parts(student, draws, x)
+    by_statistics = objective.parts_at(student, objective.statistics(draws), x)
+    for name, value in by_draws.items():
+        torch.testing.assert_close(by_statistics[name], value)
+
+
+@pytest.mark.parametrize("count", [1, 2, 40])
+def test_moments_of_a_normal_by_the_slow_sum(count: int) -> None:
+    torch.manual_seed(0)
+    draws = torch.randn(count, 7, 2, dtype=torch.float64)
+
+    class Student:
+        mean = torch.randn(7, dtype=torch.float64)
+        log_variance = log_aleatoric = log_epistemic = torch.zeros(7, dtype=torch.float64)
+
+    parts = NormalMoments().parts(Student(), draws, torch.zeros(7, 1))
+    squares = (draws[..., 0] - Student.mean).square()
+    torch.testing.assert_close(parts["mean"], squares.mean() / 2)
+    spread = draws[..., 0].var(0) if count > 1 else squares[0]
+    torch.testing.assert_close(parts["epistemic"], spread.mean() / 2)
+
+
+def test_an_objective_that_redefines_its_parts_reads_the_draws() -> None:
+    class Own(MomentMatching):
+        def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+            return {"own": student.log_concentration.sum() * 0 + draws.sum()}
+
+    draws = truth(inputs(4)).sample((6,))
+    own = Own()
+    assert not own.sufficient
+    student = PredictiveGuide.for_inputs(inputs(4), C)(inputs(4))
+    parts = own.parts_at(student, own.statistics(draws), inputs(4))
+    torch.testing.assert_close(parts["own"], draws.sum())
+
+
+def test_sizes_by_memory_and_by_what_the_loss_reads() -> None:
+    source = as_teacher(teacher())
+    source.probs(inputs(2))
+
+    def size(x: Tensor, objective: Any, wanted: int) -> PoolSize:
+        return pool_size(source, x, objective, wanted, 32, fixed=False)
+
+    assert size(inputs(), MomentMatching(), 500).inputs == 500
+    assert size(inputs(), MomentMatching(), 0) == PoolSize()
+    assert size(inputs(), EnergyDistance(), 500) == PoolSize()  # it would learn their luck
+    wide = torch.zeros(4, NUMBERS // FEWEST)
+    assert size(wide, MomentMatching(), 100_000) == PoolSize()  # too few to be held
+    assert size(wide, MomentMatching(), 500).inputs == 500
+
+
+@pytest.mark.parametrize(("scores", "last"), [([1.0], 14), ([0.9**k for k in range(40)], 40)])
+def test_a_plateau_begins_the_fall_of_the_rate(scores: list[float], last: int) -> None:
+    guide, rates = nn.Linear(1, 1), []
+    left = list(scores)
+
+    def judge(_: nn.Module) -> dict[str, float]:
+        score = left.pop(0) if len(left) > 1 else left[0]
+        return {"energy_distance": score, "kl": 0.0, "kl_ratio": 1.0}
+
+    selection = KeepBest(guide, judge)
+    selection.evaluate("start", 0, {})
+    optimizer = torch.optim.SGD(guide.parameters(), 1.0)
+    schedule = settling(1.0, 40, 8, lambda: selection.settling)
+
+    def losses() -> tuple[dict[str, Tensor], None]:
+        rates.append(optimizer.param_groups[0]["lr"])
+        return {"loss": guide.weight.square().sum()}, None
+
+    phase = Phase("warm", 40, [Descent(losses, optimizer, schedule)], patience=3, settle=8)
+    fit([phase], selection, evaluate_every=2, progress=False)
+    assert len(rates) == last
+    falling = rates[-8:]
+    assert falling == sorted(falling, reverse=True) and falling[0] == 1.0 and falling[-1] < 0.1
+    assert rates[4:-8] == [1.0] * (last - 12)
+
+
+@pytest.mark.parametrize(("width", "threads"), [(8, 1), (2048, 2)])
+def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypatch) -> None:
+    seen, step = set(), Phase.step
+    before = torch.get_num_threads()
+
+    def watched(phase: Phase, number: int) -> dict[str, float]:
+        seen.add(torch.get_num_threads())
+        return step(phase, number)
+
+    monkeypatch.setattr(Phase, "step", watched)
+    guide = PredictiveGuide.for_inputs(inputs(), C, hidden=(width, width))
+    torch.set_num_threads(2)
+    try:
+        quick(guide=guide, num_steps=2, loss="moments")
+        assert torch.get_num_threads() == 2
+        assert seen == {threads}
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_effort_is_a_number_of_steps() -> None:
+    settings = {"batch_size": 8, "num_draws": 4, "progress": False, "seed": 0}
+    fast = pyro_opu.distill(teacher(), inputs(), effort="quick", evaluate_every=500, **settings)
+    assert fast.report["history"][-1]["step"] == 1000
+    with pytest.raises(ValueError, match="`effort` must be one of .*'quick'.*; got 'much'"):
+        pyro_opu.distill(teacher(), inputs(), effort="much", **settings)
