@@ -7,10 +7,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
+from unittest import mock
 
 import pyro
 import torch
@@ -30,7 +30,6 @@ from benchmarks.golden_posteriors import (
     REAL,
     WEIGHTS,
     C,
-    D,
     S,
     X,
     Y,
@@ -44,6 +43,7 @@ from benchmarks.golden_posteriors import (
 )
 from pyro_opu import MomentMatching, OnePassPredictive, WassersteinELBO, rivals, transfer
 from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.training.fit import Phase
 
 Items = dict[str, Any]
 
@@ -100,32 +100,35 @@ class KilledError(Exception):
     """What ends a run in the middle."""
 
 
-@dataclass(frozen=True)
-class Mortal(transfer.TransferPolicy):
-    """Jittered rows; a draw that brings ``left`` to zero raises."""
+class Mortal:
+    """Steps of a distillation; the one that brings ``left`` to zero raises."""
 
-    left: ClassVar[int] = 0
+    def __init__(self) -> None:
+        self.left, self.step = 0, Phase.step
 
-    def _draw(self, n: int) -> Tensor:
-        Mortal.left -= 1
-        if not Mortal.left:
+    def __call__(self, phase: Phase, number: int) -> dict[str, float]:
+        self.left -= 1
+        if not self.left:
             raise KilledError
-        return self._rows(n) + 0.1 * torch.randn(n, D)
+        return self.step(phase, number)
 
 
 def resumed(name: str) -> Items:
     """A run that was killed after 25 of its 40 steps and started again; and one that was not."""
-    unbroken = taught(name, transfer=Mortal())
-    with tempfile.TemporaryDirectory() as folder:
-        again = partial(taught, name, transfer=Mortal(), checkpoint=f"{folder}/run.safetensors")
-        Mortal.left = 26
+    unbroken, mortal = taught(name), Mortal()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(Phase, "step", lambda phase, number: mortal(phase, number)),
+    ):
+        again = partial(taught, name, checkpoint=f"{folder}/run.safetensors")
+        mortal.left = 26
         try:
             again()
         except KilledError:
-            Mortal.left = 0
+            mortal.left = 0
             fast = again()
-            if not -30 < Mortal.left < 0:
-                raise RuntimeError(f"the run began again: it drew {-Mortal.left} batches") from None
+            if not -30 < mortal.left < 0:
+                raise RuntimeError(f"the run began again: it took {-mortal.left} steps") from None
         else:
             raise RuntimeError("the run was to be killed, and came to its end")
     pairs = zip(weights(fast), weights(unbroken), strict=True)

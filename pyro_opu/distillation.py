@@ -109,7 +109,7 @@ def distill(
             about 2^24 numbers, give the held-out inputs and all scales; then a window of as many
             rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
         guide: By default the posterior's own network where it can be read off what the model
-            computes (:mod:`pyro_opu.guides.recording`), with a small network on its last features;
+            computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
             where the posterior is over a linear head alone, a small network that is told mean and
             variance of the logits. It answers with a Dirichlet, or with a mixture where the best
             Dirichlet of every input leaves more than 4 % of the draws' spread

@@ -36,9 +36,9 @@ class PlugInTrunk(DefaultTrunk):
         \kappa_k = m_k \big/ \sqrt{1 + \pi v_k / 8}
 
     with a 1 last in :math:`\phi`, and mean and covariance of the draws of the head. The small
-    network reads :math:`\operatorname{arsinh} m, \log v` and :math:`\kappa` too, and
-    :math:`\kappa`, the logits that a normal law averages to, stands in the place of :math:`\phi`.
-    Two classes have one logit, the second's less the first's.
+    network reads :math:`\operatorname{arsinh} \phi, \operatorname{arsinh} m, \log v` and
+    :math:`\kappa`, the logits that a normal law averages to, which stands in the place of
+    :math:`\phi`. Two classes have one logit, the second's less the first's.
 
     Args:
         config: From :meth:`describe`: "network" with the steps to ``size`` features, ``None`` where
@@ -143,7 +143,8 @@ class PlugInTrunk(DefaultTrunk):
             return [z], features
         mean, variance = self.moments(z)
         moderated = mean * (1.0 + math.pi / 8.0 * variance).rsqrt()
-        return [z, mean.asinh(), variance.clamp_min(LEAST).log(), moderated], moderated
+        bent = z.asinh()  # features with heavy tails, such as counts of words
+        return [bent, mean.asinh(), variance.clamp_min(LEAST).log(), moderated], moderated
 
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, H + F)``, or ``(N, H + O)`` where the moments of logits are told."""

@@ -11,15 +11,16 @@ from torch import Tensor
 from pyro_opu.objectives import Objective
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.console import tracked
-from pyro_opu.training.settings import MOST_DRAWS, NUM_DRAWS, Batches, PoolSize
+from pyro_opu.training.settings import MOST_DRAWS, Batches, PoolSize
 
 __all__ = ["Pool", "labelled", "pool_size"]
 
 #: Numbers in all tensors of a pool (256 MB). One of fewer inputs than `FEWEST` is learnt by heart,
 #: so batches are then labelled as they come.
 NUMBERS, FEWEST = 2**26, 2**13
-#: Operations to label a pool, about 4 s of one core: so many draws are taken, at least 32.
-OPERATIONS = 2**35
+#: Operations to label a pool, and numbers in all draws of its labels, where there are more than
+#: `FEWEST_DRAWS` per input: a few seconds of one core. The luck of few draws is noise in every step.
+OPERATIONS, LABELS, FEWEST_DRAWS = 2**36, 2**27, 32
 #: Inputs that share draws, which are joint over them: the luck of one set averages out over the
 #: sets. Held draws, all taken, have no luck.
 BLOCK, HELD_BLOCK = 2**9, 2**12
@@ -64,24 +65,18 @@ def pool_size(
         x: Inputs ``(N, ...)``.
         objective: Its loss.
         wanted: Inputs in all steps together, or fewer.
-        draws: Draws per input, at least, or where they are ``fixed`` just so many.
+        draws: Draws per input where they are ``fixed``, or the cost of one is not known.
         fixed: Whether the user has said how many.
     """
-    outputs = teacher.num_outputs
+    outputs, cost = teacher.num_outputs, teacher.operations(x)
     inputs = min(wanted, NUMBERS // (math.prod(x.shape[1:]) + outputs + 2))
     if not objective.sufficient or not inputs or inputs < min(FEWEST, wanted):
         return PoolSize()
-    if not fixed:
-        draws = max(draws, _label_draws(teacher, x, inputs))
+    if not fixed and cost is not None:
+        each = min(OPERATIONS // (inputs * max(1, cost)), LABELS // (inputs * outputs))
+        draws = min(teacher.max_draws or MOST_DRAWS, max(FEWEST_DRAWS, each))
     block = HELD_BLOCK if draws == teacher.max_draws else BLOCK
     return PoolSize(inputs, draws, min(block, max(1, BLOCK_NUMBERS // (draws * outputs))))
-
-
-def _label_draws(teacher: JointDraws, x: Tensor, inputs: int) -> int:
-    """Draws per input that a pool of so many is labelled with."""
-    most, cost = teacher.max_draws or MOST_DRAWS, teacher.operations(x)
-    wanted = NUM_DRAWS if cost is None else max(NUM_DRAWS, OPERATIONS // (inputs * max(1, cost)))
-    return min(most, wanted)
 
 
 @torch.no_grad()

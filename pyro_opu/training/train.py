@@ -25,7 +25,7 @@ from pyro_opu.training.settings import Batches
 
 #: Share of the warm start in which the rate falls, and evaluations without an improvement that
 #: begin it.
-SETTLE_SHARE, PLATEAU = 0.3, 4
+SETTLE_SHARE, PLATEAU = 0.5, 6
 #: Improvement that counts, as a part of the energy distance that the judging draws have by chance.
 LEAST_GAIN = 0.02
 #: Operations of a step, forward and back, up to which one thread takes it.
