@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pyro_opu.checks import one_of
 from pyro_opu.guides.base import TrunkGuide
-from pyro_opu.guides.beginning import Beginning, find_beginning
+from pyro_opu.guides.beginning import Beginning
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.families import (
     LogisticNormalGuide,
@@ -25,8 +25,6 @@ __all__ = [
     "PredictiveGuide",
     "SingleHeadGuide",
     "TrunkGuide",
-    "find_beginning",
-    "guide_at",
     "named_guide",
 ]
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from pyro_opu.distributions import Empirical, PredictiveDirichlet, SimplexDistribution
-from pyro_opu.guides import GUIDES, PredictiveGuide, find_beginning, guide_at, named_guide
+from pyro_opu.guides import GUIDES, PredictiveGuide, guide_at, named_guide
+from pyro_opu.guides.beginning import find_beginning
 from pyro_opu.objectives import (
     CrossEntropy,
     EnergyDistance,

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
-from pyro_opu.guides import PredictiveGuide, find_beginning, guide_at
+from pyro_opu.guides import PredictiveGuide, guide_at
+from pyro_opu.guides.beginning import find_beginning
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
 from pyro_opu.teachers.base import normalised
