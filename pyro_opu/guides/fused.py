@@ -61,7 +61,7 @@ class OneHeadGuide(HeadGuide):
 def fused(guide: nn.Module, *, trunks: bool = True) -> nn.Module:
     """A frozen copy of a guide that gives the same answers, to rounding, in fewer operations.
 
-    The standardisation of a default network goes into its first layer, where :data:`MOST_OFF`
+    The standardisation of a default network goes into its first layer, where ``MOST_OFF``
     allows it and no zeros are padded to inputs that are not centred; recalibration and, of one
     trunk, both heads of a :class:`~pyro_opu.PredictiveGuide` become one linear layer. All else
     stays as it is. ``trunks=False`` leaves the networks alone, as half precision needs.
