@@ -42,10 +42,7 @@ from pyro_opu.objectives import (
     WassersteinELBO,
 )
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
-from pyro_opu.predictive.batched import batched
 from pyro_opu.predictive.distillation_report import DistillationReport, FidelityWarning
-from pyro_opu.reports.detection import detection, misclassification, out_of_domain
-from pyro_opu.reports.fidelity import FidelityReport, fidelity, regression_fidelity
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.training.fit import DistillationError
@@ -53,7 +50,10 @@ from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pyro_opu.interop.arviz import to_inference_data
+    from pyro_opu.predictive.batched import batched
     from pyro_opu.reports.convergence import Diagnosis, diagnose
+    from pyro_opu.reports.detection import detection, misclassification, out_of_domain
+    from pyro_opu.reports.fidelity import FidelityReport, fidelity, regression_fidelity
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 
 __all__ = [
@@ -111,6 +111,13 @@ __all__ = [
 _LATER = {
     "SGLD": "samplers",
     "PolyaGammaGibbs": "samplers",
+    "batched": "predictive.batched",
+    "detection": "reports.detection",
+    "misclassification": "reports.detection",
+    "out_of_domain": "reports.detection",
+    "FidelityReport": "reports.fidelity",
+    "fidelity": "reports.fidelity",
+    "regression_fidelity": "reports.fidelity",
     "Diagnosis": "reports.convergence",
     "diagnose": "reports.convergence",
     "to_inference_data": "interop.arviz",
