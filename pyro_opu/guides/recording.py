@@ -41,9 +41,13 @@ KNOWN = frozenset(
     eq ne gt lt ge le logical_not logical_and tril triu masked_fill
     """.split()  # noqa: SIM905
 )
-#: Operations that leave their first argument as it is.
-_SAME = {"lift_fresh_copy", "lift_fresh", "detach", "alias", "detach_"}
-_DROPOUT = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
+#: Operations that leave their first argument as it is, as dropout does in a student.
+_SAME = frozenset(
+    """
+    lift_fresh_copy lift_fresh detach detach_ alias
+    dropout feature_dropout alpha_dropout feature_alpha_dropout
+    """.split()  # noqa: SIM905
+)
 
 
 @dataclass(frozen=True)
@@ -183,10 +187,9 @@ def _merged(
     steps: list[Step] = []
     trained = set(names)
     inputs = iter([{"x": 0}, *({"weight": name} for name in names)])
-    pairs = list(zip(two.graph.nodes, three.graph.nodes, strict=False))
     if len(two.graph.nodes) != len(three.graph.nodes):
         raise Unrecorded("its operations depend on the number of rows")
-    for node, other in pairs:
+    for node, other in zip(two.graph.nodes, three.graph.nodes, strict=True):
         if node.op == "placeholder":
             place[node] = next(inputs)
         elif node.op == "get_attr":
@@ -201,14 +204,10 @@ def _merged(
         elif node.op == "output":
             result = node.args[0]
             last = place[result[0] if isinstance(result, (list, tuple)) else result]
-            if last != {"step": len(steps) - 1}:
-                if "step" not in last:
-                    raise Unrecorded("its answer is one of its inputs")
-                steps = steps[: last["step"] + 1]
-            return Recorded(steps, weights, frozenset(trained)).until(len(steps) - 1)
-        else:
-            if node.target is torch._C._set_grad_enabled:
-                continue
+            if "step" not in last:
+                raise Unrecorded("its answer is one of its inputs")
+            return Recorded(steps, weights, frozenset(trained)).until(last["step"])
+        elif node.target is not torch._C._set_grad_enabled:
             args = _both(node.args, other.args, place)
             kwargs = {
                 name: _both(value, other.kwargs[name], place)
@@ -216,12 +215,11 @@ def _merged(
                 if value is not None
             }
             name = _name(node.target)
-            short = name.split(".")[0]
-            if short in _SAME or (short in _DROPOUT):
+            if name.split(".")[0] in _SAME:
                 place[node] = args[0]
-                continue
-            place[node] = {"step": len(steps)}
-            steps.append(Step(name, args, kwargs))
+            else:
+                place[node] = {"step": len(steps)}
+                steps.append(Step(name, args, kwargs))
     raise Unrecorded("it has no answer")
 
 
@@ -230,7 +228,7 @@ def _name(target: Any) -> str:
         return "getitem"
     if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
         name = target._schema.name.partition("::")[2]
-        if name in KNOWN or name in _SAME or name in _DROPOUT:
+        if name in KNOWN | _SAME:
             return f"{name}.{target._overloadname}"
     raise Unrecorded(f"it calls {target}")
 

@@ -32,17 +32,25 @@ class DistillationError(RuntimeError):
     """Training stopped at a loss or an answer that is not finite; what was saved is untouched."""
 
 
-def cosine(rate: float, steps: int) -> Schedule:
-    """A short rise to ``rate``, then a cosine down to a hundredth of it."""
-    rise = min(50, max(1, steps // 10))
+def _scheduled(rate: float, rise: int, fall: Callable[[int], float]) -> Schedule:
+    """A rise to ``rate``, then by the cosine of the angle ``fall`` down to a hundredth of it."""
 
     def schedule(step: int) -> float:
         if step < rise:
             return rate * ((step + 1) / rise)
-        fall = math.pi * (step - rise) / max(1, steps - rise)
-        return rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(fall)))
+        return rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(fall(step))))
 
     return schedule
+
+
+def _rise(steps: int) -> int:
+    return min(50, max(1, steps // 10))
+
+
+def cosine(rate: float, steps: int) -> Schedule:
+    """A short rise to ``rate``, then a cosine down to a hundredth of it."""
+    rise = _rise(steps)
+    return _scheduled(rate, rise, lambda step: math.pi * (step - rise) / max(1, steps - rise))
 
 
 def settling(rate: float, steps: int, settle: int, begun: Callable[[], int | None]) -> Schedule:
@@ -50,17 +58,13 @@ def settling(rate: float, steps: int, settle: int, begun: Callable[[], int | Non
 
     The last ``settle`` of the steps begin where ``begun`` says, at the latest in time for the end.
     """
-    rise = min(50, max(1, steps // 10))
 
-    def schedule(step: int) -> float:
-        if step < rise:
-            return rate * ((step + 1) / rise)
+    def fall(step: int) -> float:
         begin = begun()
         since = step - (steps - settle if begin is None else begin)
-        fall = math.pi * min(1.0, max(0, since) / max(1, settle))
-        return rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(fall)))
+        return math.pi * min(1.0, max(0, since) / max(1, settle))
 
-    return schedule
+    return _scheduled(rate, _rise(steps), fall)
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,8 @@ def few_threads(guide: nn.Module, x: Tensor, rows: int) -> Iterator[None]:
     before = torch.get_num_threads()
     with torch.no_grad(), preserve_rng(), counted(), metered() as meter:
         guide(in_dtype_of(guide, x[:2]))
-    if x.is_cuda or before == 1 or 3 * rows * (meter.operations or 0) / 2 > SINGLE:
-        yield
-        return
-    torch.set_num_threads(1)
+    small = not x.is_cuda and 3 * rows * (meter.operations or 0) / 2 <= SINGLE
+    torch.set_num_threads(1 if small else before)
     try:
         yield
     finally:

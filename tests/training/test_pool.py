@@ -23,8 +23,11 @@ from pyro_opu.transfer import HeldOut
 
 def batches(held: Tensor, size: PoolSize, rows: int = 8) -> Batches:
     settings = Settings(10, 0, rows, 12, 12, 1e-3, 5, pool=size)
-    source = {"source": lambda x: held.expand(-1, len(x), -1) * 1.0}["source"]
-    return Batches(lambda x, n: source(x)[:n], HeldOut().fit(inputs()), settings, inputs().device)
+
+    def ask(x: Tensor, count: int) -> Tensor:
+        return held[:count].expand(-1, len(x), -1)
+
+    return Batches(ask, HeldOut().fit(inputs()), settings, inputs().device)
 
 
 def test_a_pool_holds_what_the_loss_reads_of_all_draws() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pyro_opu import PredictiveGuide, distill
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
-from pyro_opu.training.fit import cosine
+from pyro_opu.training.fit import Phase, cosine
 from pyro_opu.training.settings import Batches, Settings
 from pyro_opu.training.train import distillation_phase
 from pyro_opu.transfer import HeldOut
@@ -93,16 +93,17 @@ def test_blocks_of_a_batch_have_draws_of_their_own(warm: int) -> None:
     assert len(set.union(*blocks)) == 12
 
 
-def test_h_and_g_are_stepped_in_turn() -> None:
-    x = inputs()
-    guide = PredictiveGuide.for_inputs(x, C, shared=False, hidden=(8,))
-    objective = quick_wasserstein()
+def objective_phase(guide: PredictiveGuide) -> Phase:
+    objective, x = quick_wasserstein(), inputs()
     objective.prepare(x, C)
     settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
     feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
-    phase = distillation_phase(
-        "objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4
-    )
+    return distillation_phase("objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4)
+
+
+def test_h_and_g_are_stepped_in_turn() -> None:
+    guide = PredictiveGuide.for_inputs(inputs(), C, shared=False, hidden=(8,))
+    phase = objective_phase(guide)
     mean, concentration = guide.parameter_groups()
     for turn in range(4):
         before = [[p.detach().clone() for p in group] for group in (mean, concentration)]
@@ -117,15 +118,8 @@ def test_h_and_g_are_stepped_in_turn() -> None:
 
 @pytest.mark.parametrize("turn", [0, 1])
 def test_a_shared_trunk_learns_from_the_head_in_turn(turn: int) -> None:
-    x = inputs()
-    guide = PredictiveGuide.for_inputs(x, C, hidden=(8,))
-    objective = quick_wasserstein()
-    objective.prepare(x, C)
-    settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
-    feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
-    phase = distillation_phase(
-        "objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4
-    )
+    guide = PredictiveGuide.for_inputs(inputs(), C, hidden=(8,))
+    phase = objective_phase(guide)
     phase.step(turn)
     stepped, held = guide.mean_head, guide.concentration_head
     if turn == 1:
