@@ -125,7 +125,7 @@ def refusals(rank: int, folder: Path) -> bytes:
     return pickle.dumps(found)
 
 
-def failing(after: int = 100) -> Callable[[Tensor], Tensor]:
+def failing(after: int = 40) -> Callable[[Tensor], Tensor]:
     """A teacher that fails at its call number ``after``, in the midst of training."""
     calls = 0
 
