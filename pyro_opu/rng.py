@@ -101,8 +101,9 @@ def _states() -> States:
 
 def _set(states: States) -> None:
     torch.set_rng_state(states["cpu"])
-    for index in range(min(len(states["cuda"]), torch.cuda.device_count())):
-        torch.cuda.set_rng_state(states["cuda"][index], index)
+    if states["cuda"]:  # counting devices takes longer than a step
+        for index in range(min(len(states["cuda"]), torch.cuda.device_count())):
+            torch.cuda.set_rng_state(states["cuda"][index], index)
 
 
 @contextmanager

@@ -47,13 +47,16 @@ def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | Tru
 
 
 @torch.no_grad()
-def guide_at(name: str, start: Beginning, x: Tensor) -> PredictiveGuide | TrunkGuide | None:
+def guide_at(
+    name: str, start: Beginning, x: Tensor, log_concentration: float = 0.0
+) -> PredictiveGuide | TrunkGuide | None:
     """Build a guide of a family that begins at a network, or with moments of its logits.
 
     Args:
         name: A key of :data:`GUIDES`.
         start: The network.
         x: Inputs ``(N, *input_shape)``, by which features are standardised.
+        log_concentration: The g of every input, where the moments do not say it.
 
     Returns:
         ``None`` where the network has no hidden layer, and its moments are too many to be told.
@@ -66,7 +69,9 @@ def guide_at(name: str, start: Beginning, x: Tensor) -> PredictiveGuide | TrunkG
     assert isinstance(guide.trunk, PlugInTrunk)
     head = guide.trunk.start_at(start, x)
     if isinstance(guide, PredictiveGuide):
-        guide.mean_head.weight.copy_(head[:, :-1])
-        guide.mean_head.bias.copy_(head[:, -1])
-        guide.concentration_head.weight.zero_()
+        for layer, rows in ((guide.mean_head, head[:-1]), (guide.concentration_head, head[-1:])):
+            layer.weight.copy_(rows[:, :-1])
+            layer.bias.copy_(rows[:, -1])
+        if not bool(head[-1].any()):
+            guide.start_at(log_concentration)
     return guide

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,10 +16,15 @@ __all__ = ["Beginning", "find_beginning"]
 
 #: Products with weights; what they multiply may be the last hidden layer.
 _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
+#: Draws of a head that are read at once.
+CHUNK = 256
 #: Products of the moments of logits, at most, that a student is told.
 MOST_TOLD = 2**14
 #: Logarithm of a probability of zero, where candidates are compared.
 LEAST_LOG = -1e4
+#: An uncertain network bends smoothly, as its average does, unless its KL from the posterior's mean
+#: then is more than so many times as large.
+MOST_WORSE = 1.25
 #: Error of a head that is taken for linear, as a share of its largest logit: rounding.
 LINEAR = 1e-4
 
@@ -60,11 +66,25 @@ def find_beginning(plug_ins: list[PlugIn], x: Tensor, mean: Tensor) -> Beginning
             continue
         for weights in plug_in.candidates:
             candidate = found.under(weights)
-            distance = -(mean * candidate.run(x).clamp_min(LEAST_LOG)).sum(-1).mean()
-            scored.append((float(distance.nan_to_num(torch.inf)), candidate, plug_in))
+            scored.append((_distance(mean, candidate.run(x)), candidate, plug_in))
     if not scored:
         return None
-    _, found, plug_in = min(scored, key=lambda each: each[0])
+    distance, found, plug_in = min(scored, key=lambda each: each[0])
+    start = _beginning(found, plug_in, x)
+    if start is None or not _uncertain(start.trunk, plug_in):
+        return start
+    smooth = found.smoothed()
+    near = _distance(mean, smooth.run(x)) <= MOST_WORSE * distance
+    return _beginning(smooth, plug_in, x) if near else start
+
+
+def _uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
+    """Whether the posterior is over the trunk, too."""
+    return trunk is not None and bool(set(trunk.weights) & set(plug_in.candidates[0]))
+
+
+def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
+    """The trunk and the head of a network, where there is a linear one."""
     for index, trunk in _features(found):
         features = x[:2] if trunk is None else trunk.run(x[:2])
         if features.ndim != 2:
@@ -72,15 +92,25 @@ def find_beginning(plug_ins: list[PlugIn], x: Tensor, mean: Tensor) -> Beginning
         head = _head(found, index, features)
         if head is None:
             continue
-        fixed = trunk is None or not set(trunk.weights) & set(plug_in.candidates[0])
+        fixed = not _uncertain(trunk, plug_in)
         outputs = 1 if len(head) == 2 else len(head)
         if not fixed or plug_in.draws is None or outputs * head.shape[1] ** 2 > MOST_TOLD:
             return Beginning(trunk, head)
-        size = len(next(iter(plug_in.draws.values())))
-        each = ({name: value[s] for name, value in plug_in.draws.items()} for s in range(size))
-        heads = [_probed(found.under(draw), index, features) for draw in each]
-        return Beginning(trunk, head, torch.stack(heads))
+        probed = partial(_under, found, index, features)
+        return Beginning(trunk, head, torch.func.vmap(probed, chunk_size=CHUNK)(plug_in.draws))
     return None
+
+
+def _under(
+    found: Recorded, index: int | None, features: Tensor, weights: dict[str, Tensor]
+) -> Tensor:
+    return _probed(found.under(weights), index, features)
+
+
+def _distance(mean: Tensor, log_probs: Tensor) -> float:
+    """KL from the posterior's mean ``(N, C)``, nats."""
+    apart = torch.xlogy(mean, mean) - mean * log_probs.clamp_min(LEAST_LOG)
+    return float(apart.sum(-1).mean().nan_to_num(torch.inf))
 
 
 def _features(found: Recorded) -> Iterator[tuple[int | None, Recorded | None]]:

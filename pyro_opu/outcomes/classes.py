@@ -133,11 +133,12 @@ class Classes(Outcome):
         """By default a Dirichlet, or a mixture where one does not fit; on the teacher's network."""
         best = "mixture" if found["misfit"] > MOST_LACK_OF_FIT else "dirichlet"
         start = find_beginning(plug_ins, held_out.x, held_out.draws.mean(0))
-        guide = None if start is None else guide_at(best, start, x)
+        log_concentration = log_concentration_of(held_out)
+        guide = None if start is None else guide_at(best, start, x, log_concentration)
         if guide is None:
             guide = named_guide(best if name in (None, NETWORK) else name, x, self.num_classes)
-        if isinstance(guide, PredictiveGuide):
-            guide.start_at(log_concentration_of(held_out))
+            if isinstance(guide, PredictiveGuide):
+                guide.start_at(log_concentration)
         return guide
 
     def objectives(

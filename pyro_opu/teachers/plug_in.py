@@ -11,7 +11,7 @@ __all__ = ["CANDIDATES", "PlugIn", "plug_in_draws"]
 
 #: Single draws that a student may begin with; draws that give the moments of the weights, and
 #: numbers in them (128 MB), at most.
-CANDIDATES, PLUG_IN_DRAWS, PLUG_IN_NUMBERS = 8, 1000, 2**25
+CANDIDATES, PLUG_IN_DRAWS, PLUG_IN_NUMBERS = 8, 8000, 2**25
 LogProbs = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 

@@ -219,6 +219,8 @@ class KeepBest(KeepLast):
         self.least_gain, self.mark = least_gain, math.inf
         self.guide, self.judge, self.averaging, self.ranks = guide, judge, averaging, ranks
         self.average = copy.deepcopy(guide).requires_grad_(False).eval()
+        self._averaged: list[Tensor] = list(self.average.parameters())
+        self._trained: list[Tensor] = list(guide.parameters())
         self.best: dict[str, Tensor] | None = None
         self.history: list[dict[str, Any]] = []
 
@@ -226,9 +228,7 @@ class KeepBest(KeepLast):
     def update(self, step: int, parts: dict[str, float]) -> None:
         """Move the average towards the student."""
         decay = min(self.averaging, step / (9 + step))
-        mine: list[Tensor] = list(self.average.parameters())
-        new: list[Tensor] = list(self.guide.parameters())
-        torch._foreach_lerp_(mine, new, 1 - decay)
+        torch._foreach_lerp_(self._averaged, self._trained, 1 - decay)
         for kept, buffer in zip(self.average.buffers(), self.guide.buffers(), strict=True):
             kept.copy_(buffer)
 

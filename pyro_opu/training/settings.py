@@ -22,6 +22,8 @@ NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
 DRAW_BLOCKS = 4
 #: Steps, and most inputs that are labelled once, by effort.
 EFFORTS = {"quick": (1000, 2**14), "default": (3000, 2**16), "thorough": (12_000, 2**18)}
+#: Held-out KL, as a multiple of attainable, of a student that begins where it should end.
+AT_ATTAINABLE = 1.1
 #: Share of the steps that the closed-form warm start takes.
 WARM_SHARE = 0.9
 #: Adam's rate for layers of up to so many units. Students of MC dropout on MNIST, 512 units, are

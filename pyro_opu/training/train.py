@@ -115,7 +115,7 @@ def distillation_phase(
         critics = [descent(critic_losses, optimizer, rounds=rounds, prefix="critic ")]
     turns = []
     for turn, group in enumerate(groups):
-        adam = torch.optim.Adam(group, lr=rate, betas=objective.betas)
+        adam = torch.optim.Adam(group, lr=rate, betas=objective.betas, fused=True)
         rates = schedule or cosine(rate, steps)
         turns.append(descent(partial(student_losses, turn), adam, rates))
     return Phase(

@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
-from pyro_opu.guides import PredictiveGuide, guide_at
+from pyro_opu.guides import PredictiveGuide, beginning, guide_at
 from pyro_opu.guides.beginning import find_beginning
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import PlugInTrunk, averaged_logit
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
 from pyro_opu.teachers.base import normalised
 
@@ -131,7 +131,8 @@ def begun(source, x):
     return plug_ins, find_beginning(plug_ins, x, teacher.probs(x).mean(0))
 
 
-def test_a_student_begins_as_the_network_of_its_teacher(source):
+def test_a_student_begins_as_the_network_of_its_teacher(source, monkeypatch):
+    monkeypatch.setattr(beginning, "MOST_WORSE", 0.0)  # with its own activations
     (_, x), (plug_ins, start) = source, begun(*source)
     guide = guide_at("dirichlet", start, x)
     assert isinstance(guide.trunk, PlugInTrunk)
@@ -142,6 +143,51 @@ def test_a_student_begins_as_the_network_of_its_teacher(source):
         expected = nearest[:rows]
         # The head is found by probes of size 1: rounding of their logits remains.
         torch.testing.assert_close(guide(x[:rows]).log_mean, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(("scale", "bend"), [(3.0, F.silu), (0.01, torch.relu)])
+def test_a_network_bends_smoothly_unless_it_is_then_another(scale, bend):
+    """SiLU is ReLU at large arguments, and half of the identity at small ones."""
+    torch.manual_seed(0)
+    first, last = nn.Linear(6, 40), nn.Linear(40, 3)
+    with torch.no_grad():
+        first.weight.mul_(scale)
+        first.bias.mul_(scale)
+        last.weight.div_(scale)
+    network = nn.Sequential(first, nn.ReLU(), last)
+    others = [copy.deepcopy(network) for _ in range(3)]
+    with torch.no_grad():
+        for each in others:
+            each[2].weight.add_(0.5 / scale * torch.randn(3, 40))
+    _, start = begun([network, *others], X)
+    answers = [bend(each[0](X)) @ each[2].weight.mT + each[2].bias for each in [network, *others]]
+    mine = guide_at("dirichlet", start, X)(X).log_mean
+    differences = [float((mine - logits.log_softmax(-1)).abs().max()) for logits in answers]
+    assert min(differences) < 1e-4  # rounding
+
+
+def logistic(x: Tensor, y: Tensor | None = None) -> None:
+    w = pyro.sample("w", dist.Normal(torch.zeros(6), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
+
+
+def test_features_of_a_posterior_over_the_head_alone_stay_as_they_are():
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(6, 6), nn.ReLU()).requires_grad_(False)
+    predictive = Predictive(lambda x: logistic(trunk(x)), {"w": torch.randn(20, 6)})
+    guide = guide_at("dirichlet", begun(predictive, X)[1], X)
+    torch.testing.assert_close(guide.trunk.shaped(X), trunk(X))
+
+
+def test_a_student_that_begins_at_what_is_attainable_takes_few_steps():
+    """Of a normal posterior of a logistic regression."""
+    torch.manual_seed(0)
+    x = torch.randn(200, 6)
+    predictive = Predictive(logistic, {"w": torch.ones(6) + 0.3 * torch.randn(400, 6)})
+    fast = pyro_opu.distill(predictive, x, seed=0, progress=False)
+    assert fast.report["history"][0]["kl_ratio"] < 1.1
+    assert fast.report["spent"]["num_steps"] == 1000
 
 
 def test_all_of_it_is_trained_but_for_constants(source):
@@ -212,7 +258,7 @@ def test_the_nearest_candidate_is_taken():
 def test_moments_of_logits_are_those_of_the_draws():
     """Two classes: the mean and variance over draws of the logit, by the slow sum."""
     torch.manual_seed(0)
-    mean, factor = torch.randn(7), torch.randn(7, 7) / 3
+    mean, factor = torch.randn(7), torch.randn(7, 7) / 10
     draws = mean + torch.randn(300, 7) @ factor
     x = 3 + 2 * torch.randn(50, 6)
 
@@ -229,6 +275,57 @@ def test_moments_of_logits_are_those_of_the_draws():
     # Rounding of weights of standardised inputs, and of logits up to 30.
     torch.testing.assert_close(found[0][:, 0].double(), logits.mean(1), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[1][:, 0].double(), logits.var(1), rtol=1e-3, atol=1e-5)
-    # MacKay's moderated probabilities, before the first step.
-    told = torch.sigmoid(logits.mean(1) / (1 + torch.pi / 8 * logits.var(1)).sqrt())
-    torch.testing.assert_close(guide(x).mean[:, 1].double(), told, rtol=0, atol=1e-4)
+    # The averages of a normal logit, before the first step.
+    mean, concentration = averages(logits.mean(1), logits.var(1).sqrt())
+    torch.testing.assert_close(guide(x).mean[:, 1].double(), mean, rtol=0, atol=1e-4)
+    # The rule at deviations of 3 and more, and the soft clamp, which moves large ones.
+    found, g = guide(x).log_concentration.double(), concentration.log()
+    assert (g < 6).sum() > 30
+    torch.testing.assert_close(found[g < 6], g[g < 6], rtol=0, atol=0.03)
+
+
+def averages(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of the sigmoid of a normal logit, and alpha_0 by moments: a sum over 20,001 points."""
+    nodes = torch.linspace(-9, 9, 20_001, dtype=torch.float64)
+    weights = (-0.5 * nodes.square()).softmax(0)
+    z = mean.double()[:, None] + deviation.double()[:, None] * nodes
+    p = torch.sigmoid(z)
+    average = p @ weights
+    within = (p * torch.sigmoid(-z)) @ weights
+    return average, within / ((p - average[:, None]).square() @ weights)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    # Rounding at small deviations; at large ones the step of the rule, and the tail it leaves out.
+    ("deviation", "of_logit", "of_concentration"),
+    [(1e-3, 1e-6, 1e-3), (0.1, 1e-6, 1e-5), (1.0, 5e-6, 3e-4), (3.0, 2e-4, 4e-3), (8.0, 0.01, 0.1)],
+)
+def test_a_normal_logit_averages_as_a_fine_sum_does(deviation, of_logit, of_concentration, dtype):
+    mean = torch.linspace(-25, 25, 101, dtype=dtype)[:, None]
+    spread = torch.full_like(mean, deviation)
+    logit, log_concentration = (each[:, 0] for each in averaged_logit(mean, spread.square()))
+    average, concentration = averages(mean[:, 0], spread[:, 0])
+    exact = average.logit()
+    near = exact.abs() < 10  # farther out the fine sum, too, loses digits of 1 - p
+    assert near.sum() > 35
+    assert (logit - exact)[near].abs().max() < of_logit
+    assert (log_concentration - concentration.log())[near].abs().max() < of_concentration
+    torch.testing.assert_close(logit, -logit.flip(0), rtol=1e-6, atol=1e-6)  # odd
+    assert (logit.diff() > 0).all()
+
+
+def test_extreme_logits_average_to_finite_numbers():
+    mean = torch.tensor([[-1e4], [-100.0], [0.0], [100.0], [1e4]])
+    for variance in (0.0, 1e-12, 1.0, 1e4):
+        mean.requires_grad_(True)
+        found = averaged_logit(mean, torch.full_like(mean, variance))
+        assert all(each.isfinite().all() for each in found)
+        (slope,) = torch.autograd.grad(sum(each.sum() for each in found), mean)
+        assert slope.isfinite().all()
+
+
+def test_the_average_of_a_normal_logit_has_the_right_gradient():
+    mean = torch.tensor([[-3.0], [-0.2], [0.7], [4.0]], dtype=torch.float64, requires_grad=True)
+    variance = torch.tensor([[0.3], [1.0], [4.0], [0.01]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(averaged_logit, (mean, variance))
