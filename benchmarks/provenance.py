@@ -76,6 +76,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "main_job": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
     "memory": (*DISTILLED, *FIDELITY, "pyro_opu/utils/chunks.py"),
     "mnist_dropout": ("models/neural_network.py",),
+    "mnist_students": (*DISTILLED, *FIDELITY, "benchmarks/mnist_dropout.py"),
     "mnist_sgld": ("pyro_opu/samplers", "models/neural_network.py"),
     "newcomer": ("pyro_opu", "models"),
     "opu_table1": (*PAPERS, "benchmarks/tabular_protocol.py", "pyro_opu/rivals"),

@@ -26,6 +26,7 @@ NAMES = (
     "sgld",
     "mnist_sgld",
     "mnist_dropout",
+    "mnist_students",
     "gaussian_process",
     "teachers",
     "before_after",
