@@ -119,7 +119,7 @@ SCALAR = {"w": torch.randn(8, generator=torch.Generator().manual_seed(2))}
 #: Arguments of ``distill`` and values that they must not have.
 ARGUMENTS: dict[str, list[Any]] = {
     "num_steps": [0, -1, 2.5, "3", True, NAN],
-    "batch_size": [0, -1, 2.5, "3", True, None],
+    "batch_size": [0, -1, 2.5, "3", True],
     "num_draws": [0, 1, -3, 2.5, "3", True],
     "learning_rate": [0.0, -1.0, NAN, math.inf, "a", True, [0.1]],
     "evaluate_every": [0, -1, 2.5, "3", None],

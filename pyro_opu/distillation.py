@@ -29,11 +29,13 @@ from pyro_opu.training.checkpoint import Checkpoint, run_seed
 from pyro_opu.training.pool import pool_size
 from pyro_opu.training.settings import (
     AT_ATTAINABLE,
+    BATCH,
     EFFORTS,
     Batches,
     PoolSize,
     Sampler,
     Settings,
+    default_batch,
     default_rate,
     draws_per_step,
     warm_steps,
@@ -60,7 +62,7 @@ def distill(
     transfer: TransferPolicy | None = None,
     effort: str = "default",
     num_steps: int | None = None,
-    batch_size: int = 256,
+    batch_size: int | None = None,
     num_draws: int | None = None,
     learning_rate: float | None = None,
     warm_start: bool = True,
@@ -130,7 +132,8 @@ def distill(
             as that of a logistic regression can, gets the quick ones by default.
         num_steps: Steps in all, in place of those of ``effort``. The closed-form steps end early
             where the held-out energy distance no longer falls.
-        batch_size: Inputs per batch, of all ranks together.
+        batch_size: Inputs per batch, of all ranks together. By default 256, or 1,024 where the
+            default student has more than 2^18 weights, and then four times the labelled inputs.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
             regression of two classes, 32 of a network.
@@ -226,6 +229,9 @@ def distill(
                 effort = "quick" if ranks.broadcast(near) else effort
             steps, most_inputs = EFFORTS[effort]
             steps = num_steps or steps
+            if batch_size is None:
+                batch_size = default_batch(guide) if begun_here else BATCH
+                most_inputs *= batch_size // BATCH
             warm = warm_steps(steps, objective, closed_form, warm_start)
             per_step = draws_per_step(teacher, x, num_draws, batch_size, closed_form.most_draws)
             wanted = warm * accumulate * -(-batch_size // ranks.size)

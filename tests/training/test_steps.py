@@ -9,7 +9,7 @@ import torch
 from quick_distill import QUICK, C, inputs, quick_wasserstein, teacher, truth
 from torch import Tensor
 
-from pyro_opu import PredictiveGuide, distill
+from pyro_opu import PredictiveGuide, distill, distillation
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
 from pyro_opu.training.fit import Phase, cosine
 from pyro_opu.training.settings import Batches, Settings
@@ -134,3 +134,19 @@ def test_schedule_rises_and_falls() -> None:
     assert factors[50:] == sorted(factors[50:], reverse=True)
     assert 0.01 <= factors[-1] < 0.011
     assert all(0 < cosine(1.0, steps)(step) <= 1 for steps in (1, 2, 9) for step in range(steps))
+
+
+@pytest.mark.parametrize(("width", "batch"), [(64, 256), (700, 1024)])
+def test_a_large_default_student_gets_larger_batches(width: int, batch: int, monkeypatch) -> None:
+    torch.manual_seed(0)
+    first, second = torch.nn.Linear(3, width), torch.nn.Linear(width, width)
+    head = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(width, 2))
+    network = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.ReLU(), head)
+    seen = []
+    monkeypatch.setattr(distillation, "train", lambda *args: seen.append(args[3].settings) or {})
+    with pytest.raises(KeyError):  # there is no history to report
+        distill(network, torch.randn(60, 3), num_steps=400, seed=0, progress=False)
+    (settings,) = seen
+    assert settings.batch_size == batch
+    # In all steps together 400 batches, and by default no more than 2^16 inputs for 256 each.
+    assert settings.pool.inputs == min(400 * batch, 2**16 * batch // 256)
