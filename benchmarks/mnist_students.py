@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 
+import pyro
 import torch
 from pyro.infer import Predictive
 
@@ -50,6 +51,7 @@ def main() -> None:
 
 def of_seed(seed: int, args) -> dict[str, list[dict]]:
     """Train, distill, judge and time."""
+    pyro.clear_param_store()  # the last seed's guide has parameters of the same names
     x, y = images(train=True)
     if args.quick:
         x, y = x[:2000], y[:2000]
