@@ -19,6 +19,7 @@ from torch.nn.functional import nll_loss
 import pyro_opu
 from benchmarks.results import parser, say, spread, write
 from pyro_opu import datasets
+from pyro_opu.datasets import Dataset
 from pyro_opu.models.neural_network import dropout_network, fit_network
 
 SIZES = (784, 400, 400, 10)
@@ -54,7 +55,12 @@ def main() -> None:
 def images(*, train: bool) -> tuple[Tensor, Tensor]:
     """Pixels ``(N, 784)`` in [-1, 1], and labels."""
     data = datasets.mnist(train=train)
-    return 2 * data.x.flatten(1) - 1, data.y
+    return pixels(data), data.y
+
+
+def pixels(data: Dataset, most: int | None = None) -> Tensor:
+    """The first rows ``(N, 784)`` in [-1, 1]."""
+    return 2 * data.x[:most].flatten(1) - 1
 
 
 def trained(seed: int, train: tuple[Tensor, Tensor], args) -> tuple[nn.Module, float]:

@@ -5,8 +5,8 @@ student is the default one, taught at the teacher's training rows without their 
 on test rows of MNIST, and out of domain on Fashion-MNIST and KMNIST.
 
 - "one pass / plug-in": medians of calls in turn, 1,000 rows, student against the network itself.
-- "distill / sweep": of one ``Predictive`` over all training rows, whose time is that of 200 rows
-  times their number over 200.
+- "distill / sweep": of one ``Predictive`` over all training rows, 500 draws, in calls of 1,000 rows
+  of which one is timed.
 
     python -m benchmarks.mnist_students
 """
@@ -15,20 +15,18 @@ from __future__ import annotations
 
 import time
 
-import pyro
 import torch
-from pyro.infer import Predictive
 
 import pyro_opu
-from benchmarks.mnist_dropout import images, trained
+from benchmarks.mnist_dropout import images, pixels, trained
 from benchmarks.results import parser, say, write
+from benchmarks.speed_cost import sweep_seconds, wait
+from benchmarks.teachers import certainty_rows, nearness
 from benchmarks.timing import spans
 from pyro_opu import datasets
-from pyro_opu.models.dropout import DropoutGuide
-from pyro_opu.models.neural_network import bayesian_network
 
-#: Draws of ``Predictive``, rows of a sweep that are timed, and of a pass.
-DRAWS, SWEPT, PASSED = 500, 200, 1000
+#: Draws of ``Predictive``, and rows of a call of it, and of a pass.
+DRAWS, ROWS = 500, 1000
 
 
 def main() -> None:
@@ -51,7 +49,6 @@ def main() -> None:
 
 def of_seed(seed: int, args) -> dict[str, list[dict]]:
     """Train, distill, judge and time."""
-    pyro.clear_param_store()  # the last seed's guide has parameters of the same names
     x, y = images(train=True)
     if args.quick:
         x, y = x[:2000], y[:2000]
@@ -60,33 +57,24 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
     quick = {"num_steps": 20, "effort": "quick"} if args.quick else {}
     fast = pyro_opu.distill(network, x, seed=seed, progress=False, **quick)
     distilled, processor = time.perf_counter() - start, time.process_time() - begun
-    nearness, certainty = [], []
+    near, certainty = [], []
     for name, rows in judged(args.rows).items():
         report = pyro_opu.fidelity(fast, network, rows, seed=seed)
         print(report, flush=True)
-        nearness.append({"seed": seed, "rows": name, **of_report(report)})
-        certainty += [
+        same = {"seed": seed, "rows": name}
+        near.append(
             {
-                "seed": seed,
-                "rows": name,
-                "certainty": each.certainty,
-                "inputs": each.num_inputs,
-                "KL / attainable": each.kl_ratio,
-                "mutual information": each.mutual_information_ratio,
+                **same,
+                **nearness(report),
+                "energy / best": report.energy_distance / report.energy_distance_best,
+                "central 50 %": report.coverage_50,
+                "central 90 %": report.coverage_90,
             }
-            for each in report.by_certainty
-            if each.num_inputs
-        ]
-    few = x[: 20 if args.quick else SWEPT]
-    predictive = Predictive(
-        bayesian_network(network),
-        guide=DropoutGuide(network),
-        num_samples=20 if args.quick else DRAWS,
-    )
-    start = time.perf_counter()
-    predictive(few)
-    sweep = (time.perf_counter() - start) * len(x) / len(few)
-    passed = x[:PASSED]
+        )
+        certainty += certainty_rows(same, report)
+    draws, rows = (20, 20) if args.quick else (DRAWS, ROWS)
+    sweep = sweep_seconds(network, x, draws, wait("cpu"), rows)
+    passed = x[:ROWS]
     with torch.no_grad():
         spent = spans(
             {
@@ -106,7 +94,7 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
         "one pass, ms": 1e3 * spent["student"].median,
         "one pass / plug-in": spent["student"].median / spent["plug-in"].median,
     }
-    return {"Nearness": nearness, "By certainty": certainty, "Time": [row]}
+    return {"Nearness": near, "By certainty": certainty, "Time": [row]}
 
 
 def judged(rows: int) -> dict[str, torch.Tensor]:
@@ -116,25 +104,7 @@ def judged(rows: int) -> dict[str, torch.Tensor]:
         "KMNIST": datasets.kmnist,
         "Fashion-MNIST": datasets.fashion_mnist,
     }
-    return {name: 2 * each(train=False).x[:rows].flatten(1) - 1 for name, each in sets.items()}
-
-
-def of_report(report: pyro_opu.FidelityReport) -> dict[str, object]:
-    """What a table shows of a report."""
-    return {
-        "KL": report.kl,
-        "KL attainable": report.kl_attainable,
-        "KL / attainable": report.kl_ratio,
-        "energy distance": report.energy_distance,
-        "best Dirichlet": report.energy_distance_best,
-        "energy / best": report.energy_distance / report.energy_distance_best,
-        "mutual information": report.mutual_information,
-        "teacher's": report.mutual_information_teacher,
-        "rank correlation": report.mutual_information_spearman,
-        "central 50 %": report.coverage_50,
-        "central 90 %": report.coverage_90,
-        "faithful": "yes" if report.faithful else "no",
-    }
+    return {name: pixels(each(train=False), rows) for name, each in sets.items()}
 
 
 if __name__ == "__main__":

@@ -50,6 +50,7 @@ from torch import Tensor, nn
 
 import pyro_opu
 from benchmarks import mnist_dropout, mnist_sgld
+from benchmarks.mnist_dropout import pixels
 from benchmarks.paper_tables import (
     Method,
     Paper,
@@ -108,11 +109,6 @@ MODELS = {"mnist": ("MCDP", "SGLD"), "fashion": ("MCDP",)}
 def main() -> None:
     table = Table("opu_table2", tuple(MODELS), ("",), prepared, methods, PAPER, SETTINGS)
     run(table, options(__doc__.splitlines()[0], table).parse_args())
-
-
-def pixels(data: Dataset, most: int | None = None) -> Tensor:
-    """Rows ``(N, 784)`` in [-1, 1]."""
-    return 2 * data.x[:most].flatten(1) - 1
 
 
 def prepared(data: str, protocol: str, seed: int, quick: bool) -> Split:

@@ -36,7 +36,7 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.known_answers import line_judge, line_teacher
-from benchmarks.mnist_dropout import images, trained
+from benchmarks.mnist_dropout import images, pixels, trained
 from benchmarks.results import parser
 from pyro_opu import datasets, plots
 from pyro_opu.metrics.distances import energy_distance
@@ -95,7 +95,7 @@ def outside_images(count: int) -> dict[str, Tensor]:
         "KMNIST": datasets.kmnist(),
         "Semeion": datasets.semeion(28),
     }
-    return {name: 2 * data.x[:count].flatten(1) - 1 for name, data in sets.items()}
+    return {name: pixels(data, count) for name, data in sets.items()}
 
 
 def chosen(x: Tensor, answers: Tensor, outside: Tensor, teacher: Any) -> Tensor:

@@ -179,24 +179,32 @@ def mnist_part(args: argparse.Namespace) -> dict[str, list[Row]]:
     settings = SimpleNamespace(epochs=1 if args.quick else 5, learning_rate=1e-3, weight_decay=1e-6)
     network, _ = trained(0, (x, y), settings)
     network = network.to(args.device)
-    predictive = Predictive(dropout_model(network), num_samples=args.draws)
-    x, block = x.to(args.device), x[:BLOCK].to(args.device)
-    network.train()
-    with torch.no_grad():
-        call = spans({"": lambda: predictive(block)}, 0.0, wait(args.device))[""].median
+    x = x.to(args.device)
     some = 10 if args.quick else JUDGED
     inside = images(train=False)[0][:some].to(args.device)
-    sweep = call * len(x) / BLOCK
+    sweep = sweep_seconds(network, x, args.draws, wait(args.device))
     torch.manual_seed(0)
     found = []
     for end, guide in {"": None, ALIKE: wide_as_teacher(x)}.items():
-        fast, seconds = distilled(network.eval(), x, args, guide)
+        fast, seconds = distilled(network, x, args, guide)
         report = pyro_opu.fidelity(fast, network, inside, num_draws=args.draws, seed=0)
         row = {"student": student_name(end, fast.guide), "teacher": "MC dropout on MNIST"}
         row |= {"S": args.draws, "distill, s": seconds, "sweeps": seconds / sweep}
         row |= {"Predictive over the training rows, s": sweep}
         found.append({**row, "KL": report.kl, "KL floor": report.kl_floor})
     return {"Distillation": found}
+
+
+def sweep_seconds(
+    network: nn.Module, x: Tensor, draws: int, done: Call, rows: int = BLOCK
+) -> float:
+    """Of ``Predictive`` over x with a dropout network: calls of so many rows, one is timed."""
+    predictive, block = Predictive(dropout_model(network), num_samples=draws), x[:rows]
+    network.train()
+    with torch.no_grad():
+        call = spans({"": lambda: predictive(block)}, 0.0, done)[""].median
+    network.eval()
+    return call * len(x) / len(block)
 
 
 def wide_as_teacher(x: Tensor) -> PredictiveGuide:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import asdict
+from typing import Any
 
 import torch
 from pyro.infer import Predictive
@@ -65,9 +66,6 @@ def rows_of(name: str, args) -> dict[str, list[dict]]:
     report = pyro_opu.fidelity(fast, posterior.source, x, seed=args.seed)
     mixing = fast.report["mixing"]
     same = {"name": name, "teacher": inference, "data": data}
-    by_certainty = [
-        {**same, **json_ready(asdict(each))} for each in report.by_certainty if each.num_inputs
-    ]
     row = {
         **same,
         "draws": len_of(posterior),
@@ -78,6 +76,15 @@ def rows_of(name: str, args) -> dict[str, list[dict]]:
         "distill, CPU s": processor,
         "Predictive, s": time_of(lambda: ask(posterior), 1),
         "one pass, s": time_of(lambda: fast.dirichlet(x), 20),
+        **nearness(report),
+        "kept": fast.report["kept"],
+    }
+    return {"Teachers": [row], "By certainty": certainty_rows(same, report)}
+
+
+def nearness(report: pyro_opu.FidelityReport) -> dict[str, Any]:
+    """How near a student is to its teacher, as the tables show it."""
+    return {
         "KL": report.kl,
         "KL attainable": report.kl_attainable,
         "KL / attainable": report.kl_ratio,
@@ -91,9 +98,12 @@ def rows_of(name: str, args) -> dict[str, list[dict]]:
         "teacher's": report.mutual_information_teacher,
         "rank correlation": report.mutual_information_spearman,
         "faithful": "yes" if report.faithful else "no",
-        "kept": fast.report["kept"],
     }
-    return {"Teachers": [row], "By certainty": by_certainty}
+
+
+def certainty_rows(same: dict[str, Any], report: pyro_opu.FidelityReport) -> list[dict[str, Any]]:
+    """The report by the teacher's certainty, a row for every class that has inputs."""
+    return [{**same, **json_ready(asdict(each))} for each in report.by_certainty if each.num_inputs]
 
 
 def len_of(posterior: Posterior) -> str:

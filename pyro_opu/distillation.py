@@ -218,7 +218,7 @@ def distill(
             found = ranks.broadcast(outcome.describe(held_out))
             begun_here = guide is None
             if guide is None or isinstance(guide, str):
-                plug_ins = teacher.plug_ins(x) if guide is None else []
+                plug_ins = teacher.plug_ins(x) if begun_here else []
                 guide = outcome.guide(guide, x, held_out, found, plug_ins)
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -96,15 +95,8 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
         outputs = 1 if len(head) == 2 else len(head)
         if not fixed or plug_in.draws is None or outputs * head.shape[1] ** 2 > MOST_TOLD:
             return Beginning(trunk, head)
-        probed = partial(_under, found, index, features)
-        return Beginning(trunk, head, torch.func.vmap(probed, chunk_size=CHUNK)(plug_in.draws))
+        return Beginning(trunk, head, _heads(found, index, features, plug_in.draws))
     return None
-
-
-def _under(
-    found: Recorded, index: int | None, features: Tensor, weights: dict[str, Tensor]
-) -> Tensor:
-    return _probed(found.under(weights), index, features)
 
 
 def _distance(mean: Tensor, log_probs: Tensor) -> float:
@@ -138,6 +130,18 @@ def _probed(found: Recorded, index: int | None, features: Tensor) -> Tensor:
     probes = torch.cat([torch.eye(size), torch.zeros(1, size)]).to(features)
     logits = _logits(found, index, probes)
     return torch.cat([logits[:-1] - logits[-1], logits[-1:]]).mT
+
+
+def _heads(
+    found: Recorded, index: int | None, features: Tensor, draws: dict[str, Tensor]
+) -> Tensor:
+    """The head under draws of the weights ``(S, C, F + 1)``."""
+
+    def under(weights: dict[str, Tensor]) -> Tensor:
+        return _probed(found.under(weights), index, features)
+
+    heads: Tensor = torch.func.vmap(under, chunk_size=CHUNK)(draws)
+    return heads
 
 
 def _head(found: Recorded, index: int | None, features: Tensor) -> Tensor | None:

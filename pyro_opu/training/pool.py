@@ -19,7 +19,7 @@ __all__ = ["Pool", "labelled", "pool_size"]
 #: so batches are then labelled as they come.
 NUMBERS, FEWEST = 2**26, 2**13
 #: Operations to label a pool, and numbers in all draws of its labels, where there are more than
-#: `FEWEST_DRAWS` per input: a few seconds of one core. The luck of few draws is noise in steps.
+#: `FEWEST_DRAWS` per input: up to ten seconds of one core. The luck of few draws is noise in steps.
 OPERATIONS, LABELS, FEWEST_DRAWS = 2**38, 2**27, 32
 #: Inputs that share draws, which are joint over them: the luck of one set averages out over the
 #: sets. Held draws, all taken, have no luck.

@@ -255,10 +255,11 @@ def test_the_nearest_candidate_is_taken():
     torch.testing.assert_close(guide_at("dirichlet", start, X)(X).mean, mean, rtol=0, atol=1e-5)
 
 
-def test_moments_of_logits_are_those_of_the_draws():
+@pytest.mark.parametrize("spread", [1 / 3, 0.1])
+def test_moments_of_logits_are_those_of_the_draws(spread):
     """Two classes: the mean and variance over draws of the logit, by the slow sum."""
     torch.manual_seed(0)
-    mean, factor = torch.randn(7), torch.randn(7, 7) / 10
+    mean, factor = torch.randn(7), spread * torch.randn(7, 7)
     draws = mean + torch.randn(300, 7) @ factor
     x = 3 + 2 * torch.randn(50, 6)
 
@@ -276,12 +277,16 @@ def test_moments_of_logits_are_those_of_the_draws():
     torch.testing.assert_close(found[0][:, 0].double(), logits.mean(1), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[1][:, 0].double(), logits.var(1), rtol=1e-3, atol=1e-5)
     # The averages of a normal logit, before the first step.
-    mean, concentration = averages(logits.mean(1), logits.var(1).sqrt())
-    torch.testing.assert_close(guide(x).mean[:, 1].double(), mean, rtol=0, atol=1e-4)
-    # The rule at deviations of 3 and more, and the soft clamp, which moves large ones.
+    deviation = logits.var(1).sqrt()
+    mean, concentration = averages(logits.mean(1), deviation)
+    near = deviation < 3  # up to which the rule is good to 1e-4
+    assert near.sum() > 30 or spread > 0.1
+    torch.testing.assert_close(guide(x).mean[near, 1].double(), mean[near], rtol=0, atol=1e-4)
+    # The soft clamp moves large ones.
     found, g = guide(x).log_concentration.double(), concentration.log()
-    assert (g < 6).sum() > 30
-    torch.testing.assert_close(found[g < 6], g[g < 6], rtol=0, atol=0.03)
+    near &= g < 6
+    assert near.sum() > 20 or spread > 0.1
+    torch.testing.assert_close(found[near], g[near], rtol=0, atol=4e-3)
 
 
 def averages(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
