@@ -282,9 +282,9 @@ def test_moments_of_logits_are_those_of_the_draws(spread):
     near = deviation < 3  # up to which the rule is good to 1e-4
     assert near.sum() > 30 or spread > 0.1
     torch.testing.assert_close(guide(x).mean[near, 1].double(), mean[near], rtol=0, atol=1e-4)
-    # The soft clamp moves large ones.
+    # The soft clamp moves large ones; surer inputs need the tail that the rule leaves out.
     found, g = guide(x).log_concentration.double(), concentration.log()
-    near &= g < 6
+    near &= (g < 6) & (mean.logit().abs() < 10)
     assert near.sum() > 20 or spread > 0.1
     torch.testing.assert_close(found[near], g[near], rtol=0, atol=4e-3)
 
