@@ -9,7 +9,7 @@ import pyro
 import torch
 from pyro.infer import MCMC, NUTS, Predictive
 from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
-from torch import Tensor
+from torch import Tensor, nn
 
 from benchmarks.digits import digits
 from benchmarks.main_job import principal_components
@@ -65,6 +65,10 @@ def table(name: str) -> Data:
 def images() -> Data:
     data = digits(0)
     return Data(*data.train, data.transfer.x, data.test.x)
+
+
+def as_images(data: Data) -> Data:
+    return Data(*(part.unflatten(1, (8, 8)) if part.ndim == 2 else part for part in data))
 
 
 def components() -> Data:
@@ -137,14 +141,33 @@ def mean_field_network(network, data: Data, *, steps: int = 4000) -> Predictive:
     return drawn_by(fit.guide, model)
 
 
+class PatchTransformer(nn.Module):
+    """An image ``(N, 8, 8)`` as 16 patches with a learnt place, and a layer of a transformer."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Linear(4, width), nn.Parameter(0.1 * torch.randn(16, width))
+        self.layer = nn.TransformerEncoderLayer(width, 4, 2 * width, 0.0, batch_first=True)
+        self.last = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = x.unflatten(2, (4, 2)).unflatten(1, (4, 2)).transpose(2, 3).reshape(-1, 16, 4)
+        tokens = self.layer(self.embed(patches) + self.place)
+        return self.last(tokens.mean(1))
+
+
 def mean_field_digits() -> Posterior:
     return Posterior([mean_field_network(perceptron(SIZES), images())], images())
 
 
 def mean_field_convolutions() -> Posterior:
-    data = images()
-    data = Data(*(part.unflatten(1, (8, 8)) if part.ndim == 2 else part for part in data))
+    data = as_images(images())
     return Posterior([mean_field_network(convolutional_network((8, 8), 10), data)], data)
+
+
+def mean_field_transformer() -> Posterior:
+    data = as_images(images())
+    return Posterior([mean_field_network(PatchTransformer(), data)], data)
 
 
 def ensemble() -> Posterior:
@@ -219,6 +242,11 @@ POSTERIORS: dict[str, tuple[str, str, Callable[[], Posterior]]] = {
         "convolutions, mean-field SVI",
         "digits as images",
         mean_field_convolutions,
+    ),
+    "digits-transformer": (
+        "transformer on patches, mean-field SVI",
+        "digits as images",
+        mean_field_transformer,
     ),
     "digits-last-layer": ("network, last layer Gaussian", "digits", last_layer_gaussian),
     "digits-last-laplace": ("network, last layer Laplace", "digits", last_layer_laplace_digits),

@@ -26,7 +26,7 @@ from pyro_opu.teachers.real import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
-from pyro_opu.training.pool import pool_size
+from pyro_opu.training.pool import affordable, pool_size
 from pyro_opu.training.settings import (
     AT_ATTAINABLE,
     BATCH,
@@ -43,6 +43,7 @@ from pyro_opu.training.settings import (
 from pyro_opu.training.train import prepare_guide, train
 from pyro_opu.training.validation import (
     CALIBRATION_NUMBERS,
+    LABEL_DRAWS,
     VALIDATION_NUMBERS,
     as_transfer_inputs,
     hold_out,
@@ -60,7 +61,7 @@ def distill(
     guide: nn.Module | str | None = None,
     loss: str | Objective | None = None,
     transfer: TransferPolicy | None = None,
-    effort: str = "default",
+    effort: str | float = "default",
     num_steps: int | None = None,
     batch_size: int | None = None,
     num_draws: int | None = None,
@@ -129,7 +130,8 @@ def distill(
             where a column of ``x`` is an index to the model.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
             once, at most 2^14, 2^16 or 2^18 of them. A student that begins at what is attainable,
-            as that of a logistic regression can, gets the quick ones by default.
+            as that of a logistic regression can, gets the quick ones by default. Or about so many
+            seconds for all, of which a trial decides; another run then takes other steps.
         num_steps: Steps in all, in place of those of ``effort``. The closed-form steps end early
             where the held-out energy distance no longer falls.
         batch_size: Inputs per batch, of all ranks together. By default 256, or 1,024 where the
@@ -227,15 +229,24 @@ def distill(
             if begun_here and effort == "default":
                 near = ranks.first and held_out.judge(guide)["kl_ratio"] <= AT_ATTAINABLE
                 effort = "quick" if ranks.broadcast(near) else effort
-            steps, most_inputs = EFFORTS[effort]
-            steps = num_steps or steps
+            larger = 1
             if batch_size is None:
                 batch_size = default_batch(guide) if begun_here else BATCH
-                most_inputs *= batch_size // BATCH
-            warm = warm_steps(steps, objective, closed_form, warm_start)
+                larger = batch_size // BATCH
             per_step = draws_per_step(teacher, x, num_draws, batch_size, closed_form.most_draws)
+            if isinstance(effort, str):
+                steps, most_inputs = EFFORTS[effort]
+                most_inputs *= larger
+            else:
+                left = effort - (time.perf_counter() - begun)
+                later = min(CALIBRATION_NUMBERS // teacher.num_outputs, LABEL_DRAWS * len(x))
+                some, draws = rest[:batch_size].to(target), per_step[0]
+                trial = affordable(guide, closed_form, teacher.draws, some, draws, left, later)
+                steps, most_inputs = ranks.broadcast(trial)
+            steps = num_steps or steps
+            warm = warm_steps(steps, objective, closed_form, warm_start)
             wanted = warm * accumulate * -(-batch_size // ranks.size)
-            fixed = num_draws is not None
+            fixed = num_draws is not None or not isinstance(effort, str)
             wanted = min(wanted, most_inputs)
             pool = pool_size(teacher, x, closed_form, wanted, per_step[0], fixed)
             settings = Settings(

@@ -35,12 +35,14 @@ class Beginning:
     Attributes:
         trunk: Steps to the features; ``None`` where they are the inputs ``(N, D)`` themselves.
         head: Weights and, last, biases ``(C, F + 1)``, of mean 0 over the classes.
-        draws: The head under draws of the posterior ``(S, C, F + 1)``, where the posterior is over
-            the head alone and their moments are few enough to be told.
+        alone: Whether the posterior is over the head alone.
+        draws: The head under draws of the posterior ``(S, C, F + 1)``, where it is over the head
+            alone and their moments are few enough to be told.
     """
 
     trunk: Recorded | None
     head: Tensor
+    alone: bool = False
     draws: Tensor | None = None
 
 
@@ -91,11 +93,12 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
         head = _head(found, index, features)
         if head is None:
             continue
-        fixed = not _uncertain(trunk, plug_in)
-        outputs = 1 if len(head) == 2 else len(head)
-        if not fixed or plug_in.draws is None or outputs * head.shape[1] ** 2 > MOST_TOLD:
+        if plug_in.draws is None or _uncertain(trunk, plug_in):
             return Beginning(trunk, head)
-        return Beginning(trunk, head, _heads(found, index, features, plug_in.draws))
+        outputs = 1 if len(head) == 2 else len(head)
+        few = outputs * head.shape[1] ** 2 <= MOST_TOLD
+        draws = _heads(found, index, features, plug_in.draws) if few else None
+        return Beginning(trunk, head, True, draws)
     return None
 
 

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_opu.guides.beginning import Beginning
 from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize
@@ -18,6 +18,8 @@ __all__ = ["PlugInTrunk"]
 #: Widths of the network on the features: the first that takes no more products than `SMALL`, or of
 #: a network of more than `LARGE` products this share of them.
 WIDTHS, SMALL, LARGE, SHARE = (128, 64, 32, 16), 40_000, 2**18, 0.04
+#: Range of the logarithm of a temperature.
+MOST_TEMPERATURE = 2.0
 #: Least variance of a logit.
 LEAST = 1e-12
 #: Nodes of the trapezoidal rule for a standard normal law, from -`REACH` to `REACH`: logits of a
@@ -80,10 +82,13 @@ class PlugInTrunk(DefaultTrunk):
     :math:`\phi`. Two classes have one logit, the second's less the first's; :math:`\kappa` is then
     exact, and :math:`\log \alpha_0` of the normal law stands beside it (:func:`averaged_logit`).
 
+    Where these moments are too many to be told, as those of 1,000 classes, the heads read
+    :math:`t(x)\, (\phi, 1)`: the small network learns a temperature, which their spread calls for.
+
     Args:
         config: From :meth:`describe`: "network" with the steps to ``size`` features, ``None`` where
             they are the inputs; "outputs", the number of logits whose moments are told, and "rank"
-            of their covariances; "hidden" widths.
+            of their covariances; "hidden" widths; "tempered", whether t is learned.
 
     References:
         MacKay (1992), The evidence framework applied to classification networks, eq. 10.
@@ -102,7 +107,8 @@ class PlugInTrunk(DefaultTrunk):
         # One logit has a concentration beside it.
         self.told = 2 if outputs == 1 else outputs
         self.read_by_first = "scale" if outputs else "standardize"
-        self.num_features = hidden[-1] + (self.told or size)
+        self.temperature = nn.Linear(hidden[-1], 1) if config.get("tempered") else None
+        self.num_features = hidden[-1] + (self.told or size + bool(config.get("tempered")))
         self.standardize = Standardize((size,))
         self.register_buffer("mean", torch.zeros(outputs, size + 1))
         self.register_buffer("factor", torch.zeros(rank, outputs, size + 1))
@@ -119,13 +125,14 @@ class PlugInTrunk(DefaultTrunk):
         classes, size = start.head.shape
         outputs = 1 if classes == 2 else classes
         told = start.draws is not None
-        network, products = None, 0
+        tempered = start.alone and not told
+        network, products = None, classes * size
         if start.trunk is not None:
             network = Operations.describe(start.trunk)
             with counted(), metered() as meter:
                 start.trunk.run(x[:2])
-            products = (meter.operations or 0) // 4
-        if not told and (network is None or not network["weights"]):
+            products += (meter.operations or 0) // 4
+        if not (told or tempered) and (network is None or not network["weights"]):
             return None
         rank = min(len(start.draws) - 1, size) if told and start.draws is not None else 0
         budget = SHARE * products if products > LARGE else SMALL
@@ -133,7 +140,7 @@ class PlugInTrunk(DefaultTrunk):
         width = next((w for w in WIDTHS if cost[w] <= budget), WIDTHS[-1])
         sizes = {"size": size - 1, "outputs": outputs * told, "rank": rank}
         plain = {"kind": "plug_in", "input_shape": list(x.shape[1:]), "network": network}
-        return {**plain, **sizes, "hidden": [width, width]}
+        return {**plain, **sizes, "hidden": [width, width], "tempered": tempered}
 
     @torch.no_grad()
     def start_at(self, start: Beginning, x: Tensor) -> Tensor:
@@ -151,6 +158,10 @@ class PlugInTrunk(DefaultTrunk):
             self._take_moments(start.draws)
             weight = torch.tensor([[-0.5, 0.0], [0.5, 0.0]]) if classes == 2 else torch.eye(classes)
             bias = torch.zeros(classes, 1)
+        if self.temperature is not None:
+            nn.init.zeros_(self.temperature.weight)
+            nn.init.zeros_(self.temperature.bias)
+            weight, bias = start.head, torch.zeros(classes, 1)
         self.scale.fit(torch.cat(self._read(x)[0], -1), (0,))
         unread = torch.zeros(classes, self.num_features - weight.shape[1])
         head = torch.cat([each.to(x.device, self.mean.dtype) for each in (unread, weight, bias)], 1)
@@ -201,4 +212,8 @@ class PlugInTrunk(DefaultTrunk):
         """Features ``(N, H + F)``; where moments of logits are told ``(N, H + O)``, or H + 2."""
         told, plain = self._read(x)
         read = told[0] if len(told) == 1 else self.scale(torch.cat(told, -1))
-        return torch.cat([self.layers(read), plain], -1)
+        small = self.layers(read)
+        if self.temperature is None:
+            return torch.cat([small, plain], -1)
+        t = (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
+        return torch.cat([small, t * plain, t], -1)

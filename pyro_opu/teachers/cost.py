@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -55,11 +55,13 @@ class Cost:
         shape: The input's shape.
         width: Entries of the widest tensor.
         operations: Floating-point operations, per input of eight; ``None``: not counted.
+        of_two: Those at two inputs.
     """
 
     shape: torch.Size
     width: int
     operations: int | None
+    of_two: int | None = None
 
     @classmethod
     def of(cls, shape: torch.Size, two: Meter, three: Meter, outputs: int) -> Cost:
@@ -71,7 +73,24 @@ class Cost:
         operations = None
         if two.operations is not None and three.operations is not None:
             operations = (two.operations + 6 * (three.operations - two.operations)) // 8
-        return cls(shape, max(outputs, grown), operations)
+        return cls(shape, max(outputs, grown), operations, two.operations)
+
+    def under(self, draws: int, at_once: int, together: Meter) -> Cost:
+        """The share of one draw where many are evaluated together, measured at two inputs.
+
+        What does not depend on the draw, such as features of a posterior over the last layer, is
+        then computed once for all of them. Fused operations of one draw are counted only here.
+
+        Args:
+            draws: How many.
+            at_once: Draws in the first of the evaluations, the largest.
+            together: Meter of all evaluations.
+        """
+        width = min(self.width, -(-max(together.sizes) // (2 * at_once)))
+        operations = self.operations
+        if operations is not None and self.of_two and together.operations is not None:
+            operations = -(-together.operations * operations // (draws * self.of_two))
+        return replace(self, width=width, operations=operations)
 
     def serves(self, shape: torch.Size) -> bool:
         """Whether this is the cost at inputs of a shape, with operations if they are counted."""

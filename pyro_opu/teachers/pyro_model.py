@@ -16,7 +16,7 @@ from pyro_opu.checks import check_tensor
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, unseen
 from pyro_opu.teachers.batched import Batched, Draws
-from pyro_opu.teachers.cost import Cost, Meter
+from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
 from pyro_opu.teachers.runs import (
     Call,
@@ -209,6 +209,15 @@ class ModelDraws(JointDraws):
         self._run_twice([{**each, **first} for each in latents], x)
         return draws
 
+    def look(self, x: Tensor, draws: Any = None) -> None:
+        """Ask at two inputs; what many draws cost together is known afterwards, too."""
+        with metered() as meter:
+            super().look(x, draws)
+        if self._run_model.use_vmap and self._cost is not None and len(x) == 2:
+            number = self._checked(None)
+            at_once = min(number, max(1, self.chunk_size // (self._cost.width * len(x))))
+            self._cost = self._cost.under(number, at_once, meter)
+
     def become(self, kind: type[ModelDraws]) -> ModelDraws:
         """A teacher of this kind that knows as much."""
         teacher = kind(self.predictive, self._asked_site, self.call)
@@ -268,15 +277,16 @@ class ModelDraws(JointDraws):
     def _evaluate(self, draws: Latents, x: Tensor) -> Tensor:
         guide = self._guide
         self.site  # noqa: B018 - whose choice must not be made under vmap
+        varying, shared = draws.divided()
 
         def one(latents: Draws) -> Tensor:
-            latents = {name: value for name, value in latents.items() if name}
+            latents = {**shared, **{name: value for name, value in latents.items() if name}}
             if self._local and guide is not None:
                 latents = fresh_latents(guide, latents, x)
             return self._at(latents, x)
 
         with quiet():
-            return self._run_model(one, draws.tensors)
+            return self._run_model(one, varying)
 
 
 class PredictiveTeacher(ModelDraws, BaseTeacher):

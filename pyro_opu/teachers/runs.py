@@ -155,10 +155,22 @@ class Latents:
         values = {name: value[index.to(value.device)] for name, value in self.values.items()}
         return Latents(values, len(index))
 
-    @property
-    def tensors(self) -> Draws:
-        """The draws, and a counter, so that a model without latents has an axis S."""
-        return {"": torch.arange(self.size), **self.values}
+    def divided(self) -> tuple[Draws, Draws]:
+        """Draws that vary, with a counter beside them, and values that all draws share.
+
+        Point estimates are shared, as are a kernel's parameters beside a posterior of its function.
+        """
+        values = self.values
+        shared = {name: value[0] for name, value in values.items() if _all_alike(value)}
+        varying = {name: value for name, value in values.items() if name not in shared}
+        return {"": torch.arange(self.size), **varying}, shared
+
+
+def _all_alike(draws: Tensor) -> bool:
+    """Whether there are several draws and all are the same; two tell of nearly all that differ."""
+    if len(draws) < 2 or not torch.equal(draws[0], draws[1]):
+        return False
+    return bool((draws == draws[0]).all())
 
 
 class ObservedSite(Messenger):

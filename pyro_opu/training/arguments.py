@@ -73,6 +73,13 @@ def _guide(name: str, guide: Any) -> nn.Module | str:
     return guide
 
 
+def _effort(name: str, effort: Any) -> str | float:
+    """A key of ``EFFORTS``, or seconds."""
+    if isinstance(effort, str):
+        return one_of(name, effort, EFFORTS, "Or pass a number of seconds.")
+    return positive_float(name, effort, f"It is a number of seconds, or one of {list(EFFORTS)}.")
+
+
 def _trainable(_: str, x: Any) -> Any:
     """Copy a tensor made under ``inference_mode``, which no gradient may use."""
     return x.clone() if isinstance(x, Tensor) and x.is_inference() else x
@@ -89,7 +96,7 @@ CHECKS: dict[str, Check] = {
         advice="Pass for example Mixture([(0.7, HeldOut()), (0.3, Jitter())]); for inputs of your "
         "own pass a subclass with _draw(n), or a DataLoader as `x` with HeldOut().",
     ),
-    "effort": lambda name, value: one_of(name, value, EFFORTS),
+    "effort": _effort,
     "num_steps": positive_int,
     "batch_size": positive_int,
     "num_draws": partial(positive_int, least=2, advice="One draw per input has no spread."),

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Objective
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.console import tracked
 from pyro_opu.training.settings import MOST_DRAWS, Batches, PoolSize
 
-__all__ = ["Pool", "labelled", "pool_size"]
+__all__ = ["Pool", "affordable", "labelled", "pool_size"]
 
 #: Numbers in all tensors of a pool (256 MB). One of fewer inputs than `FEWEST` is learnt by heart,
 #: so batches are then labelled as they come.
@@ -26,6 +30,9 @@ OPERATIONS, LABELS, FEWEST_DRAWS = 2**38, 2**27, 32
 BLOCK, HELD_BLOCK = 2**9, 2**12
 #: Numbers in the draws of a block.
 BLOCK_NUMBERS = 2**23
+#: Of seconds that are given, the share for labels; what a step takes, with its share of Adam and
+#: of judging, as a multiple of its loss and gradient alone; and the least steps.
+LABEL_SHARE, STEP_SPENT, FEWEST_STEPS = 0.3, 1.5, 50
 
 
 @dataclass
@@ -43,12 +50,12 @@ class Pool:
 
     def batch(self, count: int) -> tuple[Tensor, dict[str, Tensor]]:
         """The next ``count`` inputs, at most P, and their labels."""
-        time, number = divmod(self.taken, len(self.x) // count)
+        turn, number = divmod(self.taken, len(self.x) // count)
         self.taken += 1
-        if self._order[0] != time:
-            generator = torch.Generator().manual_seed(time)
+        if self._order[0] != turn:
+            generator = torch.Generator().manual_seed(turn)
             order = torch.randperm(len(self.x), generator=generator)
-            self._order = time, order.to(self.x.device)
+            self._order = turn, order.to(self.x.device)
         index = self._order[1][number * count : (number + 1) * count]
         return self.x[index], {name: value[index] for name, value in self.statistics.items()}
 
@@ -94,3 +101,44 @@ def labelled(
         found.append(objective.statistics(draws))
     statistics = {name: torch.cat([each[name] for each in found]) for name in found[0]}
     return Pool(x.to(batches.device), statistics, steps * batches.settings.accumulate)
+
+
+def affordable(
+    guide: nn.Module,
+    objective: Objective,
+    ask: Callable[[Tensor, int], Tensor],
+    x: Tensor,
+    draws: int,
+    seconds: float,
+    later: int,
+) -> tuple[int, int]:
+    """Steps, and inputs to label before them, that take so many seconds, by a trial of each.
+
+    Args:
+        guide: The student, which stays as it is.
+        objective: Its loss in closed form.
+        ask: The teacher, ``(x, num_draws) -> (S, N, ...)``.
+        x: Inputs of a batch ``(N, ...)``, on the student's device.
+        draws: Draws per input.
+        seconds: How many there are.
+        later: Draws at one input that are asked for after the steps.
+    """
+    student = copy.deepcopy(guide)
+
+    def now() -> float:
+        if x.is_cuda:
+            torch.cuda.synchronize(x.device)
+        return time.perf_counter()
+
+    for _ in range(2):  # the first call of anything is slow
+        begun = now()
+        statistics = objective.statistics(ask(x, draws).to(x.device, torch.float32))
+        labelled = now()
+        parts = objective.parts_at(student_at(student, x), statistics, x)
+        torch.stack(list(parts.values())).sum().backward()
+        step = now() - labelled
+    label = (labelled - begun) / len(x)
+    seconds -= later * label / draws
+    steps = int(seconds * (1 - LABEL_SHARE) / (STEP_SPENT * step))
+    inputs = int(seconds * LABEL_SHARE / label)
+    return max(FEWEST_STEPS, steps), max(len(x), inputs)
