@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pyro
 import pyro.distributions as dist
@@ -178,6 +179,33 @@ def test_features_of_a_posterior_over_the_head_alone_stay_as_they_are():
     predictive = Predictive(lambda x: logistic(trunk(x)), {"w": torch.randn(20, 6)})
     guide = guide_at("dirichlet", begun(predictive, X)[1], X)
     torch.testing.assert_close(guide.trunk.shaped(X), trunk(X))
+
+
+def linear(x: Tensor, y: Tensor | None = None) -> None:
+    w = pyro.sample("w", dist.Normal(torch.zeros(6, 3), 1.0).to_event(2))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Categorical(logits=x @ w), obs=y)
+
+
+def test_a_temperature_is_learnt_where_moments_are_too_many_to_be_told(monkeypatch):
+    monkeypatch.setattr(beginning, "MOST_TOLD", 0)
+    torch.manual_seed(0)
+    draws = torch.randn(6, 3) + 0.5 * torch.randn(50, 6, 3)
+    _, start = begun(Predictive(linear, {"w": draws}), X)
+    assert start.alone and start.draws is None
+    guide = guide_at("dirichlet", start, X)
+    plain = X @ draws.mean(0)
+    torch.testing.assert_close(guide(X).log_mean, plain.log_softmax(-1), rtol=1e-4, atol=1e-5)
+    guide(X).log_mean[:, 0].sum().backward()
+    assert float(guide.trunk.temperature.weight.grad.abs().max()) > 0
+    with torch.no_grad():
+        guide.trunk.temperature.bias.fill_(0.3)
+    t = math.exp(2.0 * math.tanh(0.3))
+    expected = (t * plain).log_softmax(-1)
+    torch.testing.assert_close(guide(X).log_mean, expected, rtol=1e-4, atol=1e-5)
+    again = PredictiveGuide.from_config(copy.deepcopy(guide.config))
+    again.load_state_dict(guide.state_dict())
+    assert torch.equal(again(X).log_alpha, guide(X).log_alpha)
 
 
 def test_a_student_that_begins_at_what_is_attainable_takes_few_steps():

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from pyro_opu import distill, distillation
 from pyro_opu.outcomes import Classes, Real, outcome_of
 from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.teachers.runs import Latents
 
 D, C, S = 3, 2, 20
 X = torch.randn(60, D, generator=torch.Generator().manual_seed(0))
@@ -145,3 +146,34 @@ def test_a_teacher_is_looked_at_once() -> None:
     RUNS.clear()
     torch.testing.assert_close(teacher.draws(X), expected)
     assert RUNS == [len(X)]
+
+
+@pytest.mark.parametrize("latent", [False, True])
+def test_what_all_draws_share_is_computed_once_and_counts_once(latent: bool) -> None:
+    """Features before a random head: fixed ones, or latents that are the same in every draw."""
+    torch.manual_seed(0)
+    trunk, head = torch.randn(D, 40), torch.randn(S, 40, C)
+    prior = dist.Normal(torch.zeros(D, 40), 1.0).to_event(2)
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        features = (x @ (pyro.sample("v", prior) if latent else trunk)).tanh()
+        w = pyro.sample("w", dist.Normal(torch.zeros(40, C), 1.0).to_event(2))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Categorical(logits=features @ w), obs=y)
+
+    samples = {"w": head} | ({"v": trunk.expand(S, -1, -1)} if latent else {})
+    teacher = finished_teacher(Predictive(model, samples), X)
+    # The features for two rows, once for all draws, and for each the head.
+    assert teacher.operations(X) == 2 * 40 * C + 2 * D * 40 / S
+    expected = ((X @ trunk).tanh() @ head).softmax(-1)
+    torch.testing.assert_close(teacher.draws(X), expected)
+
+
+def test_draws_are_shared_where_all_are_alike() -> None:
+    same, last = torch.ones(4, 2), torch.ones(4, 2)
+    last[3, 1] = 2.0
+    latents = Latents({"same": same, "last": last, "other": torch.arange(4.0)}, 4)
+    varying, shared = latents.divided()
+    assert sorted(varying) == ["", "last", "other"] and sorted(shared) == ["same"]
+    assert torch.equal(shared["same"], torch.ones(2))
+    assert sorted(latents[:1].divided()[0]) == ["", "last", "other", "same"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,8 @@ from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.teachers import as_teacher
 from pyro_opu.training.fit import Descent, KeepBest, Phase, fit, settling
-from pyro_opu.training.pool import FEWEST, NUMBERS, labelled, pool_size
+from pyro_opu.training import pool
+from pyro_opu.training.pool import FEWEST, NUMBERS, affordable, labelled, pool_size
 from pyro_opu.training.settings import Batches, PoolSize, Settings
 from pyro_opu.transfer import HeldOut
 
@@ -151,6 +154,33 @@ def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypat
         assert seen == {threads}
     finally:
         torch.set_num_threads(before)
+
+
+def test_seconds_buy_steps_and_labels_by_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a hundredth at every look: 10 ms for 8 labels, and for a step."""
+    ticks = iter(range(1000))
+    monkeypatch.setattr(pool, "time", SimpleNamespace(perf_counter=lambda: 0.01 * next(ticks)))
+    guide = PredictiveGuide.for_inputs(inputs(), C)
+    before = copy.deepcopy(guide.state_dict())
+
+    def trial(seconds: float, later: int = 0) -> tuple[int, int]:
+        return affordable(guide, MomentMatching(), teacher(), inputs(8), 4, seconds, later)
+
+    expected = 6.0 * 0.7 / 0.015, 6.0 * 0.3 * 800
+    assert trial(6.0) == pytest.approx(expected, abs=1)  # whole numbers below
+    assert trial(7.0, later=4 * 800) == pytest.approx(expected, abs=1)  # labels of four draws at 800 inputs
+    assert trial(-1.0) == (pool.FEWEST_STEPS, 8)
+    for name, value in guide.state_dict().items():
+        assert torch.equal(value, before[name])
+    assert all(parameter.grad is None for parameter in guide.parameters())
+
+
+def test_effort_may_be_seconds() -> None:
+    fast = pyro_opu.distill(teacher(), inputs(), effort=0.5, progress=False, seed=0)
+    assert fast.report["spent"]["num_steps"] not in (1000, 3000, 12000)
+    for effort, got in ((0, "0"), (-1.0, "-1.0"), (float("nan"), "nan"), (True, "True")):
+        with pytest.raises((TypeError, ValueError), match=f"`effort` must be .*got .*{got}"):
+            pyro_opu.distill(teacher(), inputs(), effort=effort, progress=False)
 
 
 def test_effort_is_a_number_of_steps() -> None:
