@@ -16,7 +16,8 @@ from benchmarks.results import kept, parser, say, write
 def main() -> None:
     args = parser(__doc__.splitlines()[0]).parse_args()
     before = {row["name"]: row for row in kept("teachers_before")["Teachers"]}
-    rows = [pair(before[row["name"]], row) for row in kept("teachers")["Teachers"]]
+    after = [row for row in kept("teachers")["By seed"] if row["seed"] == 0]
+    rows = [pair(before[row["name"]], row) for row in after if row["name"] in before]
     say({"Before and after": rows})
     if not args.quick:
         write("before_after", "python -m benchmarks.before_after", {}, {"Before and after": rows})

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.digits import digits
-from benchmarks.results import parser, say, spread, write
+from benchmarks.results import over_seeds, parser, say, write
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.reports.certainty import NAMES, class_of
@@ -29,11 +29,8 @@ COMMAND = "python -m benchmarks.concentration"
 SIZES = (64, 128, 128, 10)
 #: Logits of three classes are these times the inputs: largest means from .35 to beyond .9999.
 WEIGHTS = torch.tensor([[4.0, -2.0, -2.0], [0.0, 2.0, -2.0]])
-#: Columns that differ from seed to seed.
-NUMBERS = (
-    "inputs", "ratio, median", "lower quartile", "upper quartile", "median before recalibration",
-    "CPU s",
-)  # fmt: skip
+#: Columns that are the same for all seeds.
+FIXED = ("alpha_0", "inputs of", "draws a step", "largest mean")
 #: Logarithm of alpha_0 as a function of x.
 ALPHA_0: dict[str, Callable[[Tensor], Tensor]] = {
     "2": lambda x: torch.full(x.shape[:1], math.log(2.0)),
@@ -64,8 +61,8 @@ def main() -> None:
             real += dropout_rows(teacher, data, count, seed, draws, steps)
             say({"digits": real[-5:]})
     tables = {
-        "A Dirichlet teacher, student's alpha_0 over the true one": over_seeds(known),
-        "MC dropout on digits, student's alpha_0 over that of 6,400 draws": over_seeds(real),
+        "A Dirichlet teacher, student's alpha_0 over the true one": over_seeds(known, FIXED),
+        "MC dropout on digits, student's alpha_0 over that of 6,400 draws": over_seeds(real, FIXED),
     }
     say(tables)
     if not args.quick:
@@ -136,22 +133,6 @@ def by_class(found: dict, mean: Tensor, log_ratio: Tensor, seed: int) -> list[di
             }
         )
     return rows
-
-
-def over_seeds(rows: list[dict]) -> list[dict]:
-    """Mean ± deviation of the numbers of each row over the seeds."""
-    fixed = ("alpha_0", "inputs of", "draws a step", "largest mean")
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row.get(key) for key in fixed), []).append(row)
-    return [
-        {
-            **{key: group[0][key] for key in fixed if key in group[0]},
-            "seeds": len(group),
-            **{key: spread([float(row[key]) for row in group]) for key in NUMBERS},
-        }
-        for group in groups.values()
-    ]
 
 
 if __name__ == "__main__":

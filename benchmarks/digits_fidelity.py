@@ -14,7 +14,7 @@ import torch
 
 import pyro_opu
 from benchmarks.digits import Digits, digits, no_digits
-from benchmarks.results import parser, say, spread, write
+from benchmarks.results import over_seeds, parser, say, write
 from benchmarks.speed_models import ALIKE, student_name
 from pyro_opu import PredictiveGuide
 from pyro_opu.models.neural_network import dropout_network, fit_network
@@ -47,11 +47,11 @@ def main() -> None:
             fidelities.append(fidelity)
             scores += score
             say({"Fidelity": fidelities, "Out of domain": scores})
-    means = mean(fidelities, ("student",))
+    means = over_seeds(fidelities, ("student",))
     tables = {
         "Fidelity": [*fidelities, *({**row, "seed": "mean"} for row in means)],
         "Out of domain": scores,
-        "Out of domain, mean": mean(scores, ("student", "outside")),
+        "Out of domain, mean": over_seeds(scores, ("student", "outside")),
     }
     say(tables)
     if not args.quick:
@@ -118,21 +118,6 @@ def of_pair(named: dict, name: str, found) -> dict:
         **{f"student {m}": value for m, value in student.items()},
         "trivial": trivial,
     }
-
-
-def mean(rows: list[dict], by: tuple[str, ...]) -> list[dict]:
-    """Mean ± deviation over seeds of all numbers, one row for each of these."""
-    found = []
-    for key in dict.fromkeys(tuple(row[name] for name in by) for row in rows):
-        group = [row for row in rows if tuple(row[name] for name in by) == key]
-        numbers = [name for name, value in group[0].items() if isinstance(value, float)]
-        found.append(
-            {
-                **dict(zip(by, key, strict=True)),
-                **{name: spread([row[name] for row in group]) for name in numbers},
-            }
-        )
-    return found
 
 
 if __name__ == "__main__":

@@ -74,6 +74,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "laplace_mnist": ("pyro_opu/distributions/bridge.py", "models", *DISTILLED, *DETECTION),
     "logistic_regression": ("models/logistic_regression.py", "pyro_opu/samplers"),
     "main_job": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
+    "many_classes": (*DISTILLED, *FIDELITY),
     "memory": (*DISTILLED, *FIDELITY, "pyro_opu/utils/chunks.py"),
     "mnist_dropout": ("models/neural_network.py",),
     "mnist_students": (*DISTILLED, *FIDELITY, "benchmarks/mnist_dropout.py"),

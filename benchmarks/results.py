@@ -118,6 +118,32 @@ def spread(values: list[float]) -> str:
     return f"{mean:.4g} ± {deviation:.2g}"
 
 
+def over_seeds(rows: list[dict], by: tuple[str, ...]) -> list[dict]:
+    """Mean ± deviation over seeds of all numbers, one row for each value of these columns.
+
+    Of a yes or no it is said how often it was yes; other words are left out.
+    """
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row.get(name, "") for name in by), []).append(row)
+    found = []
+    for key, group in groups.items():
+        same = {name: value for name, value in zip(by, key, strict=True) if name in group[0]}
+        others = [name for name in group[0] if name not in (*by, "seed")]
+        parts = {name: _over_seeds([row[name] for row in group]) for name in others}
+        known = {name: value for name, value in parts.items() if value is not None}
+        found.append({**same, "seeds": len(group), **known})
+    return found
+
+
+def _over_seeds(values: list[Any]) -> str | None:
+    if all(value in ("yes", "no") or isinstance(value, bool) for value in values):
+        return f"{sum(value in ('yes', True) for value in values)} of {len(values)}"
+    if all(isinstance(value, (int, float)) for value in values):
+        return spread([float(value) for value in values])
+    return None
+
+
 def say(tables: dict[str, list[dict]]) -> None:
     """Print the tables."""
     for title, rows in tables.items():

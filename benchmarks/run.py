@@ -27,6 +27,7 @@ NAMES = (
     "mnist_sgld",
     "mnist_dropout",
     "mnist_students",
+    "many_classes",
     "gaussian_process",
     "teachers",
     "before_after",

@@ -5,7 +5,8 @@ python -m benchmarks.teachers
 The posteriors are those of ``benchmarks/posteriors.py``; what holds draws holds 1,000, so that
 two halves of 500 give the floor. A KL is read as a multiple of what is attainable, the KL of a
 perfect student of the draws that were taught. Means hide the sure inputs, so there is a row for
-every class of certainty of the teacher too. ``--only`` makes some rows anew and keeps the others.
+every class of certainty of the teacher too. Numbers are means over seeds, of which each makes a
+posterior of its own. ``--only`` and ``--seeds`` make some rows anew and keep the others.
 """
 
 from __future__ import annotations
@@ -20,52 +21,64 @@ from pyro.infer import Predictive
 
 import pyro_opu
 from benchmarks.posteriors import POSTERIORS, Posterior, make
-from benchmarks.results import kept, parser, say, write
+from benchmarks.results import kept, over_seeds, parser, say, write
 from pyro_opu.utils.tables import json_ready
+
+#: Columns that are the same for all seeds of a posterior.
+SAME = ("name", "teacher", "data", "draws")
+BY_SEED, CERTAINTY_BY_SEED = "By seed", "By seed and certainty"
 
 
 def main() -> None:
     options = parser(__doc__.splitlines()[0])
     options.add_argument("--only", nargs="+", choices=POSTERIORS, default=list(POSTERIORS))
-    options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--name", default="teachers", help="of the results file")
+    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     args = options.parse_args()
     if args.quick:
-        args.only = ["pima-laplace"]
-    tables = {} if args.quick or args.only == list(POSTERIORS) else kept(args.name)
-    for name in args.only:
-        new = rows_of(name, args)
-        say(new)
-        tables = {title: in_order(tables.get(title, []), rows) for title, rows in new.items()}
-        if not args.quick:
-            settings = {"seed": args.seed, "draws": 500}
-            write(args.name, "python -m benchmarks.teachers", settings, tables)
+        args.only, args.seeds = ["pima-laplace"], [0]
+    whole = kept("teachers") if not args.quick else {}
+    found = [whole.get(title, []) for title in (BY_SEED, CERTAINTY_BY_SEED)]
+    for seed in args.seeds:
+        for name in args.only:
+            new = rows_of(name, seed, args.quick)
+            say(dict(zip((BY_SEED, CERTAINTY_BY_SEED), new, strict=True)))
+            found = [in_order(*pair) for pair in zip(found, new, strict=True)]
+            tables = {
+                "Teachers": over_seeds(found[0], SAME),
+                "By certainty": over_seeds(found[1], (*SAME, "certainty")),
+                BY_SEED: found[0],
+                CERTAINTY_BY_SEED: found[1],
+            }
+            if not args.quick:
+                write("teachers", "python -m benchmarks.teachers", {"draws": 500}, tables)
+    say({title: tables[title] for title in ("Teachers", "By certainty")})
 
 
 def in_order(old: list[dict], new: list[dict]) -> list[dict]:
-    """The rows of a table, those of one posterior made anew."""
-    rows = [row for row in old if row["name"] != new[0]["name"]] + new
-    return [row for name in POSTERIORS for row in rows if row["name"] == name]
+    """The rows of a table, those of one posterior and seed made anew."""
+    one = new[0]["name"], new[0]["seed"]
+    rows = [row for row in old if (row["name"], row["seed"]) != one] + new
+    return sorted(rows, key=lambda row: (row["seed"], list(POSTERIORS).index(row["name"])))
 
 
-def rows_of(name: str, args) -> dict[str, list[dict]]:
-    """Make, distill, and compare on rows that neither has seen: a row for each table or more."""
+def rows_of(name: str, seed: int, quick: bool) -> tuple[list[dict], list[dict]]:
+    """Make, distill, and compare on rows that neither has seen: a row, and those by certainty."""
     inference, data, _ = POSTERIORS[name]
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the tracing compiler's, about shapes that do not change
-        posterior = make(name, args.seed)
+        posterior = make(name, seed)
     inferred = time.perf_counter() - start
     start, begun = time.perf_counter(), time.process_time()
-    quick = {"num_steps": 20} if args.quick else {}
+    fewer = {"num_steps": 20} if quick else {}
     fast = pyro_opu.distill(
-        posterior.source, posterior.data.transfer, seed=args.seed, progress=False, **quick
+        posterior.source, posterior.data.transfer, seed=seed, progress=False, **fewer
     )
     distilled, processor = time.perf_counter() - start, time.process_time() - begun
     x = posterior.data.test
-    report = pyro_opu.fidelity(fast, posterior.source, x, seed=args.seed)
+    report = pyro_opu.fidelity(fast, posterior.source, x, seed=seed)
     mixing = fast.report["mixing"]
-    same = {"name": name, "teacher": inference, "data": data}
+    same = {"name": name, "teacher": inference, "data": data, "seed": seed}
     row = {
         **same,
         "draws": len_of(posterior),
@@ -79,7 +92,7 @@ def rows_of(name: str, args) -> dict[str, list[dict]]:
         **nearness(report),
         "kept": fast.report["kept"],
     }
-    return {"Teachers": [row], "By certainty": certainty_rows(same, report)}
+    return [row], certainty_rows(same, report)
 
 
 def nearness(report: pyro_opu.FidelityReport) -> dict[str, Any]:
@@ -98,6 +111,8 @@ def nearness(report: pyro_opu.FidelityReport) -> dict[str, Any]:
         "teacher's": report.mutual_information_teacher,
         "rank correlation": report.mutual_information_spearman,
         "faithful": "yes" if report.faithful else "no",
+        "central 50 %": report.coverage_50,
+        "central 90 %": report.coverage_90,
     }
 
 

@@ -50,6 +50,8 @@ class CertaintyRow:
     #: The same ratio of the concentrations of all inputs together (mean Gini uncertainty within
     #: draws over that between them), which few draws do not bias.
     concentration_mean: float
+    coverage_50: float  #: Share of the teacher's draws in the student's central 50 % intervals.
+    coverage_90: float  #: In those of 90 %.
     faithful: bool | None  #: As `pyro_opu.fidelity` judges; ``None`` of fewer than 10 inputs.
 
 
@@ -81,7 +83,7 @@ def by_certainty(turns: list[dict[tuple[str, str], _Array]]) -> dict[str, _Array
     if any((turn["certainty", "class"] != first["certainty", "class"]).any() for turn in turns):
         turns = turns[:1]
     names = [key for key in first if key[0] == "certainty"]
-    names += [("student", "kl"), ("student", "energy_distance")]
+    names += [("student", name) for name in ("kl", "energy_distance", "coverage_50", "coverage_90")]
     values = {key[1]: np.mean([turn[key] for turn in turns], 0) for key in names}
     whole = np.mean([turn["attainable", "kl"] for turn in turns], 0)
     return values | {"kl_attainable_of_all": whole}
@@ -115,6 +117,8 @@ def _row(name: str, values: Mapping[str, _Array]) -> CertaintyRow:
         ratio(mean["uncertainty"], mean["uncertainty_teacher"], NOTHING),
         float(np.median(known)) if len(known) else math.nan,
         ratio(mine, theirs),
+        mean["coverage_50"],
+        mean["coverage_90"],
         is_faithful(values) if count >= FEWEST else None,
     )
 

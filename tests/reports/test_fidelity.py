@@ -415,7 +415,8 @@ def test_the_verdict_says_what_chance_lets_through() -> None:
 
 
 def test_the_verdict_on_average_and_in_one_class() -> None:
-    row = CertaintyRow("below .7", 60, 0.1, 0.01, 10.9, 0.0, 0.1, 0.1, 1.0, 1.0, 1.0, False)
+    numbers = 0.1, 0.01, 10.9, 0.0, 0.1, 0.1, 1.0, 1.0, 1.0, 0.5, 0.9
+    row = CertaintyRow("below .7", 60, *numbers, False)
     place = (
         "but not faithful everywhere: by the teacher's largest mean probability, below .7: KL 10.9 "
         "times attainable, mutual information 0 % above the teacher's."

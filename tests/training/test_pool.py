@@ -168,7 +168,9 @@ def test_seconds_buy_steps_and_labels_by_a_trial(monkeypatch: pytest.MonkeyPatch
 
     expected = 6.0 * 0.7 / 0.015, 6.0 * 0.3 * 800
     assert trial(6.0) == pytest.approx(expected, abs=1)  # whole numbers below
-    assert trial(7.0, later=4 * 800) == pytest.approx(expected, abs=1)  # labels of four draws at 800 inputs
+    assert trial(7.0, later=4 * 800) == pytest.approx(
+        expected, abs=1
+    )  # labels of four draws at 800 inputs
     assert trial(-1.0) == (pool.FEWEST_STEPS, 8)
     for name, value in guide.state_dict().items():
         assert torch.equal(value, before[name])

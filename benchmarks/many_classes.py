@@ -1,0 +1,98 @@
+"""1,000 classes: a mean-field posterior over the last layer, 256 features.
+
+The features are made up, since no data set of so many classes is at hand: non-negative, as after a
+ReLU, around a centre for every class, so that under half of the test rows are classified rightly.
+The student is the default one, whose moments of logits are too many to be told. "Memory" is the
+peak of the process during ``distill``, above what it held before.
+
+    python -m benchmarks.many_classes
+"""
+
+from __future__ import annotations
+
+import time
+
+import pyro
+import torch
+from pyro.infer import Predictive
+from torch import Tensor, nn
+
+import pyro_opu
+from benchmarks.memory import peak_of
+from benchmarks.mnist_students import DRAWS, ROWS, passes
+from benchmarks.results import parser, say, write
+from benchmarks.teachers import certainty_rows, nearness
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import fit_network
+from pyro_opu.models.variational import fit_svi, mean_field
+
+FEATURES = 256
+
+
+def main() -> None:
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--seeds", type=int, default=3)
+    options.add_argument("--classes", type=int, default=1000)
+    options.add_argument("--train", type=int, default=40_000, help="rows")
+    options.add_argument("--rows", type=int, default=300, help="judged")
+    args = options.parse_args()
+    if args.quick:
+        args.seeds, args.classes, args.train, args.rows = 1, 100, 500, 20
+    tables: dict[str, list[dict]] = {"Nearness": [], "By certainty": [], "Time": []}
+    for seed in range(args.seeds):
+        for name, rows in of_seed(seed, args).items():
+            tables[name] += rows
+        say(tables)
+        if not args.quick:
+            write("many_classes", "python -m benchmarks.many_classes", vars(args), tables)
+
+
+def of_seed(seed: int, args) -> dict[str, list[dict]]:
+    """Make the posterior, distill, judge and time."""
+    pyro.clear_param_store()
+    pyro.set_rng_seed(seed)
+    (x, y), (test, labels) = rows_of(args.classes, args.train, args.rows)
+    network = fit_network(nn.Linear(FEATURES, args.classes), x, y, epochs=10, batch_size=256)
+    predictive = posterior(network, x, y, 20 if args.quick else 1500)
+    quick = {"num_steps": 20, "effort": "quick"} if args.quick else {}
+    start, begun = time.perf_counter(), time.process_time()
+    students = []
+
+    def distil() -> None:
+        students.append(pyro_opu.distill(predictive, x, seed=seed, progress=False, **quick))
+
+    peak = peak_of(distil)
+    seconds = {"distill, s": time.perf_counter() - start}
+    seconds["distill, CPU s"] = time.process_time() - begun
+    fast = students[0]
+    report = pyro_opu.fidelity(fast, predictive, test, seed=seed)
+    print(report, flush=True)
+    same = {"seed": seed, "classes": args.classes}
+    right = (fast.dirichlet(test).mean.argmax(-1) == labels).double().mean()
+    near = {**same, "rightly classified": float(right), **nearness(report)}
+    price = passes(fast, network, x[:ROWS], budget=1.0 if args.quick else 10.0)
+    return {
+        "Nearness": [near],
+        "By certainty": certainty_rows(same, report),
+        "Time": [{**same, **seconds, "memory, MB": peak, **price}],
+    }
+
+
+def rows_of(classes: int, train: int, test: int) -> list[tuple[Tensor, Tensor]]:
+    """Features ``(N, 256)`` and labels, to train and to judge."""
+    centres, y = torch.randn(classes, FEATURES), torch.randint(classes, (train + test,))
+    x = (0.14 * centres[y] + 0.5 * torch.randn(len(y), FEATURES)).relu()
+    return [(x[:train], y[:train]), (x[train:], y[train:])]
+
+
+def posterior(network: nn.Linear, x: Tensor, y: Tensor, steps: int) -> Predictive:
+    """A normal for every weight, around those of a trained layer."""
+    model = logistic_regression(len(network.weight))
+    start = {"weight": network.weight.detach().mT.contiguous(), "bias": network.bias.detach()}
+    guide = mean_field(model, start, scale=0.1)
+    fit = fit_svi(model, guide, x, y, steps=steps, batch_size=256, learning_rate=5e-3)
+    return Predictive(model, guide=fit.guide, num_samples=DRAWS, return_sites=["obs"])
+
+
+if __name__ == "__main__":
+    main()
