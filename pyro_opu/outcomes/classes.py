@@ -38,6 +38,13 @@ from pyro_opu.teachers.sites import class_log_probs, site_kind
 #: 0.01 with two classes and at 0.03 with ten, networks between 0.01 and 0.03; groups of hypotheses
 #: that contradict each other are at 0.05 (three) to 0.1 (four).
 MOST_LACK_OF_FIT = 0.04
+#: A mixture is too dear where it has more than so many times the weights of one Dirichlet, as heads
+#: of many classes on few features have.
+MOST_WEIGHTS = 2.0
+
+
+def _weights(guide: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in guide.parameters())
 
 
 def _kind(node: Any, probs: Tensor) -> str | None:
@@ -131,14 +138,24 @@ class Classes(Outcome):
         plug_ins: list[PlugIn],
     ) -> nn.Module:
         """By default a Dirichlet, or a mixture where one does not fit; on the teacher's network."""
-        best = "mixture" if found["misfit"] > MOST_LACK_OF_FIT else "dirichlet"
         start = find_beginning(plug_ins, held_out.x, held_out.draws.mean(0))
         log_concentration = log_concentration_of(held_out)
-        guide = None if start is None else guide_at(best, start, x, log_concentration)
-        if guide is None:
-            guide = named_guide(best if name in (None, NETWORK) else name, x, self.num_classes)
-            if isinstance(guide, PredictiveGuide):
-                guide.start_at(log_concentration)
+
+        def build(family: str) -> nn.Module:
+            guide = None if start is None else guide_at(family, start, x, log_concentration)
+            if guide is None:
+                guide = named_guide(family, x, self.num_classes)
+                if isinstance(guide, PredictiveGuide):
+                    guide.start_at(log_concentration)
+            return guide
+
+        if name not in (None, NETWORK):
+            return build(name)
+        guide = build("dirichlet")
+        if found["misfit"] > MOST_LACK_OF_FIT:
+            mixture = build("mixture")
+            if _weights(mixture) <= MOST_WEIGHTS * _weights(guide):
+                return mixture
         return guide
 
     def objectives(

@@ -9,6 +9,7 @@ from torch import Tensor
 import pyro_opu
 from pyro_opu import PredictiveDirichlet, PredictiveGuide
 from pyro_opu.guides import MixtureGuide
+from pyro_opu.outcomes import classes
 from pyro_opu.outcomes.class_validation import FEWEST_DRAWS, ClassValidation, lack_of_fit
 from pyro_opu.outcomes.classes import MOST_LACK_OF_FIT
 
@@ -66,6 +67,12 @@ def test_the_default_guide_follows_the_draws(teacher, family) -> None:
     assert fast.report["guide"] == family.__name__
     assert (fast.report["misfit"] > MOST_LACK_OF_FIT) is (family is MixtureGuide)
     assert fast.dirichlet(x).batch_shape == (80,)
+
+
+def test_a_mixture_of_many_weights_is_too_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classes, "MOST_WEIGHTS", 1.0)
+    fast = pyro_opu.distill(corners, torch.randn(80, 3), num_steps=10, seed=0, progress=False)
+    assert type(fast.guide) is PredictiveGuide and fast.report["misfit"] > MOST_LACK_OF_FIT
 
 
 def test_a_guide_that_is_named_is_kept() -> None:
