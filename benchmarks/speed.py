@@ -18,7 +18,7 @@ and keeps the rest of the results file.
   with the exponents of time.
 - digits: laplace-torch against one pass on the digits network at N = 500.
 - fused: a pass as it is trained, fused and captured, beside a network of its widths.
-- distillation, mnist: what ``distill`` costs, and after how many calls it has paid.
+- distillation: what ``distill`` costs, and after how many calls it has paid.
 - memory: the peak of every way, in a process of its own.
 - cuda: on a GPU alone, graphs, throughput and the share of the device's peak.
 
@@ -65,10 +65,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     if args.quick:
         args.draws, args.budget, args.bound = 10, 0.01, 0.01
+    anew = args.quick or args.only == list(PARTS)
     if args.device == "cpu":
         args.only = [part for part in args.only if part != "cuda"]
     name = "speed" if args.device == "cpu" else f"speed_{torch.device(args.device).type}"
-    tables = {} if args.quick else kept(name)
+    tables = {} if anew else kept(name)
     for part in args.only:
         start = time.perf_counter()
         found = {"Left out": left_out(args.device), **PARTS[part](args)}
@@ -206,7 +207,6 @@ PARTS: dict[str, Callable[[argparse.Namespace], Tables]] = {
     "digits": speed_cost.digits_part,
     "fused": speed_cost.fused_part,
     "distillation": speed_cost.distillation_part,
-    "mnist": speed_cost.mnist_part,
     "memory": speed_memory.part,
     "cuda": speed_cuda.part,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import pyro
@@ -14,9 +13,8 @@ from torch import Tensor, nn
 
 import pyro_opu
 from benchmarks.digits import digits
-from benchmarks.mnist_dropout import images, trained
 from benchmarks.posteriors import table
-from benchmarks.speed_models import ALIKE, PERCEPTRON, guides, student_name
+from benchmarks.speed_models import PERCEPTRON, guides, student_name
 from benchmarks.speed_peers import absent, laplace_ways
 from benchmarks.speed_ways import Call, Found, Row, rows_of
 from benchmarks.timing import spans
@@ -28,8 +26,8 @@ from pyro_opu.models.neural_network import fit_network, perceptron
 
 #: The digits network, and the inputs it is asked about.
 DIGITS, ASKED = (64, 128, 128, 10), 500
-#: Inputs of a timed call of the MNIST teacher, and test rows that the student is judged on.
-BLOCK, JUDGED = 1000, 300
+#: Inputs of a timed call of a sweep.
+BLOCK = 1000
 
 
 def digits_part(args: argparse.Namespace) -> dict[str, list[Row]]:
@@ -168,33 +166,6 @@ def break_even(seconds: float, slow: float, quick: float) -> float:
     return seconds / (slow - quick) if slow > quick else float("inf")
 
 
-def mnist_part(args: argparse.Namespace) -> dict[str, list[Row]]:
-    """Default ``distill`` of MC dropout on MNIST, in sweeps of ``Predictive`` over what it saw.
-
-    A sweep is 60 calls of 1,000 rows with all draws, one of which is timed. The teacher has had
-    fewer epochs than that of ``benchmarks.mnist_dropout``.
-    """
-    x, y = images(train=True)
-    x, y = (x[:2000], y[:2000]) if args.quick else (x, y)
-    settings = SimpleNamespace(epochs=1 if args.quick else 5, learning_rate=1e-3, weight_decay=1e-6)
-    network, _ = trained(0, (x, y), settings)
-    network = network.to(args.device)
-    x = x.to(args.device)
-    some = 10 if args.quick else JUDGED
-    inside = images(train=False)[0][:some].to(args.device)
-    sweep = sweep_seconds(network, x, args.draws, wait(args.device))
-    torch.manual_seed(0)
-    found = []
-    for end, guide in {"": None, ALIKE: wide_as_teacher(x)}.items():
-        fast, seconds = distilled(network, x, args, guide)
-        report = pyro_opu.fidelity(fast, network, inside, num_draws=args.draws, seed=0)
-        row = {"student": student_name(end, fast.guide), "teacher": "MC dropout on MNIST"}
-        row |= {"S": args.draws, "distill, s": seconds, "sweeps": seconds / sweep}
-        row |= {"Predictive over the training rows, s": sweep}
-        found.append({**row, "KL": report.kl, "KL floor": report.kl_floor})
-    return {"Distillation": found}
-
-
 def sweep_seconds(
     network: nn.Module, x: Tensor, draws: int, done: Call, rows: int = BLOCK
 ) -> float:
@@ -205,10 +176,6 @@ def sweep_seconds(
         call = spans({"": lambda: predictive(block)}, 0.0, done)[""].median
     network.eval()
     return call * len(x) / len(block)
-
-
-def wide_as_teacher(x: Tensor) -> PredictiveGuide:
-    return PredictiveGuide.for_inputs(x, 10, hidden=PERCEPTRON[1:])
 
 
 def dropout_model(network: nn.Module) -> Any:
