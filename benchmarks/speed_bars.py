@@ -88,11 +88,6 @@ def distillation(teacher: str, column: str) -> Callable[[Tables], float]:
     return measure
 
 
-def kl_over_floor(tables: Tables) -> float:
-    (row,) = (r for r in tables["Distillation"] if "KL" in r and is_default(r))
-    return row["KL"] / row["KL floor"]
-
-
 def exported(column: str) -> Callable[[Tables], float]:
     """The worst of what ``benchmarks.export_check`` has written."""
     return lambda tables: max(row[column] for row in kept("export_check")["ONNX Runtime"])
@@ -137,12 +132,6 @@ CPU: list[tuple[str, tuple[str, float], Callable[[Tables], float]]] = [
     ),
     ("Predictive / batched teacher, networks, the least", (">=", 1.0), batched_of_networks),
     ("exponent of one pass in S", ("<=", 0.1), flatness),
-    (
-        "distilling MNIST dropout, sweeps of Predictive",
-        ("<=", 2.0),
-        distillation("MC dropout on MNIST", "sweeps"),
-    ),
-    ("distilling MNIST dropout, KL / the teacher asked twice", ("<=", 2.0), kl_over_floor),
     (
         "distilling Pima, s",
         ("<=", 20.0),
