@@ -17,8 +17,6 @@ __all__ = ["Beginning", "find_beginning"]
 _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
 #: Draws of a head that are read at once.
 CHUNK = 256
-#: Products of the moments of logits, at most, that a student is told.
-MOST_TOLD = 2**14
 #: Logarithm of a probability of zero, where candidates are compared.
 LEAST_LOG = -1e4
 #: An uncertain network bends smoothly, as its average does, unless its KL from the posterior's mean
@@ -35,14 +33,12 @@ class Beginning:
     Attributes:
         trunk: Steps to the features; ``None`` where they are the inputs ``(N, D)`` themselves.
         head: Weights and, last, biases ``(C, F + 1)``, of mean 0 over the classes.
-        alone: Whether the posterior is over the head alone.
         draws: The head under draws of the posterior ``(S, C, F + 1)``, where it is over the head
-            alone and their moments are few enough to be told.
+            alone.
     """
 
     trunk: Recorded | None
     head: Tensor
-    alone: bool = False
     draws: Tensor | None = None
 
 
@@ -95,10 +91,7 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
             continue
         if plug_in.draws is None or _uncertain(trunk, plug_in):
             return Beginning(trunk, head)
-        outputs = 1 if len(head) == 2 else len(head)
-        few = outputs * head.shape[1] ** 2 <= MOST_TOLD
-        draws = _heads(found, index, features, plug_in.draws) if few else None
-        return Beginning(trunk, head, True, draws)
+        return Beginning(trunk, head, _heads(found, index, features, plug_in.draws))
     return None
 
 

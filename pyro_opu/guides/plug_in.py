@@ -18,6 +18,9 @@ __all__ = ["PlugInTrunk"]
 #: Widths of the network on the features: the first that takes no more products than `SMALL`, or of
 #: a network of more than `LARGE` products this share of them.
 WIDTHS, SMALL, LARGE, SHARE = (128, 64, 32, 16), 40_000, 2**18, 0.04
+#: Products of the moments of logits, at most, that a student is told; of more it is told one
+#: variance, by so many directions and a diagonal.
+MOST_TOLD, DIRECTIONS = 2**14, 8
 #: Range of the logarithm of a temperature.
 MOST_TEMPERATURE = 2.0
 #: Least variance of a logit.
@@ -82,13 +85,14 @@ class PlugInTrunk(DefaultTrunk):
     :math:`\phi`. Two classes have one logit, the second's less the first's; :math:`\kappa` is then
     exact, and :math:`\log \alpha_0` of the normal law stands beside it (:func:`averaged_logit`).
 
-    Where these moments are too many to be told, as those of 1,000 classes, the heads read
-    :math:`t(x)\, (\phi, 1)`: the small network learns a temperature, which their spread calls for.
+    Where these moments are too many to be told, as those of 1,000 classes, the small network reads
+    the logarithm of the variance of a logit averaged over the classes instead, and the heads read
+    :math:`t(x)\, (\phi, 1)`: it learns the temperature that the spread calls for.
 
     Args:
         config: From :meth:`describe`: "network" with the steps to ``size`` features, ``None`` where
             they are the inputs; "outputs", the number of logits whose moments are told, and "rank"
-            of their covariances; "hidden" widths; "tempered", whether t is learned.
+            of their covariances, or of the averaged one where it is "tempered"; "hidden" widths.
 
     References:
         MacKay (1992), The evidence framework applied to classification networks, eq. 10.
@@ -96,6 +100,7 @@ class PlugInTrunk(DefaultTrunk):
 
     mean: Tensor
     factor: Tensor
+    rest: Tensor
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -106,13 +111,16 @@ class PlugInTrunk(DefaultTrunk):
         self.outputs = outputs
         # One logit has a concentration beside it.
         self.told = 2 if outputs == 1 else outputs
-        self.read_by_first = "scale" if outputs else "standardize"
-        self.temperature = nn.Linear(hidden[-1], 1) if config.get("tempered") else None
-        self.num_features = hidden[-1] + (self.told or size + bool(config.get("tempered")))
+        tempered = int(config.get("tempered", False))
+        self.read_by_first = "scale" if outputs or tempered else "standardize"
+        self.temperature = nn.Linear(hidden[-1], 1) if tempered else None
+        self.num_features = hidden[-1] + (self.told or size + tempered)
         self.standardize = Standardize((size,))
         self.register_buffer("mean", torch.zeros(outputs, size + 1))
-        self.register_buffer("factor", torch.zeros(rank, outputs, size + 1))
-        small = Perceptron((size + 2 * outputs + self.told,), hidden)
+        self.register_buffer("factor", torch.zeros(rank, outputs or tempered, size + 1))
+        if tempered:
+            self.register_buffer("rest", torch.zeros(size + 1))
+        small = Perceptron((size + 2 * outputs + self.told + tempered,), hidden)
         self.scale, self.layers = small.standardize, small.layers
 
     @classmethod
@@ -120,21 +128,23 @@ class PlugInTrunk(DefaultTrunk):
         """The config of a trunk that begins so, at inputs like x.
 
         Returns:
-            ``None`` where there is no hidden layer, and the moments are too many to be told.
+            ``None`` where there is no hidden layer, and the posterior is over more than the head.
         """
         classes, size = start.head.shape
         outputs = 1 if classes == 2 else classes
-        told = start.draws is not None
-        tempered = start.alone and not told
+        alone = start.draws is not None
+        told = alone and outputs * size**2 <= MOST_TOLD
+        tempered = alone and not told
         network, products = None, classes * size
         if start.trunk is not None:
             network = Operations.describe(start.trunk)
             with counted(), metered() as meter:
                 start.trunk.run(x[:2])
             products += (meter.operations or 0) // 4
-        if not (told or tempered) and (network is None or not network["weights"]):
+        if not alone and (network is None or not network["weights"]):
             return None
-        rank = min(len(start.draws) - 1, size) if told and start.draws is not None else 0
+        rank = 0 if start.draws is None else min(len(start.draws) - 1, size)
+        rank = min(rank, DIRECTIONS) if tempered else rank
         budget = SHARE * products if products > LARGE else SMALL
         cost = {w: (size + 3 * outputs * told + w) * w + w * classes for w in WIDTHS}
         width = next((w for w in WIDTHS if cost[w] <= budget), WIDTHS[-1])
@@ -161,6 +171,8 @@ class PlugInTrunk(DefaultTrunk):
         if self.temperature is not None:
             nn.init.zeros_(self.temperature.weight)
             nn.init.zeros_(self.temperature.bias)
+            assert start.draws is not None
+            self._take_average(start.draws)
             weight, bias = start.head, torch.zeros(classes, 1)
         self.scale.fit(torch.cat(self._read(x)[0], -1), (0,))
         unread = torch.zeros(classes, self.num_features - weight.shape[1])
@@ -171,18 +183,30 @@ class PlugInTrunk(DefaultTrunk):
 
     def _take_moments(self, heads: Tensor) -> None:
         """Mean and covariance of draws ``(S, C, F + 1)``, for standardised features."""
-        heads = heads.double()
-        if self.outputs == 1:
-            heads = heads[:, 1:] - heads[:, :1]
-        # w'x + b = (w / scale)'z + b + w'location.
-        weight, bias = heads[..., :-1], heads[..., -1:]
-        location = self.standardize.inverse(torch.zeros_like(weight[0, 0]))
-        bias = bias + (weight * location).sum(-1, keepdim=True)
-        heads = torch.cat([weight / self.standardize.scale.double(), bias], -1)
+        heads = self._standardised(heads[:, 1:] - heads[:, :1] if self.outputs == 1 else heads)
         self.mean.copy_(heads.mean(0))
         centred = (heads - heads.mean(0)).movedim(0, 1) / math.sqrt(len(heads) - 1)
         _, values, directions = torch.linalg.svd(centred, full_matrices=False)
         self.factor.copy_((values[..., None] * directions).movedim(0, 1)[: len(self.factor)])
+
+    def _take_average(self, heads: Tensor) -> None:
+        """The covariance of draws ``(S, C, F + 1)`` averaged over C: directions, and a diagonal."""
+        heads = self._standardised(heads)
+        heads = heads - heads.mean(1, keepdim=True)  # which all classes share
+        centred = (heads - heads.mean(0)).flatten(0, 1)
+        covariance = centred.mT @ centred / ((len(heads) - 1) * heads.shape[1])
+        values, directions = torch.linalg.eigh(covariance)
+        factor = (values.clamp_min(0).sqrt() * directions).mT.flip(0)[: len(self.factor)]
+        self.factor.copy_(factor[:, None])
+        self.rest.copy_((covariance.diagonal() - factor.square().sum(0)).clamp_min(0))
+
+    def _standardised(self, heads: Tensor) -> Tensor:
+        """Heads ``(S, C, F + 1)`` for standardised features, in float64."""
+        # w'x + b = (w / scale)'z + b + w'location.
+        weight, bias = heads.double().split([heads.shape[-1] - 1, 1], -1)
+        location = self.standardize.inverse(torch.zeros_like(weight[0, 0]))
+        bias = bias + (weight * location).sum(-1, keepdim=True)
+        return torch.cat([weight / self.standardize.scale.double(), bias], -1)
 
     def shaped(self, x: Tensor) -> Tensor:
         """The features that the head reads, ``(N, F)``."""
@@ -194,10 +218,19 @@ class PlugInTrunk(DefaultTrunk):
         found = torch.addmm(weights[:, -1], z, weights[:, :-1].mT).unflatten(-1, (-1, self.outputs))
         return found[:, 0], found[:, 1:].square().sum(1)
 
+    def average(self, z: Tensor) -> Tensor:
+        """Variance of a logit at standardised features ``(N, F)``, averaged over C, ``(N, 1)``."""
+        directions = self.factor.squeeze(1)
+        along = torch.addmm(directions[:, -1], z, directions[:, :-1].mT).square()
+        rest = torch.addmv(self.rest[-1:], z.square(), self.rest[:-1])
+        return along.sum(-1, keepdim=True) + rest[:, None]
+
     def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
         """What the small network reads, and what the heads read beside its features."""
         features = self.shaped(x)
         z = self.standardize(features)
+        if self.temperature is not None:
+            return [z.asinh(), self.average(z).clamp_min(LEAST).log()], features
         if not self.outputs:
             return [z], features
         mean, variance = self.moments(z)

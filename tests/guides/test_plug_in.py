@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
-from pyro_opu.guides import PredictiveGuide, beginning, guide_at
+from pyro_opu.guides import PredictiveGuide, beginning, guide_at, plug_in
 from pyro_opu.guides.beginning import find_beginning
 from pyro_opu.guides.plug_in import PlugInTrunk, averaged_logit
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
@@ -188,11 +188,10 @@ def linear(x: Tensor, y: Tensor | None = None) -> None:
 
 
 def test_a_temperature_is_learnt_where_moments_are_too_many_to_be_told(monkeypatch):
-    monkeypatch.setattr(beginning, "MOST_TOLD", 0)
+    monkeypatch.setattr(plug_in, "MOST_TOLD", 0)
     torch.manual_seed(0)
     draws = torch.randn(6, 3) + 0.5 * torch.randn(50, 6, 3)
     _, start = begun(Predictive(linear, {"w": draws}), X)
-    assert start.alone and start.draws is None
     guide = guide_at("dirichlet", start, X)
     plain = X @ draws.mean(0)
     torch.testing.assert_close(guide(X).log_mean, plain.log_softmax(-1), rtol=1e-4, atol=1e-5)
@@ -206,6 +205,27 @@ def test_a_temperature_is_learnt_where_moments_are_too_many_to_be_told(monkeypat
     again = PredictiveGuide.from_config(copy.deepcopy(guide.config))
     again.load_state_dict(guide.state_dict())
     assert torch.equal(again(X).log_alpha, guide(X).log_alpha)
+
+
+@pytest.mark.parametrize("directions", [2, 8])
+def test_the_variance_averaged_over_classes_is_that_of_the_draws(directions, monkeypatch):
+    """At any input in all directions; with few, at a feature and its opposite together."""
+    monkeypatch.setattr(plug_in, "MOST_TOLD", 0)
+    monkeypatch.setattr(plug_in, "DIRECTIONS", directions)
+    torch.manual_seed(0)
+    draws = torch.randn(6, 3) + torch.randn(400, 6, 3) @ torch.randn(3, 3)
+    trunk = guide_at("dirichlet", begun(Predictive(linear, {"w": draws}), X)[1], X).trunk
+
+    def variances(z: Tensor) -> tuple[Tensor, Tensor]:
+        logits = trunk.standardize.inverse(z).double() @ draws.double()
+        return trunk.average(z).squeeze(-1), (logits - logits.mean(-1, True)).var(0).mean(-1)
+
+    pairs = zip(variances(torch.eye(6)), variances(-torch.eye(6)), strict=True)
+    found, expected = (one + opposite for one, opposite in pairs)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=0)
+    if directions == 8:
+        found, expected = variances(trunk.standardize(X))
+        torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=0)
 
 
 def test_a_student_that_begins_at_what_is_attainable_takes_few_steps():
