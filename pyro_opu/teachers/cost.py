@@ -75,7 +75,7 @@ class Cost:
             operations = (two.operations + 6 * (three.operations - two.operations)) // 8
         return cls(shape, max(outputs, grown), operations, two.operations)
 
-    def under(self, draws: int, at_once: int, together: Meter) -> Cost:
+    def under(self, draws: int, chunk_size: int, together: Meter) -> Cost:
         """The share of one draw where many are evaluated together, measured at two inputs.
 
         What does not depend on the draw, such as features of a posterior over the last layer, is
@@ -83,9 +83,10 @@ class Cost:
 
         Args:
             draws: How many.
-            at_once: Draws in the first of the evaluations, the largest.
+            chunk_size: Numbers in the widest tensor of one evaluation, by this width.
             together: Meter of all evaluations.
         """
+        at_once = min(draws, max(1, chunk_size // (2 * self.width)))
         width = min(self.width, -(-max(together.sizes) // (2 * at_once)))
         operations = self.operations
         if operations is not None and self.of_two and together.operations is not None:

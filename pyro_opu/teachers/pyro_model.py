@@ -12,7 +12,6 @@ from pyro.infer import Predictive
 from pyro.infer.predictive import WeighedPredictive
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, unseen
 from pyro_opu.teachers.batched import Batched, Draws
@@ -24,6 +23,7 @@ from pyro_opu.teachers.runs import (
     ObservedSite,
     Run,
     bound,
+    check_samples,
     few_rows,
     first_argument,
     fresh_latents,
@@ -65,7 +65,7 @@ class ModelDraws(JointDraws):
         self._guide = None if predictive.guide is None else bound(predictive.guide, call)
         self._samples: Draws = dict(predictive.posterior_samples)
         for name, value in self._samples.items():
-            _check_samples(name, value, predictive.num_samples)
+            check_samples(name, value, predictive.num_samples)
         self.max_draws = predictive.num_samples if self._samples else None
         self.default_draws = predictive.num_samples
         self._asked_site = site
@@ -214,9 +214,7 @@ class ModelDraws(JointDraws):
         with metered() as meter:
             super().look(x, draws)
         if self._run_model.use_vmap and self._cost is not None and len(x) == 2:
-            number = self._checked(None)
-            at_once = min(number, max(1, self.chunk_size // (self._cost.width * len(x))))
-            self._cost = self._cost.under(number, at_once, meter)
+            self._cost = self._cost.under(self._checked(None), self.chunk_size, meter)
 
     def become(self, kind: type[ModelDraws]) -> ModelDraws:
         """A teacher of this kind that knows as much."""
@@ -338,19 +336,3 @@ class PredictiveTeacher(ModelDraws, BaseTeacher):
         like = given_parameter(unwrap(fn))[0]
         dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
         return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
-
-
-def _check_samples(name: str, value: Any, draws: int) -> None:
-    check_tensor(f"posterior_samples['{name}']", value, advice="Convert it with torch.as_tensor.")
-    if len(value) != draws:
-        raise ValueError(
-            f"`posterior_samples` must all hold the same number of draws, on axis 0; got "
-            f"{len(value)} of '{name}' and {draws} of another site."
-        )
-    bad = ~torch.isfinite(value[:, None].flatten(1)).all(1)
-    if bad.any():
-        raise ValueError(
-            f"`posterior_samples['{name}']` must be finite; got NaN or infinity in "
-            f"{int(bad.sum())} of {len(value)} draws. Leave them out, and check the sampler's "
-            "divergences and step size."
-        )

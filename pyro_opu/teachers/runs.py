@@ -15,6 +15,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
+from pyro_opu.checks import check_tensor
 from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.cost import Meter, metered
@@ -164,6 +165,23 @@ class Latents:
         shared = {name: value[0] for name, value in values.items() if _all_alike(value)}
         varying = {name: value for name, value in values.items() if name not in shared}
         return {"": torch.arange(self.size), **varying}, shared
+
+
+def check_samples(name: str, value: Any, draws: int) -> None:
+    """Refuse posterior samples of a site that are not so many finite draws ``(S, ...)``."""
+    check_tensor(f"posterior_samples['{name}']", value, advice="Convert it with torch.as_tensor.")
+    if len(value) != draws:
+        raise ValueError(
+            f"`posterior_samples` must all hold the same number of draws, on axis 0; got "
+            f"{len(value)} of '{name}' and {draws} of another site."
+        )
+    bad = ~torch.isfinite(value[:, None].flatten(1)).all(1)
+    if bad.any():
+        raise ValueError(
+            f"`posterior_samples['{name}']` must be finite; got NaN or infinity in "
+            f"{int(bad.sum())} of {len(value)} draws. Leave them out, and check the sampler's "
+            "divergences and step size."
+        )
 
 
 def _all_alike(draws: Tensor) -> bool:
