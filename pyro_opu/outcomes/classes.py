@@ -38,9 +38,9 @@ from pyro_opu.teachers.sites import class_log_probs, site_kind
 #: 0.01 with two classes and at 0.03 with ten, networks between 0.01 and 0.03; groups of hypotheses
 #: that contradict each other are at 0.05 (three) to 0.1 (four).
 MOST_LACK_OF_FIT = 0.04
-#: A mixture is too dear where it has more than so many times the weights of one Dirichlet, as heads
-#: of many classes on few features have.
-MOST_WEIGHTS = 2.0
+#: A mixture is too dear where it has more than so many weights and than so many times those of one
+#: Dirichlet, as heads of many classes on few features have.
+MANY_WEIGHTS, MOST_WEIGHTS = 2**16, 2.0
 
 
 def _weights(guide: nn.Module) -> int:
@@ -151,12 +151,13 @@ class Classes(Outcome):
 
         if name not in (None, NETWORK):
             return build(name)
-        guide = build("dirichlet")
-        if found["misfit"] > MOST_LACK_OF_FIT:
-            mixture = build("mixture")
-            if _weights(mixture) <= MOST_WEIGHTS * _weights(guide):
-                return mixture
-        return guide
+        if found["misfit"] <= MOST_LACK_OF_FIT:
+            return build("dirichlet")
+        mixture = build("mixture")
+        if _weights(mixture) <= MANY_WEIGHTS:
+            return mixture
+        single = build("dirichlet")
+        return mixture if _weights(mixture) <= MOST_WEIGHTS * _weights(single) else single
 
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None

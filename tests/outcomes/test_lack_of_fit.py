@@ -70,6 +70,7 @@ def test_the_default_guide_follows_the_draws(teacher, family) -> None:
 
 
 def test_a_mixture_of_many_weights_is_too_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classes, "MANY_WEIGHTS", 1)
     monkeypatch.setattr(classes, "MOST_WEIGHTS", 1.0)
     fast = pyro_opu.distill(corners, torch.randn(80, 3), num_steps=10, seed=0, progress=False)
     assert type(fast.guide) is PredictiveGuide and fast.report["misfit"] > MOST_LACK_OF_FIT
