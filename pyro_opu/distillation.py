@@ -118,8 +118,8 @@ def distill(
             variance of the logits, or learns a temperature where those are too many. It answers
             with a Dirichlet, or with a mixture where the best Dirichlet of every input leaves more
             than 4 % of the draws' spread (``fast.report["misfit"]``), unless that has many
-            weights and more than twice as many. "network" is the same family on a network of this package,
-            sized to the inputs, which also serves where nothing can be read; a name of
+            weights and more than twice as many. "network" is the same family on a network of this
+            package, sized to the inputs, which also serves where nothing can be read; a name of
             :data:`pyro_opu.guides.GUIDES` is that family on such a network. Or any module
             ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
