@@ -37,7 +37,7 @@ each("MetaCritic", objectives.MetaCritic, "generate", "some", 3, x=X, num_classe
 each("MetaCritic", objectives.MetaCritic, "x", X[0], X.tolist(), BROKEN, num_classes=3)
 each("as_objective", objectives.as_objective, "loss", "kl", 3, objectives.EnergyDistance)
 
-each("MixtureGuide.for_inputs", MixtureGuide.for_inputs, "x", X.tolist(), BROKEN, X[0],
+each("MixtureGuide.for_inputs", MixtureGuide.for_inputs, "x", X.tolist(), BROKEN,
      num_classes=3)  # fmt: skip
 each("LogisticNormalGuide", partial(LogisticNormalGuide, nn.Identity(), 3, 3), "rank", 1.5)
 add("LogisticNormalGuide", "no trunk", LogisticNormalGuide, None, 3, 3)

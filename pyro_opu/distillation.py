@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from pyro_opu.distributed import together
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import outcome_of
+from pyro_opu.packing import Structured, Unpacked, packing_of
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
@@ -49,14 +50,15 @@ from pyro_opu.training.validation import (
     hold_out,
     validation_set,
 )
-from pyro_opu.transfer import TransferPolicy, default_transfer
+from pyro_opu.transfer import Seen, TransferPolicy, default_transfer
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
+from pyro_opu.transfer.stream import is_loader
 
 
 @checked_arguments
 def distill(
     source: TeacherSource,
-    x: Tensor | Iterable[Any],
+    x: Structured | Iterable[Any],
     *,
     guide: nn.Module | str | None = None,
     loss: str | Objective | None = None,
@@ -108,7 +110,9 @@ def distill(
         source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
             ensemble, a callable, a ``Teacher``.
         x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
-            trained on; floating and finite. Or a ``DataLoader`` (any restartable iterable) of such
+            trained on; floating and finite. Or several with N rows each: a tuple, given to the
+            model by position, or a dict, by name; whole numbers are indices, and ``(N,)`` is one
+            number per row. Or a ``DataLoader`` (any restartable iterable) of such
             inputs, or of tuples that begin with them. Its first rows, at most 16,384 and
             about 2^24 numbers, give the held-out inputs and all scales; then a window of as many
             rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
@@ -198,14 +202,18 @@ def distill(
         progress = progress and ranks.first
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
         seed = ranks.broadcast(run_seed(seed, saved))
+        packing = None if is_loader(x) else packing_of(x)
+        if packing is not None:
+            x = packing.pack(x)
         x, stream = as_transfer_inputs(x, seed, ranks)
         target = ranks.device(x.device if device is None else torch.device(device))
         random = RandomStream(seed, target)
         with random.borrowed():
             # The teacher, and the inputs at which it is asked.
-            teacher = finished_teacher(source, x, site, inputs=inputs)
+            teacher = finished_teacher(source, x, site, inputs=inputs, packing=packing)
             outcome = outcome_of(teacher)
-            if transfer is None:
+            indices = [] if packing is None else [column for column, _ in packing.indices]
+            if transfer is None and not indices:
                 check_indices(teacher.stream, x)
             sites = outcome.layouts(teacher, x, return_sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
@@ -213,7 +221,9 @@ def distill(
             label = partial(validation_set, teacher, outcome, device=target, progress=progress)
             held_out = label(chosen, numbers=VALIDATION_NUMBERS, phase="held out")
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            policy = default_transfer(rest) if transfer is None else transfer
+            policy = default_transfer(rest, indices=indices) if transfer is None else transfer
+            if indices and transfer is not None:
+                policy = Seen(transfer, indices)
             fitted: Sampler = (
                 policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
             )
@@ -222,7 +232,9 @@ def distill(
             begun_here = guide is None
             if guide is None or isinstance(guide, str):
                 plug_ins = teacher.plug_ins(x) if begun_here else []
-                guide = outcome.guide(guide, x, held_out, found, plug_ins)
+                guide = outcome.guide(guide, x, held_out, found, plug_ins, packing)
+            elif packing is not None and not isinstance(guide, Unpacked):
+                guide = Unpacked(guide, packing)
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
@@ -284,6 +296,7 @@ def distill(
         sites,
         num_samples=num_samples,
         inputs=inputs,
+        packing=packing,
         report={
             "seed": seed,
             "loss": type(objective).__name__,

@@ -107,7 +107,7 @@ def test_a_critic_that_is_not_finite_stops() -> None:
         ({"x": inputs().long()}, TypeError, "`x` must have a floating dtype; got torch.int64"),
         ({"x": inputs().tolist()}, TypeError, "`x` must be a torch.Tensor.*got list"),
         ({"x": inputs() * math.inf}, ValueError, "`x` must be finite"),
-        ({"x": inputs()[:, 0]}, ValueError, r"`x` must have shape \(N, D\)"),
+        ({"x": inputs()[:, 0]}, RuntimeError, r"a tensor \(N,\).*x\[:, None\]"),
         ({"device": "warp"}, ValueError, '`device` must be such as "cpu" or "cuda"; got \'warp\''),
         ({"source": 3}, TypeError, "`source` must be .* got int"),
         ({"source": lambda x: torch.ones(1, len(x), 2) / 2}, ValueError, "one posterior draw"),

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, check_path, instance_of
 from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
-from pyro_opu.export.program import StudentProgram, differing, trace
+from pyro_opu.export.program import PackedProgram, StudentProgram, differing, trace
 from pyro_opu.guides.base import in_dtype_of
+from pyro_opu.packing import Packing
 from pyro_opu.utils import files
 from pyro_opu.utils.version import __version__
 
@@ -25,6 +26,7 @@ def export(
     *,
     outputs: Sequence[str] | None = None,
     sites: Sequence[str] = (),
+    packing: Packing | None = None,
 ) -> None:
     """Write a guide as one program x -> mean, concentration and the uncertainties.
 
@@ -48,6 +50,8 @@ def export(
         outputs: Names of the outputs, in their order; by default all that the answer has in closed
             form. The differential entropy of a mixture costs more than all the rest.
         sites: Names for the description.
+        packing: The form of several inputs, which ``example_x`` holds as one tensor. The program
+            takes its parts, by position; in ONNX by name.
 
     Raises:
         ValueError: another suffix; an unknown output; a guide that cannot be traced, or that ONNX
@@ -77,13 +81,20 @@ def export(
         )
     files.placed(path)
     check_packages(path.suffix)
-    student = StudentProgram(guide, example_x.shape[1:], outputs)
+    shape = example_x.shape[1:]
+    student = StudentProgram(guide, shape, outputs)
+    if packing is not None:
+        student = PackedProgram(guide, shape, outputs, packing)
     check_inputs(example_x, "example_x", dtype=student.dtype)
     x = in_dtype_of(student.guide, example_x.detach().cpu())
-    program = trace(student, x)
-    content = FORMATS[path.suffix](program, student.outputs, _description(student, x, sites))
+    inputs, names = [x], ["x"]
+    if packing is not None:
+        inputs, names = packing.parts_of(x), [part.name for part in packing.parts]
+    program = trace(student, tuple(inputs))
+    described = _description(student, dict(zip(names, inputs, strict=True)), sites)
+    content = FORMATS[path.suffix](program, student, described)
     if path.suffix == ".onnx":
-        wrong = differing(student, run_onnx(content, student.outputs), x)
+        wrong = differing(student, run_onnx(content, names, student.outputs), tuple(inputs))
         if wrong:
             raise ValueError(
                 f"`guide` must be one that ONNX can express; the model's {wrong!r} is not the "
@@ -92,13 +103,22 @@ def export(
     files.put(path, content)
 
 
-def _description(student: StudentProgram, x: Tensor, sites: Sequence[str]) -> dict[str, Any]:
+def _description(
+    student: StudentProgram, inputs: dict[str, Tensor], sites: Sequence[str]
+) -> dict[str, Any]:
     """The metadata of the file."""
-    dtype = str(x.dtype).removeprefix("torch.")
+    described = [
+        {
+            "name": name,
+            "shape": ["N", *x.shape[1:]],
+            "dtype": str(x.dtype).removeprefix("torch."),
+        }
+        for name, x in inputs.items()
+    ]
     shapes = {"mean": ["N", *student.event_shape]}
     return {
         "pyro_opu_version": __version__,
-        "input": {"name": "x", "shape": ["N", *x.shape[1:]], "dtype": dtype},
+        **({"input": described[0]} if len(described) == 1 else {"inputs": described}),
         "num_classes": student.event_shape[0] if student.event_shape else None,
         "sites": list(sites),
         "outputs": {

@@ -14,6 +14,7 @@ from pyro_opu.checks import instance_of
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import in_dtype_of, trunks_of
 from pyro_opu.guides.fused import fused
+from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 
 Tensors = tuple[Tensor, ...]
@@ -41,6 +42,7 @@ class Captured:
         kind: Literal["cuda graph", "compiled", "eager"],
         reason: str = "",
     ) -> None:
+        self.packing: Packing | None = None  # of several inputs
         self._run, self._answer = run, answer
         self._shape, self._dtype, self._device = like.shape[1:], like.dtype, like.device
         self.kind, self.reason = kind, reason
@@ -53,6 +55,8 @@ class Captured:
         Raises:
             ValueError: another shape, or a device that is neither the student's nor the host.
         """
+        if self.packing is not None:
+            x = self.packing.packed(x, check_seen=True)
         if x.shape[1:] != self._shape or not len(x):
             raise ValueError(
                 f"`x` must have shape (N, {', '.join(map(str, self._shape))}), N >= 1, as the "

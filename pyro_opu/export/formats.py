@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_opu.export.program import StudentProgram
+
 #: Operator set of the ONNX files, read by ONNX Runtime 1.14 (December 2022) and later.
 OPSET = 18
 #: Key of the description, which is JSON, in either file.
@@ -20,22 +22,24 @@ METADATA = "pyro_opu"
 Program = torch.export.ExportedProgram
 
 
-def archive(program: Program, outputs: Sequence[str], description: dict[str, Any]) -> bytes:
+def archive(program: Program, student: StudentProgram, description: dict[str, Any]) -> bytes:
     """The file that ``torch.export.load`` reads, with the description as an extra file."""
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={METADATA: json.dumps(description)})
     return file.getvalue()
 
 
-def onnx(program: Program, outputs: Sequence[str], description: dict[str, Any]) -> bytes:
+def onnx(program: Program, student: StudentProgram, description: dict[str, Any]) -> bytes:
     """The ONNX model, with the description in its metadata."""
+    outputs = student.outputs
+    inputs = description.get("inputs") or [description["input"]]
     written = torch.onnx.export(
         program,
         dynamo=True,
         opset_version=OPSET,
-        input_names=["x"],
+        input_names=[each["name"] for each in inputs],
         output_names=list(outputs),
-        dynamic_shapes=({0: torch.export.Dim("N")},),
+        dynamic_shapes=student.dynamic_shapes(tuple(inputs)),
         custom_translation_table=_exact_numbers(),
         verbose=False,
     )
@@ -81,7 +85,9 @@ def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
     return {aten.scalar_tensor.default: scalar_tensor, aten.clamp.default: clamp}
 
 
-def run_onnx(content: bytes, outputs: Sequence[str]) -> Callable[[Tensor], dict[str, Tensor]]:
+def run_onnx(
+    content: bytes, names: Sequence[str], outputs: Sequence[str]
+) -> Callable[..., dict[str, Tensor]]:
     """Make the ONNX model a function, run by ONNX Runtime or else by the reference of onnx."""
     session: Any
     if find_spec("onnxruntime"):
@@ -94,9 +100,10 @@ def run_onnx(content: bytes, outputs: Sequence[str]) -> Callable[[Tensor], dict[
 
         session = ReferenceEvaluator(load_from_string(content))
 
-    def run(x: Tensor) -> dict[str, Tensor]:
+    def run(*inputs: Tensor) -> dict[str, Tensor]:
+        given = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
         with np.errstate(all="ignore"):
-            values = session.run(list(outputs), {"x": x.numpy()})
+            values = session.run(list(outputs), given)
         return {name: torch.as_tensor(v) for name, v in zip(outputs, values, strict=True)}
 
     return run
@@ -112,7 +119,7 @@ def check_packages(suffix: str) -> None:
 
 
 #: Makers of the file's bytes, by suffix.
-FORMATS: dict[str, Callable[[Program, Sequence[str], dict[str, Any]], bytes]] = {
+FORMATS: dict[str, Callable[[Program, StudentProgram, dict[str, Any]], bytes]] = {
     ".pt2": archive,
     ".onnx": onnx,
 }

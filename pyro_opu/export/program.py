@@ -13,10 +13,14 @@ from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.fused import fused
-from pyro_opu.guides.networks import centres
+from pyro_opu.guides.networks import Indexed, centres
+from pyro_opu.packing import Packing
 
 #: Notes of a graph on where its steps come from: paths of this machine, and half of its size.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
+
+
+Inputs = tuple[Tensor, ...]
 
 
 class StudentProgram(nn.Module):
@@ -51,8 +55,33 @@ class StudentProgram(nn.Module):
 
         return torch.vmap(of_one)(guide.head(guide.trunk(x)))
 
+    def dynamic_shapes(self, inputs: Inputs) -> Any:
+        """N of every input, as torch.export wants to be told."""
+        return ({0: torch.export.Dim("N")},)
+
     def _named(self, answer: Any) -> dict[str, Tensor]:
         return as_answer(answer).measures().rounded(self.outputs)
+
+
+class PackedProgram(StudentProgram):
+    """Of a student of several inputs, which are the arguments."""
+
+    def __init__(
+        self,
+        guide: nn.Module,
+        input_shape: Sequence[int],
+        outputs: Sequence[str] | None,
+        packing: Packing,
+    ) -> None:
+        super().__init__(guide, input_shape, outputs)
+        self.packing = packing
+
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        """The outputs at the parts ``(N, *shape)``, in order."""
+        return super().forward(self.packing.join(inputs, self.dtype))
+
+    def dynamic_shapes(self, inputs: Inputs) -> Any:
+        return (tuple({0: torch.export.Dim("N")} for _ in inputs),)
 
 
 def _checked(
@@ -74,19 +103,20 @@ def _checked(
     return tuple(chosen)
 
 
-def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
+def trace(student: StudentProgram, inputs: Inputs) -> torch.export.ExportedProgram:
     """The program as a graph for any number N >= 1 of rows, of operations that all runtimes have.
 
-    It is traced, and compared with the student, at inputs ``x`` ``(N, *input_shape)``.
+    It is traced, and compared with the student, at ``inputs``, ``(N, ...)`` each.
     """
-    rows = x if len(x) > 1 else torch.cat([x, x])  # a traced dimension of 1 would stay 1
+    one = len(inputs[0]) == 1  # a traced dimension of 1 would stay 1
+    rows = tuple(torch.cat([x, x]) if one else x for x in inputs)
     try:
         with pyro.validation_enabled(False):
-            shapes = ({0: torch.export.Dim("N")},)
-            graph = torch.export.export(student, (rows,), dynamic_shapes=shapes, strict=False)
+            shapes = student.dynamic_shapes(rows)
+            graph = torch.export.export(student, rows, dynamic_shapes=shapes, strict=False)
             graph = graph.run_decompositions(PLAIN_OPS)
         run = graph.module()
-        run(x[:1])
+        run(*(x[:1] for x in inputs))
     except Exception as error:
         raise ValueError(
             f"`guide` must be one that torch.export can trace for any number of rows; "
@@ -94,7 +124,7 @@ def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
             "of pyro_opu are; in one of your own keep Python's control flow free of tensors' "
             "values and of the number of rows, and answer with a PredictiveDirichlet."
         ) from error
-    wrong = differing(student, run, x)
+    wrong = differing(student, run, inputs)
     if wrong:
         raise ValueError(
             f"`guide` must not branch on the values of x; the traced graph gives another "
@@ -107,20 +137,27 @@ def trace(student: StudentProgram, x: Tensor) -> torch.export.ExportedProgram:
 
 
 def differing(
-    student: StudentProgram, run: Callable[[Tensor], dict[str, Tensor]], x: Tensor
+    student: StudentProgram, run: Callable[..., dict[str, Tensor]], inputs: Inputs
 ) -> str | None:
     """Name the first output in which a program ``run`` differs from the student, if any.
 
-    Compared at ``x``, at its first row, and at :func:`far_inputs`.
+    Compared at the ``inputs``, at their first row, and at :func:`far_inputs`.
     """
-    far = far_inputs(student.guide, x)
-    for rows, same in ((x, _close), (x[:1], _close), (far, _same_kind)):
-        if len(rows):
-            found = run(rows)
-            for name, value in student(rows).items():
+    first = tuple(x[:1] for x in inputs)
+    for rows, same in ((inputs, _close), (first, _close), (_far(student, inputs), _same_kind)):
+        if len(rows[0]):
+            found = run(*rows)
+            for name, value in student(*rows).items():
                 if not same(found[name], value):
                     return name
     return None
+
+
+def _far(student: StudentProgram, inputs: Inputs) -> Inputs:
+    if not isinstance(student, PackedProgram):
+        return (far_inputs(student.guide, *inputs),)
+    far = far_inputs(student.guide, student.packing.join(inputs, student.dtype))
+    return tuple(student.packing.parts_of(far))
 
 
 def far_inputs(guide: nn.Module, like: Tensor) -> Tensor:
@@ -128,6 +165,14 @@ def far_inputs(guide: nn.Module, like: Tensor) -> Tensor:
     if not centres(guide):
         return like[:0]
     trunk: Any = guide.trunk
+    if isinstance(trunk, Indexed):  # indices stay
+        far, shift = like[:1].repeat(10, 1), trunk.standardize.shift
+        far[:, trunk.columns] = _far_from(trunk, far[:, trunk.columns]) if len(shift) else shift
+        return far
+    return _far_from(trunk, like)
+
+
+def _far_from(trunk: Any, like: Tensor) -> Tensor:
     signs = torch.rand(10, *like.shape[1:], generator=torch.Generator().manual_seed(0)) - 0.5
     z = signs.sign() * torch.logspace(-3, 6, 10).view(-1, *(1 for _ in like.shape[1:]))
     shape = getattr(trunk, "image_shape", trunk.standardize.shift.shape)

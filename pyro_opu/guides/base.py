@@ -12,6 +12,7 @@ from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides.networks import centres, default_trunk_config, fit_scales
 from pyro_opu.guides.trunks import build_trunk
+from pyro_opu.packing import packed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -82,9 +83,10 @@ class HeadGuide(nn.Module):
         return guide
 
     @classmethod
-    def _sized(cls, x: Tensor, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
+    def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
         """Build a guide whose trunk suits and standardises ``x``, on the device of ``x``."""
-        guide = cls.from_config({"trunk": default_trunk_config(x, hidden), **config})
+        x, packing = packed(x)
+        guide = cls.from_config({"trunk": default_trunk_config(x, hidden, packing), **config})
         fit_scales(guide, x)
         return guide.to(x.device)
 

@@ -13,6 +13,7 @@ from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, Predictive
 from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
 from pyro_opu.guides.trunks import build_trunk
+from pyro_opu.packing import packed
 
 
 def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
@@ -124,11 +125,13 @@ class PredictiveGuide(nn.Module):
                 small one, such as ``(32, 32)`` beside ``(400, 400)``, can detect
                 out-of-distribution inputs better than a head on features that classify.
         """
-        config = {"trunk": default_trunk_config(x, hidden), "num_classes": num_classes}
+        x, packing = packed(x)
+        trunk = default_trunk_config(x, hidden, packing)
+        config = {"trunk": trunk, "num_classes": num_classes}
         if concentration_hidden is None:
             guide = cls.from_config({**config, "shared": shared})
         else:
-            other = default_trunk_config(x, concentration_hidden)
+            other = default_trunk_config(x, concentration_hidden, packing)
             guide = cls.from_config({**config, "shared": False, "concentration_trunk": other})
         fit_scales(guide, x)
         return guide.to(x.device)

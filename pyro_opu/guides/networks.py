@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, sizes
+from pyro_opu.packing import Packing
 
 
 class Standardize(nn.Module):
@@ -71,6 +73,8 @@ def _share_units(ranges: Tensor) -> bool:
     return ranges.numel() >= 8 and bool((2 * ranges >= ranges.max()).float().mean() >= 0.5)
 
 
+#: Most numbers that stand for an index.
+MOST_EMBEDDED = 32
 #: Activations by name. A posterior's answer is an average over draws and so smooth in x: on
 #: teachers of 500 draws SiLU leaves a quarter to a half of the KL that ReLU leaves.
 _ACTIVATIONS: dict[str, type[nn.Module]] = {"silu": nn.SiLU, "relu": nn.ReLU}
@@ -112,6 +116,60 @@ class Perceptron(DefaultTrunk):
         for before, after in pairwise((size, *hidden)):
             layers += [nn.Linear(before, after), _ACTIVATIONS[activation]()]
         self.layers = nn.Sequential(*layers)
+
+
+class Indexed(DefaultTrunk):
+    """Embeddings of index columns beside the others, and fully connected layers on both.
+
+    Args:
+        input_shape: ``(D,)``.
+        hidden: Widths of the layers.
+        activation: Its name.
+        indices: Pairs of a column and the values that it may have. One that it may not have is
+            taken for another; :class:`~pyro_opu.packing.Packing` refuses it before.
+    """
+
+    columns: Tensor
+
+    def __init__(
+        self,
+        input_shape: tuple[int, ...],
+        hidden: tuple[int, ...],
+        activation: str = "silu",
+        indices: Sequence[tuple[int, Sequence[int]]] = (),
+    ) -> None:
+        super().__init__()
+        self.indexed = [int(column) for column, _ in indices]
+        others = [column for column in range(*input_shape) if column not in self.indexed]
+        self.register_buffer("columns", torch.tensor(others, dtype=torch.long))
+        tables, embedded, self.embeddings = [], 0, nn.ModuleList()
+        for _, values in indices:
+            table = torch.zeros(max(values) + 1, dtype=torch.long)
+            table[list(values)] = torch.arange(len(values))
+            tables.append(table)
+            width = min(MOST_EMBEDDED, max(2, math.isqrt(len(values))))
+            embedded += width
+            self.embeddings.append(nn.Embedding(len(values), width))
+        for number, table in enumerate(tables):
+            self.register_buffer(f"place_{number}", table)
+        network = Perceptron((len(others) + embedded,), hidden, activation)
+        self.standardize, self.layers = Standardize((len(others),)), network.layers
+
+    def shaped(self, x: Tensor) -> Tensor:
+        """Columns that hold no index."""
+        return x[:, self.columns]
+
+    def fit_scale(self, x: Tensor) -> None:
+        if len(self.columns):
+            super().fit_scale(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [self.standardize(self.shaped(x))]
+        for number, embedding in enumerate(self.embeddings):
+            table: Tensor = getattr(self, f"place_{number}")
+            index = x[:, self.indexed[number]].long().clamp(0, len(table) - 1)
+            parts.append(embedding(table[index]))
+        return self.layers(torch.cat(parts, 1))
 
 
 class Convolutions(DefaultTrunk):
@@ -160,7 +218,9 @@ def centres(guide: nn.Module) -> bool:
     return bool(trunks) and all(getattr(each, "centres", False) for each in trunks)
 
 
-def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> dict[str, Any]:
+def default_trunk_config(
+    x: Tensor, hidden: tuple[int, ...] | None = None, packing: Packing | None = None
+) -> dict[str, Any]:
     """Describe a trunk for inputs ``x`` ``(N, *input_shape)`` as plain values.
 
     Images (three or four axes, the last two at least 8) get convolutions, all else a perceptron
@@ -175,5 +235,8 @@ def default_trunk_config(x: Tensor, hidden: tuple[int, ...] | None = None) -> di
         width = 128 if size <= 16 else 256 if size <= 256 else 512
         hidden = (32, 64, 128) if image else (width, width, width)
     kind = "convolutions" if image and len(hidden) == 3 else "perceptron"
-    sized = {"input_shape": list(shape), "hidden": list(hidden)}
+    sized: dict[str, Any] = {"input_shape": list(shape), "hidden": list(hidden)}
+    if packing is not None and packing.indices:
+        sized["indices"] = [[column, list(values)] for column, values in packing.indices]
+        kind = "indexed"
     return {"kind": kind, **sized, "activation": "silu"}

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from pyro_opu.guides.networks import Convolutions, Perceptron
+from pyro_opu.guides.networks import Convolutions, Indexed, Perceptron
 from pyro_opu.guides.plug_in import PlugInTrunk
 
 __all__ = ["build_trunk"]
@@ -22,4 +22,6 @@ def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:
         return trunk, trunk.num_features
     shape, hidden = tuple(config["input_shape"]), tuple(config["hidden"])
     activation = config.get("activation", "relu")  # the only one, before it was written down
+    if config["kind"] == "indexed":
+        return Indexed(shape, hidden, activation, config["indices"]), hidden[-1]
     return _SIZED[config["kind"]](shape, hidden, activation), (math.prod(shape), *hidden)[-1]

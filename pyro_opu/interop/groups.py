@@ -11,7 +11,7 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, check_tensor, positive_int
-from pyro_opu.reports.answers import is_student, ready_teacher, student_answer
+from pyro_opu.reports.answers import is_student, packing_inputs, ready_teacher, student_answer
 from pyro_opu.reports.convergence import chains_of
 from pyro_opu.teachers import Teacher
 from pyro_opu.teachers.base import DEFAULT_DRAWS
@@ -50,6 +50,7 @@ def gives_class_probs(source: Any) -> bool:
     return callable(source) or isinstance(source, (list, tuple, Teacher))
 
 
+@packing_inputs(("x",), ("source",))
 def class_groups(
     source: Any, wanted: Wanted, x: Tensor | None = None, y: Tensor | None = None
 ) -> Groups:

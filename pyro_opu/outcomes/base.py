@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes.sites import SiteLayout, SiteReader, read_sites
+from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.plug_in import PlugIn
 
@@ -97,6 +98,7 @@ class Outcome(SiteReader):
         held_out: Any,
         found: dict[str, Any],
         plug_ins: list[PlugIn],
+        packing: Packing | None = None,
     ) -> nn.Module:
         """A guide of this name, or one that suits the teacher, sized to the inputs.
 
@@ -106,6 +108,7 @@ class Outcome(SiteReader):
             held_out: From :meth:`validation`.
             found: From :meth:`describe`.
             plug_ins: The teacher's networks, where no name is given.
+            packing: The form of several inputs, which ``x`` holds as one tensor.
         """
 
     @abstractmethod

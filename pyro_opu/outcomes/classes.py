@@ -29,6 +29,7 @@ from pyro_opu.outcomes.class_validation import (
     log_concentration_of,
 )
 from pyro_opu.outcomes.sites import SiteLayout
+from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.runs import is_deterministic
@@ -136,15 +137,17 @@ class Classes(Outcome):
         held_out: ClassValidation,
         found: dict[str, Any],
         plug_ins: list[PlugIn],
+        packing: Packing | None = None,
     ) -> nn.Module:
         """By default a Dirichlet, or a mixture where one does not fit; on the teacher's network."""
         start = find_beginning(plug_ins, held_out.x, held_out.draws.mean(0))
         log_concentration = log_concentration_of(held_out)
+        given = x if packing is None else packing.unpack(x)
 
         def build(family: str) -> nn.Module:
             guide = None if start is None else guide_at(family, start, x, log_concentration)
             if guide is None:
-                guide = named_guide(family, x, self.num_classes)
+                guide = named_guide(family, given, self.num_classes)
                 if isinstance(guide, PredictiveGuide):
                     guide.start_at(log_concentration)
             return guide

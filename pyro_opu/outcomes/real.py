@@ -21,6 +21,7 @@ from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_
 from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.class_validation import RESOLVED, SPLIT_SEED
 from pyro_opu.outcomes.sites import SiteLayout
+from pyro_opu.packing import Packing
 from pyro_opu.rng import seeded
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.plug_in import PlugIn
@@ -176,11 +177,13 @@ class Real(Outcome):
         held_out: RealValidation,
         found: dict[str, Any],
         plug_ins: list[PlugIn],
+        packing: Packing | None = None,
     ) -> nn.Module:
         """By default one normal; its units are those of y drawn from the teacher."""
         f, log_scale = held_out.draws.unbind(-1)
         y = f + log_scale.exp() * torch.randn_like(f)
-        return named_regression_guide("gaussian" if name in (None, NETWORK) else name, x, y)
+        given = x if packing is None else packing.unpack(x)
+        return named_regression_guide("gaussian" if name in (None, NETWORK) else name, given, y)
 
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.outcomes import SiteLayout, outcome_of
+from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import STUDENTS, OnePassPredictive
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
@@ -23,6 +24,7 @@ def drop_in(
     return_sites: Collection[str] | None = None,
     num_samples: int | None = None,
     inputs: Callable[..., Tensor] | None = None,
+    packing: Packing | None = None,
     report: dict[str, Any] | None = None,
 ) -> OnePassPredictive:
     """Freeze the guide, and make the drop-in for the teacher's source that answers by it.
@@ -36,7 +38,9 @@ def drop_in(
         num_samples = teacher.max_draws or teacher.default_draws
     name = None  # of the model's first parameter: the input may be passed by keyword too
     if isinstance(teacher, ModelDraws):
-        name = next(iter(parameters_of(teacher.predictive.model)), None)
+        names = list(parameters_of(teacher.predictive.model))
+        name = next(iter(names), None)
+        packing = None if packing is None else packing.named(names)
     return STUDENTS[outcome.kind](
         guide.requires_grad_(False).eval(),
         x.shape[1:],
@@ -44,6 +48,7 @@ def drop_in(
         num_samples=num_samples,
         input_name=name,
         inputs=inputs,
+        packing=packing,
         report=report,
         **classes,
     )

@@ -18,6 +18,7 @@ from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
+from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.student_file import (
     KIND,
@@ -59,6 +60,8 @@ class OnePassPredictive(nn.Module):
         input_name: Keyword under which the input may be passed too.
         inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
             default the first positional argument.
+        packing: The form of several inputs, of indices or of a tensor ``(N,)``; ``input_shape`` is
+            then that of the packed ones, ``(D,)``.
         report: Plain record of how it was distilled; ``print`` shows six lines of it.
 
     Raises:
@@ -76,6 +79,7 @@ class OnePassPredictive(nn.Module):
         *,
         input_name: str | None = None,
         inputs: InputPicker | None = None,
+        packing: Packing | None = None,
         report: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -89,6 +93,7 @@ class OnePassPredictive(nn.Module):
         self.num_samples = positive_int("num_samples", num_samples)
         self.input_name = input_name
         self.inputs = inputs
+        self.packing = packing
         self.report = DistillationReport(report or {})
 
     @property
@@ -113,6 +118,8 @@ class OnePassPredictive(nn.Module):
             TypeError: ``x`` is not a floating tensor.
             ValueError: ``x`` has another shape, device or range of values.
         """
+        if self.packing is not None:
+            x = self.packing.packed(x, check_seen=True)
         weight = next(self.guide.parameters(), x)
         check_inputs(x, dtype=getattr(weight, "dtype", None))
         check_row_shape("x", x, self.input_shape, _RESHAPE)
@@ -180,6 +187,8 @@ class OnePassPredictive(nn.Module):
     def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         if self.inputs is not None:
             return self.inputs(*args, **kwargs)
+        if self.packing is not None and self.packing.form != "tensor":
+            return self.packing.of_call(args, kwargs)
         if args:
             return args[0]
         if self.input_name in kwargs:
@@ -237,10 +246,14 @@ class OnePassPredictive(nn.Module):
         if example_x is None:
             weight = next(self.guide.parameters(), torch.empty(0))
             example_x = torch.zeros(2, *self.input_shape, dtype=weight.dtype)
+            if self.packing is not None:
+                example_x = self.packing.example().to(weight.dtype)
+        elif self.packing is not None:
+            example_x = self.packing.packed(example_x, "example_x", check_seen=True)
         check_inputs(example_x, "example_x")
         check_row_shape("example_x", example_x, self.input_shape, _RESHAPE)
         names = [site.name for site in self.sites]
-        export(self.guide, path, example_x, outputs=outputs, sites=names)
+        export(self.guide, path, example_x, outputs=outputs, sites=names, packing=self.packing)
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
         """:meth:`dirichlet` or :meth:`normal` as a CUDA graph, or on the CPU compiled.
@@ -249,7 +262,11 @@ class OnePassPredictive(nn.Module):
         """
         with preserve_rng(), torch.no_grad():
             self.distribution(example)  # refuses what the student refuses
-        return capture(self.guide, example, precision=precision)
+        if self.packing is not None:
+            example = self.packing.packed(example)
+        captured = capture(self.guide, example, precision=precision)
+        captured.packing = self.packing
+        return captured
 
     @classmethod
     def load(
@@ -310,10 +327,11 @@ class OnePassRegression(OnePassPredictive):
         *,
         input_name: str | None = None,
         inputs: InputPicker | None = None,
+        packing: Packing | None = None,
         report: dict[str, Any] | None = None,
     ) -> None:
         named: dict[str, Any] = {"input_name": input_name, "inputs": inputs, "report": report}
-        super().__init__(guide, input_shape, None, sites, num_samples, **named)
+        super().__init__(guide, input_shape, None, sites, num_samples, packing=packing, **named)
 
 
 #: What a file says of its answers -> the student it holds.

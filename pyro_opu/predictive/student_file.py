@@ -14,6 +14,7 @@ from pyro_opu.checks import check_callable, instance_of
 from pyro_opu.guides import FORMER
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
+from pyro_opu.packing import Packing
 from pyro_opu.utils import files
 
 #: The kind of the files of :meth:`~pyro_opu.OnePassPredictive.save`.
@@ -28,6 +29,7 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
     "sites": (list,),
     "guide": (dict, type(None)),
     "report": (dict,),
+    "packing": (dict, type(None)),
 }
 
 
@@ -64,6 +66,7 @@ def describe(student: Any) -> dict[str, Any]:
         "sites": [asdict(site) for site in student.sites],
         "guide": getattr(student.guide, "config", None),
         "report": student.report,
+        "packing": None if student.packing is None else student.packing.describe(),
     }
 
 
@@ -71,7 +74,7 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
     """Read tensors and description of a student's file, and check every entry."""
     tensors, plain = files.read(path, KIND)
     with files.description_of(path):
-        config: dict[str, Any] = {"answer": "classes", "num_classes": 1, **plain}
+        config: dict[str, Any] = {"answer": "classes", "num_classes": 1, "packing": None, **plain}
         for name, known in _ENTRIES.items():
             if type(config[name]) not in known:
                 raise TypeError(f"{name} is {config[name]!r:.50}")
@@ -84,6 +87,8 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
             or guide.get("num_classes", 1) != config["num_classes"]
         ):
             raise ValueError("the guide is for other inputs or classes")
+        if config["packing"] is not None:
+            config["packing"] = Packing.from_config(config["packing"])
         if not config["sites"]:
             raise ValueError("there are no sites")
         kinds = OUTCOMES[config["answer"]].site_kinds
@@ -124,7 +129,7 @@ def restore_guide(
 def constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
     """Arguments of the student's constructor, from the description in its file."""
     classes = ["num_classes"] if config["answer"] == "classes" else []
-    names = ["input_shape", "sites", "num_samples", "input_name", "report", *classes]
+    names = ["input_shape", "sites", "num_samples", "input_name", "packing", "report", *classes]
     return {name: config[name] for name in names}
 
 

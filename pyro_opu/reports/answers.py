@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from pyro.infer import Predictive
@@ -12,13 +14,17 @@ from torch import Tensor, nn
 from pyro_opu.checks import check_inputs, check_mapping, check_row_shape
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
+from pyro_opu.packing import Packing, packing_of
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.function import unpacked_function
 from pyro_opu.teachers.real import as_regression_teacher, is_regressor
 
 __all__ = ["is_student", "named_inputs", "ready_teacher", "student_answer", "teacher_of"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 #: Answers in words, and what to do where a student gives another.
 _WORDS: dict[type[Answer], tuple[str, str]] = {
     SimplexDistribution: (
@@ -98,10 +104,79 @@ def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
     return True
 
 
-def teacher_of(source: Any, x: Tensor, site: str | None = None) -> JointDraws:
+def teacher_of(
+    source: Any, x: Tensor, site: str | None = None, packing: Packing | None = None
+) -> JointDraws:
     """The teacher of a source of either outcome, which its ``kind`` names."""
-    make = as_regression_teacher if is_regressor(source, x, site, None) else as_teacher
-    return make(source, site)
+    real = is_regressor(source, x, site, None, packing)
+    teacher = (as_regression_teacher if real else as_teacher)(source, site)
+    if packing is not None:
+        teacher.unpack_by(packing)
+    return teacher
+
+
+def packing_inputs(
+    inputs: Sequence[str], sources: Sequence[str]
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function of one tensor of inputs take several, tuples or dicts of tensors.
+
+    Args:
+        inputs: Arguments that are inputs, the first of which are looked at, or dicts of such.
+        sources: Arguments that are students or teachers.
+    """
+
+    def decorated(call: Callable[P, R]) -> Callable[P, R]:
+        signature = inspect.signature(call)
+
+        @wraps(call)
+        def packed(*args: P.args, **kwargs: P.kwargs) -> R:
+            given = signature.bind(*args, **kwargs).arguments
+            students = [getattr(given.get(name), "packing", None) for name in sources]
+            students = [packing for packing in students if packing is not None]
+            main = given.get(inputs[0])
+            if main is None:
+                return call(*args, **kwargs)
+            packing = students[0] if students else packing_of(main, inputs[0])
+            if packing is None:
+                return call(*args, **kwargs)
+            for name in inputs:
+                given[name] = _packed(given[name], packing, name, main) if name in given else None
+            x = given[inputs[0]]
+            for name in sources:
+                given[name] = _of_packed(given[name], x, packing)
+            known = {name: value for name, value in given.items() if value is not None}
+            changed: Callable[..., R] = call
+            return changed(**known)
+
+        return packed
+
+    return decorated
+
+
+def _packed(value: Any, packing: Packing, name: str, main: Any) -> Any:
+    """Inputs in one tensor; a dict of further sets of inputs, each so."""
+    sets = isinstance(value, Mapping) and (
+        packing.form != "dict" or not set(value) == {part.name for part in packing.parts}
+    )
+    if sets:
+        return {key: packing.packed(each, f"{name}[{key!r}]") for key, each in value.items()}
+    return None if value is None else packing.packed(value, name)
+
+
+def _of_packed(source: Any, x: Tensor, packing: Packing) -> Any:
+    """A student or a teacher that takes packed inputs."""
+    if isinstance(source, JointDraws) or getattr(source, "packing", None) is not None:
+        if isinstance(source, JointDraws):
+            source.unpack_by(packing)
+        return source
+    if isinstance(source, nn.Module) and is_student(source, x):
+        return source
+    plain = callable(source) and not isinstance(source, (nn.Module, Predictive))
+    if plain and not hasattr(source, "probs"):
+        function = unpacked_function(source, packing)[0]
+        if is_student(function, x):
+            return function
+    return teacher_of(source, x, packing=packing)
 
 
 def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:

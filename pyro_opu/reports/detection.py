@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, check_labels
 from pyro_opu.metrics.scores import calibration
-from pyro_opu.reports.answers import check_alike, is_student, named_inputs
+from pyro_opu.reports.answers import check_alike, is_student, named_inputs, packing_inputs
 from pyro_opu.reports.detection_report import DetectionReport, DetectionTable, Score
 from pyro_opu.reports.readings import Array, Reader, Reading, check_same_classes
 from pyro_opu.rng import seeded
@@ -28,6 +28,7 @@ __all__ = ["detection", "misclassification", "out_of_domain"]
 ERRORS = "misclassification"
 
 
+@packing_inputs(("x", "outside"), ("student", "teacher"))
 def detection(
     student: Any,
     teacher: Any,
@@ -96,6 +97,7 @@ def detection(
     )
 
 
+@packing_inputs(("x",), ("source",))
 def misclassification(
     source: Any,
     x: Tensor,
@@ -131,6 +133,7 @@ def misclassification(
     return _scores([reading], _errors(reading, y))
 
 
+@packing_inputs(("x_in", "x_out"), ("source",))
 def out_of_domain(
     source: Any,
     x_in: Tensor,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_seed, positive_int
-from pyro_opu.reports.answers import named_inputs, teacher_of
+from pyro_opu.reports.answers import named_inputs, packing_inputs, teacher_of
 from pyro_opu.reports.class_judging import ClassJudge
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.reports.judging import Judge, Plan
@@ -25,6 +25,7 @@ JUDGES: dict[str, type[Judge]] = {"classes": ClassJudge, "real": RealJudge}
 HELD_OUT = "held-out"
 
 
+@packing_inputs(("x", "extra"), ("student", "teacher"))
 def fidelity(
     student: Any,
     teacher: Any,

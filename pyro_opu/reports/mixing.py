@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs, check_tensor
 from pyro_opu.metrics.ranks import ranks
 from pyro_opu.outcomes import outcome_of
-from pyro_opu.reports.answers import teacher_of
+from pyro_opu.reports.answers import packing_inputs, teacher_of
 from pyro_opu.reports.base import Report
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import Source as TeacherSource
@@ -140,6 +140,7 @@ class MixingReport(Report):
         return table([*header, "limit"], rows) + f"\n{verdict}: {self.reason}"
 
 
+@packing_inputs(("x",), ("source",))
 def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> MixingReport:
     r"""R-hat and effective draws of what a teacher's draws say of the outcome, in their order.
 

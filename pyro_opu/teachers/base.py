@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
+from pyro_opu.packing import Packing, packing_of
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.batched import MOST_COLUMNS
 from pyro_opu.teachers.cost import Cost, Meter, counted, metered
@@ -71,6 +72,7 @@ class JointDraws:
     uncounted = False
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int = CHUNK_SIZE
+    packing: Packing | None = None  # of several inputs
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
     _asked: int = 0
     _cost: Cost | None = None
@@ -116,10 +118,26 @@ class JointDraws:
     def _answer_text(self) -> str:
         raise NotImplementedError
 
+    def unpack_by(self, packing: Packing) -> None:
+        """Give the model its inputs in this form, from packed ones ``(N, D)``, from now on."""
+        if self.packing is None:
+            self.packing = packing
+            self._unpack_by(packing)
+
+    def _unpack_by(self, packing: Packing) -> None:
+        """Let the model be called with ``packing.call(x)``."""
+        raise NotImplementedError
+
+    def packed(self, x: Any) -> Tensor:
+        """Checked inputs as one tensor; several are packed, one that is floating is taken as is."""
+        if self.packing is None and (packing := packing_of(x)) is not None:
+            self.unpack_by(packing)
+        return check_inputs(x) if self.packing is None else self.packing.packed(x)
+
     @torch.no_grad()
-    def stream(self, x: Tensor, num_draws: int | None = None) -> Iterator[Tensor]:
+    def stream(self, x: Any, num_draws: int | None = None) -> Iterator[Tensor]:
         """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
-        check_inputs(x)
+        x = self.packed(x)
         with self._at_call(x, num_draws):
             for block in self._blocks(x, num_draws):
                 yield block.clone() if block.is_inference() else block
@@ -140,13 +158,17 @@ class JointDraws:
                 reason = (text.splitlines() or [""])[0][:300].rstrip(".")
                 raise RuntimeError(
                     f"`source`, a {self!r}, must answer at any number of rows; it raised "
-                    f"{type(error).__name__}: {reason}, {where}. Try it there by itself."
+                    f"{type(error).__name__}: {reason}, {where}. {self._advice()}"
                 ) from error
             if self._asked > 1 and type(error) in (TypeError, ValueError) and "at call" not in text:
                 raise type(error)(f"{text} ({self!r} {where}.)") from error
             raise
         finally:
             self.seconds += time.perf_counter() - begun
+
+    def _advice(self) -> str:
+        """What to do where the model cannot be run."""
+        return "Try it there by itself." if self.packing is None else self.packing.advice
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """:meth:`stream` at inputs that have been checked."""
@@ -310,40 +332,6 @@ def choose(held: int, num_draws: int) -> Tensor:
 def some_rows(x: Tensor, rows: int) -> Tensor:
     """The first rows of ``x``, repeated where it has fewer."""
     return x[torch.arange(rows, device=x.device) % len(x)]
-
-
-def log_probs_of_output(output: Any) -> Tensor:
-    """Log-probabilities ``(..., N, C)`` from what a classifier network returns.
-
-    Normalising logits leaves log-probabilities as they are; rows that are non-negative and sum to
-    one are probabilities.
-    """
-    if not isinstance(output, Tensor) or not output.is_floating_point():
-        found = output.dtype if isinstance(output, Tensor) else type(output).__name__
-        raise TypeError(
-            f"`source`'s network must return a floating tensor of logits (N, C); got {found}. "
-            "Wrap it in a module that returns the logits alone."
-        )
-    if output.ndim < 2 or output.shape[-1] < 2:
-        raise ValueError(
-            "`source`'s network must return logits of shape (N, C) with at least two classes; got "
-            f"{tuple(output.shape)}. For one logit z per input, (N, 1), return "
-            "torch.cat([torch.zeros_like(z), z], -1)."
-        )
-    return normalised(output, are_probs(output))
-
-
-def are_probs(output: Tensor) -> bool:
-    """Whether rows are non-negative and sum to one."""
-    tolerance = max(1e-4, 4 * torch.finfo(output.dtype).eps)
-    return bool(output.min() >= 0 and (output.sum(-1) - 1).abs().max() < tolerance)
-
-
-def normalised(output: Tensor, probs: bool) -> Tensor:
-    """Log-probabilities of logits, of log-probabilities, or of ``probs``."""
-    if probs:
-        output = output.clamp_min(torch.finfo(output.dtype).tiny).log()
-    return output.log_softmax(-1)
 
 
 def _joined(parts: list[Tensor], dim: int) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor
 
+from pyro_opu.packing import Packing
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.cost import counted
@@ -29,6 +30,7 @@ def finished_teacher(
     site: str | None = None,
     *,
     inputs: Callable[..., Tensor] | None = None,
+    packing: Packing | None = None,
 ) -> JointDraws:
     """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``.
 
@@ -40,6 +42,7 @@ def finished_teacher(
         x: Inputs ``(N, ...)``.
         site: The observed site, when the model has several.
         inputs: Picks the input from the arguments of a ``Predictive``'s call.
+        packing: The form of several inputs, which ``x`` holds as one tensor.
 
     Raises:
         TypeError: ``source`` cannot be made a teacher.
@@ -49,12 +52,16 @@ def finished_teacher(
     with counted():
         if isinstance(source, Predictive):
             model = ModelDraws(source, site, call_of(inputs, source.model))
+            if packing is not None:
+                model.unpack_by(packing)
             draws = model.begin(x, model.max_draws or model.default_draws)
             teacher = model.become(RegressionTeacher if is_real(model, site) else PredictiveTeacher)
             teacher.look(x[:2], draws)
         else:
-            real = is_regressor(source, x, site, inputs)
+            real = is_regressor(source, x, site, inputs, packing)
             teacher = (as_regression_teacher if real else as_teacher)(source, site, inputs=inputs)
+            if packing is not None:
+                teacher.unpack_by(packing)
             teacher.look(x[:2])
     if (teacher.max_draws or teacher.default_draws) == 1:
         raise ValueError(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
+from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher, choose
 from pyro_opu.utils.printing import name_of
 
@@ -24,6 +26,9 @@ class FunctionDraws(JointDraws):
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self._keyword = draws_parameter(function)
+
+    def _unpack_by(self, packing: Packing) -> None:
+        self.function, self._keyword = unpacked_function(self.function, packing)
 
     def _read(self, values: Any, rows: int) -> Tensor:
         """What the function returned as draws ``(S, rows, K)``, checked."""
@@ -87,6 +92,10 @@ class MembersTeacher(FunctionDraws, BaseTeacher):
         self.teacher = teacher
         self.max_draws = getattr(teacher, "max_draws", None)
 
+    def _unpack_by(self, packing: Packing) -> None:
+        teacher = self.teacher
+        self.function = lambda x, num_draws: teacher.log_probs(packing.unpack(x), num_draws)
+
     def _source_text(self) -> str:
         return type(self.teacher).__name__
 
@@ -94,6 +103,19 @@ class MembersTeacher(FunctionDraws, BaseTeacher):
         floating = isinstance(values, Tensor) and values.is_floating_point()
         check_simplex(values.exp() if floating else values, rows)
         return values
+
+
+def unpacked_function(
+    function: Callable[..., Any], packing: Packing
+) -> tuple[Callable[..., Any], str | None]:
+    """A function of several inputs as one of packed ones; its parameter for the draws, by name."""
+
+    def unpacked(x: Tensor, **options: Any) -> Any:
+        args, kwargs = packing.call(x)
+        return function(*args, **kwargs, **options)
+
+    named = draws_parameter(function) == "num_draws"
+    return wraps(function)(unpacked), "num_draws" if named else None
 
 
 def draws_parameter(function: Callable[..., Any]) -> str | None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs
+from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.cost import Cost
@@ -79,6 +80,9 @@ class HeldTeacher(BaseTeacher):
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """Those of the teacher that evaluates the draws."""
         return self.teacher.plug_ins(x)
+
+    def _unpack_by(self, packing: Packing) -> None:
+        self.teacher.unpack_by(packing)
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
         _check_fit(self.teacher, self.picked, x)

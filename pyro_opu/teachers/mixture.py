@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.plug_in import PlugIn
 
@@ -49,6 +50,10 @@ class MixtureTeacher(BaseTeacher):
         """K times the draws of the smallest member; ``None`` where all draw afresh."""
         held = [m.max_draws for m in self.members if m.max_draws is not None]
         return len(self.members) * min(held) if held else None
+
+    def _unpack_by(self, packing: Packing) -> None:
+        for member in self.members:
+            member.unpack_by(packing)
 
     def _source_text(self) -> str:
         kinds = Counter(type(member).__name__ for member in self.members)

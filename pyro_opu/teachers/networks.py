@@ -13,18 +13,13 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from pyro_opu.checks import instance_of
+from pyro_opu.packing import Packing, Unpacked
 from pyro_opu.rng import evaluating
-from pyro_opu.teachers.base import (
-    BaseTeacher,
-    are_probs,
-    choose,
-    log_probs_of_output,
-    normalised,
-    some_rows,
-)
+from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.cost import Meter, metered
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn
+from pyro_opu.teachers.sites import are_probs, log_probs_of_output, normalised
 
 #: Shape of a mask, and the probability of zero.
 Mask = tuple[tuple[int, ...], float]
@@ -101,6 +96,9 @@ class DropoutTeacher(BaseTeacher):
 
     def _source_text(self) -> str:
         return type(self.module).__name__
+
+    def _unpack_by(self, packing: Packing) -> None:
+        self.module = Unpacked(self.module, packing)
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """The network without dropout."""
@@ -202,6 +200,9 @@ class EnsembleTeacher(BaseTeacher):
 
     def _source_text(self) -> str:
         return " and ".join(sorted({type(module).__name__ for module in self.modules}))
+
+    def _unpack_by(self, packing: Packing) -> None:
+        self.modules = [Unpacked(module, packing) for module in self.modules]
 
     def look(self, x: Tensor, draws: Any = None) -> None:
         """As the cost is measured all members answer, alone and together."""

@@ -12,6 +12,7 @@ from pyro.infer import Predictive
 from pyro.infer.predictive import WeighedPredictive
 from torch import Tensor
 
+from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, unseen
 from pyro_opu.teachers.batched import Batched, Draws
@@ -79,6 +80,17 @@ class ModelDraws(JointDraws):
         self._from_prior = not self._samples and self._guide is None
         self._run_source = Batched("the prior" if self._guide is None else "the guide")
         self._run_model = Batched("the model")
+
+    def _unpack_by(self, packing: Packing) -> None:
+        own, guide = self.call, self.predictive.guide
+        if own is not first_argument and packing.form != "tensor":
+            raise ValueError(
+                "`inputs` picks one input from a call's arguments; `x` holds several. Leave "
+                "`inputs` out: a tuple is given by position, a dict by name."
+            )
+        self.call = packing.call if own is first_argument else lambda x: own(packing.unpack(x))
+        self._model = bound(self.predictive.model, self.call)
+        self._guide = None if guide is None else bound(guide, self.call)
 
     @property
     def runs(self) -> tuple[Run, Run]:
@@ -188,7 +200,7 @@ class ModelDraws(JointDraws):
                 f"{(2, *x.shape[1:])}, {x.dtype}, it raised {type(error).__name__}: {reason}. "
                 "Its first argument must be the inputs and all others optional (y=None); "
                 f"if not, pass inputs=... to distill, or wrap it: Predictive(lambda x: model(...), "
-                f"...).{hint}"
+                f"...).{hint}{'' if self.packing is None else ' ' + self.packing.advice}"
             ) from error
 
     def _source_text(self) -> str:
@@ -218,7 +230,7 @@ class ModelDraws(JointDraws):
 
     def become(self, kind: type[ModelDraws]) -> ModelDraws:
         """A teacher of this kind that knows as much."""
-        teacher = kind(self.predictive, self._asked_site, self.call)
+        teacher = kind(self.predictive, self._asked_site)
         teacher.__dict__ |= vars(self)
         return teacher
 

@@ -10,9 +10,10 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 from torch import distributions as dist
 
+from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.function import FunctionDraws, draws_parameter
+from pyro_opu.teachers.function import FunctionDraws, draws_parameter, unpacked_function
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.runs import call_of
 from pyro_opu.teachers.sites import one_per_row, refuse_site, site_kind, unwrap
@@ -148,7 +149,11 @@ def as_regression_teacher(
 
 
 def is_regressor(
-    source: Any, x: Tensor, site: str | None, inputs: Callable[..., Tensor] | None
+    source: Any,
+    x: Tensor,
+    site: str | None,
+    inputs: Callable[..., Tensor] | None,
+    packing: Packing | None = None,
 ) -> bool:
     """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
 
@@ -160,12 +165,16 @@ def is_regressor(
     try:
         if isinstance(source, Predictive):
             model = ModelDraws(source, site, call_of(inputs, source.model))
+            if packing is not None:
+                model.unpack_by(packing)
             with preserve_rng():
                 model.begin(x, min(2, source.num_samples))
             return is_real(model, site)
         if not callable(source) or isinstance(source, (nn.Module, type)):
             return False
         keyword = draws_parameter(source)
+        if packing is not None:
+            source, keyword = unpacked_function(source, packing)
         with torch.no_grad(), preserve_rng():
             return _is_pair(source(x[:2], **({} if keyword is None else {keyword: 2})))
     except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used

@@ -110,3 +110,37 @@ def _wrapped_log_probs(fn: Any) -> Tensor:
     if is_logits:
         return value.log_softmax(-1)
     return value.clamp_min(torch.finfo(value.dtype).tiny).log()
+
+
+def log_probs_of_output(output: Any) -> Tensor:
+    """Log-probabilities ``(..., N, C)`` from what a classifier network returns.
+
+    Normalising logits leaves log-probabilities as they are; rows that are non-negative and sum to
+    one are probabilities.
+    """
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        found = output.dtype if isinstance(output, Tensor) else type(output).__name__
+        raise TypeError(
+            f"`source`'s network must return a floating tensor of logits (N, C); got {found}. "
+            "Wrap it in a module that returns the logits alone."
+        )
+    if output.ndim < 2 or output.shape[-1] < 2:
+        raise ValueError(
+            "`source`'s network must return logits of shape (N, C) with at least two classes; got "
+            f"{tuple(output.shape)}. For one logit z per input, (N, 1), return "
+            "torch.cat([torch.zeros_like(z), z], -1)."
+        )
+    return normalised(output, are_probs(output))
+
+
+def are_probs(output: Tensor) -> bool:
+    """Whether rows are non-negative and sum to one."""
+    tolerance = max(1e-4, 4 * torch.finfo(output.dtype).eps)
+    return bool(output.min() >= 0 and (output.sum(-1) - 1).abs().max() < tolerance)
+
+
+def normalised(output: Tensor, probs: bool) -> Tensor:
+    """Log-probabilities of logits, of log-probabilities, or of ``probs``."""
+    if probs:
+        output = output.clamp_min(torch.finfo(output.dtype).tiny).log()
+    return output.log_softmax(-1)

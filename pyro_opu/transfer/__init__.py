@@ -27,6 +27,7 @@ from pyro_opu.transfer.features import (
     Jitter,
     Mixup,
     Permute,
+    Seen,
     Shuffle,
     Stretch,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "Mixture",
     "Mixup",
     "Permute",
+    "Seen",
     "Shuffle",
     "Stretch",
     "TransferPolicy",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, sizes
@@ -13,6 +15,7 @@ from pyro_opu.transfer.features import (
     Jitter,
     Mixup,
     Permute,
+    Seen,
     Shuffle,
     Stretch,
 )
@@ -21,7 +24,12 @@ from pyro_opu.transfer.policy import Mixture, TransferPolicy
 __all__ = ["default_transfer"]
 
 
-def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> Mixture:
+def default_transfer(
+    x: Tensor,
+    image_shape: tuple[int, ...] | None = None,
+    *,
+    indices: Sequence[int] = (),
+) -> TransferPolicy:
     """Choose a policy that suits x, for tabular inputs or for images, unfitted.
 
     Inputs of shape (H, W) or (channels, H, W) with both sides at least 8, or any inputs with an
@@ -34,7 +42,17 @@ def default_transfer(x: Tensor, image_shape: tuple[int, ...] | None = None) -> M
     Args:
         x: Transfer inputs ``(N, *input_shape)``, floating and finite.
         image_shape: (H, W) or (channels, H, W) where x holds flattened images.
+        indices: Columns of x ``(N, D)`` that hold an index, which is never made up
+            (:class:`~pyro_opu.transfer.Seen`).
     """
+    if indices:
+        held = [column for column in range(x.shape[1]) if column not in indices]
+        if not held:
+            return Mixture([(0.5, HeldOut()), (0.5, Shuffle())])
+        inner = default_transfer(x[:, held])
+        assert isinstance(inner, Mixture)
+        kept = [(w, policy) for w, policy in inner.components if not isinstance(policy, Permute)]
+        return Seen(Mixture(kept), indices)
     check_inputs(x, features=False)
     if image_shape is not None:
         sizes("image_shape", image_shape)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from torch.distributions import Beta
 from pyro_opu.checks import in_range, positive_float
 from pyro_opu.transfer.policy import TransferPolicy
 
-__all__ = ["Box", "Gaussian", "HeldOut", "Jitter", "Mixup", "Permute", "Shuffle", "Stretch"]
+__all__ = ["Box", "Gaussian", "HeldOut", "Jitter", "Mixup", "Permute", "Seen", "Shuffle", "Stretch"]
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,43 @@ class Gaussian(TransferPolicy):
         return (
             mean + self._factors(n, math.log(self.scale), math.log(self.max_scale)) * std * normal
         )
+
+
+@dataclass(frozen=True)
+class Seen(TransferPolicy):
+    """What another policy gives, with indices among those of x.
+
+    A row whose indices the policy has left as they are in x keeps them; where one has become
+    something else, all its indices are those of another row.
+
+    Args:
+        policy: Any policy.
+        columns: Columns that hold an index.
+    """
+
+    policy: TransferPolicy
+    columns: Sequence[int]
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the policy inside is."""
+        return self.policy.fitted
+
+    def fit(self, x: Tensor) -> Seen:
+        """Fit the policy inside, and keep the indices."""
+        found = super().fit(x)
+        object.__setattr__(found, "policy", self.policy.fit(x))
+        return found
+
+    def _draw(self, n: int) -> Tensor:
+        rows, x = self.policy.sample(n).clone(), self.buffers["x"]
+        made_up = torch.zeros(n, dtype=torch.bool, device=rows.device)
+        for column in self.columns:
+            made_up |= ~torch.isin(rows[:, column], x[:, column])
+        columns = list(self.columns)
+        others = self._rows(n)
+        rows[:, columns] = torch.where(made_up[:, None], others[:, columns], rows[:, columns])
+        return rows
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,8 @@ def check_indices(stream: Asked, x: Tensor) -> None:
             "`x` must hold numbers that may be moved, where `transfer` is left to its default; "
             f"`source` uses the columns {found} as indices: at k + {FRACTION} it answers as at k. "
             "Moved, they name entries that do not exist or, below zero, others from the end. "
-            f"{ADVICE}; or give the model one-hot columns. Where any number may stand there, pass "
+            f"{ADVICE}; or give the model the index as an input of its own, int64 in a tuple or "
+            "dict, or one-hot columns. Where any number may stand there, pass "
             "transfer=default_transfer(x)."
         )
 

@@ -173,7 +173,7 @@ def test_a_program_is_of_the_fused_guide() -> None:
     """Two products, of the trunk and of one head, and nothing before them but the inputs."""
     fast, x = student(), 3 * torch.randn(5, D) + 7
     fast.guide.trunk.fit_scale(x)
-    steps = trace(StudentProgram(fast.guide, (D,), ["mean"]), x).graph.nodes
+    steps = trace(StudentProgram(fast.guide, (D,), ["mean"]), (x,)).graph.nodes
     products = [node for node in steps if node.target is torch.ops.aten.linear.default]
     assert len(products) == 2
     assert products[0].args[0].name == "x"

@@ -20,7 +20,7 @@ from pyro_opu.guides import PredictiveGuide, beginning, guide_at, plug_in
 from pyro_opu.guides.beginning import find_beginning
 from pyro_opu.guides.plug_in import PlugInTrunk, averaged_logit
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
-from pyro_opu.teachers.base import normalised
+from pyro_opu.teachers.sites import normalised
 
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 IMAGES = torch.randn(20, 8, 8, generator=torch.Generator().manual_seed(1))

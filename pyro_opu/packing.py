@@ -1,0 +1,342 @@
+"""Several inputs, indices among them, as one tensor, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.checks import check_inputs, check_row_shape, check_tensor
+
+__all__ = ["Packing", "Part", "Structured", "Unpacked", "packed", "packing_of"]
+
+#: Inputs as a user gives them: one tensor, or several by position or by name.
+Structured = Tensor | tuple[Tensor, ...] | list[Tensor] | dict[str, Tensor]
+Form = Literal["tensor", "tuple", "dict"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several inputs, ``(N, *shape)``.
+
+    Attributes:
+        name: Its keyword, or its position in words.
+        shape: Of one row; ``()`` for a tensor ``(N,)``.
+        dtype: Name of the dtype.
+        values: The values seen, in order, of an integer or boolean part, which is an index;
+            ``None`` of a floating one.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    values: tuple[int, ...] | None = None
+
+    @property
+    def columns(self) -> int:
+        """Columns that a row of it takes."""
+        return prod(self.shape)
+
+    def read(self, columns: Tensor) -> Tensor:
+        """The part ``(N, *shape)``, in its own dtype, from its columns ``(N, columns)``."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return columns.to(dtype).reshape(columns.shape[0], *self.shape)
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How several inputs with N rows each stand side by side in one floating tensor ``(N, D)``.
+
+    Everything between a user's call and the model or the student works on that tensor: transfer
+    policies, pools, judging, checkpoints. Indices are whole numbers in columns of their own.
+
+    Attributes:
+        form: What the user gives: one tensor, a tuple or a dict.
+        parts: In order.
+    """
+
+    form: Form
+    parts: tuple[Part, ...]
+
+    @property
+    def indices(self) -> list[tuple[int, tuple[int, ...]]]:
+        """Columns that hold an index, and the values seen there."""
+        found, start = [], 0
+        for part in self.parts:
+            if part.values is not None:
+                found += [(column, part.values) for column in range(start, start + part.columns)]
+            start += part.columns
+        return found
+
+    def pack(self, x: Any, name: str = "x", *, check_seen: bool = True) -> Tensor:
+        """One tensor ``(N, D)`` of checked inputs; indices that were not seen are refused if asked.
+
+        Raises:
+            TypeError, ValueError: not the parts, shapes or kinds of numbers that were seen first;
+                an index that was not; rows that differ in number; numbers that are not finite.
+        """
+        values = self._in_order(x, name)
+        rows = len(values[0])
+        columns: list[Tensor] = []
+        for index, (part, value) in enumerate(zip(self.parts, values, strict=True)):
+            own = _own_name(name, index if self.form == "tuple" else part.name, self.form)
+            _check_rows_of(own, value, rows)
+            check_row_shape(own, value, part.shape, "Reshape it.")
+            if part.values is not None:
+                _check_index(own, value, part.values if check_seen else None)
+            elif not value.is_floating_point():
+                raise TypeError(
+                    f"`{own}` must be floating, as it was first; got {value.dtype}. Convert it "
+                    "with .float()."
+                )
+            columns.append(value.reshape(rows, part.columns))
+        return self.join(columns, _packed_dtype(columns))
+
+    def packed(self, x: Any, name: str = "x", *, check_seen: bool = False) -> Tensor:
+        """:meth:`pack`, of inputs that may be packed already."""
+        columns = sum(part.columns for part in self.parts)
+        if isinstance(x, Tensor) and x.is_floating_point() and x.shape[1:] == (columns,):
+            return check_inputs(x, name)
+        return self.pack(x, name, check_seen=check_seen)
+
+    def join(self, values: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+        """Parts in order as one tensor, unchecked."""
+        parts = zip(self.parts, values, strict=True)
+        return torch.cat([value.reshape(-1, part.columns).to(dtype) for part, value in parts], 1)
+
+    def parts_of(self, packed: Tensor) -> list[Tensor]:
+        """The parts in order, from ``(N, D)``."""
+        split = packed.split([part.columns for part in self.parts], 1)
+        return [part.read(each) for part, each in zip(self.parts, split, strict=True)]
+
+    def example(self) -> Tensor:
+        """Two packed inputs: zeros, and indices that were seen."""
+        row = [
+            part.values[0] if part.values else 0 for part in self.parts for _ in range(part.columns)
+        ]
+        return torch.tensor([row, row], dtype=torch.float32)
+
+    def unpack(self, packed: Tensor) -> Any:
+        """The inputs in the user's form, from ``(N, D)``."""
+        values = self.parts_of(packed)
+        if self.form == "dict":
+            return {part.name: value for part, value in zip(self.parts, values, strict=True)}
+        return values[0] if self.form == "tensor" else tuple(values)
+
+    def call(self, packed: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of the model: a tuple by position, a dict by name, one tensor first."""
+        values = self.unpack(packed)
+        if isinstance(values, dict):
+            return (), values
+        return (values if isinstance(values, tuple) else (values,)), {}
+
+    def of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The inputs among the arguments of a call like the model's, or given as one argument."""
+        names = [part.name for part in self.parts]
+        if self.form == "tuple" and args and isinstance(args[0], (tuple, list)):
+            return args[0]
+        if self.form == "dict" and args and isinstance(args[0], Mapping):
+            return args[0]
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        missing = [name for name in names if name not in given]
+        if missing:
+            raise TypeError(
+                f"the inputs must be {self._text()}, in one argument, by position or by name; "
+                f"missing are {missing}."
+            )
+        values = [given[name] for name in names]
+        if self.form == "dict":
+            return dict(zip(names, values, strict=True))
+        return values[0] if self.form == "tensor" else tuple(values)
+
+    def named(self, names: Sequence[str]) -> Packing:
+        """The same inputs by position, whose names in a call are known now."""
+        if self.form == "dict" or len(names) < len(self.parts):
+            return self
+        parts = (replace(part, name=name) for part, name in zip(self.parts, names, strict=False))
+        return replace(self, parts=tuple(parts))
+
+    def _in_order(self, x: Any, name: str) -> list[Tensor]:
+        given = _by_name(x, name)
+        wanted = [part.name for part in self.parts]
+        form = _form(x)
+        if form != self.form or (
+            sorted(given) != sorted(wanted) if form == "dict" else len(given) != len(wanted)
+        ):
+            raise ValueError(
+                f"`{name}` must be {self._text()}; got {_described(given, form)}. Pass the inputs "
+                "that the student was made for."
+            )
+        return [given[key] for key in wanted] if form == "dict" else list(given.values())
+
+    def describe(self) -> dict[str, Any]:
+        """As plain values, for a file."""
+        return {"form": self.form, "parts": [asdict(part) for part in self.parts]}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Packing:
+        """From :meth:`describe`."""
+        parts = (
+            Part(
+                str(part["name"]),
+                tuple(map(int, part["shape"])),
+                str(part["dtype"]),
+                None if part["values"] is None else tuple(map(int, part["values"])),
+            )
+            for part in config["parts"]
+        )
+        return cls(config["form"], tuple(parts))
+
+    @property
+    def advice(self) -> str:
+        """What to do where a model does not take inputs of this form."""
+        return (
+            f"It was given {self._text()}. Numbers that are whole are taken for indices: .float() "
+            "makes them numbers; x[:, None] makes a column of a tensor (N,)."
+        )
+
+    def _text(self) -> str:
+        shapes = {part.name: part.shape for part in self.parts}
+        return _written(shapes, self.form)
+
+
+def packing_of(x: Any, name: str = "x") -> Packing | None:
+    """The packing of inputs like these; ``None`` of one floating tensor ``(N, ...)``, taken as is.
+
+    Raises:
+        TypeError: neither a tensor nor a tuple, list or dict of them.
+        ValueError: none; rows that differ in number; an index below zero, or too large to count.
+    """
+    if isinstance(x, Tensor) and x.is_floating_point() and x.ndim != 1:
+        return None
+    form, given = _form(x), _by_name(x, name)
+    if not given:
+        raise ValueError(f"`{name}` must hold at least one tensor; got none. Pass the inputs.")
+    rows = len(next(iter(given.values())))
+    parts = []
+    for key, value in given.items():
+        own = _own_name(name, int(key) if form == "tuple" else key, form)
+        _check_rows_of(own, value, rows)
+        dtype = str(value.dtype).removeprefix("torch.")
+        parts.append(Part(key, tuple(value.shape[1:]), dtype, _seen(own, value)))
+    return Packing(form, tuple(parts))
+
+
+def packed(x: Any, name: str = "x") -> tuple[Tensor, Packing | None]:
+    """Inputs as one tensor, and how they were packed; one floating tensor stays as it is."""
+    packing = packing_of(x, name)
+    return (x, None) if packing is None else (packing.pack(x, name), packing)
+
+
+def _by_name(x: Any, name: str) -> dict[str, Tensor]:
+    """Tensors by keyword, or by position."""
+    if isinstance(x, Tensor):
+        return {"x": x}
+    pairs: Iterable[tuple[Any, Any]]
+    if isinstance(x, Mapping):
+        pairs = x.items()
+    elif isinstance(x, (tuple, list)) and (not x or isinstance(x[0], Tensor)):
+        pairs = enumerate(x)
+    else:
+        kind = type(x).__name__
+        raise TypeError(
+            f"`{name}` must be a torch.Tensor, or a tuple or dict of them; got {kind}. Convert it "
+            f"with torch.as_tensor({name}, dtype=torch.float32)."
+        )
+    return {str(key): check_tensor(f"{name}[{key!r}]", value) for key, value in pairs}
+
+
+def _form(x: Any) -> Form:
+    if isinstance(x, Tensor):
+        return "tensor"
+    return "dict" if isinstance(x, Mapping) else "tuple"
+
+
+def _own_name(name: str, key: int | str, form: Form) -> str:
+    return name if form == "tensor" else f"{name}[{key!r}]"
+
+
+def _check_rows_of(own: str, value: Tensor, rows: int) -> None:
+    if value.ndim == 0 or len(value) != rows:
+        raise ValueError(
+            f"`{own}` must have as many rows as the other inputs, {rows}; got shape "
+            f"{tuple(value.shape)}. Repeat it, or pass what is the same for all rows in the model."
+        )
+    if value.is_floating_point():
+        check_inputs(value, own, features=False)
+    elif value.is_complex():
+        raise TypeError(
+            f"`{own}` must have a floating dtype; got {value.dtype}. Pass real numbers."
+        )
+
+
+def _seen(own: str, value: Tensor) -> tuple[int, ...] | None:
+    """Values of an index, ``None`` of a floating part."""
+    if value.is_floating_point():
+        return None
+    least = int(value.min()) if value.numel() else 0
+    if value.dtype in (torch.uint8, torch.int8, torch.int16) or least < 0:
+        found = f"{value.dtype}, with {least}" if least < 0 else str(value.dtype)
+        raise TypeError(
+            f"`{own}` must have a floating dtype; got {found}. Convert numbers, such as pixels, "
+            f"with {own}.float(); an index is int64, from zero."
+        )
+    values = value.unique().long()
+    return tuple(values.tolist())
+
+
+def _check_index(own: str, value: Tensor, seen: tuple[int, ...] | None) -> None:
+    if value.is_floating_point():
+        raise TypeError(
+            f"`{own}` must be whole, an index as it was first; got {value.dtype}. Convert it with "
+            ".long()."
+        )
+    if seen is None or torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return
+    known = torch.isin(value.long(), torch.tensor(seen, device=value.device))
+    if not bool(known.all()):
+        new = value[~known].unique().tolist()
+        raise ValueError(
+            f"`{own}` must hold indices that the student has seen; got {new[:5]}. Distil with rows "
+            "of them among `x`: the teacher must be able to answer there."
+        )
+
+
+def _packed_dtype(columns: list[Tensor]) -> torch.dtype:
+    """The widest floating dtype, in which every index is exact."""
+    floating = [each.dtype for each in columns if each.is_floating_point()]
+    widest = torch.float32
+    for dtype in floating:
+        widest = torch.promote_types(widest, dtype)
+    large = any(not c.is_floating_point() and int(c.max()) >= 2**24 for c in columns if c.numel())
+    return torch.float64 if large else widest
+
+
+def _described(given: dict[str, Tensor], form: Form) -> str:
+    return _written({name: tuple(value.shape[1:]) for name, value in given.items()}, form)
+
+
+def _written(shapes: dict[str, tuple[int, ...]], form: Form) -> str:
+    """Shapes of inputs in words."""
+    text = {k: f"(N, {', '.join(map(str, v))})" if v else "(N,)" for k, v in shapes.items()}
+    if form == "tensor":
+        return f"a tensor {next(iter(text.values()))}"
+    if form == "tuple":
+        return f"a tuple of tensors {', '.join(text.values())}"
+    return f"a dict of tensors {', '.join(f'{name} {shape}' for name, shape in text.items())}"
+
+
+class Unpacked(nn.Module):
+    """A module that takes several inputs, as one that takes them packed ``(N, D)``."""
+
+    def __init__(self, module: nn.Module, packing: Packing) -> None:
+        super().__init__()
+        self.module, self.packing = module, packing
+
+    def forward(self, x: Tensor) -> Any:
+        args, kwargs = self.packing.call(x)
+        return self.module(*args, **kwargs)

@@ -1,0 +1,260 @@
+"""Several inputs, indices and tensors (N,), packed into one tensor and given to the model again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Predictive
+from torch import Tensor, nn
+
+import pyro_opu
+from pyro_opu import OnePassPredictive, as_teacher
+from pyro_opu.guides.networks import Indexed
+from pyro_opu.packing import Packing, packing_of
+from pyro_opu.transfer import Jitter, Seen, default_transfer
+
+N, G, S = 60, 5, 30
+torch.manual_seed(0)
+NUMBERS, GROUP = torch.randn(N, 2), torch.arange(N) % G
+ALPHA, BETA = torch.randn(S, G), torch.randn(S, 2)
+
+
+def hierarchical(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
+    with pyro.plate("groups", G):
+        alpha = pyro.sample("alpha", dist.Normal(0.0, 1.0))
+    beta = pyro.sample("beta", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=alpha[group] + x @ beta), obs=y)
+
+
+def one_number(x: Tensor, y: Tensor | None = None) -> None:
+    beta = pyro.sample("beta", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Normal(beta * x, 0.5), obs=y)
+
+
+class TwoInputs(nn.Module):
+    """A network of numbers and an index."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.layer, self.drop = nn.Embedding(G, 3), nn.Linear(5, 2), nn.Dropout()
+
+    def forward(self, x: Tensor, group: Tensor) -> Tensor:
+        return self.layer(self.drop(torch.cat([x, self.table(group)], 1)))
+
+
+def probs() -> Tensor:
+    p = torch.sigmoid(ALPHA[:, GROUP] + torch.einsum("nd,sd->sn", NUMBERS, BETA))
+    return torch.stack([1 - p, p], -1)
+
+
+def posterior() -> Predictive:
+    return Predictive(hierarchical, {"alpha": ALPHA, "beta": BETA})
+
+
+FORMS: dict[str, Any] = {
+    "tuple": (NUMBERS, GROUP),
+    "list": [NUMBERS, GROUP],
+    "dict": {"x": NUMBERS, "group": GROUP},
+    "one number": NUMBERS[:, 0],
+    "index": GROUP,
+    "tokens": torch.randint(9, (N, 4)),
+    "image and flag": (torch.randn(N, 3, 4), GROUP > 2),
+    "float64": {"time": 1.7e12 + 1e4 * torch.randn(N, dtype=torch.float64), "group": GROUP},
+    "large index": {"group": 2**24 + 1 + GROUP, "x": NUMBERS},
+}
+
+
+def leaves(x: Any) -> list[Tensor]:
+    return [x] if isinstance(x, Tensor) else list(x.values() if isinstance(x, dict) else x)
+
+
+@pytest.mark.parametrize("x", FORMS.values(), ids=FORMS)
+def test_what_is_packed_comes_back(x: Any) -> None:
+    packing = packing_of(x)
+    assert packing is not None
+    packed = packing.pack(x)
+    assert packed.is_floating_point() and packed.ndim == 2 and len(packed) == N
+    back = packing.unpack(packed)
+    assert type(back) is (tuple if isinstance(x, list) else type(x))
+    for value, expected in zip(leaves(back), leaves(x), strict=True):
+        assert value.dtype == expected.dtype and torch.equal(value, expected)
+    assert Packing.from_config(packing.describe()) == packing
+    assert packing.packed(packed) is packed
+
+
+def test_one_floating_tensor_stays_as_it_is() -> None:
+    assert packing_of(NUMBERS) is None and packing_of(torch.randn(3, 4, 5)) is None
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (3, TypeError, "`x` must be a torch.Tensor, or a tuple or dict of them; got int"),
+        ((), ValueError, "`x` must hold at least one tensor"),
+        ((NUMBERS, [1]), TypeError, r"`x\[1\]` must be a torch.Tensor; got list"),
+        ((NUMBERS, GROUP[:3]), ValueError, r"`x\[1\]` must have as many rows .* 60; got .*\(3,\)"),
+        ({"a": NUMBERS / 0}, ValueError, r"`x\['a'\]` must be finite"),
+        (
+            (NUMBERS, GROUP - 1),
+            TypeError,
+            r"`x\[1\]` must .*floating.*int64, with -1.*is int64",
+        ),
+        (GROUP.byte(), TypeError, r"`x` must have a floating dtype; got torch.uint8.*x.float\(\)"),
+        ((NUMBERS, GROUP * 1j), TypeError, r"`x\[1\]` must have a floating dtype; got .*complex"),
+    ],
+)
+def test_what_cannot_be_packed(x: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        packing_of(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        ({"x": NUMBERS}, ValueError, r"must be a dict of tensors x \(N, 2\), group \(N,\); got a"),
+        ((NUMBERS, GROUP), ValueError, "must be a dict of tensors .*; got a tuple of tensors"),
+        ({"x": NUMBERS[:, :1], "group": GROUP}, ValueError, r"`x\['x'\]` must have shape"),
+        ({"x": NUMBERS, "group": GROUP + 3}, ValueError, r"has seen; got \[5, 6, 7\]"),
+        ({"x": NUMBERS, "group": GROUP.float()}, TypeError, r"`x\['group'\]` must be whole"),
+        ({"x": GROUP[:, None].repeat(1, 2), "group": GROUP}, TypeError, "must be floating, as it"),
+    ],
+)
+def test_other_inputs_than_those_seen_are_refused(
+    x: Any, error: type[Exception], message: str
+) -> None:
+    packing = packing_of(FORMS["dict"])
+    assert packing is not None
+    with pytest.raises(error, match=message):
+        packing.pack(x)
+
+
+def function(x: Tensor, group: Tensor) -> Tensor:
+    return probs()[:, : len(x)] if len(x) < N else probs()
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+def test_a_model_is_given_its_inputs_as_they_are(form: str) -> None:
+    teacher = as_teacher(posterior())
+    torch.testing.assert_close(teacher.probs(FORMS[form]), probs())
+    again = as_teacher(function)
+    torch.testing.assert_close(again.probs(FORMS[form]), probs())
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+def test_networks_are_given_their_inputs_as_they_are(form: str) -> None:
+    networks = [TwoInputs().eval() for _ in range(3)]
+    with torch.no_grad():
+        expected = torch.stack([network(NUMBERS, GROUP).softmax(-1) for network in networks])
+    torch.testing.assert_close(as_teacher(networks).probs(FORMS[form]), expected)
+    assert as_teacher(networks[0]).probs(FORMS[form], 7).shape == (7, N, 2)
+
+
+def quick(source: Any, x: Any, **settings: Any) -> OnePassPredictive:
+    given: dict[str, Any] = {"num_steps": 10, "seed": 0, "progress": False}
+    return pyro_opu.distill(source, x, **(given | settings))
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+def test_a_student_is_called_as_the_model_is(form: str, tmp_path: Any) -> None:
+    x = FORMS[form]
+    fast = quick(posterior(), x)
+    assert isinstance(fast.guide.trunk, Indexed)
+    expected = fast.dirichlet(x).mean
+    for answers in (fast(NUMBERS, GROUP), fast(x=NUMBERS, group=GROUP), fast(x)):
+        assert answers["obs"].shape == (S, N)
+    fast.save(tmp_path / "student")
+    again = OnePassPredictive.load(tmp_path / "student")
+    assert torch.equal(again.dirichlet(x).mean, expected)
+    assert again(NUMBERS, GROUP)["obs"].shape == (S, N)
+    assert pyro_opu.fidelity(fast, posterior(), x, seed=0).num_draws == S // 2
+    with pytest.raises(TypeError, match=r"by position or by name; missing are \['group'\]"):
+        fast(NUMBERS)
+    with pytest.raises(ValueError, match="has seen"):
+        fast(NUMBERS, GROUP + 1)
+
+
+def test_one_number_for_every_row() -> None:
+    predictive = Predictive(one_number, {"beta": torch.randn(S)})
+    fast = quick(predictive, NUMBERS[:, 0])
+    answers = fast(NUMBERS[:5, 0])
+    assert answers["obs"].shape == predictive(NUMBERS[:5, 0])["obs"].shape == (S, 5)
+
+
+def test_a_hierarchical_model_is_learnt() -> None:
+    """The groups differ: to forget them would leave a KL many times as large."""
+    torch.manual_seed(0)
+    alpha, beta = 2 * torch.randn(G) + 0.5 * ALPHA, 1 + 0.3 * BETA
+    predictive = Predictive(hierarchical, {"alpha": alpha, "beta": beta})
+    x = {"x": torch.randn(300, 2), "group": torch.randint(G, (300,))}
+    fast = pyro_opu.distill(predictive, x, seed=0, progress=False, effort="quick")
+    new = {"x": torch.randn(200, 2), "group": torch.randint(G, (200,))}
+    report = pyro_opu.fidelity(fast, predictive, new, seed=0)
+    assert report.kl_ratio < 1.5
+    assert report.kl < 0.1 * report.kl_trivial
+
+
+def test_no_index_is_made_up() -> None:
+    x = torch.cat([3 * GROUP[:, None] + 1.0, NUMBERS, GROUP[:, None] + 10.0], 1)
+    for policy in (default_transfer(x, indices=[0, 3]), Seen(Jitter(), [0, 3])):
+        drawn = policy.fit(x).sample(500)
+        pairs = set(map(tuple, drawn[:, [0, 3]].tolist()))
+        assert {first for first, _ in pairs} == set(x[:, 0].tolist())
+        assert {second for _, second in pairs} == set(x[:, 3].tolist())
+    held = Seen(Jitter(), [0, 3]).fit(x).sample(500)[:, [0, 3]]
+    assert torch.equal(held[:, 0], 3 * (held[:, 1] - 10) + 1)  # those of one row, together
+
+
+def test_a_guide_of_ones_own_takes_the_inputs_as_they_are() -> None:
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = TwoInputs()
+
+        def forward(self, x: Tensor, group: Tensor) -> torch.distributions.Dirichlet:
+            return torch.distributions.Dirichlet(self.network(x, group).exp())
+
+    fast = quick(posterior(), FORMS["tuple"], guide=Own())
+    assert fast(NUMBERS, GROUP)["obs"].shape == (S, N)
+
+
+def test_a_run_is_resumed(tmp_path: Any) -> None:
+    """With the weights of an unbroken one, and not for other inputs."""
+    whole = quick(posterior(), FORMS["dict"], num_steps=20, evaluate_every=5)
+    file = tmp_path / "run"
+    settings = {"num_steps": 20, "evaluate_every": 5, "checkpoint": file}
+    quick(posterior(), FORMS["dict"], **settings)
+    again = quick(posterior(), FORMS["dict"], **settings)
+    x = FORMS["dict"]
+    assert torch.equal(again.dirichlet(x).mean, whole.dirichlet(x).mean)
+
+
+def test_an_exported_student_has_named_inputs(tmp_path: Any) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    fast = quick(posterior(), FORMS["dict"])
+    fast.export(tmp_path / "student.onnx", outputs=["mean"])
+    session = runtime.InferenceSession(str(tmp_path / "student.onnx"))
+    assert [each.name for each in session.get_inputs()] == ["x", "group"]
+    given = {"x": NUMBERS.numpy(), "group": GROUP.numpy()}
+    mean = torch.as_tensor(session.run(["mean"], given)[0])
+    torch.testing.assert_close(mean, fast.dirichlet(FORMS["dict"]).mean, rtol=1e-4, atol=1e-6)
+    fast.export(tmp_path / "student.pt2", outputs=["mean"])
+    program = torch.export.load(str(tmp_path / "student.pt2")).module()
+    torch.testing.assert_close(program(NUMBERS, GROUP)["mean"], mean, rtol=1e-4, atol=1e-6)
+
+
+def test_reports_and_arviz_take_the_inputs_as_they_are() -> None:
+    fast, x, y = quick(posterior(), FORMS["dict"]), FORMS["dict"], GROUP % 2
+    far = {"x": 9 * NUMBERS, "group": GROUP}
+    assert pyro_opu.fidelity(fast, posterior(), x, extra={"far": far}, seed=0)["far"].kl > 0
+    found = pyro_opu.detection(fast, posterior(), x, y, {"far": far}, seed=0)
+    assert found["far"].num_inputs == 2 * N
+    assert pyro_opu.mixing(posterior(), x).num_draws == S
+    pytest.importorskip("arviz")
+    data = pyro_opu.to_inference_data(fast, x, y)
+    assert data.posterior["probs"].shape[-2:] == (N, 2)
