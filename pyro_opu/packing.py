@@ -338,5 +338,6 @@ class Unpacked(nn.Module):
         self.module, self.packing = module, packing
 
     def forward(self, x: Tensor) -> Any:
+        """What the module says of packed inputs ``(N, D)``."""
         args, kwargs = self.packing.call(x)
         return self.module(*args, **kwargs)
