@@ -22,7 +22,7 @@ from torch import Tensor, nn
 import pyro_opu
 from benchmarks.memory import GIVEN_BACK, in_a_process, peak_of
 from benchmarks.mnist_students import DRAWS, ROWS, passes
-from benchmarks.results import parser, say, write
+from benchmarks.results import parser, record_seeds
 from benchmarks.teachers import certainty_rows, nearness
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network
@@ -44,13 +44,7 @@ def main() -> None:
     if args.memory:
         print(memory(args))
         return
-    tables: dict[str, list[dict]] = {"Nearness": [], "By certainty": [], "Time": []}
-    for seed in range(args.seeds):
-        for name, rows in of_seed(seed, args).items():
-            tables[name] += rows
-        say(tables)
-        if not args.quick:
-            write("many_classes", "python -m benchmarks.many_classes", vars(args), tables)
+    record_seeds("many_classes", args, of_seed)
 
 
 def made(seed: int, args, steps: int) -> tuple[Predictive, nn.Linear, list[tuple[Tensor, Tensor]]]:

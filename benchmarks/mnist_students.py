@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import pyro_opu
 from benchmarks.mnist_dropout import images, pixels, trained
-from benchmarks.results import parser, say, write
+from benchmarks.results import parser, record_seeds
 from benchmarks.speed_cost import sweep_seconds, wait
 from benchmarks.teachers import certainty_rows, nearness
 from benchmarks.timing import spans
@@ -40,13 +40,7 @@ def main() -> None:
     args.learning_rate, args.weight_decay = 1e-3, 1e-6
     if args.quick:
         args.seeds, args.epochs, args.rows = 1, 1, 50
-    tables: dict[str, list[dict]] = {"Nearness": [], "By certainty": [], "Time": []}
-    for seed in range(args.seeds):
-        for name, rows in of_seed(seed, args).items():
-            tables[name] += rows
-        say(tables)
-        if not args.quick:
-            write("mnist_students", "python -m benchmarks.mnist_students", vars(args), tables)
+    record_seeds("mnist_students", args, of_seed)
 
 
 def of_seed(seed: int, args) -> dict[str, list[dict]]:

@@ -8,6 +8,7 @@ import os
 import platform
 import statistics
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,19 @@ def spread(values: list[float]) -> str:
     if abs(mean) < 1e-12 * max(map(abs, values)):
         mean = 0.0
     return f"{mean:.4g} ± {deviation:.2g}"
+
+
+def record_seeds(
+    name: str, args: Any, of_seed: Callable[[int, Any], dict[str, list[dict]]]
+) -> None:
+    """Tables of one seed after another, said and written as they come; nothing is where quick."""
+    tables: dict[str, list[dict]] = {}
+    for seed in range(args.seeds):
+        for title, rows in of_seed(seed, args).items():
+            tables.setdefault(title, []).extend(rows)
+        say(tables)
+        if not args.quick:
+            write(name, f"python -m benchmarks.{name}", vars(args), tables)
 
 
 def over_seeds(rows: list[dict], by: tuple[str, ...]) -> list[dict]:
