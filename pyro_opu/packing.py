@@ -208,8 +208,9 @@ def packing_of(x: Any, name: str = "x") -> Packing | None:
     """The packing of inputs like these; ``None`` of one floating tensor ``(N, ...)``, taken as is.
 
     Raises:
-        TypeError: neither a tensor nor a tuple, list or dict of them.
-        ValueError: none; rows that differ in number; an index below zero, or too large to count.
+        TypeError: neither a tensor nor a tuple, list or dict of them; an index below zero, or in
+            fewer than 32 bits.
+        ValueError: no tensor; rows that differ in number; numbers that are not finite.
     """
     if isinstance(x, Tensor) and x.is_floating_point() and x.ndim != 1:
         return None

@@ -39,7 +39,7 @@ def onnx(program: Program, student: StudentProgram, description: dict[str, Any])
         opset_version=OPSET,
         input_names=[each["name"] for each in inputs],
         output_names=list(outputs),
-        dynamic_shapes=student.dynamic_shapes(tuple(inputs)),
+        dynamic_shapes=student.dynamic_shapes,
         custom_translation_table=_exact_numbers(),
         verbose=False,
     )

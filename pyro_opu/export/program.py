@@ -55,7 +55,8 @@ class StudentProgram(nn.Module):
 
         return torch.vmap(of_one)(guide.head(guide.trunk(x)))
 
-    def dynamic_shapes(self, inputs: Inputs) -> Any:
+    @property
+    def dynamic_shapes(self) -> Any:
         """N of every input, as torch.export wants to be told."""
         return ({0: torch.export.Dim("N")},)
 
@@ -80,8 +81,9 @@ class PackedProgram(StudentProgram):
         """The outputs at the parts ``(N, *shape)``, in order."""
         return super().forward(self.packing.join(inputs, self.dtype))
 
-    def dynamic_shapes(self, inputs: Inputs) -> Any:
-        return (tuple({0: torch.export.Dim("N")} for _ in inputs),)
+    @property
+    def dynamic_shapes(self) -> Any:
+        return (tuple({0: torch.export.Dim("N")} for _ in self.packing.parts),)
 
 
 def _checked(
@@ -112,7 +114,7 @@ def trace(student: StudentProgram, inputs: Inputs) -> torch.export.ExportedProgr
     rows = tuple(torch.cat([x, x]) if one else x for x in inputs)
     try:
         with pyro.validation_enabled(False):
-            shapes = student.dynamic_shapes(rows)
+            shapes = student.dynamic_shapes
             graph = torch.export.export(student, rows, dynamic_shapes=shapes, strict=False)
             graph = graph.run_decompositions(PLAIN_OPS)
         run = graph.module()

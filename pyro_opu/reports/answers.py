@@ -140,27 +140,26 @@ def packing_inputs(
             if packing is None:
                 return call(*args, **kwargs)
             for name in inputs:
-                given[name] = _packed(given[name], packing, name, main) if name in given else None
-            x = given[inputs[0]]
+                if given.get(name) is not None:
+                    given[name] = _packed(given[name], packing, name)
             for name in sources:
-                given[name] = _of_packed(given[name], x, packing)
-            known = {name: value for name, value in given.items() if value is not None}
+                given[name] = _of_packed(given[name], given[inputs[0]], packing)
             changed: Callable[..., R] = call
-            return changed(**known)
+            return changed(**given)
 
         return packed
 
     return decorated
 
 
-def _packed(value: Any, packing: Packing, name: str, main: Any) -> Any:
+def _packed(value: Any, packing: Packing, name: str) -> Any:
     """Inputs in one tensor; a dict of further sets of inputs, each so."""
     sets = isinstance(value, Mapping) and (
         packing.form != "dict" or not set(value) == {part.name for part in packing.parts}
     )
     if sets:
         return {key: packing.packed(each, f"{name}[{key!r}]") for key, each in value.items()}
-    return None if value is None else packing.packed(value, name)
+    return packing.packed(value, name)
 
 
 def _of_packed(source: Any, x: Tensor, packing: Packing) -> Any:
