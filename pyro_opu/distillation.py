@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pyro_opu.distributed import together
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import outcome_of
-from pyro_opu.packing import Structured, Unpacked, packing_of
+from pyro_opu.packing import Structured, Unpacked
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
@@ -52,7 +52,6 @@ from pyro_opu.training.validation import (
 )
 from pyro_opu.transfer import Seen, TransferPolicy, default_transfer
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
-from pyro_opu.transfer.stream import is_loader
 
 
 @checked_arguments
@@ -112,10 +111,11 @@ def distill(
         x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
             trained on; floating and finite. Or several with N rows each: a tuple, given to the
             model by position, or a dict, by name; whole numbers are indices, and ``(N,)`` is one
-            number per row. Or a ``DataLoader`` (any restartable iterable) of such
-            inputs, or of tuples that begin with them. Its first rows, at most 16,384 and
-            about 2^24 numbers, give the held-out inputs and all scales; then a window of as many
-            rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
+            number per row. Or a ``DataLoader`` (any restartable iterable) whose batches are such
+            inputs, tensors or dicts, or tuples that begin with them, ``(x, y)``; several inputs by
+            position are a tuple inside it, ``((x, group), y)``. Its first rows, at most 16,384
+            and about 2^24 numbers, give the held-out inputs and all scales; then a window of as
+            many rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
         guide: By default the posterior's own network where it can be read off what the model
             computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
             where the posterior is over a linear head alone, a small network that is told mean and
@@ -202,10 +202,7 @@ def distill(
         progress = progress and ranks.first
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
         seed = ranks.broadcast(run_seed(seed, saved))
-        packing = None if is_loader(x) else packing_of(x)
-        if packing is not None:
-            x = packing.pack(x)
-        x, stream = as_transfer_inputs(x, seed, ranks)
+        x, packing, stream = as_transfer_inputs(x, seed, ranks)
         target = ranks.device(x.device if device is None else torch.device(device))
         random = RandomStream(seed, target)
         with random.borrowed():

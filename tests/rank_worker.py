@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from taught import Scripted, X, teacher
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.distributed import ALONE, Ranks, join
@@ -167,10 +168,26 @@ def whole(folder: Path, ranks: Ranks) -> None:
         "narrow": refused(source=narrow if ranks.first else teacher),
         "apart": decided_apart(ranks),
         "left": left_early(ranks),
+        "several inputs": several_inputs(folder, ranks),
         "not finite": refused(loss=BrokenOnOneRank(ranks.rank), warm_start=False),
     }
     (folder / f"found-{ranks.rank}.json").write_text(json.dumps(found))
     streamed(folder / f"unbroken-{ranks.rank}.safetensors", teacher)
+
+
+def several_inputs(folder: Path, ranks: Ranks) -> list[Any]:
+    """The indices that a student has seen where each rank's rows hold some of them."""
+    rows: Any = [{"x": x, "group": torch.tensor(i % 6)} for i, x in enumerate(X)]
+    sampler = DistributedSampler(rows, shuffle=False)  # every other row
+    draws = torch.randn(12, 6, 3, generator=torch.Generator().manual_seed(4))
+    fast = distill(
+        lambda x, group: (teacher(x).log() + draws[:, group]).softmax(-1),
+        DataLoader(rows, batch_size=8, sampler=sampler),
+        **QUICK,
+    )
+    save_file(fast.guide.state_dict(), folder / f"several-{ranks.rank}.safetensors")
+    assert fast.packing is not None
+    return fast.packing.indices
 
 
 def streamed(path: Path, source: Any, **changes: Any) -> None:

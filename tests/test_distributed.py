@@ -70,6 +70,11 @@ def test_each_rank_draws_its_own_share_of_a_batch(found: Found) -> None:
     assert found[0]["first batch"][:8] != found[1]["first batch"]
 
 
+def test_ranks_that_see_other_indices_know_all(folder: Path, found: Found) -> None:
+    assert [each["several inputs"] for each in found] == [[[2, [0, 1, 2, 3, 4, 5]]]] * 2
+    assert same_weights(folder / "several-0.safetensors", folder / "several-1.safetensors")
+
+
 def test_without_a_seed_rank_0_decides(found: Found) -> None:
     assert found[0]["seed"] == found[1]["seed"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyro
@@ -15,7 +16,9 @@ import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.guides.networks import Indexed
 from pyro_opu.packing import Packing, packing_of
+from pyro_opu.predictive.student_file import KIND
 from pyro_opu.transfer import Jitter, Seen, default_transfer
+from pyro_opu.utils import files
 
 N, G, S = 60, 5, 30
 torch.manual_seed(0)
@@ -177,6 +180,76 @@ def test_a_student_is_called_as_the_model_is(form: str, tmp_path: Any) -> None:
         fast(NUMBERS)
     with pytest.raises(ValueError, match="has seen"):
         fast(NUMBERS, GROUP + 1)
+
+
+def damages(plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The description of a packing with one entry changed into something else."""
+    wrong: tuple[Any, ...] = (None, "text", -1, 0.5, 2**60, True, [], {}, [[7]])
+    for value in wrong:
+        yield plain | {"form": value}
+        yield plain | {"parts": value}
+        for number in range(2):
+            for key in ("name", "shape", "dtype", "values"):
+                parts = [dict(part) for part in plain["parts"]]
+                parts[number][key] = value
+                yield plain | {"parts": parts}
+    first, second = plain["parts"]
+    yield plain | {"parts": [first]}
+    yield plain | {"parts": [first, second | {"name": first["name"]}]}
+    yield plain | {"form": "tensor"}
+    for other in ([0, 1, 2, 4, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 3]):
+        yield plain | {"parts": [first, second | {"values": other}]}
+    yield plain | {"parts": [first | {"shape": [3]}, second]}
+
+
+@pytest.mark.parametrize("guide", [None, "network"])
+def test_a_packing_from_a_hostile_file(guide: str | None, tmp_path: Any) -> None:
+    """It is refused, or answers as it did."""
+    fast, path = quick(posterior(), FORMS["dict"], guide=guide), tmp_path / "student"
+    fast.save(path)
+    tensors, whole = files.read(path, KIND)
+    refused, expected = 0, fast.dirichlet(FORMS["dict"]).mean
+    for packing in damages(whole["packing"]):
+        files.write(path, KIND, tensors, {**whole, "packing": packing})
+        try:
+            again = OnePassPredictive.load(path)
+        except ValueError as error:
+            assert "description is whole" in str(error)
+            refused += 1
+        else:
+            assert packing == {**whole["packing"], "parts": packing["parts"]}
+            names = [part["name"] for part in packing["parts"]]
+            given = dict(zip(names, FORMS["dict"].values(), strict=True))
+            assert torch.equal(again.dirichlet(given).mean, expected)
+    assert refused > 75
+
+
+@pytest.mark.parametrize("source", ["student", "teacher", "report"])
+def test_no_unseen_index_is_answered_silently(source: str) -> None:
+    """Nor where the inputs are packed already, and -1 is not taken from the end."""
+    x, fast = FORMS["dict"], quick(posterior(), FORMS["dict"])
+    assert fast.packing is not None
+    packed = fast.packing.pack(x)
+    for wrong in (torch.tensor([-1.0]), torch.tensor([2.5]), torch.tensor([5.0])):
+        packed[3, 2] = wrong
+        with pytest.raises(ValueError, match=rf"`x\['group'\]` must hold .*got \[{wrong[0]:g}\]"):
+            fast.dirichlet(packed)
+    new, below = {**x, "group": GROUP + 1}, {**x, "group": GROUP - 1}
+    if source == "student":
+        with pytest.raises(ValueError, match=r"seen; got \[5\]"):
+            fast.dirichlet(new)
+        with pytest.raises(TypeError, match="an index is int64, from zero"):
+            fast.dirichlet(below)
+    elif source == "teacher":
+        teacher = as_teacher(posterior())
+        teacher.probs(x)
+        with pytest.raises(TypeError, match="an index is int64, from zero"):
+            teacher.probs(below)
+        with pytest.raises(RuntimeError, match="index 5 is out of.* needs an entry in the model"):
+            teacher.probs(new)
+    else:
+        with pytest.raises(ValueError, match=r"seen; got \[5\]"):
+            pyro_opu.fidelity(fast, function, new)
 
 
 def test_one_number_for_every_row() -> None:

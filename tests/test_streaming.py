@@ -136,9 +136,9 @@ def test_of_a_divided_loader_each_rank_takes_all() -> None:
     [
         (iter([torch.ones(2, 1)]), TypeError, "got list_iterator, which passes once"),
         (DataLoader(torch.ones(2, 1), 3, drop_last=True), ValueError, "at least one batch"),
-        (DataLoader([{"x": torch.ones(1)}]), TypeError, "got a batch of type dict"),
+        (DataLoader([{"x": "a"}]), TypeError, r"`x\['x'\]` must be a torch.Tensor; got list"),
         (DataLoader(["a", "b"]), TypeError, "got a batch of type list"),
-        (DataLoader(torch.ones(4, 1).long()), TypeError, "must have a floating dtype"),
+        (DataLoader(torch.ones(4, 1).byte()), TypeError, "must have a floating dtype"),
         (DataLoader(torch.full((4, 1), math.nan)), ValueError, "`x` must be finite"),
     ],
 )

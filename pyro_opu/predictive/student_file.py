@@ -88,7 +88,12 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
         ):
             raise ValueError("the guide is for other inputs or classes")
         if config["packing"] is not None:
-            config["packing"] = Packing.from_config(config["packing"])
+            config["packing"] = packing = Packing.from_config(config["packing"])
+            indices = [[column, list(values)] for column, values in packing.indices]
+            trunk = {} if guide is None else guide["trunk"]
+            other = trunk.get("indices", indices) != indices
+            if other or [packing.columns] != config["input_shape"]:
+                raise ValueError("the inputs are not those of the guide")
         if not config["sites"]:
             raise ValueError("there are no sites")
         kinds = OUTCOMES[config["answer"]].site_kinds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs
 from pyro_opu.distributed import ALONE, Ranks
+from pyro_opu.packing import Packing, packing_of
 from pyro_opu.rng import RandomStream
 from pyro_opu.transfer.policy import TransferPolicy
 
@@ -18,6 +19,8 @@ __all__ = ["Passes", "Stream", "is_loader"]
 
 #: Numbers in a window, and its least and most rows.
 WINDOW_NUMBERS, LEAST_ROWS, MOST_ROWS = 2**24, 256, 2**14
+#: Rows of a pass that are looked at for indices, at most.
+INDEXED_ROWS = 2**22
 
 
 def is_loader(x: Any) -> bool:
@@ -30,8 +33,14 @@ class Passes:
 
     The loader has random numbers of its own, from ``seed``, so that draws between two batches do
     not change the next. Ranks that share a loader take its batches in turn; under torch's
-    ``DistributedSampler`` each takes all that it gets. A batch is a tensor ``(n, *input_shape)``,
-    or a tuple or list whose first item is one.
+    ``DistributedSampler`` each takes all that it gets.
+
+    A batch is inputs, or a tuple or list that begins with them: labels and the like may follow.
+    Inputs are a tensor ``(n, *input_shape)`` or a dict of tensors; several by position are a tuple
+    inside the batch's own, ``((x, group), y)``, so that ``(x, y)`` is not taken for two inputs.
+
+    Attributes:
+        packing: The form of several inputs, known from the first batch on.
     """
 
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
@@ -41,6 +50,7 @@ class Passes:
                 f"{type(loader).__name__}, which passes once. Pass a DataLoader."
             )
         self.loader, self.ranks = loader, ranks
+        self.packing: Packing | None = None
         self.random = RandomStream(seed)
         self.began, self.passed, self.taken, self.number = self.random.states, 0, 0, 0
         self._batches: Iterator[Any] | None = None
@@ -57,8 +67,13 @@ class Passes:
                 self._batches = iter(self.loader)
             batch = next(self._batches, None)
         if batch is not None:
+            x = _inputs_of(batch)
+            if not self.number:
+                self.packing = packing_of(x)
             self.taken, self.number = self.taken + 1, self.number + 1
-            return _inputs_of(batch)
+            if self.packing is None:
+                return check_inputs(x).detach()
+            return self.packing.pack(x, check_seen=False).detach()
         if not self.taken:
             raise ValueError(
                 "`x` must be a loader that gives at least one batch in every pass; got none. Is "
@@ -104,17 +119,21 @@ class Stream:
     window. As many rows are read as are drawn; when they fill a window the policy is fitted to it.
     So memory holds two windows, a sorted loader is mixed within windows only, and policies see the
     scale and the extremes of one window at a time. All ranks begin with the first window of rank 0.
-    Arguments as of :class:`Passes`.
+    Where inputs are indices, the first pass is read to its end for the values that occur, without
+    keeping its rows. Arguments as of :class:`Passes`.
 
     Attributes:
-        first: The rows of the first window.
+        first: The rows of the first window; several inputs are packed.
+        packing: The form of several inputs, and all values of the indices among them.
         fitted: The policy, fitted to the window.
         settings: Sizes of the loader's first batch and of a window.
     """
 
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
         self.passes = Passes(loader, seed, ranks)
-        self.first = ranks.broadcast(self._first_window())
+        first = self._first_window()
+        self.packing = packing = self._seen(first)
+        self.first = ranks.broadcast(first if packing is None else first.to(packing.dtype))
         self._policy: TransferPolicy | None = None
         self.fitted: TransferPolicy | None = None
         self._held_out = torch.empty(0, dtype=torch.long)
@@ -134,6 +153,24 @@ class Stream:
                 break
         self.settings = {"first batch": len(parts[0]), "window": self.rows}
         return _concatenate(parts)
+
+    def _seen(self, first: Tensor) -> Packing | None:
+        """The packing, with the indices in the first pass of all ranks."""
+        packing = self.passes.packing
+        if packing is None or not packing.indices:
+            return packing
+        seen: list[tuple[int, set[float]]] = [(column, set()) for column, _ in packing.indices]
+        batch: Tensor | None = first
+        rows = 0
+        while batch is not None:
+            for column, values in seen:
+                values.update(batch[:, column].unique().tolist())
+            rows += len(batch)
+            more = self.passes.taken and rows < INDEXED_ROWS
+            batch = self.passes.take() if more else None
+        for rank in self.passes.ranks.all_gather(seen):
+            packing = packing.seeing([values for _, values in rank])
+        return packing
 
     def follow(self, policy: TransferPolicy, rest: Tensor, held_out: Tensor) -> Stream:
         """Draw by a policy from now on, first from ``rest``, and never give ``held_out``.
@@ -160,6 +197,8 @@ class Stream:
         if not self._coming:
             self._next = self.passes.position()
         batch = self.passes.own()
+        if self.packing is not None:
+            batch = self.packing.check_seen(batch.to(self.packing.dtype))
         self._owed -= len(batch)
         held_out = self._held_out.to(batch.device)
         self._coming.append(batch[~torch.isin(row_keys(batch), held_out)])
@@ -194,15 +233,16 @@ def row_keys(x: Tensor) -> Tensor:
     return (words * odd.to(x.device)).sum(1)  # modulo 2^64, in any order the same
 
 
-def _inputs_of(batch: Any) -> Tensor:
-    """Check and return the inputs of a batch."""
+def _inputs_of(batch: Any) -> Any:
+    """The inputs of a batch, unchecked."""
     x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
-    if not isinstance(x, Tensor):
+    if not isinstance(x, (Tensor, Mapping, tuple, list)):
         raise TypeError(
-            "`x` must be a loader whose batches are tensors, or tuples whose first item is one; "
-            f"got a batch of type {type(batch).__name__}. Pick the inputs in its collate_fn."
+            "`x` must be a loader whose batches are tensors, dicts of tensors, or tuples whose "
+            f"first item is one; got a batch of type {type(batch).__name__}. Pick the inputs in "
+            "its collate_fn."
         )
-    return check_inputs(x.detach())
+    return x
 
 
 def _concatenate(parts: list[Tensor]) -> Tensor:

@@ -1,50 +1,25 @@
-"""Several inputs, indices among them, as one tensor, and the way back."""
+"""Several inputs side by side in one floating tensor, and the way back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import prod
-from typing import Any, Literal
+from functools import reduce
+from itertools import chain, islice
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_inputs, check_row_shape, check_tensor
+from pyro_opu.checks import check_inputs, check_tensor
+from pyro_opu.packing.parts import Part, check_rows_of, ordered
 
-__all__ = ["Packing", "Part", "Structured", "Unpacked", "packed", "packing_of"]
+__all__ = ["Packing", "Structured", "Unpacked", "packed", "packing_of"]
 
 #: Inputs as a user gives them: one tensor, or several by position or by name.
 Structured = Tensor | tuple[Tensor, ...] | list[Tensor] | dict[str, Tensor]
 Form = Literal["tensor", "tuple", "dict"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of several inputs, ``(N, *shape)``.
-
-    Attributes:
-        name: Its keyword, or its position in words.
-        shape: Of one row; ``()`` for a tensor ``(N,)``.
-        dtype: Name of the dtype.
-        values: The values seen, in order, of an integer or boolean part, which is an index;
-            ``None`` of a floating one.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    values: tuple[int, ...] | None = None
-
-    @property
-    def columns(self) -> int:
-        """Columns that a row of it takes."""
-        return prod(self.shape)
-
-    def read(self, columns: Tensor) -> Tensor:
-        """The part ``(N, *shape)``, in its own dtype, from its columns ``(N, columns)``."""
-        dtype: torch.dtype = getattr(torch, self.dtype)
-        return columns.to(dtype).reshape(columns.shape[0], *self.shape)
+FORMS = get_args(Form)
 
 
 @dataclass(frozen=True)
@@ -61,6 +36,19 @@ class Packing:
 
     form: Form
     parts: tuple[Part, ...]
+
+    @property
+    def columns(self) -> int:
+        """D."""
+        return sum(part.columns for part in self.parts)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the inputs seen first, packed."""
+        floating = (getattr(torch, part.dtype) for part in self.parts if part.values is None)
+        return _exact_dtype(
+            floating, max((v for p in self.parts for v in p.values or ()), default=0)
+        )
 
     @property
     def indices(self) -> list[tuple[int, tuple[int, ...]]]:
@@ -83,25 +71,36 @@ class Packing:
         rows = len(values[0])
         columns: list[Tensor] = []
         for index, (part, value) in enumerate(zip(self.parts, values, strict=True)):
-            own = _own_name(name, index if self.form == "tuple" else part.name, self.form)
-            _check_rows_of(own, value, rows)
-            check_row_shape(own, value, part.shape, "Reshape it.")
-            if part.values is not None:
-                _check_index(own, value, part.values if check_seen else None)
-            elif not value.is_floating_point():
-                raise TypeError(
-                    f"`{own}` must be floating, as it was first; got {value.dtype}. Convert it "
-                    "with .float()."
-                )
+            own = self._own_name(name, index)
+            check_rows_of(own, value, rows)
+            part.check(own, value)
             columns.append(value.reshape(rows, part.columns))
-        return self.join(columns, _packed_dtype(columns))
+        packed = self.join(columns, _packed_dtype(columns))
+        return self.check_seen(packed, name) if check_seen else packed
 
     def packed(self, x: Any, name: str = "x", *, check_seen: bool = False) -> Tensor:
         """:meth:`pack`, of inputs that may be packed already."""
-        columns = sum(part.columns for part in self.parts)
-        if isinstance(x, Tensor) and x.is_floating_point() and x.shape[1:] == (columns,):
-            return check_inputs(x, name)
+        if isinstance(x, Tensor) and x.is_floating_point() and x.shape[1:] == (self.columns,):
+            x = check_inputs(x, name)
+            return self.check_seen(x, name) if check_seen else x
         return self.pack(x, name, check_seen=check_seen)
+
+    def check_seen(self, packed: Tensor, name: str = "x") -> Tensor:
+        """Packed inputs ``(N, D)``, refused where an index among them was not seen."""
+        for index, (part, columns) in enumerate(self._split(packed)):
+            part.check_seen(self._own_name(name, index), columns)
+        return packed
+
+    def seeing(self, values: Iterable[Iterable[float]]) -> Packing:
+        """The same form, where these values were seen too, by the columns of :attr:`indices`."""
+        columns = iter(values)
+        parts = (
+            part
+            if part.values is None
+            else replace(part, values=ordered(chain(part.values, *islice(columns, part.columns))))
+            for part in self.parts
+        )
+        return replace(self, parts=tuple(parts))
 
     def join(self, values: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
         """Parts in order as one tensor, unchecked."""
@@ -110,8 +109,7 @@ class Packing:
 
     def parts_of(self, packed: Tensor) -> list[Tensor]:
         """The parts in order, from ``(N, D)``."""
-        split = packed.split([part.columns for part in self.parts], 1)
-        return [part.read(each) for part, each in zip(self.parts, split, strict=True)]
+        return [part.read(columns) for part, columns in self._split(packed)]
 
     def example(self) -> Tensor:
         """Two packed inputs: zeros, and indices that were seen."""
@@ -160,6 +158,13 @@ class Packing:
         parts = (replace(part, name=name) for part, name in zip(self.parts, names, strict=False))
         return replace(self, parts=tuple(parts))
 
+    def _split(self, packed: Tensor) -> Iterator[tuple[Part, Tensor]]:
+        columns = packed.split([part.columns for part in self.parts], 1)
+        return zip(self.parts, columns, strict=True)
+
+    def _own_name(self, name: str, index: int) -> str:
+        return _own_name(name, index if self.form == "tuple" else self.parts[index].name, self.form)
+
     def _in_order(self, x: Any, name: str) -> list[Tensor]:
         given = _by_name(x, name)
         wanted = [part.name for part in self.parts]
@@ -179,24 +184,26 @@ class Packing:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Packing:
-        """From :meth:`describe`."""
-        parts = (
-            Part(
-                str(part["name"]),
-                tuple(map(int, part["shape"])),
-                str(part["dtype"]),
-                None if part["values"] is None else tuple(map(int, part["values"])),
-            )
-            for part in config["parts"]
-        )
-        return cls(config["form"], tuple(parts))
+        """From :meth:`describe`.
+
+        Raises:
+            KeyError, TypeError, ValueError: not what it writes.
+        """
+        form, parts = config["form"], tuple(map(Part.from_config, config["parts"]))
+        names = {part.name for part in parts}
+        if form not in FORMS or not parts or len(names) < len(parts):
+            raise ValueError(f"{form!r:.50} of {len(parts)} inputs is no form")
+        if form == "tensor" and len(parts) > 1:
+            raise ValueError("one tensor has one part")
+        return cls(form, parts)
 
     @property
     def advice(self) -> str:
         """What to do where a model does not take inputs of this form."""
         return (
             f"It was given {self._text()}. Numbers that are whole are taken for indices: .float() "
-            "makes them numbers; x[:, None] makes a column of a tensor (N,)."
+            "makes them numbers; x[:, None] makes a column of a tensor (N,). Every index, of a new "
+            "group too, needs an entry in the model."
         )
 
     def _text(self) -> str:
@@ -221,9 +228,8 @@ def packing_of(x: Any, name: str = "x") -> Packing | None:
     parts = []
     for key, value in given.items():
         own = _own_name(name, int(key) if form == "tuple" else key, form)
-        _check_rows_of(own, value, rows)
-        dtype = str(value.dtype).removeprefix("torch.")
-        parts.append(Part(key, tuple(value.shape[1:]), dtype, _seen(own, value)))
+        check_rows_of(own, value, rows)
+        parts.append(Part.of(key, own, value))
     return Packing(form, tuple(parts))
 
 
@@ -261,60 +267,17 @@ def _own_name(name: str, key: int | str, form: Form) -> str:
     return name if form == "tensor" else f"{name}[{key!r}]"
 
 
-def _check_rows_of(own: str, value: Tensor, rows: int) -> None:
-    if value.ndim == 0 or len(value) != rows:
-        raise ValueError(
-            f"`{own}` must have as many rows as the other inputs, {rows}; got shape "
-            f"{tuple(value.shape)}. Repeat it, or pass what is the same for all rows in the model."
-        )
-    if value.is_floating_point():
-        check_inputs(value, own, features=False)
-    elif value.is_complex():
-        raise TypeError(
-            f"`{own}` must have a floating dtype; got {value.dtype}. Pass real numbers."
-        )
-
-
-def _seen(own: str, value: Tensor) -> tuple[int, ...] | None:
-    """Values of an index, ``None`` of a floating part."""
-    if value.is_floating_point():
-        return None
-    least = int(value.min()) if value.numel() else 0
-    if value.dtype in (torch.uint8, torch.int8, torch.int16) or least < 0:
-        found = f"{value.dtype}, with {least}" if least < 0 else str(value.dtype)
-        raise TypeError(
-            f"`{own}` must have a floating dtype; got {found}. Convert numbers, such as pixels, "
-            f"with {own}.float(); an index is int64, from zero."
-        )
-    values = value.unique().long()
-    return tuple(values.tolist())
-
-
-def _check_index(own: str, value: Tensor, seen: tuple[int, ...] | None) -> None:
-    if value.is_floating_point():
-        raise TypeError(
-            f"`{own}` must be whole, an index as it was first; got {value.dtype}. Convert it with "
-            ".long()."
-        )
-    if seen is None or torch.compiler.is_compiling() or torch.jit.is_tracing():
-        return
-    known = torch.isin(value.long(), torch.tensor(seen, device=value.device))
-    if not bool(known.all()):
-        new = value[~known].unique().tolist()
-        raise ValueError(
-            f"`{own}` must hold indices that the student has seen; got {new[:5]}. Distil with rows "
-            "of them among `x`: the teacher must be able to answer there."
-        )
-
-
 def _packed_dtype(columns: list[Tensor]) -> torch.dtype:
     """The widest floating dtype, in which every index is exact."""
     floating = [each.dtype for each in columns if each.is_floating_point()]
-    widest = torch.float32
-    for dtype in floating:
-        widest = torch.promote_types(widest, dtype)
-    large = any(not c.is_floating_point() and int(c.max()) >= 2**24 for c in columns if c.numel())
-    return torch.float64 if large else widest
+    most = (int(c.max()) for c in columns if not c.is_floating_point() and c.numel())
+    return _exact_dtype(floating, max(most, default=0))
+
+
+def _exact_dtype(floating: Iterable[torch.dtype], largest: int) -> torch.dtype:
+    """The widest of these and float32, or float64 for an index that float32 would round."""
+    widest = reduce(torch.promote_types, floating, torch.float32)
+    return torch.float64 if largest >= 2**24 else widest
 
 
 def _described(given: dict[str, Tensor], form: Form) -> str:

@@ -1,0 +1,154 @@
+"""Several inputs from a loader: their form in a batch, indices of the whole pass, every stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from pyro_opu import OnePassPredictive, distill
+from pyro_opu.training.fit import Phase
+from pyro_opu.transfer import HeldOut
+from pyro_opu.transfer import stream as streams
+from pyro_opu.transfer.stream import Passes, Stream
+
+ROWS = 90
+X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(0))
+GROUP, Y = torch.arange(ROWS) // 10, torch.zeros(ROWS)  # a group is in two batches at most
+DRAWS = torch.randn(20, 9, generator=torch.Generator().manual_seed(1))
+
+
+def teacher(x: Tensor, group: Tensor) -> Tensor:
+    p = torch.sigmoid(DRAWS[:, group] + x[:, 0])
+    return torch.stack([1 - p, p], -1)
+
+
+def loader(rows: list[Any], shuffle: bool = False) -> DataLoader:
+    return DataLoader(rows, batch_size=10, shuffle=shuffle)  # type: ignore[arg-type]
+
+
+def named(shuffle: bool = False) -> DataLoader:
+    return loader([{"x": x, "group": g} for x, g in zip(X, GROUP, strict=True)], shuffle)
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "MOST_ROWS", 40)
+    monkeypatch.setattr(streams, "LEAST_ROWS", 4)
+
+
+ROW = list(zip(X, GROUP, Y, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("rows", "form"),
+    [
+        ([x for x, _, _ in ROW], None),
+        ([(x, y) for x, _, y in ROW], None),
+        (ROW, None),  # one input, and what follows
+        ([x[0] for x, _, _ in ROW], "tensor"),
+        ([(g, y) for _, g, y in ROW], "tensor"),
+        ([{"x": x, "group": g} for x, g, _ in ROW], "dict"),
+        ([({"x": x, "group": g}, y) for x, g, y in ROW], "dict"),
+        ([((x, g), y) for x, g, y in ROW], "tuple"),
+        ([((x, g),) for x, g, _ in ROW], "tuple"),
+    ],
+)
+def test_the_form_of_a_batch(rows: list[Any], form: str | None) -> None:
+    passes = Passes(loader(rows), seed=0)
+    first = passes.take()
+    assert first is not None and len(first) == 10
+    assert (passes.packing.form if passes.packing else None) == form
+    if form in ("dict", "tuple"):
+        torch.testing.assert_close(first, torch.cat([X[:10], GROUP[:10, None]], 1))
+
+
+def test_indices_of_the_whole_pass_are_known(small_windows: None) -> None:
+    stream = Stream(named(), 0)
+    assert len(stream.first) == 40 and stream.first[:, 2].unique().tolist() == [0, 1, 2, 3]
+    assert stream.packing is not None
+    assert stream.packing.indices == [(2, tuple(range(9)))]
+    stream.follow(HeldOut(), stream.first[6:], stream.first[:6])
+    drawn = torch.cat([stream.sample(20) for _ in range(30)])
+    assert drawn[:, 2].unique().tolist() == list(range(9))
+
+
+class Counting(IterableDataset):
+    """An index that goes on and on."""
+
+    def __iter__(self) -> Iterator[Tensor]:
+        number = 0
+        while True:
+            yield torch.arange(number, number + 10)
+            number += 10
+
+
+def test_a_new_index_after_the_rows_looked_at_is_refused(
+    small_windows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "INDEXED_ROWS", 70)
+    stream = Stream(DataLoader(Counting(), batch_size=None), 0)
+    stream.follow(HeldOut(), stream.first[6:], stream.first[:6])
+    with pytest.raises(ValueError, match=r"`x` must hold indices .* seen; got \[70, 71, 72, 73"):
+        stream.sample(50)
+
+
+def test_rows_of_a_later_dtype_are_those_of_the_first(small_windows: None) -> None:
+    """An index that float32 would round comes in the last batch alone."""
+    rows = [{"x": x, "group": 2**24 + g * (i >= 80)} for i, (x, g, _) in enumerate(ROW)]
+    stream = Stream(loader(rows), 0)
+    assert stream.first.dtype == torch.float64
+    stream.follow(HeldOut(), stream.first, stream.first[:0])
+    found = torch.cat([stream.sample(20) for _ in range(30)])
+    assert found[:, 2].unique().tolist() == [2**24, 2**24 + 8]
+
+
+def test_a_batch_of_another_form_is_refused() -> None:
+    batches = [{"x": X, "group": GROUP}, {"x": X}]
+    with pytest.raises(ValueError, match=r"must be a dict of tensors x \(N, 2\), group \(N,\); "):
+        Stream(DataLoader(batches, batch_size=None), 0)  # type: ignore[arg-type]
+
+
+def quick(x: Any, **changes: Any) -> OnePassPredictive:
+    settings = {"num_steps": 20, "batch_size": 16, "seed": 0, "evaluate_every": 5}
+    return distill(teacher, x, **{**settings, "progress": False, **changes})
+
+
+class Killed(Exception):
+    """Stands for a power cut."""
+
+
+@pytest.mark.filterwarnings("ignore:The student is worthless")
+@pytest.mark.parametrize("kind", ["loader", "dict"])
+@pytest.mark.parametrize("steps", [8, 19])
+def test_a_killed_run_ends_as_an_unbroken_one(
+    small_windows: None, tmp_path: Path, kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, step = steps, Phase.step
+
+    def mortal(phase: Phase, number: int) -> dict[str, float]:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise Killed
+        return step(phase, number)
+
+    def x() -> Any:
+        return named(shuffle=True) if kind == "loader" else {"x": X, "group": GROUP}
+
+    expected, path = quick(x()), tmp_path / "run.safetensors"
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Phase, "step", mortal)
+        quick(x(), checkpoint=path)
+    assert path.exists()
+    torch.manual_seed(12345)  # another process
+    resumed = quick(x(), checkpoint=path)
+    assert resumed.report == expected.report
+    new = {"x": X[:9] + 1, "group": GROUP[::10]}
+    assert torch.equal(resumed.dirichlet(new).mean, expected.dirichlet(new).mean)
+    assert resumed(X[:9], GROUP[::10])["obs"].shape == (20, 9)
