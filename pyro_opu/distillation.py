@@ -75,6 +75,7 @@ def distill(
     site: str | None = None,
     return_sites: Sequence[str] | None = None,
     inputs: Callable[..., Tensor] | None = None,
+    arguments: Callable[[Any], Any] | None = None,
     num_samples: int | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     evaluate_every: int = 100,
@@ -106,8 +107,8 @@ def distill(
     ``checkpoint`` the run resumes when ``torchrun --max-restarts`` restarts it.
 
     Args:
-        source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, a dropout network, an
-            ensemble, a callable, a ``Teacher``.
+        source: Whatever :func:`~pyro_opu.as_teacher` takes: a ``Predictive``, an ``MCMC`` run, a
+            dropout network, an ensemble, a callable, a ``Teacher``.
         x: Transfer inputs ``(N, D)`` or ``(N, *input_shape)``, best not those the teacher was
             trained on; floating and finite. Or several with N rows each: a tuple, given to the
             model by position, or a dict, by name; whole numbers are indices, and ``(N,)`` is one
@@ -162,6 +163,8 @@ def distill(
         inputs: Picks the input from a call's arguments, for models not called ``model(x, ...)``,
             such as ``lambda n, x: x``; the teacher is then asked in the same way, with ``None`` for
             other arguments without a default.
+        arguments: The way back, ``x -> (args, kwargs)`` of the model's call, for ``inputs`` that do
+            more than pick one argument.
         num_samples: S of the answers; by default the ``Predictive``'s.
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
             killed run started again ends with the weights of an unbroken one. A file is refused
@@ -207,7 +210,8 @@ def distill(
         random = RandomStream(seed, target)
         with random.borrowed():
             # The teacher, and the inputs at which it is asked.
-            teacher = finished_teacher(source, x, site, inputs=inputs, packing=packing)
+            called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}
+            teacher = finished_teacher(source, x, site, **called, packing=packing)
             outcome = outcome_of(teacher)
             indices = [] if packing is None else [column for column, _ in packing.indices]
             if transfer is None and not indices:
@@ -311,6 +315,7 @@ def distill_regression(
     *,
     site: str | None = None,
     inputs: Callable[..., Tensor] | None = None,
+    arguments: Callable[[Any], Any] | None = None,
     **options: Any,
 ) -> OnePassRegression:
     """:func:`~pyro_opu.distill` for a source that must be a regressor, with the same arguments.
@@ -324,6 +329,6 @@ def distill_regression(
         >>> fast.uncertainty(torch.zeros(4, 1)).total.shape
         torch.Size([4])
     """
-    teacher = as_regression_teacher(source, site, inputs=inputs)
+    teacher = as_regression_teacher(source, site, inputs=inputs, arguments=arguments)
     student: Any = distill(teacher, x, inputs=inputs, **options)
     return student

@@ -21,8 +21,9 @@ from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
 from pyro_opu.teachers import PredictiveTeacher
+from pyro_opu.teachers.any_rows import AnyRows
+from pyro_opu.teachers.calls import Model, call_of
 from pyro_opu.teachers.real import RegressionTeacher, normal_parameters
-from pyro_opu.teachers.runs import Model, bound, call_of
 from pyro_opu.teachers.sites import class_log_probs
 
 __all__ = ["online_dark_knowledge"]
@@ -86,7 +87,7 @@ def online_dark_knowledge(
     advice = "For existing draws use dark_knowledge(Predictive(model, samples), x)."
     instance_of("kernel", kernel, SGLD, "an SGLD", advice)
     call = call_of(served.inputs, kernel.model)
-    model = bound(kernel.model, call)
+    model = AnyRows(kernel.model, call)
     read, kind = (_normal, RegressionTeacher) if form == "normal" else (_probs, PredictiveTeacher)
     with seeded(seed):
         draws = kernel.stream(*data, num_samples=num_draws, warmup_steps=warmup_steps)

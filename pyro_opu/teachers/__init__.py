@@ -10,16 +10,19 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
+from pyro_opu.teachers.calls import call_of
+from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.teachers.real import RealTeacher
-from pyro_opu.teachers.runs import call_of
 from pyro_opu.teachers.sites import refuse_site
 
 #: What :func:`~pyro_opu.as_teacher` takes.
-Source = Predictive | nn.Module | Sequence[Any] | Callable[..., Tensor] | Teacher | JointDraws
+Source = (
+    Predictive | MCMC | nn.Module | Sequence[Any] | Callable[..., Tensor] | Teacher | JointDraws
+)
 
 __all__ = [
     "BaseTeacher",
@@ -35,14 +38,19 @@ __all__ = [
 
 
 def as_teacher(
-    source: Source, site: str | None = None, *, inputs: Callable[..., Tensor] | None = None
+    source: Source,
+    site: str | None = None,
+    *,
+    inputs: Callable[..., Tensor] | None = None,
+    arguments: Callable[[Any], Any] | None = None,
 ) -> BaseTeacher:
     r"""Make a teacher, draws :math:`\pi_s = T(x; \theta_s)` on the simplex, from any posterior.
 
     Args:
         source: One of
 
-            * a :class:`pyro.infer.Predictive`, from posterior samples or a guide;
+            * a :class:`pyro.infer.Predictive`, from posterior samples or a guide, or a
+              :class:`pyro.infer.MCMC` run;
             * an ``nn.Module`` with dropout, ``x -> logits (N, C)``: each draw one set of masks;
             * a sequence of ``nn.Module``: an ensemble, SGLD snapshots;
             * a sequence of posteriors, S / K draws of each, at least one of them a ``Predictive``
@@ -52,6 +60,8 @@ def as_teacher(
         site: The observed categorical site of a ``Predictive``'s model, when there are several.
         inputs: Picks the input from the arguments of a model that is not called ``model(x)``, such
             as ``lambda n, x: x``; other arguments without a default are given ``None``.
+        arguments: The way back, ``x -> (args, kwargs)`` of the model's call, for ``inputs`` that do
+            more than pick one argument.
 
     Returns:
         A teacher with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs``, ``.num_classes``.
@@ -67,24 +77,25 @@ def as_teacher(
         >>> as_teacher(net).probs(torch.zeros(5, 2), num_draws=7).shape
         torch.Size([7, 5, 3])
     """
-    if inputs is not None:
-        check_callable("inputs", inputs, "(*args, **kwargs) -> x")
-    if isinstance(source, MCMC):
-        raise TypeError(
-            "`source` must be a pyro.infer.Predictive, which knows the model's sites; got an MCMC "
-            "run. Pass Predictive(model, mcmc.get_samples())."
-        )
+    for name, value, form in (
+        ("inputs", inputs, "(*args, **kwargs) -> x"),
+        ("arguments", arguments, "x -> (args, kwargs)"),
+    ):
+        if value is not None:
+            check_callable(name, value, form)
+    source = posterior_of(source)
     if isinstance(source, RealTeacher):
         raise TypeError(
             "`source` has no class probabilities: it is a regressor, whose y is real. Call its "
             ".draws(x), or pass it to distill or fidelity."
         )
     if isinstance(source, PredictiveTeacher) and site is not None:
-        source = source.predictive
+        return PredictiveTeacher(source.predictive, site, source.call)
     if _is_mixture(source):
-        return MixtureTeacher([as_teacher(member, site, inputs=inputs) for member in source])
+        called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}
+        return MixtureTeacher([as_teacher(member, site, **called) for member in source])
     if isinstance(source, Predictive):
-        return PredictiveTeacher(source, site, call_of(inputs, source.model))
+        return PredictiveTeacher(source, site, call_of(inputs, source.model, arguments))
     refuse_site(site, source)
     if isinstance(source, BaseTeacher):
         return source
@@ -107,4 +118,4 @@ def _is_mixture(source: Any) -> TypeGuard[Sequence[Any]]:
     """Whether ``source`` is a sequence that holds a posterior, not plain networks alone."""
     if isinstance(source, (str, nn.Module)) or not isinstance(source, Sequence):
         return False
-    return any(isinstance(each, (Predictive, BaseTeacher, Teacher)) for each in source)
+    return any(isinstance(each, (Predictive, MCMC, BaseTeacher, Teacher)) for each in source)

@@ -61,6 +61,7 @@ class JointDraws:
         max_draws: How many draws the posterior holds, or ``None`` where every call draws afresh.
         default_draws: Draws taken when ``num_draws`` is not given.
         chunk_size: Numbers in the widest tensor of one evaluation, which bounds memory.
+        max_rows: The most inputs of one evaluation, or ``None``.
     """
 
     #: "classes" or "real", a key of ``pyro_opu.outcomes.OUTCOMES``.
@@ -72,6 +73,7 @@ class JointDraws:
     uncounted = False
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int = CHUNK_SIZE
+    max_rows: int | None = None
     packing: Packing | None = None  # of several inputs
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
     _asked: int = 0
@@ -187,7 +189,8 @@ class JointDraws:
         # Inputs that fill a chunk by themselves keep the machine busy with one draw after another;
         # only thin products are faster for several draws together.
         alone = len(x) >= at_once and width > MOST_COLUMNS
-        for block in x.split(at_once if alone else max(1, at_once // 4)):
+        rows = at_once if alone else max(1, at_once // 4)
+        for block in x.split(min(rows, self.max_rows or rows)):
             step = max(1, at_once // len(block))
             parts = [
                 self._check_output(self._evaluate(draws[start : start + step], block), len(block))

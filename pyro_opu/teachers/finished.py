@@ -12,6 +12,8 @@ from torch import Tensor
 from pyro_opu.packing import Packing
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.calls import call_of
+from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.cost import counted
 from pyro_opu.teachers.pyro_model import ModelDraws, PredictiveTeacher
 from pyro_opu.teachers.real import (
@@ -20,7 +22,6 @@ from pyro_opu.teachers.real import (
     is_real,
     is_regressor,
 )
-from pyro_opu.teachers.runs import call_of
 
 
 @torch.no_grad()
@@ -30,6 +31,7 @@ def finished_teacher(
     site: str | None = None,
     *,
     inputs: Callable[..., Tensor] | None = None,
+    arguments: Callable[[Any], Any] | None = None,
     packing: Packing | None = None,
 ) -> JointDraws:
     """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``.
@@ -41,7 +43,7 @@ def finished_teacher(
         source: What :func:`~pyro_opu.as_teacher` or ``as_regression_teacher`` takes.
         x: Inputs ``(N, ...)``.
         site: The observed site, when the model has several.
-        inputs: Picks the input from the arguments of a ``Predictive``'s call.
+        inputs, arguments: As in :func:`~pyro_opu.as_teacher`.
         packing: The form of several inputs, which ``x`` holds as one tensor.
 
     Raises:
@@ -49,9 +51,10 @@ def finished_teacher(
         ValueError: a model that cannot be run, has no such site, or one draw or one class.
     """
     teacher: JointDraws
+    source = posterior_of(source)
     with counted():
         if isinstance(source, Predictive):
-            model = ModelDraws(source, site, call_of(inputs, source.model))
+            model = ModelDraws(source, site, call_of(inputs, source.model, arguments))
             if packing is not None:
                 model.unpack_by(packing)
             draws = model.begin(x, model.max_draws or model.default_draws)
@@ -59,7 +62,8 @@ def finished_teacher(
             teacher.look(x[:2], draws)
         else:
             real = is_regressor(source, x, site, inputs, packing)
-            teacher = (as_regression_teacher if real else as_teacher)(source, site, inputs=inputs)
+            called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}
+            teacher = (as_regression_teacher if real else as_teacher)(source, site, **called)
             if packing is not None:
                 teacher.unpack_by(packing)
             teacher.look(x[:2])

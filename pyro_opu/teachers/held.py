@@ -86,6 +86,7 @@ class HeldTeacher(BaseTeacher):
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
         _check_fit(self.teacher, self.picked, x)
+        self.max_rows = self.teacher.max_rows
         every = num_draws == self.size
         return self.picked if every else _at(self.picked, self._some(num_draws))
 

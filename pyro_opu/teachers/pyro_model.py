@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -14,19 +13,19 @@ from torch import Tensor
 
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
+from pyro_opu.teachers.any_rows import AnyRows, explained
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, unseen
 from pyro_opu.teachers.batched import Batched, Draws
+from pyro_opu.teachers.calls import Call, Given, first_argument
+from pyro_opu.teachers.chains import check_ungrouped
 from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
 from pyro_opu.teachers.runs import (
-    Call,
     Latents,
     ObservedSite,
     Run,
-    bound,
     check_samples,
     few_rows,
-    first_argument,
     fresh_latents,
     is_deterministic,
     quiet,
@@ -62,8 +61,8 @@ class ModelDraws(JointDraws):
             )
         self.predictive = predictive
         self.call = call
-        self._model = bound(predictive.model, call)
-        self._guide = None if predictive.guide is None else bound(predictive.guide, call)
+        self._model = AnyRows(predictive.model, call)
+        self._guide = None if predictive.guide is None else AnyRows(predictive.guide, call)
         self._samples: Draws = dict(predictive.posterior_samples)
         for name, value in self._samples.items():
             check_samples(name, value, predictive.num_samples)
@@ -83,14 +82,14 @@ class ModelDraws(JointDraws):
 
     def _unpack_by(self, packing: Packing) -> None:
         own, guide = self.call, self.predictive.guide
-        if own is not first_argument and packing.form != "tensor":
+        if own is not first_argument and not isinstance(own, Given) and packing.form != "tensor":
             raise ValueError(
                 "`inputs` picks one input from a call's arguments; `x` holds several. Leave "
                 "`inputs` out: a tuple is given by position, a dict by name."
             )
         self.call = packing.call if own is first_argument else lambda x: own(packing.unpack(x))
-        self._model = bound(self.predictive.model, self.call)
-        self._guide = None if guide is None else bound(guide, self.call)
+        self._model = AnyRows(self.predictive.model, self.call)
+        self._guide = None if guide is None else AnyRows(guide, self.call)
 
     @property
     def runs(self) -> tuple[Run, Run]:
@@ -124,9 +123,10 @@ class ModelDraws(JointDraws):
         """The posterior's latents, at two and at three rows."""
         known = {name: value[0] for name, value in self._samples.items()}
         shapes = [known, known]
-        if self._guide is not None:
-            with quiet(), preserve_rng(), self._explained(x):
-                shapes = [fresh_latents(self._guide, known, few_rows(x, rows)) for rows in (2, 3)]
+        if (guide := self._guide) is not None:
+            few = [few_rows(x, rows) for rows in (2, 3)]
+            with quiet(), preserve_rng(), explained(guide, x, known, self.packing):
+                shapes = guide.freed(lambda: [fresh_latents(guide, known, each) for each in few])
         self._name_latents(shapes)
         return shapes
 
@@ -139,9 +139,18 @@ class ModelDraws(JointDraws):
 
     def _run_twice(self, latents: list[Draws], x: Tensor) -> None:
         two, three = few_rows(x, 2), few_rows(x, 3)  # what grows grows with the rows
-        with quiet(), preserve_rng(), self._explained(x):
-            runs = Run.of(self._model, latents[0], two), Run.of(self._model, latents[1], three)
-        self._runs = runs
+        model, samples = self._model, self._samples
+
+        def run() -> tuple[Run, Run]:
+            return Run.of(model, latents[0], two), Run.of(model, latents[1], three)
+
+        with quiet(), preserve_rng(), explained(model, x, samples, self.packing):
+            try:
+                self._runs = model.freed(run)
+            except Exception:
+                check_ungrouped(samples, lambda: model.freed(lambda: fresh_latents(model, {}, two)))
+                raise
+        self.max_rows = model.max_rows
         self.posterior_sites = set(latents[0])
 
     def free_sites(self) -> dict[str, Any]:
@@ -185,23 +194,6 @@ class ModelDraws(JointDraws):
     def _stand_in(self, fn: Any) -> Tensor:
         """A value for the observed site, which nothing looks at."""
         raise NotImplementedError
-
-    @contextmanager
-    def _explained(self, x: Tensor) -> Iterator[None]:
-        """Raise an error that says what a model must be where it cannot be run."""
-        try:
-            yield
-        except Exception as error:
-            reason = (str(error).splitlines() or [""])[0].rstrip(".")
-            dtypes = {v.dtype for v in self._samples.values() if v.is_floating_point()} - {x.dtype}
-            hint = f" Some posterior samples are {dtypes.pop()}: convert x to it." if dtypes else ""
-            raise ValueError(
-                f"`source`'s model must run as model(x), at any number of rows; at x of shape "
-                f"{(2, *x.shape[1:])}, {x.dtype}, it raised {type(error).__name__}: {reason}. "
-                "Its first argument must be the inputs and all others optional (y=None); "
-                f"if not, pass inputs=... to distill, or wrap it: Predictive(lambda x: model(...), "
-                f"...).{hint}{'' if self.packing is None else ' ' + self.packing.advice}"
-            ) from error
 
     def _source_text(self) -> str:
         guide = self.predictive.guide

@@ -13,9 +13,10 @@ from torch import distributions as dist
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.calls import call_of
+from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.function import FunctionDraws, draws_parameter, unpacked_function
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.runs import call_of
 from pyro_opu.teachers.sites import one_per_row, refuse_site, site_kind, unwrap
 
 
@@ -116,7 +117,11 @@ def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
 
 
 def as_regression_teacher(
-    source: Any, site: str | None = None, *, inputs: Callable[..., Tensor] | None = None
+    source: Any,
+    site: str | None = None,
+    *,
+    inputs: Callable[..., Tensor] | None = None,
+    arguments: Callable[[Any], Any] | None = None,
 ) -> RealTeacher:
     r"""Make a teacher, draws of :math:`N(f_s(x), \sigma_s(x)^2)`, from a regressor's posterior.
 
@@ -125,7 +130,7 @@ def as_regression_teacher(
             input; or a function ``x -> (loc, scale)`` or ``(x, num_draws) -> (loc, scale)``, draws
             ``(S, N)`` of y's mean and of the noise's deviation; or such a teacher.
         site: The observed normal site, when the model has several.
-        inputs: Picks the input from the arguments of a ``Predictive``'s call.
+        inputs, arguments: As in :func:`~pyro_opu.as_teacher`.
 
     Example:
         >>> import torch
@@ -135,8 +140,9 @@ def as_regression_teacher(
         >>> teacher.draws(torch.ones(5, 1)).shape
         torch.Size([3, 5, 2])
     """
+    source = posterior_of(source)
     if isinstance(source, Predictive):
-        return RegressionTeacher(source, site, call_of(inputs, source.model))
+        return RegressionTeacher(source, site, call_of(inputs, source.model, arguments))
     refuse_site(site, source)
     if isinstance(source, RealTeacher):
         return source
@@ -163,6 +169,7 @@ def is_regressor(
     if isinstance(source, RealTeacher):
         return True
     try:
+        source = posterior_of(source)
         if isinstance(source, Predictive):
             model = ModelDraws(source, site, call_of(inputs, source.model))
             if packing is not None:

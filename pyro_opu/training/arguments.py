@@ -108,6 +108,7 @@ CHECKS: dict[str, Check] = {
     "device": lambda name, value: check_device(value, name),
     "site": partial(instance_of, kind=str, expected="the name of a site"),
     "inputs": partial(check_callable, form="(*args, **kwargs) -> x"),
+    "arguments": partial(check_callable, form="x -> (args, kwargs)"),
     "num_samples": positive_int,
     "checkpoint": lambda name, value: placed(value, name),
     "evaluate_every": positive_int,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -10,7 +13,7 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu import as_teacher, distill, fidelity
-from pyro_opu.teachers.runs import call_of, first_argument
+from pyro_opu.teachers.calls import Picked, call_of, first_argument
 
 W = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(0))
 X = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
@@ -51,21 +54,52 @@ def test_input_in_second_place_is_swapped() -> None:
 
 def test_call_of_finds_the_place_by_position_and_by_keyword() -> None:
     for picker in (lambda scale, x, y=None: x, lambda *args: args[1], lambda **all: all["x"]):
-        call = call_of(picker, second)
-        assert call(X) == ((), {"scale": None, "x": X})
+        assert call_of(picker, second) == Picked("x")
+    assert call_of(lambda *args: args[1], lambda *args: second(*args)) == Picked(1)
+    assert Picked(1)(X) == ((None, X), {}) and Picked("x")(X) == ((), {"x": X})
+    assert call_of(None, second) is first_argument
 
 
 def test_defaults_of_other_arguments_are_kept() -> None:
-    def model(depth: int = 3, x: Tensor | None = None) -> None: ...
+    def model(scale: float | None, depth: int = 3, x: Tensor | None = None) -> None:
+        assert scale is None and depth == 3
+        second(scale, x)
 
-    call = call_of(lambda depth, x: x, model)
-    assert call(X) == ((), {"x": X})
+    teacher = as_teacher(Predictive(model, {"w": W}), inputs=lambda scale, depth, x: x)
+    torch.testing.assert_close(teacher.probs(X), (X @ W).softmax(-1))
 
 
-def test_a_picker_that_does_more_than_pick_is_left_to_the_first_argument() -> None:
-    assert call_of(lambda batch, x: batch["x"], second) is first_argument
+def in_a_batch(batch: dict[str, Tensor], y: Tensor | None = None) -> Tensor:
+    return second(None, batch["x"] + batch["shift"], y)
+
+
+def test_inputs_that_do_more_than_pick_need_a_way_back() -> None:
+    predictive = Predictive(in_a_batch, {"w": W})
+    pick = {"inputs": lambda batch: batch["x"]}
+    back = {"arguments": lambda x: (({"x": x, "shift": 1.0},), {})}
+    with pytest.raises(ValueError, match="pass the way back, arguments="):
+        distill(predictive, X, **pick, num_steps=4, progress=False)
+    teacher = as_teacher(predictive, **pick, **back)
+    torch.testing.assert_close(teacher.probs(X), ((X + 1) @ W).softmax(-1))
+    fast = distill(predictive, X, **pick, **back, num_steps=4, progress=False, seed=0)
+    assert fast({"x": X[:3], "shift": torch.ones(3, 1)})["obs"].shape == (5, 3)
+
+
+def test_arguments_take_several_inputs_as_they_are() -> None:
+    predictive = Predictive(in_a_batch, {"w": W})
+    teacher = as_teacher(predictive, arguments=lambda x: ([dict(x)], {}))
+    found = teacher.probs({"x": X, "shift": torch.ones(len(X), 1)})
+    torch.testing.assert_close(found, ((X + 1) @ W).softmax(-1))
+
+
+@pytest.mark.parametrize(("wrong", "found"), [(lambda x: x, "Tensor"), (lambda x: (x, 1), "tuple")])
+def test_arguments_that_are_none(wrong: Callable[[Tensor], Any], found: str) -> None:
+    with pytest.raises(ValueError, match=rf"`arguments` must return \(args, kwargs\).*got {found}"):
+        as_teacher(Predictive(second, {"w": W}), arguments=wrong).probs(X)
+    with pytest.raises(TypeError, match="`arguments` must be a callable x -> .args, kwargs."):
+        distill(Predictive(second, {"w": W}), X, arguments=3)
 
 
 def test_a_model_that_cannot_be_run_says_what_to_do() -> None:
-    with pytest.raises(ValueError, match="must run as model.x.*pass inputs="):
+    with pytest.raises(ValueError, match="must run as model.x.*None for x.*pass inputs="):
         distill(Predictive(second, {"w": W}), X, num_steps=4, progress=False)

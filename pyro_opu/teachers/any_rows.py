@@ -1,0 +1,140 @@
+"""A Pyro model as a function of its inputs alone, at any number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import torch
+from pyro.poutine.messenger import Messenger
+from pyro.poutine.subsample_messenger import SubsampleMessenger
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+
+from pyro_opu.packing import Packing
+from pyro_opu.teachers.batched import Draws
+from pyro_opu.teachers.calls import Call, Model, parameters_of
+from pyro_opu.teachers.runs import is_deterministic
+
+T = TypeVar("T")
+#: Plates that have as many rows as are asked about, and how many these are.
+_RESIZED: ContextVar[tuple[frozenset[str], int]] = ContextVar("resized plates")
+_pyro_subsample = SubsampleMessenger._subsample
+
+
+class AnyRows:
+    """A model, or guide, that may be tied to the rows it was trained on.
+
+    Labels of the training rows (closed over, or from ``pyro.condition``) are not those of other
+    rows: such a site takes a value from its distribution. A plate of fixed size, or one that is
+    subsampled, has as many rows as are asked about (:meth:`freed`).
+
+    Attributes:
+        plates: Names of the plates that are resized.
+        max_rows: The most rows that labels closed over have a value for; ``None``: any number.
+    """
+
+    def __init__(self, model: Model, call: Call) -> None:
+        self.model, self.call = model, call
+        self.parameters = parameters_of(model)
+        self.none: dict[str, None] = {}  # given to parameters that have neither input nor default
+        self.plates: frozenset[str] = frozenset()
+        self.max_rows: int | None = None
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def __call__(self, x: Tensor) -> Any:
+        args, kwargs = self.call(x)
+        left = list(self.parameters.items())[len(args) :]
+        left = [(name, each) for name, each in left if name not in kwargs]
+        self.none = {name: None for name, each in left if each.default is each.empty}
+        token = _RESIZED.set((self.plates, len(x)))
+        try:
+            with _Rows() as rows:
+                self._seen = rows.plates
+                return self.model(*args, **self.none, **kwargs)
+        finally:
+            _RESIZED.reset(token)
+
+    def freed(self, run: Callable[[], T]) -> T:
+        """What ``run`` gives, with those plates resized without which it raises.
+
+        Of the plates that a failed run has met, those of one size are tried together, from the
+        largest: that of the training rows.
+        """
+        try:
+            return run()
+        except Exception:
+            seen, before = self._seen, self.plates
+            SubsampleMessenger._subsample = staticmethod(_subsample)  # type: ignore[method-assign]
+            for size in sorted(set(seen.values()), reverse=True):
+                self.plates = before | {name for name, other in seen.items() if other == size}
+                try:
+                    found = run()
+                except Exception:  # noqa: BLE001, S112 - the first error is raised
+                    continue
+                self.max_rows = size[0]
+                return found
+            self.plates = before
+            raise
+
+
+def _subsample(
+    name: str,
+    size: int | None = None,
+    subsample_size: int | None = None,
+    subsample: Any = None,
+    use_cuda: bool | None = None,
+    device: str | None = None,
+) -> tuple[int, int, Any]:
+    """Pyro's, which makes a plate's rows; of those that are resized, other ones."""
+    plates, rows = _RESIZED.get((frozenset(), 0))
+    if name in plates:
+        size, subsample_size, subsample = rows, None, None
+    return _pyro_subsample(name, size, subsample_size, subsample, use_cuda, device)
+
+
+class _Rows(Messenger):
+    """Notes the plates, and gives sites that are observed at other rows a value at these."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plates: dict[str, tuple[int, int]] = {}
+
+    def _pyro_sample(self, msg: Any) -> None:
+        fn, value = msg["fn"], msg["value"]
+        if site_is_subsample(msg):
+            self.plates[msg["name"]] = fn.size, fn.subsample_size or fn.size
+        elif msg["is_observed"] and isinstance(value, Tensor) and not is_deterministic(msg):
+            try:
+                fits = torch.broadcast_shapes(value.shape, fn.shape()) == fn.shape()
+            except RuntimeError:
+                fits = False
+            if not fits:
+                msg["value"] = fn.sample()
+
+
+@contextmanager
+def explained(model: AnyRows, x: Tensor, samples: Draws, packing: Packing | None) -> Iterator[None]:
+    """Raise an error that says how a model must be written where it cannot be run."""
+    try:
+        yield
+    except Exception as error:
+        if str(error).startswith("`posterior_samples`"):
+            raise
+        reason = (str(error).splitlines() or [""])[0].rstrip(".")
+        dtypes = {v.dtype for v in samples.values() if v.is_floating_point()} - {x.dtype}
+        hint = f" Some posterior samples are {dtypes.pop()}: convert x to it." if dtypes else ""
+        hint += f" It was given None for {', '.join(model.none)}." if model.none else ""
+        hint += "" if packing is None else " " + packing.advice
+        raise ValueError(
+            f"`source`'s model must run as model(x), at any number of rows; at x of shape "
+            f"{(2, *x.shape[1:])}, {x.dtype}, it raised {type(error).__name__}: {reason}.{hint} "
+            "Its first argument must be the inputs and all others optional; for a model called "
+            "otherwise pass inputs=..., and for several inputs a tuple or dict as x. Nothing in it "
+            "may have the size of the training rows:\n"
+            "    def model(x, y=None):\n"
+            "        with pyro.plate('data', len(x)):\n"
+            "            pyro.sample('obs', ..., obs=y)"
+        ) from error

@@ -1,0 +1,217 @@
+"""Models as tutorials have them: labels closed over, plates of fixed size, flags, an MCMC run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import MCMC, NUTS, Predictive
+from pyro.infer.autoguide import AutoNormal
+from pyro_models import assert_moments
+from torch import Tensor
+
+import pyro_opu
+from pyro_opu import as_teacher
+from pyro_opu.regression import as_regression_teacher
+
+S, TRAIN, D = 6, 40, 2
+generator = torch.Generator().manual_seed(0)
+W = torch.randn(S, D, generator=generator)
+X = torch.randn(TRAIN, D, generator=generator)
+LABELS = (torch.arange(TRAIN) % 2).float()
+NEW = {rows: torch.randn(rows, D, generator=generator) for rows in (1, 2, 7, 100)}
+
+
+def weights() -> Tensor:
+    return pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+
+
+def closed_over(x: Tensor) -> None:
+    logits = x @ weights()
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=logits), obs=LABELS)
+
+
+def fixed_plate(x: Tensor, y: Tensor | None = None) -> None:
+    logits = x @ weights()
+    with pyro.plate("data", TRAIN):
+        pyro.sample("obs", dist.Bernoulli(logits=logits), obs=y)
+
+
+def fixed_plate_closed_over(x: Tensor) -> None:
+    fixed_plate(x, LABELS)
+
+
+def subsampled(x: Tensor, y: Tensor | None = None) -> None:
+    logits = x @ weights()
+    with pyro.plate("data", len(x), subsample_size=10) as rows:
+        obs = None if y is None else y[rows]
+        pyro.sample("obs", dist.Bernoulli(logits=logits[rows]), obs=obs)
+
+
+def subsampled_closed_over(x: Tensor) -> None:
+    with pyro.plate("data", TRAIN, subsample_size=10) as rows:
+        pyro.sample("obs", dist.Bernoulli(logits=x[rows] @ weights()), obs=LABELS[rows])
+
+
+def subsampled_by_pyro(x: Tensor, y: Tensor | None = None) -> None:
+    w = weights()
+    with pyro.plate("data", TRAIN, subsample_size=10):
+        batch = pyro.subsample(x, event_dim=1)
+        pyro.sample("obs", dist.Bernoulli(logits=batch @ w), obs=y)
+
+
+def in_groups(x: Tensor, y: Tensor | None = None) -> None:
+    """A plate of latents, whose size stays, beside that of the data."""
+    w = weights()
+    with pyro.plate("groups", 3):
+        pyro.sample("unused", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", TRAIN):
+        pyro.sample("obs", dist.Bernoulli(logits=x @ w), obs=y)
+
+
+def two_dimensional(x: Tensor) -> None:
+    """A plate on the left of another one."""
+    logits = (x @ weights())[:, None]
+    with pyro.plate("data", TRAIN, dim=-2), pyro.plate("once", 1, dim=-1):
+        pyro.sample("obs", dist.Bernoulli(logits=logits), obs=LABELS[:, None])
+
+
+def masked(x: Tensor, y: Tensor | None = None, obs_mask: Tensor | None = None) -> None:
+    logits = x @ weights()
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=logits), obs=y, obs_mask=obs_mask)
+
+
+def masked_closed_over(x: Tensor, y: Tensor | None = None) -> None:
+    logits = x @ weights()
+    with pyro.plate("data", len(x)), pyro.poutine.mask(mask=LABELS > 0):
+        pyro.sample("obs", dist.Bernoulli(logits=logits), obs=y)
+
+
+def flags(x: Tensor, y: Tensor | None = None, train: bool = False, *, scale: float = 1.0) -> None:
+    assert not train
+    fixed_plate(scale * x, y)
+
+
+def labels_needed(x_data: Tensor, y_data: Tensor | None) -> None:
+    assert y_data is None
+    fixed_plate(x_data, y_data)
+
+
+MODELS: dict[str, Callable[..., Any]] = {
+    each.__name__: each
+    for each in (
+        closed_over,
+        fixed_plate,
+        fixed_plate_closed_over,
+        subsampled,
+        subsampled_closed_over,
+        subsampled_by_pyro,
+        in_groups,
+        two_dimensional,
+        masked,
+        masked_closed_over,
+        flags,
+        labels_needed,
+    )
+} | {
+    "conditioned": pyro.condition(fixed_plate, data={"obs": LABELS}),
+    "conditioned, any rows": pyro.condition(masked, data={"obs": LABELS}),
+}
+
+
+def expected(x: Tensor) -> Tensor:
+    return torch.sigmoid(W @ x.T)
+
+
+@pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
+def test_a_model_tied_to_its_rows_is_asked_about_others(model: Callable[..., Any]) -> None:
+    teacher = as_teacher(Predictive(model, {"w": W, "unused": torch.zeros(S, 3)}))
+    for rows, x in NEW.items():
+        found = teacher.probs(x)
+        assert found.shape == (S, rows, 2)
+        torch.testing.assert_close(found[..., 1], expected(x))
+    torch.testing.assert_close(teacher.probs(X)[..., 1], expected(X))
+
+
+@pytest.mark.parametrize("name", ["closed_over", "subsampled_closed_over", "conditioned"])
+def test_its_student_answers_any_rows(name: str) -> None:
+    predictive = Predictive(MODELS[name], {"w": W})
+    fast = pyro_opu.distill(predictive, X, num_steps=4, progress=False, seed=0)
+    assert fast(NEW[7])["obs"].shape == (S, 7)
+    assert fast(NEW[100])["obs"].unique().tolist() == [0, 1]
+
+
+def test_a_guide_of_a_model_with_labels() -> None:
+    guide = AutoNormal(fixed_plate_closed_over, init_scale=0.1)
+    guide(X)
+    teacher = as_teacher(Predictive(MODELS["conditioned"], guide=guide, num_samples=400))
+    logits = teacher.probs(NEW[7])[..., 1].logit()
+    size = NEW[7].square().sum(1).sqrt()  # of a logit's deviation, in those of a weight
+    assert_moments(logits, NEW[7] @ guide.median()["w"], 0.1 * size)
+
+
+def test_pyro_is_left_as_it_was() -> None:
+    teacher = as_teacher(Predictive(subsampled, {"w": W}))
+    teacher.probs(NEW[7])
+    assert len(Predictive(subsampled, {"w": W})(X)["obs"][0]) == 10
+    with pytest.raises(ValueError, match="Shape mismatch inside plate"):
+        Predictive(fixed_plate, {"w": W})(NEW[7])
+
+
+def test_a_covariate_of_the_training_rows_cannot_be_known_at_others() -> None:
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        fixed_plate(x + X, y)
+
+    message = r"size of tensor.*size of the training rows:\n.*model\(x, y=None\):\n.*len\(x\)"
+    with pytest.raises(ValueError, match=message):
+        as_teacher(Predictive(model, {"w": W})).probs(NEW[7])
+
+
+def test_an_mcmc_run_is_a_source() -> None:
+    mcmc = MCMC(NUTS(closed_over), num_samples=S, warmup_steps=2, disable_progbar=True)
+    mcmc.run(X)
+    by_hand = Predictive(closed_over, mcmc.get_samples())
+    assert torch.equal(as_teacher(mcmc).probs(NEW[7]), as_teacher(by_hand).probs(NEW[7]))
+    fast = pyro_opu.distill(mcmc, X, num_steps=4, progress=False, seed=0)
+    assert fast(NEW[7])["obs"].shape == (S, 7)
+    assert pyro_opu.fidelity(fast, mcmc, X, seed=0).kl > 0
+
+
+def test_a_run_of_a_regression_is_a_source() -> None:
+    def model(x: Tensor) -> None:
+        loc = x @ weights()
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(loc, 0.5), obs=LABELS)
+
+    mcmc = MCMC(NUTS(model), num_samples=S, warmup_steps=2, disable_progbar=True)
+    mcmc.run(X)
+    found = as_regression_teacher(mcmc).draws(NEW[7])
+    torch.testing.assert_close(found[..., 0], mcmc.get_samples()["w"] @ NEW[7].T)
+
+
+def test_samples_grouped_by_chain_are_named() -> None:
+    grouped = {"w": torch.randn(2, 5, D)}
+    with pytest.raises(ValueError, match="got 2 chains of 5, grouped.*mcmc.get_samples"):
+        as_teacher(Predictive(fixed_plate, grouped)).probs(X)
+
+
+def test_tokens_are_indices() -> None:
+    table = torch.randn(S, 9)
+
+    def model(tokens: Tensor, y: Tensor | None = None) -> None:
+        value = pyro.sample("table", dist.Normal(torch.zeros(9), 1.0).to_event(1))
+        with pyro.plate("data", len(tokens)):
+            pyro.sample("obs", dist.Bernoulli(logits=value[tokens].sum(-1)), obs=y)
+
+    tokens = torch.randint(9, (30, 4))
+    predictive = Predictive(model, {"table": table})
+    found = as_teacher(predictive).probs(tokens)[..., 1]
+    torch.testing.assert_close(found, torch.sigmoid(table[:, tokens].sum(-1)))
+    fast = pyro_opu.distill(predictive, tokens, num_steps=4, progress=False, seed=0)
+    assert fast(tokens[:3])["obs"].shape == (S, 3)
