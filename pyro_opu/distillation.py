@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import together
+from pyro_opu.guides import of_packed
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import outcome_of
-from pyro_opu.packing import Structured, Unpacked
+from pyro_opu.packing import Structured
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
@@ -127,6 +128,7 @@ def distill(
             package, sized to the inputs, which also serves where nothing can be read; a name of
             :data:`pyro_opu.guides.GUIDES` is that family on such a network. Or any module
             ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
+            Several inputs reach it as they reach the model.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
@@ -234,21 +236,20 @@ def distill(
             if guide is None or isinstance(guide, str):
                 plug_ins = teacher.plug_ins(x) if begun_here else []
                 guide = outcome.guide(guide, x, held_out, found, plug_ins, packing)
-            elif packing is not None and not isinstance(guide, Unpacked):
-                guide = Unpacked(guide, packing)
-            guide = prepare_guide(guide, target)
+            guide = prepare_guide(of_packed(guide, packing), target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
             # Training.
-            if begun_here and effort == "default":
-                near = ranks.first and held_out.judge(guide)["kl_ratio"] <= AT_ATTAINABLE
-                effort = "quick" if ranks.broadcast(near) else effort
             larger = 1
             if batch_size is None:
                 batch_size = default_batch(guide) if begun_here else BATCH
                 larger = batch_size // BATCH
             per_step = draws_per_step(teacher, x, num_draws, batch_size, closed_form.most_draws)
+            timed = not isinstance(effort, str)
             if isinstance(effort, str):
+                if begun_here and effort == "default":
+                    near = ranks.first and held_out.judge(guide)["kl_ratio"] <= AT_ATTAINABLE
+                    effort = "quick" if ranks.broadcast(near) else effort
                 steps, most_inputs = EFFORTS[effort]
                 most_inputs *= larger
             else:
@@ -260,7 +261,7 @@ def distill(
             steps = num_steps or steps
             warm = warm_steps(steps, objective, closed_form, warm_start)
             wanted = warm * accumulate * -(-batch_size // ranks.size)
-            fixed = num_draws is not None or not isinstance(effort, str)
+            fixed = num_draws is not None or timed
             wanted = min(wanted, most_inputs)
             pool = pool_size(teacher, x, closed_form, wanted, per_step[0], fixed)
             settings = Settings(

@@ -51,7 +51,8 @@ def export(
             form. The differential entropy of a mixture costs more than all the rest.
         sites: Names for the description.
         packing: The form of several inputs, which ``example_x`` holds as one tensor. The program
-            takes its parts, by position; in ONNX by name.
+            takes its parts, by position; in ONNX by name. At an index that was not seen, which it
+            cannot refuse, it answers NaN.
 
     Raises:
         ValueError: another suffix; an unknown output; a guide that cannot be traced, or that ONNX
@@ -82,19 +83,19 @@ def export(
     files.placed(path)
     check_packages(path.suffix)
     shape = example_x.shape[1:]
-    student = StudentProgram(guide, shape, outputs)
-    if packing is not None:
-        student = PackedProgram(guide, shape, outputs, packing)
+    student = (
+        StudentProgram(guide, shape, outputs)
+        if packing is None
+        else PackedProgram(guide, shape, outputs, packing)
+    )
     check_inputs(example_x, "example_x", dtype=student.dtype)
-    x = in_dtype_of(student.guide, example_x.detach().cpu())
-    inputs, names = [x], ["x"]
-    if packing is not None:
-        inputs, names = packing.parts_of(x), [part.name for part in packing.parts]
-    program = trace(student, tuple(inputs))
-    described = _description(student, dict(zip(names, inputs, strict=True)), sites)
+    inputs = student.inputs(in_dtype_of(student.guide, example_x.detach().cpu()))
+    program = trace(student, tuple(inputs.values()))
+    described = _description(student, inputs, sites)
     content = FORMATS[path.suffix](program, student, described)
     if path.suffix == ".onnx":
-        wrong = differing(student, run_onnx(content, names, student.outputs), tuple(inputs))
+        run = run_onnx(content, list(inputs), student.outputs)
+        wrong = differing(student, run, tuple(inputs.values()))
         if wrong:
             raise ValueError(
                 f"`guide` must be one that ONNX can express; the model's {wrong!r} is not the "

@@ -42,6 +42,14 @@ class StudentProgram(nn.Module):
         self.units = {name: units[name] for name in self.outputs}
         self._named(answer)  # caches, such as fixed points, are filled here
 
+    def inputs(self, x: Tensor) -> dict[str, Tensor]:
+        """The arguments of :meth:`forward` by name, from the guide's inputs."""
+        return {"x": x}
+
+    def joined(self, *inputs: Tensor) -> Tensor:
+        """The inverse of :meth:`inputs`."""
+        return inputs[0]
+
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """The outputs at inputs ``(N, *input_shape)``: mean ``(N, C)``, all others ``(N,)``."""
         if not isinstance(self.guide, TrunkGuide):
@@ -65,7 +73,10 @@ class StudentProgram(nn.Module):
 
 
 class PackedProgram(StudentProgram):
-    """Of a student of several inputs, which are the arguments."""
+    """Of a student of several inputs, which are the arguments.
+
+    A program cannot refuse an index that was not seen: its answer is NaN.
+    """
 
     def __init__(
         self,
@@ -76,10 +87,29 @@ class PackedProgram(StudentProgram):
     ) -> None:
         super().__init__(guide, input_shape, outputs)
         self.packing = packing
+        for column, values in packing.indices:
+            seen = torch.zeros(max(values, default=0) + 2, dtype=torch.bool)  # last: above all
+            self.register_buffer(f"seen_{column}", seen.index_fill(0, torch.tensor(values), True))
+
+    def inputs(self, x: Tensor) -> dict[str, Tensor]:
+        names = [part.name for part in self.packing.parts]
+        return dict(zip(names, self.packing.parts_of(x), strict=True))
+
+    def joined(self, *inputs: Tensor) -> Tensor:
+        return self.packing.join(inputs, self.dtype)
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
         """The outputs at the parts ``(N, *shape)``, in order."""
-        return super().forward(self.packing.join(inputs, self.dtype))
+        x = self.joined(*inputs)
+        named = super().forward(x)
+        for column, _ in self.packing.indices:
+            seen: Tensor = getattr(self, f"seen_{column}")
+            index = x[:, column].long()
+            known = seen[index.clamp(0, len(seen) - 1)] & (index >= 0)
+            for name, value in named.items():
+                rows = known.reshape(-1, *(1 for _ in value.shape[1:]))
+                named[name] = torch.where(rows, value, torch.nan)
+        return named
 
     @property
     def dynamic_shapes(self) -> Any:
@@ -146,20 +176,14 @@ def differing(
     Compared at the ``inputs``, at their first row, and at :func:`far_inputs`.
     """
     first = tuple(x[:1] for x in inputs)
-    for rows, same in ((inputs, _close), (first, _close), (_far(student, inputs), _same_kind)):
+    far = tuple(student.inputs(far_inputs(student.guide, student.joined(*inputs))).values())
+    for rows, same in ((inputs, _close), (first, _close), (far, _same_kind)):
         if len(rows[0]):
             found = run(*rows)
             for name, value in student(*rows).items():
                 if not same(found[name], value):
                     return name
     return None
-
-
-def _far(student: StudentProgram, inputs: Inputs) -> Inputs:
-    if not isinstance(student, PackedProgram):
-        return (far_inputs(student.guide, *inputs),)
-    far = far_inputs(student.guide, student.packing.join(inputs, student.dtype))
-    return tuple(student.packing.parts_of(far))
 
 
 def far_inputs(guide: nn.Module, like: Tensor) -> Tensor:

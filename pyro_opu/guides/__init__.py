@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_opu.checks import one_of
-from pyro_opu.guides.base import TrunkGuide
+from pyro_opu.guides.base import HeadGuide, TrunkGuide
 from pyro_opu.guides.beginning import Beginning
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.families import (
@@ -16,6 +16,7 @@ from pyro_opu.guides.families import (
     SingleHeadGuide,
 )
 from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.packing import Packing, Unpacked
 
 __all__ = [
     "GUIDES",
@@ -44,6 +45,13 @@ def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | Tru
     """Build a guide of a family in :data:`GUIDES`; see :meth:`.PredictiveGuide.for_inputs`."""
     name = one_of("guide", FORMER.get(name, name), GUIDES, "Or pass a module x -> Dirichlet.")
     return GUIDES[name].for_inputs(x, num_classes)
+
+
+def of_packed(guide: nn.Module, packing: Packing | None) -> nn.Module:
+    """The guide as one of packed inputs: those of this package take them, others several inputs."""
+    if packing is None or isinstance(guide, (HeadGuide, PredictiveGuide, Unpacked)):
+        return guide
+    return Unpacked(guide, packing)
 
 
 @torch.no_grad()

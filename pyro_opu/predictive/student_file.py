@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable, instance_of
-from pyro_opu.guides import FORMER
+from pyro_opu.guides import FORMER, of_packed
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
 from pyro_opu.packing import Packing
@@ -126,6 +126,7 @@ def restore_guide(
             _check_match(guide, tensors, config["num_classes"])
     advice = "Build it, or leave it out for a guide of this package."
     instance_of("guide", guide, nn.Module, "a module with the architecture that was saved", advice)
+    guide = of_packed(guide, config["packing"])
     _check_match(guide, tensors, config["num_classes"])
     guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
     return guide.requires_grad_(False).eval()

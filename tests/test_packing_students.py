@@ -1,0 +1,105 @@
+"""Students of several inputs: guides of one's own, captured passes, files and hostile ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from several_inputs import FORMS, GROUP, NUMBERS, N, S, TwoInputs, posterior, quick
+from torch import Tensor, nn
+
+import pyro_opu
+from pyro_opu import OnePassPredictive
+from pyro_opu.predictive.student_file import KIND
+from pyro_opu.utils import files
+
+
+class Own(nn.Module):
+    """A guide that takes the inputs as the model does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = TwoInputs()
+
+    def forward(self, x: Tensor, group: Tensor) -> torch.distributions.Dirichlet:
+        return torch.distributions.Dirichlet(self.network(x, group).exp())
+
+
+@pytest.mark.parametrize("form", ["tuple", "dict"])
+def test_a_guide_of_ones_own_takes_the_inputs_as_they_are(form: str, tmp_path: Any) -> None:
+    x = FORMS[form]
+    fast = quick(posterior(), x, guide=Own())
+    assert fast(NUMBERS, GROUP)["obs"].shape == (S, N)
+    fast.save(tmp_path / "student")
+    with pytest.raises(ValueError, match="`guide` must be given"):
+        OnePassPredictive.load(tmp_path / "student")
+    again = OnePassPredictive.load(tmp_path / "student", guide=Own())
+    assert torch.equal(again.dirichlet(x).mean, fast.dirichlet(x).mean)
+    assert again(NUMBERS, GROUP)["obs"].shape == (S, N)
+
+
+def test_a_guide_of_the_package_takes_them_packed(tmp_path: Any) -> None:
+    x = FORMS["dict"]
+    own = pyro_opu.PredictiveGuide.for_inputs(x, 2, hidden=(8,))
+    fast = quick(posterior(), x, guide=own)
+    assert fast.guide is own
+    fast.save(tmp_path / "student")
+    again = OnePassPredictive.load(tmp_path / "student")
+    assert torch.equal(again.dirichlet(x).mean, fast.dirichlet(x).mean)
+
+
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_captured_student_takes_them_too(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(torch, "compile", lambda run, **options: run)
+    x = FORMS["dict"]
+    fast = quick(posterior(), x)
+    captured = fast.capture(x)
+    assert captured.kind == "compiled"
+    torch.testing.assert_close(captured(x).mean, fast.dirichlet(x).mean)
+    with pytest.raises(ValueError, match=r"`x\['group'\]` must hold indices"):
+        captured({**x, "group": GROUP + 1})
+
+
+def damages(plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The description of a packing with one entry changed into something else."""
+    wrong: tuple[Any, ...] = (None, "text", -1, 0.5, 2**60, True, [], {}, [[7]])
+    for value in wrong:
+        yield plain | {"form": value}
+        yield plain | {"parts": value}
+        for number in range(2):
+            for key in ("name", "shape", "dtype", "values"):
+                parts = [dict(part) for part in plain["parts"]]
+                parts[number][key] = value
+                yield plain | {"parts": parts}
+    first, second = plain["parts"]
+    yield plain | {"parts": [first]}
+    yield plain | {"parts": [first, second | {"name": first["name"]}]}
+    yield plain | {"form": "tensor"}
+    for other in ([0, 1, 2, 4, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 3]):
+        yield plain | {"parts": [first, second | {"values": other}]}
+    yield plain | {"parts": [first | {"shape": [3]}, second]}
+
+
+@pytest.mark.parametrize("guide", [None, "network"])
+def test_a_packing_from_a_hostile_file(guide: str | None, tmp_path: Any) -> None:
+    """It is refused, or answers as it did."""
+    fast, path = quick(posterior(), FORMS["dict"], guide=guide), tmp_path / "student"
+    fast.save(path)
+    tensors, whole = files.read(path, KIND)
+    refused, expected = 0, fast.dirichlet(FORMS["dict"]).mean
+    for packing in damages(whole["packing"]):
+        files.write(path, KIND, tensors, {**whole, "packing": packing})
+        try:
+            again = OnePassPredictive.load(path)
+        except ValueError as error:
+            assert "description is whole" in str(error)
+            refused += 1
+        else:
+            assert packing == {**whole["packing"], "parts": packing["parts"]}
+            names = [part["name"] for part in packing["parts"]]
+            given = dict(zip(names, FORMS["dict"].values(), strict=True))
+            assert torch.equal(again.dirichlet(given).mean, expected)
+    assert refused > 75
