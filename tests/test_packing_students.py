@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
-from several_inputs import FORMS, GROUP, NUMBERS, N, S, TwoInputs, posterior, quick
+from pyro.infer import Predictive
+from several_inputs import ALPHA, FORMS, GROUP, NUMBERS, G, N, S, TwoInputs, posterior, quick
 from torch import Tensor, nn
 
 import pyro_opu
@@ -103,3 +106,28 @@ def test_a_packing_from_a_hostile_file(guide: str | None, tmp_path: Any) -> None
             given = dict(zip(names, FORMS["dict"].values(), strict=True))
             assert torch.equal(again.dirichlet(given).mean, expected)
     assert refused > 75
+
+
+def with_a_new_group(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
+    """Group G is one that no row belonged to: a level drawn from the population."""
+    scale = pyro.sample("scale", dist.HalfNormal(1.0))
+    with pyro.plate("groups", G):
+        alpha = pyro.sample("alpha", dist.Normal(0.0, scale))
+    new = pyro.sample("new", dist.Normal(0.0, scale))
+    levels = torch.cat([alpha, new[..., None]], -1)
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Bernoulli(logits=levels[group] + x[:, 0]), obs=y)
+
+
+def test_a_new_group_is_answered_by_its_population() -> None:
+    torch.manual_seed(0)
+    scale = 0.8 + 0.4 * torch.rand(400)
+    source = Predictive(with_a_new_group, {"scale": scale, "alpha": ALPHA[:1].expand(400, -1)})
+    x = {"x": torch.randn(300, 2), "group": torch.randint(G + 1, (300,))}
+    fast = quick(source, x, num_steps=400)
+    zeros = torch.zeros(G + 1, 2)
+    found = fast.dirichlet({"x": zeros, "group": torch.arange(G + 1)})
+    # Known groups have one level each; the new one has the variance of sigmoid(N(0, scale)).
+    draws = torch.sigmoid(scale[:, None] * torch.randn(400, 1000))
+    assert found.variance[G, 1] == pytest.approx(float(draws.var()), rel=0.25)  # 400 steps
+    assert found.variance[:G, 1].max() < 0.1 * found.variance[G, 1]
