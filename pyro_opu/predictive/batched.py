@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,7 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.batched import Batched, Draws, has_nan, loop
 from pyro_opu.teachers.cost import Cost, metered
 from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import unwrap
+from pyro_opu.teachers.sites import arguments_of, unwrap
 
 Shape = tuple[int, ...]
 #: Numbers in the widest tensor of a block of draws, by kind of device: 8 MB in float32, which a
@@ -233,17 +233,8 @@ class _Runs:
         for name, node in self.nodes(latents).items():
             if name in self.shapes:
                 found[name] = node["value"]
-                found |= {f"{name} {arg}": value for arg, value in _arguments(node["fn"])}
+                found |= {f"{name} {arg}": value for arg, value in arguments_of(node["fn"])}
         return found
-
-
-def _arguments(fn: Any) -> Iterator[tuple[str, Tensor]]:
-    """Tensors that a distribution, and what it wraps or transforms, were made of."""
-    while fn is not None:
-        for name in fn.arg_constraints:
-            if isinstance(value := vars(fn).get(name), Tensor):
-                yield name, value
-        fn = getattr(fn, "base_dist", None)
 
 
 def _compare(batched: Batched, runs: _Runs, known: Draws) -> None:

@@ -12,10 +12,10 @@ from pyro_opu.checks import check_callable
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
 from pyro_opu.teachers.calls import call_of
 from pyro_opu.teachers.chains import posterior_of
+from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
-from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.teachers.sites import refuse_site
 

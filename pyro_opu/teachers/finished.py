@@ -14,8 +14,9 @@ from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.calls import call_of
 from pyro_opu.teachers.chains import posterior_of
+from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.cost import counted
-from pyro_opu.teachers.pyro_model import ModelDraws, PredictiveTeacher
+from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import (
     RegressionTeacher,
     as_regression_teacher,

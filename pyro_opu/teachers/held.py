@@ -12,11 +12,11 @@ from pyro_opu.checks import check_inputs
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
+from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.cost import Cost
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
 from pyro_opu.teachers.plug_in import PlugIn
-from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.teachers.runs import Latents
 
 __all__ = ["HeldTeacher", "held_from", "hold"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -14,12 +16,13 @@ from torch import Tensor
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.any_rows import AnyRows, explained
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, unseen
+from pyro_opu.teachers.base import JointDraws, choose, unseen
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calls import Call, Given, first_argument
 from pyro_opu.teachers.chains import check_ungrouped
 from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
+from pyro_opu.teachers.row_latents import Fixed, affordable, behind, mixture
 from pyro_opu.teachers.runs import (
     Latents,
     ObservedSite,
@@ -30,14 +33,7 @@ from pyro_opu.teachers.runs import (
     is_deterministic,
     quiet,
 )
-from pyro_opu.teachers.sites import (
-    ALLOWED,
-    check_one_trial,
-    class_log_probs,
-    given_parameter,
-    site_kind,
-    unwrap,
-)
+from pyro_opu.teachers.sites import unwrap
 from pyro_opu.utils.printing import name_of
 
 
@@ -74,6 +70,7 @@ class ModelDraws(JointDraws):
         self._outputs = 0
         self._latent_names: tuple[str, ...] = ()  # of those that all rows share
         self._local = False  # whether others grow with the rows
+        self._row_latents: dict[str, int] = {}  # that are summed out, and their numbers of values
         self.posterior_sites: set[str] = set()
         self._expected = False  # whether the runs were under the first of the draws picked
         self._from_prior = not self._samples and self._guide is None
@@ -107,9 +104,10 @@ class ModelDraws(JointDraws):
             site = self._choose_site()
             read = self._read(self._runs[0].nodes[site]["fn"], 2, site)
             self._site, self._outputs = site, read.shape[-1]
+            self._row_latents = affordable(self._latents_behind(site))
             if self._from_prior:
                 self._name_latents([run.fresh(without=site) for run in self._runs])
-            elif self._expected:
+            elif self._expected and not self._row_latents:
                 self._run_model.expected = read[None]
         return self._site
 
@@ -150,7 +148,7 @@ class ModelDraws(JointDraws):
             except Exception:
                 check_ungrouped(samples, lambda: model.freed(lambda: fresh_latents(model, {}, two)))
                 raise
-        self.max_rows = model.max_rows
+        self.max_rows, self._first = model.max_rows, (latents[0], two)
         self.posterior_sites = set(latents[0])
 
     def free_sites(self) -> dict[str, Any]:
@@ -158,15 +156,38 @@ class ModelDraws(JointDraws):
         nodes = {k: v for k, v in self.runs[0].nodes.items() if k not in self.posterior_sites}
         return {name: node["fn"] for name, node in nodes.items() if not is_deterministic(node)}
 
+    def answered(self) -> list[str]:
+        """Free sites but for the discrete latents of the rows, on which others of them depend."""
+        left = []
+        latents = {k for k, n in self.runs[0].nodes.items() if n["infer"].get("enumerate")}
+        for name in reversed(self.free_sites()):
+            if name not in latents:
+                latents |= self._latents_behind(name).keys()
+                left.append(name)
+        return left[::-1]
+
+    def _latents_behind(self, site: str) -> dict[str, int]:
+        """Discrete latents of the rows on which a site depends, and their numbers of values."""
+        latents, x = self._first
+
+        def under(fixed: Fixed) -> Any:
+            with quiet(), preserve_rng(), fixed, poutine.condition(data=latents):
+                return poutine.trace(self._model).get_trace(x).nodes[site]["fn"]
+
+        return behind(site, self.runs, self.free_sites(), under)
+
     def _choose_site(self) -> str:
         """The observed site; errors name the candidates."""
         asked, free, nodes = self._asked_site, self.free_sites(), self.runs[0].nodes
         fits = [name for name, fn in free.items() if self._fits(fn)]
         if asked in fits:
             return asked
-        found = {name: type(unwrap(fn)).__name__ for name, fn in free.items()}
         if asked is None:
-            return self._only_site(fits, found)
+            free = {name: free[name] for name in self.answered()}
+            fits = [name for name in fits if name in free]
+            named = [name for name in fits if name in (self.predictive.return_sites or ())]
+            found = {name: type(unwrap(fn)).__name__ for name, fn in free.items()}
+            return self._only_site(named if len(named) == 1 else fits, found)
         kind = (
             "a latent site of the posterior"
             if asked in self.posterior_sites
@@ -251,7 +272,7 @@ class ModelDraws(JointDraws):
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """The model under the mean of the latents, or under a draw of them."""
         self.prepare(x)
-        if self._local:
+        if self._local or self._row_latents:
             return []
         held = self.max_draws
         draws = self._drawn(x, min(CANDIDATES, held or CANDIDATES)).values
@@ -265,14 +286,29 @@ class ModelDraws(JointDraws):
 
     def _at(self, latents: Draws, x: Tensor) -> Tensor:
         """What one draw says of the inputs."""
-        with ObservedSite(self.site, self._stand_in) as seen, poutine.condition(data=latents):
-            self._model(x)
+        if not self._row_latents:
+            return self._under(latents, x)
+        under = partial(self._under, latents, x)
+        return self._mixed(*mixture(self._row_latents, len(x), under))
+
+    def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
+        """What a mixture says, of V in it ``(V, N, K)`` with weights ``(V, N)``."""
+        raise ValueError(
+            f"`source`'s model has latents {list(self._row_latents)} of which each row has one; "
+            f"they cannot be summed out of site '{self.site}'. Sum them out in the model."
+        )
+
+    def _under(self, latents: Draws, x: Tensor, fixed: Any = nullcontext()) -> Tensor:  # noqa: B008
+        with ObservedSite(self.site, self._stand_in) as seen, fixed:
+            with poutine.condition(data=latents):
+                self._model(x)
         return self._read(seen.fn, len(x), self.site)
 
     def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
         self.site  # noqa: B018 - by whose choice the outputs are known
         two, three = (run.meter for run in self.runs)
-        if Cost.of(x.shape[1:], two, three, 1).serves(x.shape[1:]) and self._cost is None:
+        known = Cost.of(x.shape[1:], two, three, 1).serves(x.shape[1:]) and self._cost is None
+        if known and not self._row_latents:
             return two, three, self._outputs
         return super()._meters(draws, x)
 
@@ -289,54 +325,3 @@ class ModelDraws(JointDraws):
 
         with quiet():
             return self._run_model(one, varying)
-
-
-class PredictiveTeacher(ModelDraws, BaseTeacher):
-    r"""The observed site of a :class:`pyro.infer.Predictive` as draws on the simplex.
-
-    The model is conditioned on each posterior draw :math:`\theta_s` and run at ``x``; the class
-    log-probabilities are read off the observed site's distribution, so nothing is lost to label
-    noise. All draws go through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap``
-    cannot run is looped over.
-
-    With ``posterior_samples`` the draws are those, in order. With a ``guide`` (or neither, the
-    prior) every call draws afresh: latents of the whole model once for all rows of ``x``, latents
-    local to a row for each row.
-
-    Args:
-        predictive: The ``Predictive`` to read; it is not changed.
-        site: Name of the observed categorical site, needed when there are several.
-        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
-    """
-
-    allowed = ALLOWED
-
-    def _choose_site(self) -> str:
-        site = super()._choose_site()
-        check_one_trial(self.runs[0].nodes[site]["fn"], site)
-        return site
-
-    def _fits(self, fn: Any) -> bool:
-        return site_kind(fn) is not None
-
-    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
-        if len(fits) == 1:
-            return fits[0]
-        if fits:
-            raise ValueError(
-                f"`site` must name one of the model's observed categorical sites, {fits}; got "
-                f"none. Pass site='{fits[0]}', or another of them."
-            )
-        raise ValueError(
-            f"`source`'s model must have an observed site that is {ALLOWED}; the sites that the "
-            f"posterior does not fix are {found or 'none'}. Is the class label's site among the "
-            "posterior samples?"
-        )
-
-    def _read(self, fn: Any, rows: int, site: str) -> Tensor:
-        return class_log_probs(fn, rows, site)
-
-    def _stand_in(self, fn: Any) -> Tensor:
-        like = given_parameter(unwrap(fn))[0]
-        dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
-        return torch.zeros(fn.shape(), dtype=dtype, device=like.device)

@@ -17,6 +17,7 @@ from pyro_opu.teachers.calls import call_of
 from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.function import FunctionDraws, draws_parameter, unpacked_function
 from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.row_latents import mixed_normals
 from pyro_opu.teachers.sites import one_per_row, refuse_site, site_kind, unwrap
 
 
@@ -87,6 +88,9 @@ class RegressionTeacher(ModelDraws, RealTeacher):
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
         return normal_parameters(fn, rows, site)
 
+    def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
+        return mixed_normals(log_weights, said)
+
     def _stand_in(self, fn: Any) -> Tensor:
         return fn.mean
 
@@ -96,7 +100,8 @@ def is_real(model: ModelDraws, site: str | None) -> bool:
     free = model.free_sites()
     if site in free:
         return is_normal(free[site])
-    return not any(map(site_kind, free.values())) and any(map(is_normal, free.values()))
+    fns = [free[name] for name in model.answered()]
+    return not any(map(site_kind, fns)) and any(map(is_normal, fns))
 
 
 def is_normal(fn: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -27,6 +28,15 @@ def unwrap(fn: Any) -> Any:
     while isinstance(fn, _WRAPPERS):
         fn = fn.base_dist
     return fn
+
+
+def arguments_of(fn: Any) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that a distribution, and what it wraps or transforms, were made of."""
+    while fn is not None:
+        for name in fn.arg_constraints:
+            if isinstance(value := vars(fn).get(name), Tensor):
+                yield name, value
+        fn = getattr(fn, "base_dist", None)
 
 
 def site_kind(fn: Any) -> str | None:

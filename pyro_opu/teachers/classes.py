@@ -1,0 +1,74 @@
+"""A Pyro model of class labels as a teacher."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.row_latents import mixed_log_probs
+from pyro_opu.teachers.sites import (
+    ALLOWED,
+    check_one_trial,
+    class_log_probs,
+    given_parameter,
+    site_kind,
+    unwrap,
+)
+
+
+class PredictiveTeacher(ModelDraws, BaseTeacher):
+    r"""The observed site of a :class:`pyro.infer.Predictive` as draws on the simplex.
+
+    The model is conditioned on each posterior draw :math:`\theta_s` and run at ``x``; the class
+    log-probabilities are read off the observed site's distribution, so nothing is lost to label
+    noise. All draws go through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap``
+    cannot run is looped over.
+
+    With ``posterior_samples`` the draws are those, in order. With a ``guide`` (or neither, the
+    prior) every call draws afresh: latents of the whole model once for all rows of ``x``, latents
+    local to a row for each row.
+
+    Args:
+        predictive: The ``Predictive`` to read; it is not changed.
+        site: Name of the observed categorical site, needed when there are several.
+        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
+    """
+
+    allowed = ALLOWED
+
+    def _choose_site(self) -> str:
+        site = super()._choose_site()
+        check_one_trial(self.runs[0].nodes[site]["fn"], site)
+        return site
+
+    def _fits(self, fn: Any) -> bool:
+        return site_kind(fn) is not None
+
+    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
+        if len(fits) == 1:
+            return fits[0]
+        if fits:
+            raise ValueError(
+                f"`site` must name one of the model's observed categorical sites, {fits}; got "
+                f"none. Pass site='{fits[0]}', or another of them."
+            )
+        raise ValueError(
+            f"`source`'s model must have an observed site that is {ALLOWED}; the sites that the "
+            f"posterior does not fix are {found or 'none'}. Is the class label's site among the "
+            "posterior samples?"
+        )
+
+    def _read(self, fn: Any, rows: int, site: str) -> Tensor:
+        return class_log_probs(fn, rows, site)
+
+    def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
+        return mixed_log_probs(log_weights, said)
+
+    def _stand_in(self, fn: Any) -> Tensor:
+        like = given_parameter(unwrap(fn))[0]
+        dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
+        return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
