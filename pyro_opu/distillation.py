@@ -216,7 +216,7 @@ def distill(
             teacher = finished_teacher(source, x, site, **called, packing=packing)
             outcome = outcome_of(teacher)
             indices = [] if packing is None else [column for column, _ in packing.indices]
-            if transfer is None and not indices:
+            if transfer is None and not indices and not teacher.in_steps:
                 check_indices(teacher.stream, x)
             sites = outcome.layouts(teacher, x, return_sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.

@@ -102,6 +102,18 @@ class Own:
         return self.probs(x, num_draws).log()
 
 
+def of_arrays(function: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
+    return lambda x: function(torch.from_numpy(x)).numpy()
+
+
+def forest() -> Any:
+    """Trees of scikit-learn, as a list since forests have equal trees too."""
+    from sklearn.tree import DecisionTreeClassifier
+
+    x, y = torch.randn(60, D).numpy(), torch.arange(60) % C
+    return [DecisionTreeClassifier(max_features=1).fit(x, y[torch.randperm(60)]) for _ in range(S)]
+
+
 #: Name -> a source, and whether its draws are held by itself, in order.
 SOURCES: dict[str, tuple[Callable[[], Any], bool]] = {
     "samples": (lambda: Predictive(model, samples()), True),
@@ -110,6 +122,8 @@ SOURCES: dict[str, tuple[Callable[[], Any], bool]] = {
     "dropout": (lambda: network([nn.Dropout()]), False),
     "ensemble": (lambda: [network() for _ in range(S)], True),
     "function": (function, True),
+    "arrays": (lambda: of_arrays(function()), True),
+    "forest": (forest, True),
     "teacher": (Own, True),
     "mixture": (lambda: [as_teacher(network([nn.Dropout()])), as_teacher(function())], False),
     "mixed sites": (lambda: [Predictive(model, samples()), drawing(guide)], False),

@@ -9,10 +9,16 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable
+from pyro_opu.teachers.arrays import ArrayFunction
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
 from pyro_opu.teachers.calls import call_of
 from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.classes import PredictiveTeacher
+from pyro_opu.teachers.estimators import (
+    EstimatorsRegressionTeacher,
+    EstimatorsTeacher,
+    is_estimator,
+)
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
@@ -25,9 +31,12 @@ Source = (
 )
 
 __all__ = [
+    "ArrayFunction",
     "BaseTeacher",
     "DropoutTeacher",
     "EnsembleTeacher",
+    "EstimatorsRegressionTeacher",
+    "EstimatorsTeacher",
     "FunctionTeacher",
     "MixtureTeacher",
     "PredictiveTeacher",
@@ -55,7 +64,9 @@ def as_teacher(
             * a sequence of ``nn.Module``: an ensemble, SGLD snapshots;
             * a sequence of posteriors, S / K draws of each, at least one of them a ``Predictive``
               or :class:`Teacher` (dropout networks: ``[as_teacher(net) for net in nets]``);
-            * a callable ``x -> (S, N, C)`` or ``(x, num_draws) -> (S, N, C)``;
+            * a callable ``x -> (S, N, C)`` or ``(x, num_draws) -> (S, N, C)``, of tensors or of
+              NumPy arrays (:class:`~.arrays.ArrayFunction`);
+            * a fitted scikit-learn ensemble (:class:`EstimatorsTeacher`);
             * a :class:`Teacher`.
         site: The observed categorical site of a ``Predictive``'s model, when there are several.
         inputs: Picks the input from the arguments of a model that is not called ``model(x)``, such
@@ -99,6 +110,8 @@ def as_teacher(
     refuse_site(site, source)
     if isinstance(source, BaseTeacher):
         return source
+    if is_estimator(source):
+        return EstimatorsTeacher(source)
     if isinstance(source, (Sequence, nn.ModuleList)) and not isinstance(source, str):
         return EnsembleTeacher(source)
     if isinstance(source, Teacher):

@@ -68,6 +68,8 @@ class JointDraws:
     kind: ClassVar[str]
     #: Whether the draws that it holds may be those of a sampler's chains, in order.
     of_chains: ClassVar[bool] = False
+    #: Whether its answers are constant in pieces by their kind, and take any number.
+    in_steps: bool = False
     max_draws: int | None = None
     #: Whether ``max_draws`` is known only after the first call.
     uncounted = False

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
 from pyro_opu.packing import Packing
+from pyro_opu.teachers.arrays import AnyFunction
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher, choose
 from pyro_opu.utils.printing import name_of
 
@@ -20,11 +21,11 @@ class FunctionDraws(JointDraws):
     """A callable ``x -> draws``, or ``(x, num_draws) -> draws``, called once with all rows.
 
     Without a parameter for the number of draws its S is the size of the posterior, and fewer draws
-    are a random subset.
+    are a random subset. It may be one of NumPy arrays (:class:`~.arrays.AnyFunction`).
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function: Callable[..., Any] = AnyFunction(function)
         self._keyword = draws_parameter(function)
 
     def _unpack_by(self, packing: Packing) -> None:
@@ -35,7 +36,7 @@ class FunctionDraws(JointDraws):
         raise NotImplementedError
 
     def _source_text(self) -> str:
-        return name_of(self.function)
+        return name_of(inspect.unwrap(self.function))
 
     @property
     def uncounted(self) -> bool:  # type: ignore[override]
@@ -88,7 +89,9 @@ class MembersTeacher(FunctionDraws, BaseTeacher):
     """A user's own object with the members of :class:`Teacher`, checked like all."""
 
     def __init__(self, teacher: Teacher) -> None:
-        super().__init__(lambda x, num_draws: teacher.log_probs(x, num_draws))
+        super().__init__(teacher.log_probs)
+        self.function = lambda x, num_draws: teacher.log_probs(x, num_draws)
+        self._keyword = "num_draws"
         self.teacher = teacher
         self.max_draws = getattr(teacher, "max_draws", None)
 

@@ -48,7 +48,7 @@ class HeldTeacher(BaseTeacher):
         self.teacher = teacher
         self.picked = draws
         self.size = self.max_draws = len(draws)
-        self.chunk_size = teacher.chunk_size
+        self.chunk_size, self.in_steps = teacher.chunk_size, teacher.in_steps
 
     def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
         """Some of the draws, in ascending order of their indices."""

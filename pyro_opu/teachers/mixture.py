@@ -51,6 +51,11 @@ class MixtureTeacher(BaseTeacher):
         held = [m.max_draws for m in self.members if m.max_draws is not None]
         return len(self.members) * min(held) if held else None
 
+    @property
+    def in_steps(self) -> bool:  # type: ignore[override]
+        """Whether all members are."""
+        return all(member.in_steps for member in self.members)
+
     def _unpack_by(self, packing: Packing) -> None:
         for member in self.members:
             member.unpack_by(packing)

@@ -12,6 +12,7 @@ from torch import distributions as dist
 
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
+from pyro_opu.teachers.arrays import AnyFunction
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.calls import call_of
 from pyro_opu.teachers.chains import posterior_of
@@ -184,7 +185,7 @@ def is_regressor(
             return is_real(model, site)
         if not callable(source) or isinstance(source, (nn.Module, type)):
             return False
-        keyword = draws_parameter(source)
+        keyword, source = draws_parameter(source), AnyFunction(source)
         if packing is not None:
             source, keyword = unpacked_function(source, packing)
         with torch.no_grad(), preserve_rng():

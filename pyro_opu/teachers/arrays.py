@@ -1,0 +1,137 @@
+"""Functions of NumPy arrays as functions of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from pyro_opu.checks import check_callable, positive_int
+
+__all__ = ["ArrayFunction", "AnyFunction", "as_arrays"]
+
+#: Rows that a function is asked at together.
+ROWS = 1024
+
+
+class ArrayFunction:
+    """A function of NumPy arrays, called with tensors.
+
+    :func:`~pyro_opu.as_teacher` and :func:`~pyro_opu.distill` find out by themselves that a
+    function is one of arrays; this says it, and lets it run on several threads. Rows are asked at
+    block by block, unless the function draws afresh: it is given ``num_draws``, or says two things
+    of the same rows.
+
+    Args:
+        function: Arrays ``(N, ...)`` to draws ``(S, N, C)``, or of a real y to ``(loc, scale)``,
+            ``(S, N)`` each; with a parameter ``num_draws`` where it draws afresh.
+        rows: Rows of a block.
+        threads: Blocks at once. It helps a function that spends its time in NumPy, Numba or other
+            compiled code, which release Python's lock; it must be safe to call so.
+
+    Example:
+        >>> import numpy as np
+        >>> from pyro_opu import as_teacher
+        >>> weights = np.linspace(-1, 1, 50)[:, None]
+        >>> def probs(x):
+        ...     p = 1 / (1 + np.exp(-weights * x[:, 0]))
+        ...     return np.stack([1 - p, p], -1)
+        >>> as_teacher(ArrayFunction(probs, threads=2)).probs(torch.zeros(3, 1)).shape
+        torch.Size([50, 3, 2])
+    """
+
+    def __init__(self, function: Callable[..., Any], *, rows: int = ROWS, threads: int = 1) -> None:
+        self.function = check_callable("function", function, "arrays -> draws (S, N, C)")
+        self.rows, self.threads = positive_int("rows", rows), positive_int("threads", threads)
+        self._repeats: bool | None = None  # unknown before it is asked at many rows
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = as_arrays(args)
+        like = next(each for each in args if isinstance(each, Tensor))
+        return as_tensors(self._answer(given, as_arrays(kwargs), len(like)), like)
+
+    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: int) -> Any:
+        if rows <= self.rows or kwargs or not self._same_twice(args):
+            return self.function(*args, **kwargs)
+        parts = [
+            tuple(each[start : start + self.rows] for each in args)
+            for start in range(0, rows, self.rows)
+        ]
+        first = self.function(*parts[0])
+        if not all(each.ndim > 1 and each.shape[1] == self.rows for each in _outputs(first)[:1]):
+            return first  # no draws at rows: the teacher says so
+        with ThreadPoolExecutor(self.threads) as pool:
+            rest = pool.map(lambda part: self.function(*part), parts[1:])
+            answers = [np.broadcast_arrays(*_outputs(each)) for each in (first, *rest)]
+        whole = tuple(np.concatenate(each, 1) for each in zip(*answers, strict=True))
+        return whole if isinstance(first, tuple) else whole[0]
+
+    def _same_twice(self, args: tuple[Any, ...]) -> bool:
+        if self._repeats is None:
+            few = [each[:2] for each in args]
+            pairs = zip(*(_outputs(self.function(*few)) for _ in "ab"), strict=True)
+            self._repeats = all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+        return self._repeats
+
+
+class AnyFunction:
+    """A function of tensors or of NumPy arrays; its first answer says which.
+
+    It is one of arrays if it returns arrays when it is given tensors, as much of NumPy does, or if
+    it fails then and returns arrays when it is given arrays. Whatever returns a tensor stays a
+    function of tensors, and what fails both ways fails as it did with tensors.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._known = isinstance(function, ArrayFunction)
+        self.__wrapped__ = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._known:
+            return self.function(*args, **kwargs)
+        arrays = ArrayFunction(self.function)
+        try:
+            values = self.function(*args, **kwargs)
+        except Exception:
+            try:
+                values = arrays(*args, **kwargs)
+            except Exception:  # noqa: BLE001 - the first error is of the function as it was called
+                values = None
+            if not all(isinstance(each, Tensor) for each in _outputs(values)):
+                raise
+            self.function = arrays
+        else:
+            if all(isinstance(each, np.ndarray) for each in _outputs(values)):
+                values = as_tensors(values, next(a for a in args if isinstance(a, Tensor)))
+                self.function = arrays
+        self._known = True
+        return values
+
+
+def as_arrays(values: Any) -> Any:
+    """The same with arrays in place of tensors."""
+    return tree_map_only(Tensor, lambda value: value.detach().cpu().numpy(), values)
+
+
+def as_tensors(values: Any, like: Tensor) -> Any:
+    """An array or a tuple of them as tensors beside ``like``, floating ones in its dtype."""
+
+    def tensor(value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        found = torch.from_numpy(np.ascontiguousarray(value)).to(like.device)
+        dtype = like.dtype if like.is_floating_point() else torch.float32
+        return found.to(dtype) if found.is_floating_point() else found
+
+    return tuple(map(tensor, values)) if isinstance(values, tuple) else tensor(values)
+
+
+def _outputs(values: Any) -> tuple[Any, ...]:
+    return values if isinstance(values, tuple) else (values,)
