@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import dirichlet as torch_dirichlet
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -18,6 +21,8 @@ Draws = dict[str, Tensor]
 #: Columns of w up to which the one product is faster on a processor: 40 times at 1 (500 draws, 256
 #: inputs, 57 features), 5 times at 10, and as fast at 50.
 MOST_COLUMNS = 32
+#: Runs of the loop that are compared to see whether a function is random.
+LOOPED = 4
 
 
 def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:
@@ -29,10 +34,20 @@ def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:
     return torch.stack(results)
 
 
-def vectorized(fn: Callable[[Draws], Any], draws: Draws) -> Any:
-    """:func:`loop` through ``vmap``; what ``fn`` draws at random differs between draws."""
-    with _Rewritten():
-        return torch.vmap(fn, randomness="different")(draws)
+def vectorized(fn: Callable[[Draws], Any], draws: Draws, *, own_tensors: bool = False) -> Any:
+    """:func:`loop` through ``vmap``; what ``fn`` draws at random differs between draws.
+
+    With ``own_tensors`` a tensor that ``fn`` makes, such as ``torch.zeros(3)``, is one for every
+    draw, so that what differs between draws can be written into it.
+    """
+    mode = _Rewritten()
+
+    def run(draw: Draws) -> Any:
+        mode.zero = torch.zeros_like(next(iter(draw.values()))).sum() if own_tensors else None
+        return fn(draw)
+
+    with mode, _dirichlet_by_gammas():
+        return torch.vmap(run, randomness="different")(draws)
 
 
 class Batched:
@@ -49,6 +64,7 @@ class Batched:
     def __init__(self, what: str) -> None:
         self.what = what
         self.use_vmap: bool | None = None  # unknown before the first call of several draws
+        self.own_tensors = False  # whether a tensor that the function makes is one for every draw
         self.expected: Any = None  # what the loop gave, if the call before was its first draw
 
     def __call__(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
@@ -59,7 +75,7 @@ class Batched:
             return result
         if self.use_vmap is not False:
             try:
-                result = vectorized(fn, draws)
+                result = self._vectorized(fn, draws)
             except Exception as error:  # noqa: BLE001 - whatever vmap cannot do, the loop can
                 result = loop(fn, draws)  # an error of the function itself is raised from here
                 self.give_up(error)
@@ -69,6 +85,16 @@ class Batched:
                 return result
             self.give_up("it gives other numbers than the loop")
         return loop(fn, draws)
+
+    def _vectorized(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
+        try:
+            return vectorized(fn, draws, own_tensors=self.own_tensors)
+        except RuntimeError as error:
+            if self.use_vmap or self.own_tensors or _IN_PLACE not in str(error):
+                raise
+            result = vectorized(fn, draws, own_tensors=True)
+            self.own_tensors = True
+            return result
 
     def _agrees(self, fn: Callable[[Draws], Any], draws: Draws, result: Any) -> bool:
         """Whether ``vmap`` gave for the first draw what the loop gives, or that is random."""
@@ -81,9 +107,9 @@ class Batched:
             again = loop(fn, first)
             if _close(fast, again):
                 return True
-            once_more = loop(fn, first)
-        # Random by itself, so that no two runs agree.
-        return has_nan(result) <= has_nan(again) and not _close(once_more, again)
+            # Random by itself, so that no two runs agree, or few of labels.
+            random = any(not _close(loop(fn, first), again) for _ in range(LOOPED))
+        return has_nan(result) <= has_nan(again) and random
 
     def give_up(self, reason: Exception | str) -> None:
         """Use the loop from now on, and say why."""
@@ -91,9 +117,21 @@ class Batched:
         first_line = (str(reason).strip().splitlines() or [type(reason).__name__])[0][:200]
         warn_user(
             f"{self.what} is evaluated draw by draw, which is slow, because torch.vmap cannot run "
-            f"it: {first_line.rstrip('.')}. Results are not affected. Where the cause is a Python "
-            "branch on a tensor's value, torch.where in its place makes it fast."
+            f"it: {first_line.rstrip('.')}. Results are not affected. {_cure(first_line)}"
         )
+
+
+def _cure(reason: str) -> str:
+    """What would make a function fast that ``vmap`` refuses for a reason."""
+    if "control flow" in reason or ".item()" in reason:
+        return "torch.where in the place of a Python branch on a tensor's value makes it fast."
+    if _IN_PLACE in reason or "in-place" in reason:
+        return "torch.stack or torch.where in the place of a write into a tensor makes it fast."
+    if "autograd.Function" in reason:
+        return "A torch.autograd.Function in it needs a setup_context and a vmap rule."
+    if "other numbers" in reason:
+        return "Something in it depends on the calls before, such as a counter or a cache."
+    return "Posterior samples in the place of what it draws, or another operation, may be fast."
 
 
 class _Rewritten(TorchFunctionMode):
@@ -102,7 +140,12 @@ class _Rewritten(TorchFunctionMode):
     ``torch.empty(...).normal_()`` and the like go out of place; the tensor that was to be filled
     then holds NaN, so that code which reads it does not go on unnoticed. Thin products of inputs
     and weights are :func:`.shared_product`.
+
+    Attributes:
+        zero: Of the draw; added to tensors that are made, which then differ between draws.
     """
+
+    zero: Tensor | None = None
 
     def __torch_function__(
         self,
@@ -112,6 +155,11 @@ class _Rewritten(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _MAKERS and self.zero is not None:
+            made = func(*args, **kwargs)
+            return made + self.zero.to(made)
+        if func is torch.binomial and len(args) == 2:  # vmap wants both to differ between draws
+            args = args[0] + torch.zeros_like(args[1]), args[1]
         if func not in _OUT_OF_PLACE:
             product = shared_product(func, args, kwargs)
             return func(*args, **kwargs) if product is None else product
@@ -134,6 +182,48 @@ _OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {
     ),
     Tensor.clamp_: Tensor.clamp,
 }
+
+
+#: Part of vmap's message where what differs between draws is written into what does not.
+_IN_PLACE = "is not possible because there exists a Tensor"
+_MAKERS = {
+    getattr(place, prefix + name + suffix)
+    for name in ("zeros", "ones", "empty", "full")
+    for place, prefix, suffix in (
+        (torch, "", ""),
+        (torch, "", "_like"),
+        (Tensor, "new_", ""),
+    )
+} | {Tensor.new}
+
+_BY_GAMMAS: ContextVar[bool] = ContextVar("Dirichlet variates by gamma variates", default=False)
+
+
+class _Dirichlet:
+    """In the place of torch's function of this name, which ``vmap`` refuses."""
+
+    original = torch_dirichlet._Dirichlet
+
+    @classmethod
+    def apply(cls, concentration: Tensor) -> Any:
+        """Variates, as torch draws them, or inside ``vmap`` as gamma variates over their sum."""
+        if not _BY_GAMMAS.get():
+            return cls.original.apply(concentration)
+        gammas = torch._standard_gamma(concentration).clamp_min(
+            torch.finfo(concentration.dtype).tiny
+        )
+        return gammas / gammas.sum(-1, keepdim=True)
+
+
+@contextmanager
+def _dirichlet_by_gammas() -> Iterator[None]:
+    """Let Dirichlet and Beta variates, and those of LKJ made of them, be drawn under ``vmap``."""
+    vars(torch_dirichlet)["_Dirichlet"] = _Dirichlet  # for other threads it does what it did
+    token = _BY_GAMMAS.set(True)
+    try:
+        yield
+    finally:
+        _BY_GAMMAS.reset(token)
 
 
 def _close(a: Any, b: Any) -> bool:

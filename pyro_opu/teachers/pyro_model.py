@@ -241,6 +241,11 @@ class ModelDraws(JointDraws):
         if self._run_model.use_vmap and self._cost is not None and len(x) == 2:
             self._cost = self._cost.under(self._checked(None), self.chunk_size, meter)
 
+    def operations(self, x: Tensor) -> int | None:
+        """Those of a draw; ``None`` where draws are looped over, which takes more than they do."""
+        found = super().operations(x)
+        return None if self._run_model.use_vmap is False else found
+
     def become(self, kind: type[ModelDraws]) -> ModelDraws:
         """A teacher of this kind that knows as much."""
         teacher = kind(self.predictive, self._asked_site)

@@ -136,17 +136,14 @@ class TestGuides:
         assert abs(logits.mean() - prior.mean) < 5 * prior.stddev / 4000**0.5
         assert abs(logits[:, 0].std() - prior.stddev) < 5 * prior.stddev * (5 / 4 / 4000) ** 0.5
 
-    def test_prior_with_a_dirichlet_is_looped_over(self) -> None:
-        """Pyro's Dirichlet cannot be sampled inside vmap."""
-
+    def test_prior_with_a_dirichlet(self) -> None:
         def model(x: Tensor) -> None:
             probs = pyro.sample("pi", dist.Dirichlet(torch.tensor([3.0, 1.0])))
             with pyro.plate("data", len(x)):
                 pyro.sample("obs", dist.Categorical(probs))
 
         teacher = as_teacher(Predictive(model, num_samples=5))
-        with pytest.warns(UserWarning, match="the prior is evaluated draw by draw"):
-            probs = teacher.probs(torch.zeros(2, 1), 2000)
+        probs = teacher.probs(torch.zeros(2, 1), 2000)
         # Beta(3, 1): mean 3/4, deviation sqrt(3/80); five standard errors.
         assert abs(probs[:, 0, 0].mean() - 0.75) < 5 * (3 / 80 / 2000) ** 0.5
         assert torch.equal(probs[:, 0], probs[:, 1])
