@@ -180,9 +180,12 @@ def fit_network(
     batch_size: int = 64,
     learning_rate: float = 1e-3,
     weight_decay: float = 1e-4,
+    weights: Tensor | None = None,
 ) -> nn.Module:
-    """Train a classifier ``x -> logits (N, C)`` by cross-entropy with Adam, in place; returns it.
+    """Train a network by likelihood with Adam, in place; returns it.
 
+    A classifier ``x -> logits (N, C)`` of labels ``(N,)``, or of a floating ``y`` a network
+    ``x -> (mean, log scale) (N, 2)``. ``weights`` ``(N,)`` are of the rows.
     :func:`pyro_opu.models.dropout.dropout_l2` says of which prior ``weight_decay`` is.
     """
     positive_int("epochs", epochs)
@@ -190,12 +193,21 @@ def fit_network(
     positive_float("learning_rate", learning_rate)
     in_range("weight_decay", weight_decay, 0)
     check_inputs(x)
-    check_labels(y, len(x), class_count(network, x))
+    if not y.is_floating_point():
+        check_labels(y, len(x), class_count(network, x))
+    loss = _normal_loss if y.is_floating_point() else partial(cross_entropy, reduction="none")
+    weights = torch.ones(len(x)) if weights is None else weights / weights.mean()
     optimizer = torch.optim.Adam(network.parameters(), learning_rate, weight_decay=weight_decay)
     network.train()
     for _ in range(epochs):
         for rows in torch.randperm(len(x)).split(batch_size):
             optimizer.zero_grad()
-            cross_entropy(network(x[rows]), y[rows]).backward()
+            (weights[rows] * loss(network(x[rows]), y[rows])).mean().backward()
             optimizer.step()
     return network.eval()
+
+
+def _normal_loss(outputs: Tensor, y: Tensor) -> Tensor:
+    """Negative log-density of a normal, without its constant."""
+    mean, log_scale = outputs.unbind(-1)
+    return log_scale + 0.5 * ((y - mean) * (-log_scale).exp()).square()

@@ -51,6 +51,8 @@ class Operations(nn.Module):
                 return graph.call_function(operator.mul, (rows, int(value["rows"])))
             if "device" in value:
                 return graph.call_function(getattr, (x, "device"))
+            if value["dtype"] == "float32":  # or what the student is cast to
+                return graph.call_function(getattr, (x, "dtype"))
             return dtype_of(value["dtype"])
 
         for name, args, kwargs in config["steps"]:
