@@ -41,7 +41,7 @@ from pyro_opu.objectives import (
     Objective,
     WassersteinELBO,
 )
-from pyro_opu.predictive import OnePassPredictive, OnePassRegression
+from pyro_opu.predictive import OnePassPredictive, OnePassRegression, OnePassSeveral
 from pyro_opu.predictive.distillation_report import DistillationReport, FidelityWarning
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
 from pyro_opu.teachers import Teacher, as_teacher
@@ -73,6 +73,7 @@ __all__ = [
     "Objective",
     "OnePassPredictive",
     "OnePassRegression",
+    "OnePassSeveral",
     "PolyaGammaGibbs",
     "PredictiveDirichlet",
     "PredictiveGuide",

@@ -138,10 +138,24 @@ def line(x: Tensor, y: Tensor | None = None) -> Tensor:
         return pyro.sample("obs", dist.Normal(x @ weight, 0.5), obs=y)
 
 
+def three(x: Tensor) -> None:
+    """Two labels of three classes, one real number and one count."""
+    weight = pyro.sample("weight", dist.Normal(torch.zeros(D, 2, 3), 1.0).to_event(3))
+    slope = pyro.sample("slope", dist.Normal(torch.zeros(D), 0.2).to_event(1))
+    with pyro.plate("data", len(x), dim=-2), pyro.plate("two", 2, dim=-1):
+        pyro.sample("labels", dist.Categorical(logits=torch.einsum("nd,dlc->nlc", x, weight)))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(x @ slope, 0.5))
+        pyro.sample("count", dist.Poisson((1 + x @ slope).exp()))
+
+
 #: Name, as a teacher's ``kind``, -> a posterior of a model that observes it.
 OUTCOMES: dict[str, Callable[[], Predictive]] = {
     "classes": lambda: Predictive(model, samples()),
     "real": lambda: Predictive(line, {"weight": torch.randn(S, D)}),
+    "several": lambda: Predictive(
+        three, {"weight": torch.randn(S, D, 2, 3), "slope": 0.2 * torch.randn(S, D)}
+    ),
 }
 
 # Draws of a known Dirichlet ------------------------------------------------------------------

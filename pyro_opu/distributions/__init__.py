@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pyro_opu.distributions.base import Answer
+from pyro_opu.distributions.counts import PredictiveCount, PredictiveTrials
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution, as_answer
 from pyro_opu.distributions.dirichlet_mixture import DirichletMixture
 from pyro_opu.distributions.empirical import Atoms, Empirical
@@ -12,6 +13,7 @@ from pyro_opu.distributions.normal import (
     PredictiveNormalMixture,
     RealAnswer,
 )
+from pyro_opu.distributions.several import SeveralAnswer
 
 __all__ = [
     "Answer",
@@ -19,10 +21,13 @@ __all__ = [
     "DirichletMixture",
     "Empirical",
     "LogisticNormal",
+    "PredictiveCount",
     "PredictiveDirichlet",
     "PredictiveNormal",
     "PredictiveNormalMixture",
+    "PredictiveTrials",
     "RealAnswer",
+    "SeveralAnswer",
     "SimplexDistribution",
     "as_answer",
 ]

@@ -116,14 +116,13 @@ def _description(
         }
         for name, x in inputs.items()
     ]
-    shapes = {"mean": ["N", *student.event_shape]}
     return {
         "pyro_opu_version": __version__,
         **({"input": described[0]} if len(described) == 1 else {"inputs": described}),
-        "num_classes": student.event_shape[0] if student.event_shape else None,
+        "num_classes": student.num_classes,
         "sites": list(sites),
         "outputs": {
-            name: {"shape": shapes.get(name, ["N"]), "unit": unit}
+            name: {"shape": student.shapes[name], "unit": unit}
             for name, unit in student.units.items()
         },
     }

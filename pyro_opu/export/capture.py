@@ -43,6 +43,7 @@ class Captured:
         reason: str = "",
     ) -> None:
         self.packing: Packing | None = None  # of several inputs
+        self.then: Callable[[Any], Any] | None = None  # what a caller makes of an answer
         self._run, self._answer = run, answer
         self._shape, self._dtype, self._device = like.shape[1:], like.dtype, like.device
         self.kind, self.reason = kind, reason
@@ -67,7 +68,8 @@ class Captured:
                 f"`x` must be on {self._device}, where the student is, or on the CPU; got "
                 f"{x.device}. Move it with .to(device)."
             )
-        return self._answer(*self._run(x.to(self._dtype)))
+        answer = self._answer(*self._run(x.to(self._dtype)))
+        return answer if self.then is None else self.then(answer)
 
     def __repr__(self) -> str:
         rows = "any number of rows" if self.rows is None else f"{self.rows} rows at a time"
@@ -268,12 +270,12 @@ def tensor_pass(
 ) -> tuple[Callable[[Tensor], Tensors], Callable[..., Answer]]:
     """The pass from tensor to tensors, without checks, and the inverse that builds an answer."""
     matched = answer.matched()
-    kind, names = type(matched), tuple(matched.as_tensors())
+    names = tuple(matched.as_tensors())
 
     def forward(x: Tensor) -> Tensors:
         return tuple(as_answer(guide(x)).matched().as_tensors().values())
 
-    return forward, lambda *values: kind.from_tensors(dict(zip(names, values, strict=True)))
+    return forward, lambda *values: matched.from_tensors(dict(zip(names, values, strict=True)))
 
 
 def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[Tensor], Tensors]:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributions import Answer, as_answer
+from pyro_opu.distributions.several import SeveralAnswer
 from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.networks import Indexed, centres
+from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.packing import Packing
 
 #: Notes of a graph on where its steps come from: paths of this machine, and half of its size.
@@ -37,10 +39,14 @@ class StudentProgram(nn.Module):
         weight = next(self.guide.parameters(), None)
         self.dtype = torch.get_default_dtype() if weight is None else weight.dtype
         answer = as_answer(self.guide(torch.zeros(1, *input_shape, dtype=self.dtype)))
-        self.event_shape, units = answer.event_shape, answer.measures().units
+        units = answer.measures().units
+        self.num_classes = answer.event_shape[0] if answer.event_shape else None
+        if isinstance(answer, SeveralAnswer):
+            self.num_classes = None
         self.outputs = _checked(outputs, answer, units)
         self.units = {name: units[name] for name in self.outputs}
-        self._named(answer)  # caches, such as fixed points, are filled here
+        found = self._named(answer)  # caches, such as fixed points, are filled here
+        self.shapes = {name: ["N", *value.shape[1:]] for name, value in found.items()}
 
     def inputs(self, x: Tensor) -> dict[str, Tensor]:
         """The arguments of :meth:`forward` by name, from the guide's inputs."""
@@ -52,16 +58,17 @@ class StudentProgram(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """The outputs at inputs ``(N, *input_shape)``: mean ``(N, C)``, all others ``(N,)``."""
-        if not isinstance(self.guide, TrunkGuide):
+        if not isinstance(self.guide, (TrunkGuide, SeveralGuide)):
             return self._named(self.guide(x))
         # One row at a time: families look at shapes, which must be numbers in a trace.
         guide = self.guide
+        given = (x,) if isinstance(guide, SeveralGuide) else ()
 
-        def of_one(row: Tensor) -> dict[str, Tensor]:
-            named = self._named(guide.answer(row[None]))
+        def of_one(*row: Tensor) -> dict[str, Tensor]:
+            named = self._named(guide.answer(*(each[None] for each in row)))
             return {name: value.squeeze(0) for name, value in named.items()}
 
-        return torch.vmap(of_one)(guide.head(guide.trunk(x)))
+        return torch.vmap(of_one)(guide.head(guide.trunk(x)), *given)
 
     @property
     def dynamic_shapes(self) -> Any:

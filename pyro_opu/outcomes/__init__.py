@@ -5,13 +5,23 @@ from __future__ import annotations
 from pyro_opu.outcomes.base import Outcome, ValidationSet
 from pyro_opu.outcomes.classes import Classes
 from pyro_opu.outcomes.real import Real
+from pyro_opu.outcomes.several import Several
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.teachers.base import JointDraws
 
-__all__ = ["OUTCOMES", "Classes", "Outcome", "Real", "SiteLayout", "ValidationSet", "outcome_of"]
+__all__ = [
+    "OUTCOMES",
+    "Classes",
+    "Outcome",
+    "Real",
+    "Several",
+    "SiteLayout",
+    "ValidationSet",
+    "outcome_of",
+]
 
 #: Outcomes by the ``kind`` of a teacher; a saved student names it too.
-OUTCOMES: dict[str, type[Outcome]] = {outcome.kind: outcome for outcome in (Classes, Real)}
+OUTCOMES: dict[str, type[Outcome]] = {outcome.kind: outcome for outcome in (Classes, Real, Several)}
 
 
 def outcome_of(teacher: JointDraws) -> Outcome:

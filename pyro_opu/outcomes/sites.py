@@ -27,22 +27,30 @@ class SiteLayout:
             (draws of the second class's probability).
         dtype: Name of the torch dtype, such as "int64".
         shape: Shape after the S axis, -1 where N stands.
+        of: The observed site that it is, or whose parameters it shows, where there are several.
     """
 
     name: str
     kind: str
     dtype: str
     shape: tuple[int, ...]
+    of: str = ""
 
     @classmethod
     def from_config(
-        cls, config: dict[str, Any], kinds: Collection[str], num_classes: int
+        cls, config: dict[str, Any], kinds: Collection[str], sizes_of: dict[str, tuple[int, int]]
     ) -> SiteLayout:
-        """The layout that ``dataclasses.asdict`` gave."""
+        """The layout that ``dataclasses.asdict`` gave.
+
+        ``sizes_of`` has the classes of each observed site, and its numbers per row; "" is the only
+        one.
+        """
         layout = cls(**{**config, "shape": tuple(config["shape"])})
-        if not all(type(each) is str for each in (layout.name, layout.kind, layout.dtype)):
+        texts = (layout.name, layout.kind, layout.dtype, layout.of)
+        if not all(type(each) is str for each in texts):
             raise TypeError(f"a site is {config!r:.80}")
-        numbers = num_classes if layout.kind in ("onehot", "probs") else 1
+        num_classes, columns = sizes_of[layout.of]
+        numbers = columns * (num_classes if layout.kind in ("onehot", "probs") else 1)
         sizes = all(type(size) is int and (size > 0 or size == -1) for size in layout.shape)
         if (
             layout.kind not in kinds
@@ -60,8 +68,9 @@ class SiteLayout:
 
     def fill(self, values: Tensor) -> Tensor:
         """Lay out draws ``(S, N)``, or ``(S, N, C)``, as this site."""
-        shape = [values.shape[1] if size == -1 else size for size in self.shape]
-        return values.to(getattr(torch, self.dtype)).reshape(len(values), *shape)
+        rows = self.shape.index(-1)
+        first = values.shape[:2] + self.shape[:rows] + self.shape[rows + 1 :]
+        return values.to(getattr(torch, self.dtype)).reshape(first).movedim(1, 1 + rows)
 
 
 class SiteReader(ABC):
@@ -84,6 +93,10 @@ class SiteReader(ABC):
     @abstractmethod
     def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
         """Kinds of the sites that one pass can give, of a run at two inputs with this site."""
+
+    def shown_by(self, nodes: dict[str, Any], name: str) -> str:
+        """The observed site whose values or parameters a site shows; "" where there is one."""
+        return ""
 
 
 def read_sites(
@@ -117,11 +130,12 @@ def _of_predictive(
     teacher.prepare(x)
     nodes, predictive = teacher.runs[0].nodes, teacher.predictive
     possible = _possible(outcome, teacher)
-    possible = possible if extra.name in nodes else {**possible, extra.name: extra}
+    if extra.name and extra.name not in nodes:
+        possible = {**possible, extra.name: extra}
     asked = return_sites or predictive.return_sites
     if asked:
         random = {name for name, node in nodes.items() if not is_deterministic(node)}
-        latent = (random | set(predictive.posterior_samples)) - {teacher.site}
+        latent = (random | set(predictive.posterior_samples)) - set(teacher.observed)
         return _named(outcome, asked, possible, latent)
     # As Predictive chooses: all sites with a guide or return_sites=None, else those not given.
     everything = predictive.guide is not None or predictive.return_sites is None
@@ -131,7 +145,8 @@ def _of_predictive(
     if left_out:
         warn_user(
             f"one pass cannot give the sites {left_out}, which this Predictive returns by "
-            f"default; they are left out. Pass return_sites={[teacher.site]!r} to say so yourself."
+            f"default; they are left out. Pass return_sites={list(teacher.observed)!r} to say so "
+            "yourself."
         )
     return tuple(possible[name] for name in default if name in possible)
 
@@ -170,7 +185,8 @@ def _possible(outcome: SiteReader, teacher: ModelDraws) -> dict[str, SiteLayout]
                 f"site '{name}' must hold a value for every input; got shape {shape} whatever "
                 "their number. Put it in pyro.plate('data', len(x))."
             )
-        layouts[name] = SiteLayout(name, kinds[name], _dtype(two.nodes[name]["value"]), shape)
+        dtype, of = _dtype(two.nodes[name]["value"]), outcome.shown_by(two.nodes, name)
+        layouts[name] = SiteLayout(name, kinds[name], dtype, shape, of)
     return layouts
 
 

@@ -76,12 +76,23 @@ class DistillationReport(dict[str, Any]):
         return f"{mine:.2g} held out; {self.get('num_judging', 0):,} draws have {theirs:.2g}"
 
     def _epistemic(self) -> str:
+        if "sites" in self and not {"mutual_information", "epistemic_share"} & set(self):
+            return self._epistemic_by_site()
         name = "mutual_information" if "mutual_information" in self else "epistemic_share"
         mine, theirs = self.get(name, 0.0), self.get(f"{name}_teacher", 0.0)
         share = f"{mine / theirs:.3g} x the teacher's" if theirs else f"{mine:.2g}, the teacher's"
         if name == "mutual_information":
             return f"mutual information {share} {theirs:.2g} nats"
         return f"share of the variance of y {share} {theirs:.2g}"
+
+    def _epistemic_by_site(self) -> str:
+        """Of labels beside real numbers."""
+        found = []
+        for site, row in self["sites"].items():
+            name = "mutual_information" if "mutual_information" in row else "epistemic_share"
+            mine, theirs = row[name], row[f"{name}_teacher"]
+            found.append(f"{site} {mine / theirs:.3g} x" if theirs else f"{site} {mine:.2g}")
+        return f"{', '.join(found)} the teacher's"
 
     def _spent(self) -> str:
         spent = self.get("spent", {})

@@ -33,7 +33,6 @@ def drop_in(
     The other arguments are those of :func:`~pyro_opu.distill`.
     """
     outcome = outcome_of(teacher)
-    classes = {"num_classes": outcome.event_shape[0]} if outcome.event_shape else {}
     if num_samples is None:
         num_samples = teacher.max_draws or teacher.default_draws
     name = None  # of the model's first parameter: the input may be passed by keyword too
@@ -50,5 +49,5 @@ def drop_in(
         inputs=inputs,
         packing=packing,
         report=report,
-        **classes,
+        **vars(outcome),
     )

@@ -31,7 +31,7 @@ from pyro_opu.predictive.student_file import (
 from pyro_opu.rng import preserve_rng
 from pyro_opu.utils import files
 
-__all__ = ["InputPicker", "OnePassPredictive", "OnePassRegression"]
+__all__ = ["STUDENTS", "InputPicker", "OnePassPredictive"]
 
 InputPicker = Callable[..., Tensor]
 _RESHAPE = "Reshape it, or distill a student for such inputs."
@@ -98,7 +98,7 @@ class OnePassPredictive(nn.Module):
 
     @property
     def outcome(self) -> Outcome:
-        """The kind of what is observed, classes or a real y."""
+        """The kind of what is observed."""
         return Real() if self.num_classes is None else Classes(self.num_classes)
 
     def distribution(self, x: Tensor) -> Any:
@@ -118,6 +118,10 @@ class OnePassPredictive(nn.Module):
             TypeError: ``x`` is not a floating tensor.
             ValueError: ``x`` has another shape, device or range of values.
         """
+        return self.answer(x)
+
+    def answer(self, x: Tensor) -> Any:
+        """What the guide answers at ``x``, checked; :meth:`distribution` shows it."""
         if self.packing is not None:
             x = self.packing.packed(x, check_seen=True)
         weight = next(self.guide.parameters(), x)
@@ -177,7 +181,7 @@ class OnePassPredictive(nn.Module):
         Of the model's arguments only the input ``(N, *input_shape)`` is looked at. Returns
         ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
-        answer = self.distribution(self._input(args, kwargs))
+        answer = self.answer(self._input(args, kwargs))
         return self.outcome.sample(answer, self.sites, self.num_samples)
 
     def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
@@ -297,8 +301,8 @@ class OnePassPredictive(nn.Module):
         kind = STUDENTS[config["answer"]]
         if not issubclass(kind, cls):
             raise ValueError(
-                f"`path` must hold a regression student; {os.fspath(path)!r} holds one of classes. "
-                "Call OnePassPredictive.load."
+                f"`path` must hold a student of {cls.__name__}; {os.fspath(path)!r} holds one of "
+                f"{kind.__name__}. Call OnePassPredictive.load."
             )
         guide = restore_guide(path, tensors, config, guide)
         return kind(guide, **constructor_arguments(config), inputs=inputs).to(target)
@@ -311,28 +315,5 @@ class OnePassPredictive(nn.Module):
         )
 
 
-class OnePassRegression(OnePassPredictive):
-    """The :class:`OnePassPredictive` of a real y, made by :func:`~pyro_opu.distill` or ``load``.
-
-    Its guide is ``x -> PredictiveNormal`` or a mixture of normals, batch shape ``(N,)``; the other
-    arguments and errors are those of :class:`~pyro_opu.OnePassPredictive`.
-    """
-
-    def __init__(
-        self,
-        guide: nn.Module,
-        input_shape: Sequence[int],
-        sites: Sequence[SiteLayout] = (SiteLayout("obs", "value", "float32", (-1,)),),
-        num_samples: int = 500,
-        *,
-        input_name: str | None = None,
-        inputs: InputPicker | None = None,
-        packing: Packing | None = None,
-        report: dict[str, Any] | None = None,
-    ) -> None:
-        named: dict[str, Any] = {"input_name": input_name, "inputs": inputs, "report": report}
-        super().__init__(guide, input_shape, None, sites, num_samples, packing=packing, **named)
-
-
-#: What a file says of its answers -> the student it holds.
-STUDENTS = {"classes": OnePassPredictive, "real": OnePassRegression}
+#: What a file says of its answers -> the student it holds; others of this room are added.
+STUDENTS: dict[str, type[OnePassPredictive]] = {"classes": OnePassPredictive}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable, instance_of
+from pyro_opu.distributions.several import Part
 from pyro_opu.guides import FORMER, of_packed
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
@@ -30,6 +31,7 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
     "guide": (dict, type(None)),
     "report": (dict,),
     "packing": (dict, type(None)),
+    "parts": (list,),
 }
 
 
@@ -57,24 +59,31 @@ def describe(student: Any) -> dict[str, Any]:
             "`save` needs the student as it was before it was fused: the weights of this one are "
             "merged. Call save on what fuse() was called on, and fuse() again after load."
         )
-    size = student.num_classes
+    kind = student.outcome.kind
     return {
-        **({"answer": "real"} if size is None else {"num_classes": size}),
+        **({} if kind == "classes" else {"answer": kind}),
+        **asdict(student.outcome),
         "input_shape": student.input_shape,
         "num_samples": student.num_samples,
         "input_name": student.input_name,
-        "sites": [asdict(site) for site in student.sites],
+        "sites": [_written(site) for site in student.sites],
         "guide": getattr(student.guide, "config", None),
         "report": student.report,
         "packing": None if student.packing is None else student.packing.describe(),
     }
 
 
+def _written(site: SiteLayout) -> dict[str, Any]:
+    """A layout as plain values, without what is empty."""
+    return {name: value for name, value in asdict(site).items() if value != ""}
+
+
 def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read tensors and description of a student's file, and check every entry."""
     tensors, plain = files.read(path, KIND)
     with files.description_of(path):
-        config: dict[str, Any] = {"answer": "classes", "num_classes": 1, "packing": None, **plain}
+        config: dict[str, Any] = {"answer": "classes", "num_classes": 1, "packing": None}
+        config |= {"parts": [], **plain}
         for name, known in _ENTRIES.items():
             if type(config[name]) not in known:
                 raise TypeError(f"{name} is {config[name]!r:.50}")
@@ -97,8 +106,14 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
         if not config["sites"]:
             raise ValueError("there are no sites")
         kinds = OUTCOMES[config["answer"]].site_kinds
+        own = (guide or {}).get("options", {}).get("parts", config["parts"])
+        if (config["answer"] == "several") != bool(config["parts"]) or own != config["parts"]:
+            raise ValueError("the parts are not those of its answer or guide")
+        config["parts"] = tuple(Part.from_config(part) for part in config["parts"])
+        sizes = {part.site: (part.width, part.columns) for part in config["parts"]}
+        sizes = sizes or {"": (config["num_classes"], 1)}
         config["sites"] = tuple(
-            SiteLayout.from_config(site, kinds, config["num_classes"]) for site in config["sites"]
+            SiteLayout.from_config(site, kinds, sizes) for site in config["sites"]
         )
     for name in [name for name in tensors if name.endswith("standardize.shift")]:
         tensors.setdefault(f"{name}_low", torch.zeros_like(tensors[name]))  # 0.1.0 had none
@@ -134,8 +149,8 @@ def restore_guide(
 
 def constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
     """Arguments of the student's constructor, from the description in its file."""
-    classes = ["num_classes"] if config["answer"] == "classes" else []
-    names = ["input_shape", "sites", "num_samples", "input_name", "packing", "report", *classes]
+    own = [field.name for field in fields(OUTCOMES[config["answer"]])]  # type: ignore[arg-type]
+    names = ["input_shape", "sites", "num_samples", "input_name", "packing", "report", *own]
     return {name: config[name] for name in names}
 
 

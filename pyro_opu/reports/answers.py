@@ -20,6 +20,7 @@ from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.function import unpacked_function
 from pyro_opu.teachers.real import as_regression_teacher, is_regressor
+from pyro_opu.teachers.several import several_of
 
 __all__ = ["is_student", "named_inputs", "ready_teacher", "student_answer", "teacher_of"]
 
@@ -38,13 +39,16 @@ _WORDS: dict[type[Answer], tuple[str, str]] = {
 }
 
 
-def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribution) -> Any:
+def student_answer(
+    student: Any, x: Tensor, kind: type[Answer] = SimplexDistribution, columns: int = 1
+) -> Any:
     r"""The student's answer at ``x``, mostly :math:`\mathrm{Dir}(\alpha(x))`, without gradient.
 
     Modules are put in evaluation mode for the call, and each part back in its mode after it.
 
     The student has a method ``distribution(x)``, such as a ``OnePassPredictive``, or
-    ``dirichlet(x)``, or is a callable, such as a guide; ``kind`` is what it must answer with.
+    ``dirichlet(x)``, or is a callable, such as a guide; ``kind`` is what it must answer with, for
+    so many ``columns``, numbers of a row, each.
     """
     call = getattr(student, "distribution", None) or getattr(student, "dirichlet", student)
     if not callable(call):
@@ -60,7 +64,7 @@ def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribu
             f"`student` must answer an input with {wanted}; {type(student).__name__} returned "
             f"{type(answer).__name__}. {advice}"
         )
-    if answer.batch_shape != x.shape[:1]:
+    if answer.batch_shape != (len(x) * columns,):
         raise ValueError(
             f"`student` must answer with batch shape (N,) = ({len(x)},); got "
             f"{tuple(answer.batch_shape)} for inputs of shape {tuple(x.shape)}."
@@ -107,7 +111,10 @@ def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
 def teacher_of(
     source: Any, x: Tensor, site: str | None = None, packing: Packing | None = None
 ) -> JointDraws:
-    """The teacher of a source of either outcome, which its ``kind`` names."""
+    """The teacher of a source of any outcome, which its ``kind`` names."""
+    several = several_of(source, x, site, packing)
+    if several is not None:
+        return several
     real = is_regressor(source, x, site, None, packing)
     teacher = (as_regression_teacher if real else as_teacher)(source, site)
     if packing is not None:

@@ -29,7 +29,7 @@ from pyro_opu.reports.certainty import (
     ratio,
     verdict_of,
 )
-from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of
+from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, repeated, row_of
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["Measured", "ClassJudge", "from_draws", "posterior"]
@@ -48,7 +48,7 @@ class ClassJudge(Judge):
         return self.teacher.num_outputs
 
     def ask(self, student: Any, x: Tensor) -> SimplexDistribution:
-        answer: SimplexDistribution = student_answer(student, x)
+        answer: SimplexDistribution = student_answer(student, x, columns=self.columns)
         if answer.event_shape[0] != self.width:
             raise ValueError(
                 f"`student` must have the teacher's {self.width} classes; it has "
@@ -64,11 +64,11 @@ class ClassJudge(Judge):
 
     def trivial_answer(self, x: Tensor, num_draws: int) -> PredictiveDirichlet:
         mean, square = x.new_zeros(()), x.new_zeros(())
-        for part in chunks(len(x), num_draws, self.width, self.plan.chunk_size):
-            draws = self.teacher.draws(x[part], num_draws)
+        for part in chunks(len(x), num_draws, self.width * self.columns, self.plan.chunk_size):
+            draws = self.teacher.draws(x[part], num_draws).unflatten(1, (-1, self.columns))
             mean = mean + draws.mean(0).sum(0) / len(x)
-            square = square + draws.square().sum(-1).mean(0).sum() / len(x)
-        within, between = 1 - square, square - mean.square().sum()
+            square = square + draws.square().sum(-1).mean(0).sum(0) / len(x)
+        within, between = 1 - square, square - mean.square().sum(-1)
         return moment_matched(mean, torch.where(between > 0, within / between, torch.inf))
 
     def judge(self, answer: SimplexDistribution, draws: Tensor, picked: Tensor) -> list[Judged]:
@@ -81,7 +81,7 @@ class ClassJudge(Judge):
         sides = [from_draws(side, plan.size) for side in (first, second)]
         turns = []
         for target, other in permutations(sides):
-            trivial = from_distribution(self.trivial.expand(answer.batch_shape), plan.num_draws)
+            trivial = from_distribution(repeated(self.trivial, *answer.batch_shape), plan.num_draws)
             answers = {"student": mine, "floor": other, "trivial": trivial}
             found = judge(target, answers, taught, picked, plan.wasserstein_draws)
             turns.append(again | found | by_input(mine, target, other, taught))

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_seed, positive_int
+from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
 from pyro_opu.reports.answers import named_inputs, packing_inputs, teacher_of
 from pyro_opu.reports.class_judging import ClassJudge
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.reports.judging import Judge, Plan
 from pyro_opu.reports.real_judging import RealJudge
 from pyro_opu.rng import seeded
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.several import SeveralTeacher
 
 __all__ = ["FidelityReport", "SetFidelity", "fidelity", "regression_fidelity"]
 
 #: Judges by the ``kind`` of a teacher.
-JUDGES: dict[str, type[Judge]] = {"classes": ClassJudge, "real": RealJudge}
+JUDGES: dict[str, type[Judge]] = {
+    "classes": ClassJudge,
+    "trials": ClassJudge,
+    "real": RealJudge,
+    "counts": RealJudge,
+}
 #: The name of the main input set in the report.
 HELD_OUT = "held-out"
 
@@ -89,6 +98,10 @@ def fidelity(
       the typical relative error (median over inputs of \|answer / A - 1\|), and
       ``..._spearman``, the rank correlation over inputs.
 
+    Where several numbers of every row are observed, each counts as a row, and trivial is one answer
+    for each of them. There is one set for every site, named "held-out, obs" where there are several
+    sites. Trials are judged as two classes, and counts as normals with their moments.
+
     ``by_certainty`` has a row for inputs where the largest mean probability of the teacher is below
     .7, .7-.9, .9-.99, .99-.999 and above (:class:`~pyro_opu.reports.certainty.CertaintyRow`).
 
@@ -145,8 +158,9 @@ def fidelity(
     with seeded(check_seed(seed)), torch.no_grad():
         source = teacher_of(teacher, x)
         source.draws(x[:1], None if source.kind == "real" and source.max_draws is None else 1)
-        judge = JUDGES[source.kind](source)
-        judge.ask(student, x[:1])
+        views = views_of(student, source)
+        for judge, view in views.values():
+            judge.ask(view, x[:1])
         held = source.max_draws
         if held is not None and held < 4:
             raise ValueError(
@@ -160,12 +174,53 @@ def fidelity(
             wasserstein_inputs=wasserstein_inputs,
             wasserstein_draws=wasserstein_draws,
         )
-        judge.begin(plan, x)
+        for judge, _ in views.values():
+            judge.begin(plan, x)
         found = {
-            name: judge.compare(name, student, inputs)
+            name + ending: judge.compare(name + ending, view, inputs)
             for name, inputs in {HELD_OUT: x, **others}.items()
+            for ending, (judge, view) in views.items()
         }
     return FidelityReport(found, num_draws=plan.num_draws, max_draws=held)
+
+
+@dataclass(frozen=True)
+class _PartOf:
+    """One observed site of a student or a teacher of several, whose numbers are rows."""
+
+    source: Any
+    number: int
+    part: Part
+
+    @property
+    def num_outputs(self) -> int:
+        return self.part.width
+
+    def distribution(self, x: Tensor) -> Any:
+        """The student's answer, batch shape ``(N L,)``."""
+        answer = getattr(self.source, "answer", self.source)(x)
+        if not isinstance(answer, SeveralAnswer):
+            raise TypeError(
+                "`student` must answer with a SeveralAnswer, as the teacher observes several "
+                f"numbers of every row; got {type(answer).__name__}. Pass the result of `distill`."
+            )
+        return answer.answers[self.number]
+
+    def draws(self, x: Tensor, num_draws: int) -> Tensor:
+        """The teacher's draws, ``(S, N L, width)``."""
+        return by_part(self.source.draws(x, num_draws), self.source.parts)[self.number]
+
+
+def views_of(student: Any, teacher: JointDraws) -> dict[str, tuple[Judge, Any]]:
+    """Judges, and what they judge, by the ending of the name of their set: one of each site."""
+    if not isinstance(teacher, SeveralTeacher):
+        return {"": (JUDGES[teacher.kind](teacher), student)}
+    views: dict[str, tuple[Judge, Any]] = {}
+    for number, part in enumerate(teacher.parts):
+        ending = f", {part.site}" if len(teacher.parts) > 1 else ""
+        judge = JUDGES[part.kind](_PartOf(teacher, number, part), part.columns)
+        views[ending] = judge, _PartOf(student, number, part)
+    return views
 
 
 #: `fidelity` of a regression student.

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from pyro_opu.reports.certainty import CertaintyRow, Verdict, ratio
 from pyro_opu.reports.fidelity_report import Row, SetFidelity
-from pyro_opu.teachers.base import JointDraws
 from pyro_opu.utils.chunks import chunks
 
-__all__ = ["COLUMNS", "Judge", "Judged", "Plan", "Values", "extrapolated", "row_of"]
+__all__ = ["COLUMNS", "Judge", "Judged", "Plan", "Values", "extrapolated", "repeated", "row_of"]
 
 #: Draws per input from which the trivial answer is made; they are averaged over all inputs.
 TRIVIAL_DRAWS = 64
@@ -48,8 +47,9 @@ class Judge(ABC):
     #: The kind of table that comes out.
     table: ClassVar[type[SetFidelity]] = SetFidelity
 
-    def __init__(self, teacher: JointDraws) -> None:
+    def __init__(self, teacher: Any, columns: int = 1) -> None:
         self.teacher = teacher  # it has seen an input
+        self.columns = columns  # numbers of a row, each judged as a row of its own
 
     def begin(self, plan: Plan, x: Tensor) -> None:
         """Keep the plan, and make the trivial answer from draws at the main inputs ``(N, ...)``."""
@@ -71,7 +71,7 @@ class Judge(ABC):
 
     @abstractmethod
     def trivial_answer(self, x: Tensor, num_draws: int) -> Any:
-        """One answer for all inputs, by the moments of all draws there together."""
+        """One answer for all inputs, by the moments of all draws there together; ``(L,)``."""
 
     @abstractmethod
     def judge(self, answer: Any, draws: Tensor, picked: Tensor) -> list[Judged]:
@@ -92,24 +92,39 @@ class Judge(ABC):
     def compare(self, name: str, student: Any, x: Tensor) -> SetFidelity:
         """All rows of one set of inputs: chunk by chunk, then summed up."""
         count = 2 * self.plan.num_draws
-        picked = torch.zeros(len(x), dtype=torch.bool)
-        asked = min(self.plan.wasserstein_inputs, len(x))
-        picked[torch.linspace(0, len(x) - 1, asked).round().long()] = True
+        rows = len(x) * self.columns
+        picked = torch.zeros(rows, dtype=torch.bool)
+        asked = min(self.plan.wasserstein_inputs, rows)
+        picked[torch.linspace(0, rows - 1, asked).round().long()] = True
+        by_input = picked.unflatten(0, (len(x), self.columns))
         found = [
-            self.judge(self.ask(student, x[part]), self.draws(x[part], count), picked[part])
-            for part in chunks(len(x), count, self.width, self.plan.chunk_size)
+            self.judge(
+                self.ask(student, x[part]),
+                self.draws(x[part], count),
+                by_input[part].flatten(),
+            )
+            for part in chunks(len(x), count, self.width * self.columns, self.plan.chunk_size)
         ]
         turns = [_joined(turn) for turn in zip(*found, strict=True)]
         by_certainty, verdict = self.verdict(turns)
         return self.table(
             name=name,
-            num_inputs=len(x),
+            num_inputs=rows,
             rows=_average([self.rows(turn) for turn in turns]),
             by_certainty=by_certainty,
             faithful=verdict.faithful,
             verdict=verdict.sentence,
             **self.facts(picked),
         )
+
+
+def repeated(answer: Any, rows: int) -> Any:
+    """An answer ``(L,)`` for so many ``rows``, whose numbers stand one after the other."""
+    tensors = {
+        name: value.expand(rows // len(value), *value.shape).flatten(0, 1)
+        for name, value in answer.as_tensors().items()
+    }
+    return answer.from_tensors(tensors)
 
 
 def extrapolated(whole: Tensor, halves: Sequence[Tensor], left: float) -> Tensor:

@@ -16,7 +16,7 @@ from pyro_opu.metrics.ranks import spearman
 from pyro_opu.reports.answers import check_numbers, student_answer
 from pyro_opu.reports.certainty import CertaintyRow, Verdict, verdict_of
 from pyro_opu.reports.fidelity_report import RealSetFidelity
-from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, row_of
+from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, repeated, row_of
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["RealJudge"]
@@ -39,7 +39,7 @@ class RealJudge(Judge):
     width = 16
 
     def ask(self, student: Any, x: Tensor) -> RealAnswer:
-        answer: RealAnswer = student_answer(student, x, RealAnswer)
+        answer: RealAnswer = student_answer(student, x, RealAnswer, self.columns)
         normal = answer.normal()
         check_numbers(normal.mean, normal.log_variance)
         return answer
@@ -48,13 +48,13 @@ class RealJudge(Judge):
         return self.teacher.draws(x, count).double()
 
     def trivial_answer(self, x: Tensor, num_draws: int) -> PredictiveNormal:
-        parts = chunks(len(x), num_draws, self.width, self.plan.chunk_size)
+        parts = chunks(len(x), num_draws, self.width * self.columns, self.plan.chunk_size)
         draws = torch.cat([self.draws(x[part], num_draws) for part in parts], 1)
-        return teacher_moments(draws.reshape(-1, 1, 2))
+        return teacher_moments(draws.reshape(-1, self.columns, 2))
 
     def judge(self, answer: RealAnswer, draws: Tensor, picked: Tensor) -> list[Judged]:
         """The first half of the draws judges, in one turn."""
-        trivial = self.trivial.expand(draws.shape[1:2])
+        trivial = repeated(self.trivial, draws.shape[1])
         judged = _judged(answer, trivial, *split(draws), self.plan.size)
         return [judged | _sampling(draws, self.plan.size)]
 

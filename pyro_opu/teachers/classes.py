@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from pyro_opu.teachers.base import BaseTeacher
@@ -14,9 +13,7 @@ from pyro_opu.teachers.sites import (
     ALLOWED,
     check_one_trial,
     class_log_probs,
-    given_parameter,
     site_kind,
-    unwrap,
 )
 
 
@@ -67,8 +64,3 @@ class PredictiveTeacher(ModelDraws, BaseTeacher):
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         return mixed_log_probs(log_weights, said)
-
-    def _stand_in(self, fn: Any) -> Tensor:
-        like = given_parameter(unwrap(fn))[0]
-        dtype = torch.long if site_kind(fn) == "categorical" else like.dtype
-        return torch.zeros(fn.shape(), dtype=dtype, device=like.device)

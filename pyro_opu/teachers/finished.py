@@ -23,6 +23,7 @@ from pyro_opu.teachers.real import (
     is_real,
     is_regressor,
 )
+from pyro_opu.teachers.several import SeveralTeacher, parts_of
 
 
 @torch.no_grad()
@@ -59,8 +60,13 @@ def finished_teacher(
             if packing is not None:
                 model.unpack_by(packing)
             draws = model.begin(x, model.max_draws or model.default_draws)
-            teacher = model.become(RegressionTeacher if is_real(model, site) else PredictiveTeacher)
+            teacher = parts_of(model, x, site) or model.become(
+                RegressionTeacher if is_real(model, site) else PredictiveTeacher
+            )
             teacher.look(x[:2], draws)
+        elif isinstance(source, SeveralTeacher):
+            teacher = source
+            teacher.look(x[:2])
         else:
             real = is_regressor(source, x, site, inputs, packing)
             called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from pyro import poutine
@@ -25,7 +25,7 @@ from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
 from pyro_opu.teachers.row_latents import Fixed, affordable, behind, mixture
 from pyro_opu.teachers.runs import (
     Latents,
-    ObservedSite,
+    ObservedSites,
     Run,
     check_samples,
     few_rows,
@@ -33,8 +33,10 @@ from pyro_opu.teachers.runs import (
     is_deterministic,
     quiet,
 )
-from pyro_opu.teachers.sites import unwrap
+from pyro_opu.teachers.sites import stand_in, unwrap
 from pyro_opu.utils.printing import name_of
+
+Known = TypeVar("Known", bound="ModelDraws")
 
 
 class ModelDraws(JointDraws):
@@ -101,15 +103,22 @@ class ModelDraws(JointDraws):
         if self._site is None:
             if self._runs is None:
                 raise unseen("site")
-            site = self._choose_site()
-            read = self._read(self._runs[0].nodes[site]["fn"], 2, site)
-            self._site, self._outputs = site, read.shape[-1]
-            self._row_latents = affordable(self._latents_behind(site))
+            self._site = site = self._choose_site()
+            behind_them = [self._latents_behind(name) for name in self.observed]
+            self._row_latents = affordable({k: v for each in behind_them for k, v in each.items()})
+            nodes = self._runs[0].nodes
+            read = self._read_all({name: nodes[name]["fn"] for name in self.observed}, 2)
+            self._outputs = read.shape[-1]
             if self._from_prior:
                 self._name_latents([run.fresh(without=site) for run in self._runs])
             elif self._expected and not self._row_latents:
                 self._run_model.expected = read[None]
         return self._site
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """Names of the observed sites that it reads."""
+        return (self.site,)
 
     def prepare(self, x: Tensor) -> None:
         """Find the observed site and the latents, by runs of the model at two and three rows."""
@@ -208,12 +217,12 @@ class ModelDraws(JointDraws):
         """The one site that fits; ``found`` has the distributions of all that may be observed."""
         raise NotImplementedError
 
+    def _read_all(self, fns: dict[str, Any], rows: int) -> Tensor:
+        """What the observed sites' distributions say of each row, ``(rows, K)``."""
+        return self._read(fns[self.site], rows, self.site)
+
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
         """What the observed site's distribution says of each row, ``(rows, K)``."""
-        raise NotImplementedError
-
-    def _stand_in(self, fn: Any) -> Tensor:
-        """A value for the observed site, which nothing looks at."""
         raise NotImplementedError
 
     def _source_text(self) -> str:
@@ -246,10 +255,10 @@ class ModelDraws(JointDraws):
         found = super().operations(x)
         return None if self._run_model.use_vmap is False else found
 
-    def become(self, kind: type[ModelDraws]) -> ModelDraws:
-        """A teacher of this kind that knows as much."""
+    def become(self, kind: type[Known], **more: Any) -> Known:
+        """A teacher of this kind that knows as much, and more."""
         teacher = kind(self.predictive, self._asked_site)
-        teacher.__dict__ |= vars(self)
+        teacher.__dict__ |= vars(self) | more
         return teacher
 
     def _pick(self, x: Tensor, num_draws: int) -> Latents:
@@ -298,16 +307,13 @@ class ModelDraws(JointDraws):
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         """What a mixture says, of V in it ``(V, N, K)`` with weights ``(V, N)``."""
-        raise ValueError(
-            f"`source`'s model has latents {list(self._row_latents)} of which each row has one; "
-            f"they cannot be summed out of site '{self.site}'. Sum them out in the model."
-        )
+        raise NotImplementedError
 
     def _under(self, latents: Draws, x: Tensor, fixed: Any = nullcontext()) -> Tensor:  # noqa: B008
-        with ObservedSite(self.site, self._stand_in) as seen, fixed:
+        with ObservedSites(self.observed, stand_in) as seen, fixed:
             with poutine.condition(data=latents):
                 self._model(x)
-        return self._read(seen.fn, len(x), self.site)
+        return self._read_all(seen.fns, len(x))
 
     def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
         self.site  # noqa: B018 - by whose choice the outputs are known

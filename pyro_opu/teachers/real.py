@@ -92,9 +92,6 @@ class RegressionTeacher(ModelDraws, RealTeacher):
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         return mixed_normals(log_weights, said)
 
-    def _stand_in(self, fn: Any) -> Tensor:
-        return fn.mean
-
 
 def is_real(model: ModelDraws, site: str | None) -> bool:
     """Whether a model that has been run observes a real y: a normal site, none of classes."""

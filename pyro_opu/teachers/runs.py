@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -131,18 +131,18 @@ def _all_alike(draws: Tensor) -> bool:
     return bool((draws == draws[0]).all())
 
 
-class ObservedSite(Messenger):
-    """Keeps the observed site's distribution, and does not let the model sample from it."""
+class ObservedSites(Messenger):
+    """Keeps the observed sites' distributions, and does not let the model sample from them."""
 
-    def __init__(self, site: str, stand_in: Callable[[Any], Tensor]) -> None:
+    def __init__(self, sites: Collection[str], stand_in: Callable[[Any], Tensor]) -> None:
         super().__init__()
-        self.site, self.stand_in = site, stand_in
-        self.fn: Any = None
+        self.sites, self.stand_in = sites, stand_in
+        self.fns: dict[str, Any] = {}
 
     def _pyro_sample(self, msg: Any) -> None:
-        if msg["name"] == self.site:
-            self.fn = msg["fn"]
-            msg["value"] = self.stand_in(self.fn)  # in the place of labels, too
+        if msg["name"] in self.sites:
+            self.fns[msg["name"]] = msg["fn"]
+            msg["value"] = self.stand_in(msg["fn"])  # in the place of labels, too
 
 
 @contextmanager

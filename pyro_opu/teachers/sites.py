@@ -75,7 +75,7 @@ def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
             "Name the class label's site with site='...'."
         )
     advice = "A model with several labels per input needs one site per label."
-    return one_per_row(_wrapped_log_probs(fn), rows, f"'{site}' must hold one class label", advice)
+    return one_per_row(wrapped_log_probs(fn), rows, f"'{site}' must hold one class label", advice)
 
 
 def one_per_row(values: Tensor, rows: int, expected: str, advice: str) -> Tensor:
@@ -98,13 +98,23 @@ def given_parameter(fn: Any) -> tuple[Tensor, bool]:
     return holder._param, holder._param is vars(holder).get("logits")
 
 
-def _wrapped_log_probs(fn: Any) -> Tensor:
+def stand_in(fn: Any) -> Tensor:
+    """A value for an observed site, which nothing looks at."""
+    kind = site_kind(fn)
+    if kind is None:
+        return fn.mean
+    like = given_parameter(unwrap(fn))[0]
+    dtype = torch.long if kind == "categorical" else like.dtype
+    return torch.zeros(fn.shape(), dtype=dtype, device=like.device)
+
+
+def wrapped_log_probs(fn: Any) -> Tensor:
     """Log-probabilities ``(*batch, C)``, wrapper by wrapper."""
     if isinstance(fn, ExpandedDistribution):
-        inner = _wrapped_log_probs(fn.base_dist)
+        inner = wrapped_log_probs(fn.base_dist)
         return inner.expand(*fn.batch_shape, *inner.shape[-1:])
     if isinstance(fn, _WRAPPERS):
-        return _wrapped_log_probs(fn.base_dist)
+        return wrapped_log_probs(fn.base_dist)
     value, is_logits = given_parameter(fn)
     if isinstance(fn, (dist.Bernoulli, dist.Binomial)):
         value = value.expand(fn.batch_shape)

@@ -75,6 +75,6 @@ def test_guides_of_something_else_are_refused(found: Found) -> None:
 def test_a_student_of_it(found: Found) -> None:
     source, teacher, outcome = found
     fast = distill(source, X, num_steps=5, seed=0, progress=False)
-    answer = fast.distribution(X)
+    answer = fast.answer(X)
     assert outcome.is_answer(answer) and tuple(answer.event_shape) == outcome.event_shape
     assert outcome.chain(teacher.draws(X, S)).isfinite().all()

@@ -1,0 +1,166 @@
+"""What a student answers with where counts are observed, with or without a number of trials."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pyro_opu.distributions.base import Answer
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.measures import NormalMeasures
+from pyro_opu.distributions.normal import Components, PredictiveNormal, RealAnswer
+from pyro_opu.rng import drawing
+
+__all__ = ["PredictiveCount", "PredictiveTrials"]
+
+#: Shapes of gamma variates between which they are drawn; above, they are their mean to float32.
+SHAPES = (1e-6, 1e12)
+
+
+class PredictiveCount(RealAnswer):
+    r"""A count y whose variance is the sum of an aleatoric and an epistemic one.
+
+    .. math::
+        m \sim \mathrm{Gamma}(\mathrm{mean}\ \mu, \mathrm{variance}\ e), \qquad
+        y \mid m \sim \mathrm{NegativeBinomial}(\mathrm{mean}\ m,
+        \mathrm{variance}\ m + r m^2), \qquad
+        r = \max\left(0, \frac{a - \mu}{\mu^2 + e}\right)
+
+    so that :math:`a = \mathbb{E} \operatorname{Var}(y \mid m)` and :math:`e = \operatorname{Var} m`
+    wherever :math:`a \ge \mu`; at :math:`a = \mu` y is Poisson given m. With Gamma draws of a Poisson rate it is exact, a negative binomial.
+
+    Args:
+        log_mean: :math:`\log\mu`, any batch shape.
+        log_aleatoric: :math:`\log a`, of units of y squared.
+        log_epistemic: :math:`\log e`, likewise.
+
+    Example:
+        >>> y = PredictiveCount(*torch.tensor([4.0, 4.0, 2.0]).log())
+        >>> y.mean, y.variance
+        (tensor(4.), tensor(6.))
+    """
+
+    def __init__(self, log_mean: Tensor, log_aleatoric: Tensor, log_epistemic: Tensor) -> None:
+        self.log_mean = log_mean
+        self.log_aleatoric, self.log_epistemic = log_aleatoric, log_epistemic
+        self.batch_shape, self.event_shape = log_mean.shape, torch.Size()
+
+    @property
+    def mean(self) -> Tensor:  # type: ignore[override]
+        return self.log_mean.exp()
+
+    @property
+    def log_variance(self) -> Tensor:
+        """Logarithm of the variance of y."""
+        return torch.logaddexp(self.log_aleatoric, self.log_epistemic)
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of y, aleatoric plus epistemic."""
+        return self.log_variance.exp()
+
+    def normal(self) -> PredictiveNormal:
+        variances = self.log_aleatoric, self.log_epistemic
+        return PredictiveNormal(self.mean, *variances, validate_args=False)
+
+    def components(self) -> Components:
+        return self.normal().components()
+
+    def matched(self) -> PredictiveCount:  # type: ignore[override]
+        return self
+
+    def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor]:
+        """Draws of y, whole, and of its mean m, ``(S, *batch)`` each."""
+        mean, epistemic = self.mean.expand(count, *self.batch_shape), self.log_epistemic.exp()
+        over = (self.log_aleatoric.exp() - mean) / (mean.square() + epistemic)
+        with drawing(mean.device) as generator:
+            f = mean * _relative_gamma(2 * self.log_mean - self.log_epistemic, mean, generator)
+            rate = f * _relative_gamma(-over.clamp_min(1 / SHAPES[1]).log(), f, generator)
+            y = torch.poisson(rate, generator)
+        return y, f
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws of y, ``(*sample_shape, *batch)``."""
+        shape = torch.Size(sample_shape)
+        return self.predict(shape.numel())[0].reshape(*shape, *self.batch_shape)
+
+    def as_tensors(self) -> dict[str, Tensor]:
+        return {
+            "log_mean": self.log_mean,
+            "log_aleatoric": self.log_aleatoric,
+            "log_epistemic": self.log_epistemic,
+        }
+
+    def expand(self, batch_shape: Sequence[int]) -> PredictiveCount:
+        """The same count over a larger batch."""
+        return type(self)(*(part.expand(*batch_shape) for part in self.as_tensors().values()))
+
+    def __repr__(self) -> str:
+        return f"PredictiveCount(shape {tuple(self.batch_shape)})"
+
+
+def _relative_gamma(log_shape: Tensor, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Gamma variates of mean 1 and of this shape, in float64 and then like another tensor."""
+    shape = log_shape.double().exp().clamp(*SHAPES).expand_as(like).contiguous()
+    # A variate of shape a + 1 times U^(1 / a) has shape a: small shapes do not underflow.
+    uniform = torch.rand(shape.shape, generator=generator, device=shape.device, dtype=shape.dtype)
+    log_draws = torch._standard_gamma(shape + 1, generator).log() + uniform.log() / shape
+    return (log_draws - shape.log()).exp().to(like.dtype)
+
+
+class PredictiveTrials(Answer):
+    r"""Successes y of n trials, whose probability has two classes' Dirichlet, a Beta.
+
+    .. math:: p \sim \mathrm{Beta}(\alpha), \quad y \mid p \sim \mathrm{Binomial}(n, p), \quad
+        a = n\,\mathbb{E}[p (1 - p)], \quad e = n^2 \operatorname{Var} p
+
+    Args:
+        dirichlet: Of failure and success, any batch shape.
+        trials: n, of that shape.
+    """
+
+    def __init__(self, dirichlet: PredictiveDirichlet, trials: Tensor) -> None:
+        self.dirichlet, self.trials = dirichlet, trials
+        self.batch_shape, self.event_shape = dirichlet.batch_shape, torch.Size()
+
+    @property
+    def mean(self) -> Tensor:
+        """Expected successes."""
+        return self.trials * self.dirichlet.mean[..., 1]
+
+    def measures(self) -> NormalMeasures:
+        """Mean and variances of y, exact."""
+        log_mean, log_alpha_0 = self.dirichlet.log_mean, self.dirichlet.log_concentration
+        # p (1 - p) / (alpha_0 + 1) and its complement, without a difference of two near ones.
+        both, n = log_mean.sum(-1), self.trials
+        epistemic = n.square() * (both + torch.nn.functional.logsigmoid(-log_alpha_0)).exp()
+        aleatoric = n * (both + torch.nn.functional.logsigmoid(log_alpha_0)).exp()
+        return NormalMeasures(self.mean, aleatoric, epistemic)
+
+    def matched(self) -> PredictiveTrials:
+        return self
+
+    def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor]:
+        """Draws of y, whole, and of p, ``(S, *batch)`` each."""
+        p = self.dirichlet.sample((count,))[..., 1]
+        with drawing(p.device) as generator:
+            return torch.binomial(self.trials.expand_as(p).contiguous(), p, generator), p
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Draws of y, ``(*sample_shape, *batch)``."""
+        shape = torch.Size(sample_shape)
+        return self.predict(shape.numel())[0].reshape(*shape, *self.batch_shape)
+
+    def as_tensors(self) -> dict[str, Tensor]:
+        return {**self.dirichlet.as_tensors(), "trials": self.trials}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveTrials:
+        trials = tensors["trials"]
+        rest = {name: value for name, value in tensors.items() if name != "trials"}
+        return cls(PredictiveDirichlet.from_tensors(rest), trials)
+
+    def __repr__(self) -> str:
+        return f"PredictiveTrials(shape {tuple(self.batch_shape)})"

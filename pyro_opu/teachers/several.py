@@ -1,0 +1,235 @@
+"""A Pyro model that observes several numbers of every row as a teacher of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyro.distributions as dist
+import torch
+from pyro import poutine
+from pyro.infer import Predictive
+from torch import Tensor
+
+from pyro_opu.checks import rows_off_simplex, simplex_tolerance
+from pyro_opu.distributions.several import Kind, Part, by_part
+from pyro_opu.packing import Packing
+from pyro_opu.rng import preserve_rng, seeded
+from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
+from pyro_opu.teachers.runs import few_rows, is_deterministic, quiet
+from pyro_opu.teachers.sites import site_kind, unwrap, wrapped_log_probs
+
+__all__ = ["SeveralTeacher", "parts_of", "several_of"]
+
+_REAL = (dist.Normal, dist.MultivariateNormal, dist.LowRankMultivariateNormal)
+_COUNTS = (dist.Poisson, dist.GammaPoisson, dist.NegativeBinomial)
+#: Rows that tell which column of the inputs is the number of trials.
+TOLD = 16
+
+
+class SeveralTeacher(ModelDraws):
+    """The observed sites of a :class:`pyro.infer.Predictive` as draws of their parameters.
+
+    Draws are ``(S, N, K)``, what they say of all numbers of a row side by side
+    (:func:`~pyro_opu.distributions.several.by_part`): class probabilities of labels and of trials,
+    mean and log deviation of a real y or a count.
+
+    Attributes:
+        parts: The observed sites; set by :meth:`~.ModelDraws.become`.
+    """
+
+    kind = "several"
+    allowed = "of labels, real numbers or counts"
+    parts: tuple[Part, ...] = ()
+    axes: dict[str, int]  # by site, the axis of its array that holds the rows, from the end
+
+    @property
+    def num_outputs(self) -> int:
+        return sum(part.columns * part.width for part in self.parts)
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        return tuple(part.site for part in self.parts)
+
+    def _answer_text(self) -> str:
+        return f"sites {', '.join(self.observed)}"
+
+    def _choose_site(self) -> str:
+        return self.parts[0].site
+
+    def _read_all(self, fns: dict[str, Any], rows: int) -> Tensor:
+        read = []
+        for part in self.parts:
+            values = _said(part.kind, fns[part.site])
+            axis = self.axes[part.site] - 1
+            if -axis > values.ndim or values.shape[axis] not in (1, rows):
+                raise ValueError(
+                    f"`source`'s site '{part.site}' must hold values for every input; got shape "
+                    f"{tuple(values.shape[:-1])} for {rows} inputs. Put it in "
+                    "pyro.plate('data', len(x))."
+                )
+            first = values.movedim(axis, 0).flatten(1)
+            read.append(first.expand(rows, first.shape[1]))
+        return torch.cat(read, 1)
+
+    def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
+        found = []
+        for part, values in zip(self.parts, by_part(said, self.parts), strict=True):
+            mixed = mixed_log_probs if part.on_simplex else mixed_normals
+            of_numbers = mixed(log_weights.repeat_interleave(part.columns, 1), values)
+            found.append(of_numbers.reshape(said.shape[1], -1))
+        return torch.cat(found, 1)
+
+    def _check_output(self, draws: Tensor, rows: int) -> Tensor:
+        if draws.ndim != 3 or draws.shape[1] != rows or not torch.isfinite(draws.sum()):
+            found = "NaN or infinity" if draws.ndim == 3 else f"shape {tuple(draws.shape)}"
+            raise ValueError(
+                f"`source`'s sites {list(self.observed)} must have finite parameters at each of "
+                f"{rows} inputs; got {found}. Check the posterior draws (torch.isfinite) and the "
+                "model at these inputs."
+            )
+        said = by_part(draws, self.parts)
+        parts = []
+        for part, values in zip(self.parts, said, strict=True):
+            probs = values.exp() if part.on_simplex else values
+            tolerance = simplex_tolerance(probs.dtype)
+            if part.on_simplex and rows_off_simplex(probs[:4, :64])[1] > tolerance:
+                raise ValueError(
+                    f"`source`'s site '{part.site}' must have probabilities that sum to 1. Does "
+                    "the model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
+                )
+            parts.append(probs.reshape(*draws.shape[:2], -1))
+        return torch.cat(parts, -1)
+
+
+def kind_of(fn: Any) -> Kind | None:
+    """What a site of this distribution observes; ``None`` of one that no student answers."""
+    kind, base = site_kind(fn), unwrap(fn)
+    if kind is not None:
+        several = int(torch.as_tensor(getattr(base, "total_count", 1)).max()) > 1
+        if not several:
+            return "classes"
+        return "trials" if kind == "binomial" else None
+    return "real" if isinstance(base, _REAL) else "counts" if isinstance(base, _COUNTS) else None
+
+
+def _said(kind: Kind, fn: Any) -> Tensor:
+    """What a distribution says of each of its numbers, ``(*shape, K)``."""
+    if kind in ("classes", "trials"):
+        return wrapped_log_probs(fn)
+    return torch.stack([fn.mean, fn.variance.log() / 2], -1)
+
+
+def said_of(fn: Any) -> Tensor:
+    kind = kind_of(fn)
+    assert kind is not None
+    return _said(kind, fn)
+
+
+@torch.no_grad()
+def parts_of(model: ModelDraws, x: Tensor, site: str | None) -> SeveralTeacher | None:
+    """The teacher of all that a model observes; ``None`` of one label or one real number per row.
+
+    Sites that another one depends on are taken for latents local to a row, not observed.
+
+    Args:
+        model: Has been run at two and at three rows.
+        x: Inputs ``(N, ...)``.
+        site: The one site that is asked for.
+    """
+    free = model.free_sites()
+    answered = model.answered() if site is None else [name for name in free if name == site]
+    names = [name for name in answered if kind_of(free[name]) is not None]
+    if len(names) > 1:
+        names = [] if model._from_prior else _independent(model, x, names)
+    found = [_part(model, name, x) for name in names]
+    alone = len(found) == 1 and found[0][0].kind in ("classes", "real")
+    if not found or (alone and found[0][0].columns == 1):
+        return None
+    parts, axes = zip(*found, strict=True)
+    return model.become(SeveralTeacher, parts=parts, axes=dict(zip(names, axes, strict=True)))
+
+
+def _part(model: ModelDraws, name: str, x: Tensor) -> tuple[Part, int]:
+    """A site, and the axis that holds the rows, from the end."""
+    fns = [run.nodes[name]["fn"] for run in model.runs]
+    two, three = (said_of(fn).shape for fn in fns)
+    kind = kind_of(fns[0])
+    assert kind is not None
+    axes = [axis for axis, (a, b) in enumerate(zip(two, three, strict=True)) if a != b]
+    if len(axes) != 1:  # one for all rows
+        axes = [len(two) - 2]
+    shape = tuple(size for axis, size in enumerate(two[:-1]) if axis != axes[0])
+    columns = () if set(shape) <= {1} else shape
+    trials = _trials(model, name, x) if kind == "trials" else {}
+    return Part(name, kind, columns, two[-1], **trials), axes[0] - len(two) + 1
+
+
+def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
+    """How many trials a binomial site has, or the column of the inputs that says it."""
+    rows = x[:TOLD]
+    known = {k: v for k, v in model.runs[0].nodes.items() if k in model.posterior_sites}
+    with quiet(), seeded(0), poutine.condition(data={k: n["value"] for k, n in known.items()}):
+        trace = poutine.trace(model._model).get_trace(rows)
+    base = unwrap(trace.nodes[name]["fn"])
+    count = torch.as_tensor(base.total_count).expand(base.batch_shape)
+    if bool((count == count.flatten()[0]).all()):
+        return {"trials": int(count.flatten()[0])}
+    if rows.ndim == 2 and count.numel() == len(rows):
+        for column in range(rows.shape[1]):
+            if torch.equal(count.flatten().to(rows.dtype), rows[:, column]):
+                return {"trials_column": column}
+    raise ValueError(
+        f"`source`'s site '{name}' must have the same total_count in all rows, or one that is an "
+        "input: a student answers without the model. Pass it as one of the inputs, "
+        "x=(..., total_count), float."
+    )
+
+
+def _independent(model: ModelDraws, x: Tensor, names: list[str]) -> list[str]:
+    """Those of the sites that no other one's distribution depends on the value of."""
+    nodes = model.runs[0].nodes
+    values = {k: n["value"] for k, n in nodes.items() if not is_deterministic(n)}
+    before = _read_under(model, x, values, names)
+    upstream = set()
+    for name in names:
+        values_now = {**values, name: _other(nodes[name]["fn"], values[name])}
+        now = _read_under(model, x, values_now, names)
+        if any(not torch.equal(now[k], before[k]) for k in names if k != name):
+            upstream.add(name)
+    return [name for name in names if name not in upstream]
+
+
+def _read_under(
+    model: ModelDraws, x: Tensor, values: dict[str, Tensor], names: Iterable[str]
+) -> dict[str, Tensor]:
+    with quiet(), seeded(0), poutine.condition(data=values):
+        trace = poutine.trace(model._model).get_trace(few_rows(x, 2))
+    return {name: said_of(trace.nodes[name]["fn"]) for name in names}
+
+
+def _other(fn: Any, value: Tensor) -> Tensor:
+    """Another value that the site may have."""
+    if site_kind(fn) is None:
+        return value + 1
+    if site_kind(fn) in ("onehot", "multinomial"):
+        return value.roll(1, -1)
+    return (value + 1) % (2 if site_kind(fn) != "categorical" else said_of(fn).shape[-1])
+
+
+def several_of(
+    source: Any, x: Tensor, site: str | None = None, packing: Packing | None = None
+) -> SeveralTeacher | None:
+    """The teacher of several numbers that a source is, or that its model makes; else ``None``."""
+    if isinstance(source, SeveralTeacher) or not isinstance(source, Predictive):
+        return source if isinstance(source, SeveralTeacher) else None
+    try:
+        model = ModelDraws(source, site)
+        if packing is not None:
+            model.unpack_by(packing)
+        with preserve_rng():
+            model.begin(x, min(2, source.num_samples))
+        return parts_of(model, x, site)
+    except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
+        return None
