@@ -28,8 +28,9 @@ class PredictiveCount(RealAnswer):
         \mathrm{variance}\ m + r m^2), \qquad
         r = \max\left(0, \frac{a - \mu}{\mu^2 + e}\right)
 
-    so that :math:`a = \mathbb{E} \operatorname{Var}(y \mid m)` and :math:`e = \operatorname{Var} m`
-    wherever :math:`a \ge \mu`; at :math:`a = \mu` y is Poisson given m. With Gamma draws of a Poisson rate it is exact, a negative binomial.
+    so that :math:`a = \mathbb{E} \operatorname{Var}(y \mid m)` and :math:`e =
+    \operatorname{Var} m` wherever :math:`a \ge \mu`; at :math:`a = \mu` y is Poisson given m. With
+    Gamma draws of a Poisson rate it is exact, a negative binomial.
 
     Args:
         log_mean: :math:`\log\mu`, any batch shape.

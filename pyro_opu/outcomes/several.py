@@ -104,7 +104,9 @@ class SeveralValidation:
                 for key in (name, f"{name}_teacher"):
                     report[key] = sum(row[key] for row in found) / len(found)
         return {
-            "family": ", ".join(dict.fromkeys(row["family"] for row in found)),
+            "family": ", ".join(
+                dict.fromkeys(row["family"].removeprefix("Predictive") for row in found)
+            ),
             "num_judging": len(self.draws),
             **report,
             "sites": {part.site: row for part, row in zip(self.parts, found, strict=True)},

@@ -302,7 +302,7 @@ class OnePassPredictive(nn.Module):
         if not issubclass(kind, cls):
             raise ValueError(
                 f"`path` must hold a student of {cls.__name__}; {os.fspath(path)!r} holds one of "
-                f"{kind.__name__}. Call OnePassPredictive.load."
+                f"{kind.__name__}. Call OnePassPredictive.load, which reads all."
             )
         guide = restore_guide(path, tensors, config, guide)
         return kind(guide, **constructor_arguments(config), inputs=inputs).to(target)

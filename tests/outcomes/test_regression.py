@@ -248,7 +248,6 @@ class TestDispatch:
             (None, {"site": "w"}, ValueError, "`site` must name an observed site"),
             (None, {"num_steps": 0}, ValueError, "`num_steps` must be a positive integer"),
             (None, {"x": torch.randn(3, D)}, ValueError, "at least 4 transfer inputs"),
-            (Predictive(two_outputs, TWO), {}, ValueError, "must hold one number per input"),
             (predictive(1), {}, ValueError, "holds one posterior draw"),
         ],
     )

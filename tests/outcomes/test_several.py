@@ -1,0 +1,334 @@
+"""Several numbers of every row: read as the loop reads them, learnt, drawn, saved and exported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from posteriors import sure_within
+from pyro import poutine
+from pyro.infer import Predictive
+from torch import Tensor
+
+import pyro_opu
+from pyro_opu import OnePassPredictive, OnePassSeveral, distill, fidelity
+from pyro_opu.distributions import PredictiveCount, PredictiveDirichlet, PredictiveTrials
+from pyro_opu.distributions.several import Part
+from pyro_opu.teachers.finished import finished_teacher
+
+S, D, L = 30, 3, 2
+X = torch.randn(40, D, generator=torch.Generator().manual_seed(0))
+Model = Callable[..., None]
+
+
+def weights(*shape: int) -> Tensor:
+    return pyro.sample("w", dist.Normal(torch.zeros(D, *shape), 1.0).to_event(1 + len(shape)))
+
+
+def columns(x: Tensor, fn: dist.Distribution) -> None:
+    """Numbers beside each other, ``(N, L)``."""
+    with pyro.plate("data", len(x), dim=-2), pyro.plate("numbers", L, dim=-1):
+        pyro.sample("obs", fn)
+
+
+def single(x: Tensor, fn: dist.Distribution) -> None:
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", fn)
+
+
+def labels(x: Tensor) -> None:
+    columns(x, dist.Bernoulli(logits=x @ weights(L)))
+
+
+def rows(x: Tensor) -> None:
+    """Numbers below each other, ``(L, N)``."""
+    logits = (x @ weights(L)).T
+    with pyro.plate("numbers", L, dim=-2), pyro.plate("data", len(x), dim=-1):
+        pyro.sample("obs", dist.Bernoulli(logits=logits))
+
+
+def event(x: Tensor) -> None:
+    single(x, dist.Bernoulli(probs=(x @ weights(L)).sigmoid()).to_event(1))
+
+
+def classes(x: Tensor) -> None:
+    columns(x, dist.Categorical(logits=torch.einsum("nd,dlc->nlc", x, weights(L, 3))))
+
+
+def onehot(x: Tensor) -> None:
+    columns(x, dist.OneHotCategorical(logits=torch.einsum("nd,dlc->nlc", x, weights(L, 3))))
+
+
+def vector(x: Tensor) -> None:
+    single(x, dist.Normal(x @ weights(L), 0.5).to_event(1))
+
+
+def correlated(x: Tensor) -> None:
+    covariance = torch.tensor([[0.5, 0.2], [0.2, 0.3]])
+    single(x, dist.MultivariateNormal(x @ weights(L), covariance))
+
+
+def count(x: Tensor) -> None:
+    single(x, dist.Poisson((0.5 * x @ weights()).exp()))
+
+
+def overdispersed(x: Tensor) -> None:
+    single(x, dist.GammaPoisson(2.0, 2 * (0.5 * x @ weights()).exp()))
+
+
+def negative_binomial(x: Tensor) -> None:
+    single(x, dist.NegativeBinomial(3.0, logits=0.5 * x @ weights()))
+
+
+def trials(x: Tensor) -> None:
+    single(x, dist.Binomial(7, logits=x @ weights()))
+
+
+def two_sites(x: Tensor) -> None:
+    w = weights(2)
+    mean = pyro.deterministic("mean", x @ w[:, 0])
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(mean, 0.3))
+        pyro.sample("label", dist.Bernoulli(logits=x @ w[:, 1]))
+
+
+#: Name -> a model, the shape of its weights, and the parts that it observes.
+MODELS: dict[str, tuple[Model, tuple[int, ...], list[Part]]] = {
+    "labels": (labels, (L,), [Part("obs", "classes", (L,), 2)]),
+    "rows": (rows, (L,), [Part("obs", "classes", (L,), 2)]),
+    "event": (event, (L,), [Part("obs", "classes", (L,), 2)]),
+    "classes": (classes, (L, 3), [Part("obs", "classes", (L,), 3)]),
+    "onehot": (onehot, (L, 3), [Part("obs", "classes", (L,), 3)]),
+    "vector": (vector, (L,), [Part("obs", "real", (L,), 2)]),
+    "correlated": (correlated, (L,), [Part("obs", "real", (L,), 2)]),
+    "count": (count, (), [Part("obs", "counts", (), 2)]),
+    "overdispersed": (overdispersed, (), [Part("obs", "counts", (), 2)]),
+    "negative binomial": (negative_binomial, (), [Part("obs", "counts", (), 2)]),
+    "trials": (trials, (), [Part("obs", "trials", (), 2, trials=7)]),
+    "two sites": (two_sites, (2,), [Part("y", "real", (), 2), Part("label", "classes", (), 2)]),
+}
+
+
+def source(name: str, **options: object) -> Predictive:
+    model, shape, _ = MODELS[name]
+    torch.manual_seed(1)
+    return Predictive(model, {"w": torch.randn(S, D, *shape)}, **options)
+
+
+@pytest.fixture(params=MODELS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_teacher_reads_what_a_loop_reads(name: str) -> None:
+    model, _, parts = MODELS[name]
+    predictive = source(name)
+    teacher = finished_teacher(predictive, X)
+    assert teacher.kind == "several" and list(teacher.parts) == parts
+    draws = teacher.draws(X)
+    expected = []
+    for s in range(S):
+        with poutine.condition(data={"w": predictive.posterior_samples["w"][s]}):
+            nodes = poutine.trace(model).get_trace(X).nodes
+        said = []
+        for part in parts:
+            mean = nodes[part.site]["fn"].mean
+            if part.kind == "classes" and name in ("classes", "onehot"):
+                base = nodes[part.site]["fn"]
+                read = base.probs.flatten(1)
+            elif part.on_simplex:
+                p = (mean / part.trials).T if name == "rows" else mean / part.trials
+                p = p.reshape(len(X), -1)
+                read = torch.stack([1 - p, p], -1).flatten(1)
+            else:
+                variance = nodes[part.site]["fn"].variance
+                read = torch.stack([mean, variance.log() / 2], -1).reshape(len(X), -1)
+            said.append(read)
+        expected.append(torch.cat(said, 1))
+    # float32 sums in another order
+    assert torch.allclose(draws, torch.stack(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_the_drop_in_has_the_sites_of_the_predictive(name: str, tmp_path: Path) -> None:
+    predictive = source(name)
+    fast = distill(predictive, X, num_steps=3, seed=0, progress=False)
+    assert isinstance(fast, OnePassSeveral)
+    expected = predictive(X)
+    found = fast(X)
+    assert {k: (v.shape, v.dtype) for k, v in found.items()} == {
+        k: (v.shape, v.dtype) for k, v in expected.items()
+    }
+    fast.save(tmp_path / "student.safetensors")
+    again = OnePassPredictive.load(tmp_path / "student.safetensors")
+    assert isinstance(again, OnePassSeveral) and again.parts == fast.parts
+    mine, theirs = (each.answer(X).as_tensors() for each in (fast, again))
+    assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+    captured = fast.fuse().distribution(X)
+    assert str(captured) == str(fast.distribution(X))
+    report = fidelity(fast, predictive, X, num_draws=10, seed=0)
+    assert len(report.sets) == len(fast.parts)
+    numbers = [part.columns * len(X) for part in fast.parts]
+    assert [each.num_inputs for each in report.sets.values()] == numbers
+
+
+def test_numbers_go_to_their_places() -> None:
+    """A label that is always one, and one that is never, in both layouts."""
+    bias = torch.tensor([20.0, -20.0])
+    for layout in ("labels", "rows"):
+
+        def model(x: Tensor, layout: str = layout) -> None:
+            w = pyro.sample("w", dist.Normal(0.0, 1.0))
+            logits = (bias + w).expand(len(x), 2)
+            if layout == "labels":
+                columns(x, dist.Bernoulli(logits=logits))
+            else:
+                with pyro.plate("l", 2, dim=-2), pyro.plate("data", len(x), dim=-1):
+                    pyro.sample("obs", dist.Bernoulli(logits=logits.T))
+
+        fast = distill(
+            Predictive(model, {"w": torch.randn(S)}), X, num_steps=50, seed=0, progress=False
+        )
+        drawn = fast(X)["obs"]
+        first, second = drawn.unbind(2 if layout == "labels" else 1)
+        assert first.mean() > 0.99 and second.mean() < 0.01
+
+
+def test_a_site_by_name_is_answered_alone() -> None:
+    fast = distill(source("two sites"), X, site="label", num_steps=3, seed=0, progress=False)
+    assert set(fast(X)) == {"label"} and fast.num_classes == 2
+
+
+def test_deterministic_sites_show_the_mean_that_y_was_drawn_with() -> None:
+    predictive = source("two sites", return_sites=("mean", "y", "label"))
+    fast = distill(predictive, X, num_steps=200, seed=0, progress=False)
+    drawn = fast(X)
+    noise = (drawn["y"] - drawn["mean"].reshape(S, -1)).var()
+    assert 0.5 * 0.09 < noise < 2 * 0.09  # a student of 200 steps; y without its mean has 2
+
+
+def test_a_site_that_another_depends_on_is_no_outcome() -> None:
+    def model(x: Tensor) -> None:
+        w = weights()
+        with pyro.plate("data", len(x)):
+            noise = pyro.sample("noise", dist.Normal(x @ w, 1.0))
+            pyro.sample("obs", dist.Bernoulli(logits=noise))
+
+    teacher = finished_teacher(Predictive(model, {"w": torch.randn(S, D)}), X)
+    assert teacher.kind == "classes" and teacher.site == "obs"
+
+
+def test_trials_may_be_an_input() -> None:
+    def model(x: Tensor, total: Tensor) -> None:
+        w = weights()
+        with pyro.plate("data", len(x)):
+            pyro.sample("hits", dist.Binomial(total, logits=x @ w))
+
+    total = torch.arange(1.0, 41.0)
+    predictive = Predictive(model, {"w": 0.5 * torch.randn(S, D)})
+    fast = distill(predictive, (X, total), num_steps=300, seed=0, progress=False)
+    assert fast.parts[0].trials_column == D
+    drawn = fast(X, total)["hits"]
+    assert (drawn <= total).all() and drawn[:, -1].float().mean() > 1
+    twice = fast.distribution((X, 2 * total))
+    assert torch.equal(twice.trials, 2 * total)
+
+    def changing(x: Tensor) -> None:
+        single(x, dist.Binomial(1 + x[:, 0].abs().round() % 5, logits=x @ weights()))
+
+    with pytest.raises(ValueError, match="same total_count in all rows, or one that is an input"):
+        distill(Predictive(changing, {"w": torch.randn(S, D)}), X, progress=False)
+
+
+def test_what_is_refused() -> None:
+    for options, words in (
+        ({"loss": "wasserstein"}, '`loss` must be "moments"'),
+        ({"guide": "mixture"}, "`guide` must be one of"),
+        ({"return_sites": ["w"]}, "asks for 'w', a latent site"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            distill(source("labels"), X, progress=False, **options)
+    fast = distill(source("count"), X, num_steps=3, seed=0, progress=False)
+    with pytest.raises(TypeError, match="no site of .* is one of labels"):
+        fast.dirichlet(X)
+    with pytest.raises(KeyError, match="no site 'other'; there are obs"):
+        fast.answer(X)["other"]
+
+
+def test_the_exported_program_has_the_measures_of_every_site(tmp_path: Path) -> None:
+    fast = distill(source("two sites"), X, num_steps=3, seed=0, progress=False)
+    fast.export(tmp_path / "student.pt2")
+    program = torch.export.load(tmp_path / "student.pt2").module()
+    found = program(X[:5])
+    own = fast.uncertainty(X[:5])
+    assert torch.allclose(found["label.epistemic"], own["label"].epistemic, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(found["y.total"], own["y"].total, rtol=1e-4)
+    fast = distill(source("classes"), X, num_steps=3, seed=0, progress=False)
+    fast.export(tmp_path / "one.pt2", outputs=["mean", "epistemic"])
+    found = torch.export.load(tmp_path / "one.pt2").module()(X[:5])
+    assert found["mean"].shape == (5, L, 3) and found["epistemic"].shape == (5, L)
+
+
+@pytest.mark.parametrize("mean", [0.02, 3.0, 1e5])
+@pytest.mark.parametrize("over", [0.0, 0.7])
+def test_draws_of_a_count_have_its_moments(mean: float, over: float) -> None:
+    """The law of total variance: noise m + r m^2 given m, at means near zero and far from it."""
+    torch.manual_seed(0)
+    epistemic = 0.3 * mean**2
+    aleatoric = mean + over * (mean**2 + epistemic)
+    moments = torch.tensor([mean, aleatoric, epistemic]).log().expand(20_000, 3)
+    answer = PredictiveCount(*moments.unbind(1))
+    y, f = answer.predict(20)
+    assert bool((y == y.round()).all())
+    assert sure_within(f.mean(0), torch.tensor(mean)) and sure_within(y.mean(0), torch.tensor(mean))
+    assert sure_within(f.var(0), torch.tensor(epistemic))
+    assert sure_within((y - f).square().mean(0), torch.tensor(aleatoric))
+
+
+def test_a_poisson_of_a_gamma_is_a_negative_binomial() -> None:
+    """Its probabilities in closed form: shape 2, rate 0.5."""
+    torch.manual_seed(0)
+    shape, rate = 2.0, 0.5
+    moments = torch.tensor([shape / rate, shape / rate, shape / rate**2]).log()
+    y = PredictiveCount(*moments.expand(4000, 3).unbind(1)).sample((50,)).flatten()
+    exact = torch.distributions.NegativeBinomial(shape, 1 / (1 + rate))
+    for value in range(6):
+        share = (y == value).float().mean()
+        p = exact.log_prob(torch.tensor(float(value))).exp()
+        assert (share - p).abs() < 5 * (p * (1 - p) / len(y)).sqrt()
+
+
+def test_measures_of_trials_are_those_of_a_beta_binomial() -> None:
+    alpha = torch.tensor([[2.0, 3.0], [400.0, 0.5], [0.2, 0.1]], dtype=torch.float64)
+    n = torch.tensor([5.0, 100.0, 1.0], dtype=torch.float64)
+    total = alpha.sum(-1)
+    answer = PredictiveTrials(
+        PredictiveDirichlet((alpha / total[:, None]).log(), total.log()), n
+    ).measures()
+    p = alpha[:, 1] / total
+    variance = n * p * (1 - p) * (total + n) / (total + 1)  # of a beta-binomial
+    assert torch.allclose(answer.total, variance)
+    assert torch.allclose(answer.epistemic, n**2 * p * (1 - p) / (total + 1))
+    assert torch.allclose(answer.mean, n * p)
+
+
+def test_students_are_near_their_teachers() -> None:
+    """Labels beside a count, each within what a posterior of 60 draws can tell."""
+
+    def model(x: Tensor) -> None:
+        w = weights(3)
+        with pyro.plate("rows", len(x)):
+            pyro.sample("count", dist.Poisson((0.3 * x @ w[:, 2]).exp()))
+        columns(x, dist.Bernoulli(logits=x @ w[:, :2]))
+
+    torch.manual_seed(0)
+    x = torch.randn(300, D)
+    predictive = Predictive(model, {"w": torch.randn(D, 3) + 0.3 * torch.randn(60, D, 3)})
+    fast = distill(predictive, x, effort="quick", num_steps=600, seed=0, progress=False)
+    report = fidelity(fast, predictive, torch.randn(200, D), seed=0)
+    assert all(each.kl_ratio < 2 for each in report.sets.values())
+    assert str(fast.report).count("\n") == 5 and "count" in str(fast.report)
+    assert pyro_opu.uncertainty(fast.distribution(x)["obs"]).epistemic.shape == (300, L)
