@@ -141,6 +141,8 @@ def parts_of(model: ModelDraws, x: Tensor, site: str | None) -> SeveralTeacher |
     free = model.free_sites()
     answered = model.answered() if site is None else [name for name in free if name == site]
     names = [name for name in answered if kind_of(free[name]) is not None]
+    named = [name for name in names if name in (model.predictive.return_sites or ())]
+    names = named if named and site is None else names
     if len(names) > 1:
         names = [] if model._from_prior else _independent(model, x, names)
     found = [_part(model, name, x) for name in names]
