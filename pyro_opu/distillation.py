@@ -100,7 +100,8 @@ def distill(
     regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)`` of
     draws ``(S, N)``, the student is :math:`N(\mu(x), a(x) + e(x))`: the mean of y, the aleatoric
     variance :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one
-    :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals.
+    :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals. Of several
+    labels, vectors, counts or several observed sites it is a :class:`~pyro_opu.OnePassSeveral`.
 
     Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train one
     student; each must make the call with the same arguments. Each asks the teacher at its share of
@@ -159,7 +160,8 @@ def distill(
             multiple of what is attainable.
         device: Where the student is trained; by default where ``x`` is. "cuda" is a GPU for every
             rank of a machine.
-        site: The observed site, when the model has several.
+        site: The observed site, when the model has several; by default all are learnt that the
+            ``Predictive`` returns.
         return_sites: Sites that come back; by default those of the ``Predictive``. "probs" asks
             for the draws of class probabilities, "mean" for those of the mean of a real y.
         inputs: Picks the input from a call's arguments, for models not called ``model(x, ...)``,

@@ -41,6 +41,10 @@ class PredictiveCount(RealAnswer):
         >>> y = PredictiveCount(*torch.tensor([4.0, 4.0, 2.0]).log())
         >>> y.mean, y.variance
         (tensor(4.), tensor(6.))
+
+    References:
+        Greenwood and Yule (1920), An inquiry into the nature of frequency distributions; the
+        division of the variance is the law of total variance.
     """
 
     def __init__(self, log_mean: Tensor, log_aleatoric: Tensor, log_epistemic: Tensor) -> None:
@@ -120,6 +124,9 @@ class PredictiveTrials(Answer):
     Args:
         dirichlet: Of failure and success, any batch shape.
         trials: n, of that shape.
+
+    References:
+        Skellam (1948), A probability distribution derived from the binomial distribution.
     """
 
     def __init__(self, dirichlet: PredictiveDirichlet, trials: Tensor) -> None:

@@ -45,10 +45,21 @@ class OnePassRegression(OnePassPredictive):
 class OnePassSeveral(OnePassPredictive):
     """The :class:`OnePassPredictive` of several numbers of every row, made by ``distill``.
 
-    Several labels, several real numbers, counts, or several observed sites, the ``parts``. Its
-    guide is ``x -> SeveralAnswer``; the other arguments and errors are those of
-    :class:`~pyro_opu.OnePassPredictive`. Draws are independent between the numbers of a row: the
-    marginals of every number are the teacher's, what they have in common is not.
+    Several labels, several real numbers, counts, or several observed sites. Draws are independent
+    between the numbers of a row: the marginals of every number are the teacher's, what they have in
+    common is not.
+
+    Args:
+        guide: ``x -> SeveralAnswer``, batch shape ``(N,)``.
+        input_shape: Shape of one input.
+        parts: The observed sites, :class:`~pyro_opu.distributions.several.Part`.
+        sites: Layouts of the sites that come back; each is ``of`` an observed one.
+        num_samples: S.
+        input_name, inputs, packing, report: As of :class:`~pyro_opu.OnePassPredictive`.
+
+    Raises:
+        TypeError: a part of a wrong type, such as a guide that is not a module.
+        ValueError: ``num_samples`` or ``input_shape`` not positive integers; no ``parts``.
     """
 
     def __init__(
@@ -67,6 +78,8 @@ class OnePassSeveral(OnePassPredictive):
         named: dict[str, Any] = {"input_name": input_name, "inputs": inputs, "report": report}
         super().__init__(guide, input_shape, None, sites, num_samples, packing=packing, **named)
         self.parts = tuple(parts)
+        if not self.parts:
+            raise ValueError("`parts` must hold at least one observed site; got none.")
 
     @property
     def outcome(self) -> Outcome:
