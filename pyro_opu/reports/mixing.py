@@ -230,7 +230,7 @@ def draws_mixing(draws: Tensor, quantity: str = "class probabilities") -> Mixing
 
 
 def check_mixing(teacher: JointDraws, x: Tensor, draws: Tensor) -> MixingReport:
-    """`mixing` before a distillation, with a warning where the draws have not mixed.
+    """`mixing` before a distillation, with a warning of draws that have not mixed or are alike.
 
     ``draws`` are the teacher's at held-out inputs ``x``; they are used where they are all that it
     holds, and so in order.
@@ -238,6 +238,13 @@ def check_mixing(teacher: JointDraws, x: Tensor, draws: Tensor) -> MixingReport:
     report = _exempt(teacher)
     if report is None:
         report = _of_teacher(teacher, x, draws if len(draws) == teacher.max_draws else None)
+    if report.mixed is None and bool((outcome_of(teacher).chain(draws).std(0) <= STILL).all()):
+        warn_user(
+            f"All {len(draws)} draws of the teacher give the same {outcome_of(teacher).quantity}: "
+            "there is no epistemic uncertainty to learn. Is its guide a point estimate, such as "
+            "AutoDelta? Take AutoNormal, or draws of NUTS.",
+            MixingWarning,
+        )
     if report.mixed is False:
         warn_user(
             f"The teacher has not mixed, and its student will copy that: {report.reason} Sample "

@@ -117,6 +117,17 @@ def as_teacher(
     if isinstance(source, Teacher):
         return MembersTeacher(source)
     if isinstance(source, nn.Module):
+        if any(kind.__module__.startswith("pyro.contrib.gp") for kind in type(source).__mro__):
+            raise TypeError(
+                f"`source` is a Gaussian process, {type(source).__name__}, which tells mean and "
+                "variance of f at x. Draw f in a model of x, and pass Predictive(model, "
+                "num_samples=500):\n"
+                "    def model(x, y=None):\n"
+                "        loc, variance = process(x)\n"
+                "        with pyro.plate('data', len(x)):\n"
+                "            f = pyro.sample('f', dist.Normal(loc, variance.sqrt()))\n"
+                "            pyro.sample('y', dist.Bernoulli(logits=f), obs=y)"
+            )
         return DropoutTeacher(source)
     if callable(source):
         return FunctionTeacher(source)

@@ -136,5 +136,7 @@ def explained(model: AnyRows, x: Tensor, samples: Draws, packing: Packing | None
             "may have the size of the training rows:\n"
             "    def model(x, y=None):\n"
             "        with pyro.plate('data', len(x)):\n"
-            "            pyro.sample('obs', ..., obs=y)"
+            "            pyro.sample('obs', ..., obs=y)\n"
+            "Where every group has a latent of its own, the group is an input of whole numbers, "
+            "and the model takes a[group]."
         ) from error

@@ -166,14 +166,14 @@ class ModelDraws(JointDraws):
         return {name: node["fn"] for name, node in nodes.items() if not is_deterministic(node)}
 
     def answered(self) -> list[str]:
-        """Free sites but for the discrete latents of the rows, on which others of them depend."""
+        """Free sites but for discrete latents of the rows; the last, if all may be enumerated."""
         left = []
         latents = {k for k, n in self.runs[0].nodes.items() if n["infer"].get("enumerate")}
         for name in reversed(self.free_sites()):
             if name not in latents:
                 latents |= self._latents_behind(name).keys()
                 left.append(name)
-        return left[::-1]
+        return left[::-1] or list(self.free_sites())[-1:]
 
     def _latents_behind(self, site: str) -> dict[str, int]:
         """Discrete latents of the rows on which a site depends, and their numbers of values."""

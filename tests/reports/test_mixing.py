@@ -15,7 +15,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import Predictive
-from pyro.infer.autoguide import AutoNormal
+from pyro.infer.autoguide import AutoDelta, AutoNormal
 from pyro.ops.stats import effective_sample_size as pyro_ess
 from pyro.ops.stats import split_gelman_rubin
 from torch import Tensor, nn
@@ -323,3 +323,14 @@ def test_distill_does_not_judge_fresh_draws() -> None:
         **QUICK,
     )
     assert fast.report["mixing"]["mixed"] is None
+
+
+def test_distill_warns_of_a_point_estimate() -> None:
+    x = torch.randn(60, 2)
+    guide = AutoDelta(model)
+    guide(x, torch.ones(60))
+    source = Predictive(model, guide=guide, num_samples=50, return_sites=("obs",))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        distill(source, x, **QUICK)
+    assert any("give the same class probabilities" in str(w.message) for w in said)

@@ -9,7 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import Predictive
+from pyro.infer import Predictive, config_enumerate
 from torch import Tensor
 
 import pyro_opu
@@ -169,3 +169,10 @@ def test_the_latent_is_not_proposed_as_the_site() -> None:
     assert named.probs(X).shape == (S, N, 2) and named.site == "other"
     p = torch.sigmoid(X @ W.T).T
     torch.testing.assert_close(named.probs(X)[..., 1], 0.1 + 0.5 * p)
+
+
+def test_an_observed_site_may_be_marked_for_enumeration() -> None:
+    marked = config_enumerate(flipped)
+    found = as_teacher(Predictive(marked, {"w": W, "experts": EXPERTS}))
+    expected = as_teacher(Predictive(flipped_summed_out, {"w": W, "experts": EXPERTS}))
+    assert torch.allclose(found.probs(X), expected.probs(X), atol=1e-6)  # rounding

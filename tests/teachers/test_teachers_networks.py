@@ -7,6 +7,7 @@ import itertools
 import warnings
 from collections.abc import Callable
 
+import pyro.contrib.gp as gp
 import pytest
 import torch
 from torch import Tensor, nn
@@ -413,3 +414,9 @@ class TestEnsemble:
 def test_what_is_which() -> None:
     assert isinstance(as_teacher(perceptron()), DropoutTeacher)
     assert isinstance(as_teacher([perceptron()]), EnsembleTeacher)
+
+
+def test_a_process_is_refused_with_the_model_to_write() -> None:
+    process = gp.models.GPRegression(torch.randn(5, 2), torch.randn(5), gp.kernels.RBF(2))
+    with pytest.raises(TypeError, match=r"(?s)GPRegression.*def model\(x, y=None\):.*process\(x\)"):
+        as_teacher(process)
