@@ -186,12 +186,13 @@ class JointDraws:
 
     def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
         """What picked draws say of the inputs, block by block."""
-        width = self._measured(draws, x).width
+        cost = self._measured(draws, x)
+        width = cost.width
         at_once = max(1, self.chunk_size // width)  # draws times rows
         # Inputs that fill a chunk by themselves keep the machine busy with one draw after another;
         # only thin products are faster for several draws together.
         alone = len(x) >= at_once and width > MOST_COLUMNS
-        rows = at_once if alone else max(1, at_once // 4)
+        rows = at_once if alone else max(1, min(at_once // 4, self.chunk_size // cost.alone))
         for block in x.split(min(rows, self.max_rows or rows)):
             step = max(1, at_once // len(block))
             parts = [

@@ -130,7 +130,10 @@ def _cure(reason: str) -> str:
     if "autograd.Function" in reason:
         return "A torch.autograd.Function in it needs a setup_context and a vmap rule."
     if "other numbers" in reason:
-        return "Something in it depends on the calls before, such as a counter or a cache."
+        return (
+            "Something in it depends on the calls before, such as a counter or a cache, or has few "
+            "digits left in its dtype."
+        )
     return "Posterior samples in the place of what it draws, or another operation, may be fast."
 
 

@@ -54,6 +54,7 @@ class Cost:
     Attributes:
         shape: The input's shape.
         width: Entries of the widest tensor.
+        alone: Entries of the widest tensor where one draw is evaluated by itself.
         operations: Floating-point operations, per input of eight; ``None``: not counted.
         of_two: Those at two inputs.
     """
@@ -62,6 +63,7 @@ class Cost:
     width: int
     operations: int | None
     of_two: int | None = None
+    alone: int = 1
 
     @classmethod
     def of(cls, shape: torch.Size, two: Meter, three: Meter, outputs: int) -> Cost:
@@ -73,24 +75,26 @@ class Cost:
         operations = None
         if two.operations is not None and three.operations is not None:
             operations = (two.operations + 6 * (three.operations - two.operations)) // 8
-        return cls(shape, max(outputs, grown), operations, two.operations)
+        width = max(outputs, grown)
+        return cls(shape, width, operations, two.operations, width)
 
-    def under(self, draws: int, chunk_size: int, together: Meter) -> Cost:
-        """The share of one draw where many are evaluated together, measured at two inputs.
+    def under(self, draws: int, two: Meter, three: Meter) -> Cost:
+        """The share of one draw where many are evaluated together.
 
         What does not depend on the draw, such as features of a posterior over the last layer, is
         then computed once for all of them. Fused operations of one draw are counted only here.
 
         Args:
             draws: How many.
-            chunk_size: Numbers in the widest tensor of one evaluation, by this width.
-            together: Meter of all evaluations.
+            two: Meter of all evaluations at two inputs.
+            three: And at three.
         """
-        at_once = min(draws, max(1, chunk_size // (2 * self.width)))
-        width = min(self.width, -(-max(together.sizes) // (2 * at_once)))
+        # Two may end in a comparison with the loop.
+        grown = max(b - a for a, b in zip(two.sizes, three.sizes, strict=False))
+        width = min(self.width, max(1, -(-grown // draws)))
         operations = self.operations
-        if operations is not None and self.of_two and together.operations is not None:
-            operations = -(-together.operations * operations // (draws * self.of_two))
+        if operations is not None and self.of_two and two.operations is not None:
+            operations = -(-two.operations * operations // (draws * self.of_two))
         return replace(self, width=width, operations=operations)
 
     def serves(self, shape: torch.Size) -> bool:

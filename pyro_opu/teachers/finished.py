@@ -39,7 +39,7 @@ def finished_teacher(
     """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``.
 
     Its kind, classes, draws, site and cost are known and stay as they are. A model or network is
-    run three times: at two and at three rows under one draw, and at two under all draws.
+    run five times at most: at two and at three rows, under one draw and under all.
 
     Args:
         source: What :func:`~pyro_opu.as_teacher` or ``as_regression_teacher`` takes.

@@ -16,7 +16,7 @@ from torch import Tensor
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.any_rows import AnyRows, explained
-from pyro_opu.teachers.base import JointDraws, choose, unseen
+from pyro_opu.teachers.base import JointDraws, choose, some_rows, unseen
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calls import Call, Given, first_argument
 from pyro_opu.teachers.chains import check_ungrouped
@@ -243,12 +243,20 @@ class ModelDraws(JointDraws):
         self._run_twice([{**each, **first} for each in latents], x)
         return draws
 
-    def look(self, x: Tensor, draws: Any = None) -> None:
-        """Ask at two inputs; what many draws cost together is known afterwards, too."""
-        with metered() as meter:
-            super().look(x, draws)
-        if self._run_model.use_vmap and self._cost is not None and len(x) == 2:
-            self._cost = self._cost.under(self._checked(None), self.chunk_size, meter)
+    def _measured(self, draws: Any, x: Tensor) -> Cost:
+        """What many draws cost together too, where they are evaluated so."""
+        known = self._cost
+        cost = super()._measured(draws, x)
+        if cost is known or len(draws) == 1:
+            return cost
+        some, meters = draws[: max(2, self.chunk_size // (3 * cost.width))], []
+        with preserve_rng():
+            for rows in (2, 3) if self._run_model.use_vmap is not False else ():
+                with metered() as meter:
+                    self._evaluate(some, some_rows(x, rows))
+                meters.append(meter)
+        self._cost = cost.under(len(some), *meters) if self._run_model.use_vmap else cost
+        return self._cost
 
     def operations(self, x: Tensor) -> int | None:
         """Those of a draw; ``None`` where draws are looped over, which takes more than they do."""

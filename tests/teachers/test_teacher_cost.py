@@ -44,7 +44,7 @@ def test_a_gaussian_process_is_not_cheap() -> None:
     """Its triangular systems are what a draw costs; uncounted, a step took nearly all draws."""
     inducing, features, draws = 60, 4, 500
     model = gaussian_process(torch.randn(inducing, features), 2, joint_rows=0)
-    samples = {name: torch.ones(draws) for name in model.kernel.names}
+    samples = {name: torch.linspace(0.9, 1.1, draws) for name in model.kernel.names}
     samples["v"] = torch.randn(draws, inducing)
     teacher = as_teacher(Predictive(*factored(model, samples), return_sites=["obs"]))
     x = torch.randn(8, features)

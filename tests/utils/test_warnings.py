@@ -59,7 +59,7 @@ CASES = {
     "draw by draw": (
         lambda: as_teacher(Predictive(branching, {"w": torch.randn(5, 2)})).probs(X),
         UserWarning,
-        "torch.where in its place",
+        "torch.where in the place of",
     ),
     "labels of one class": (one_class, UserWarning, "Check y"),
 }
