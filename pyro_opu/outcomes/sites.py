@@ -134,6 +134,7 @@ def _of_predictive(
         possible = {**possible, extra.name: extra}
     asked = return_sites or predictive.return_sites
     if asked:
+        possible |= _returned(outcome, teacher) if "_RETURN" in asked else {}
         random = {name for name, node in nodes.items() if not is_deterministic(node)}
         latent = (random | set(predictive.posterior_samples)) - set(teacher.observed)
         return _named(outcome, asked, possible, latent)
@@ -188,6 +189,23 @@ def _possible(outcome: SiteReader, teacher: ModelDraws) -> dict[str, SiteLayout]
         dtype, of = _dtype(two.nodes[name]["value"]), outcome.shown_by(two.nodes, name)
         layouts[name] = SiteLayout(name, kinds[name], dtype, shape, of)
     return layouts
+
+
+def _returned(outcome: SiteReader, teacher: ModelDraws) -> dict[str, SiteLayout]:
+    """Layout of "_RETURN", where the model returns such a site, or what one would hold."""
+    nodes = teacher.runs[0].nodes
+    value, more = (run.returned for run in teacher.runs)
+    if not isinstance(value, Tensor) or not isinstance(more, Tensor) or value.ndim != more.ndim:
+        return {}
+    same = (name for name in teacher.observed if nodes[name]["value"] is value)
+    name = next(same, "_RETURN")
+    nodes = {"_RETURN": {"value": value, "infer": {"_deterministic": True}}, **nodes}
+    kind = outcome.kinds(nodes, teacher.site).get(name)
+    shape = tuple(-1 if a != b else a for a, b in zip(value.shape, more.shape, strict=True))
+    if kind is None or -1 not in shape:
+        return {}
+    of = outcome.shown_by(nodes, name)
+    return {"_RETURN": SiteLayout("_RETURN", kind, _dtype(value), shape, of)}
 
 
 def _dtype(value: Tensor) -> str:

@@ -29,20 +29,23 @@ class Run:
         nodes: Its sample sites by name, without those of subsampling.
         plates: Dimensions that its plates take.
         meter: Its cost.
+        returned: What the model returned.
     """
 
     nodes: dict[str, Any]
     plates: int
     meter: Meter
+    returned: Any = None
 
     @classmethod
     def of(cls, model: Model, latents: Draws, x: Tensor) -> Run:
         """Run a model at the inputs, with these latents fixed."""
         with metered() as meter:
-            sites = _sample_sites(model, latents, x)
+            trace = _trace(model, latents, x)
+        sites = _sample_sites(trace)
         dims = [each.dim for n in sites for each in n["cond_indep_stack"] if each.vectorized]
         nodes = {node["name"]: node for node in sites if not site_is_subsample(node)}
-        return cls(nodes, -min(dims, default=0), meter)
+        return cls(nodes, -min(dims, default=0), meter, trace.nodes["_RETURN"]["value"])
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a site after the S axis, as ``Predictive`` gives it."""
@@ -54,9 +57,12 @@ class Run:
         return _fresh(self.nodes.values(), without)
 
 
-def _sample_sites(model: Model, latents: Draws, x: Tensor) -> list[Any]:
+def _trace(model: Model, latents: Draws, x: Tensor) -> poutine.Trace:
     with poutine.condition(data=latents):
-        trace = poutine.trace(model).get_trace(x)
+        return poutine.trace(model).get_trace(x)
+
+
+def _sample_sites(trace: poutine.Trace) -> list[Any]:
     return [node for node in trace.nodes.values() if node["type"] == "sample"]
 
 
@@ -75,7 +81,7 @@ def few_rows(x: Tensor, rows: int) -> Tensor:
 
 def fresh_latents(source: Model, known: Draws, x: Tensor, without: str | None = None) -> Draws:
     """One joint draw of the source's latents at ``x``; those already known are kept."""
-    return {**known, **_fresh(_sample_sites(source, known, x), without)}
+    return {**known, **_fresh(_sample_sites(_trace(source, known, x)), without)}
 
 
 class Latents:

@@ -345,6 +345,46 @@ class TestDefaults:
         assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.filterwarnings("ignore:The student is worthless")  # after so few steps
+class TestReturned:
+    """The model's value, "_RETURN", as ``Predictive`` gives it."""
+
+    @pytest.mark.parametrize("what", ["label", "probs", "prob1"])
+    def test_of_classes(self, what: str) -> None:
+        def model(x: Tensor) -> Tensor:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            p = torch.sigmoid(x @ w)
+            with pyro.plate("once", 1, dim=-2), pyro.plate("data", len(x), dim=-1):
+                y = pyro.sample("y", dist.Bernoulli(p))
+            return {"label": y, "probs": torch.stack([1 - p, p], -1), "prob1": p}[what]
+
+        mine, theirs = returned(model)
+        assert shapes(mine) == shapes(theirs)
+        assert torch.equal(mine["_RETURN"].flatten(), mine["y"].flatten()) == (what == "label")
+
+    def test_of_a_real_y(self) -> None:
+        def model(x: Tensor) -> Tensor:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                pyro.sample("y", dist.Normal(x @ w, 1.0))
+            return x @ w
+
+        mine, theirs = returned(model)
+        assert shapes(mine) == shapes(theirs)
+        assert mine["_RETURN"].var(0).mean() < mine["y"].var(0).mean()  # without the noise
+
+
+def returned(model: Callable) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What a student and its ``Predictive`` give of y and of the model's value."""
+    samples = {"w": torch.randn(50, D)}
+    predictive, x = Predictive(model, samples, return_sites=("y", "_RETURN")), torch.randn(20, D)
+    return distill(predictive, x, num_steps=20, progress=False)(x), predictive(x)
+
+
+def shapes(values: dict[str, Tensor]) -> dict[str, tuple]:
+    return {name: (value.shape, value.dtype) for name, value in values.items()}
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("sites", "error", "message"),
