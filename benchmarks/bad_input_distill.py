@@ -187,7 +187,6 @@ CASES += [
         "a loader of integers": Loader(X.long()),
         "a loader of 1-d batches": Loader(X[:, 0]),
         "a loader of two widths": Loader(X, X[:, :2]),
-        "a loader of dicts": Loader({"x": X}),
         "a loader with NaN": Loader(with_entry(NAN)),
         "a loader of empty tuples": Loader(()),
     }.items()
@@ -195,6 +194,11 @@ CASES += [
 CASES.append(
     ("distill", "x float64 for float32 weights", lambda: short(predictive(), x=X.double()))
 )
+#: Sources of `distill` that are no classifiers.
+OTHER_OUTCOMES: dict[str, Any] = {
+    "two observed sites": Predictive(two_sites, SCALAR),
+    "counts": Predictive(counts, SCALAR),
+}
 #: Posteriors that cannot be taught.
 SOURCES: dict[str, Any] = {
     "None": 0,
@@ -210,8 +214,6 @@ SOURCES: dict[str, Any] = {
     "a network for other inputs": nn.Sequential(nn.Dropout(), nn.Linear(7, 4)),
     "one draw": predictive(1),
     "one class": lambda x: torch.ones(8, len(x), 1),
-    "two observed sites": Predictive(two_sites, SCALAR),
-    "counts": Predictive(counts, SCALAR),
     "infinite draws": predictive(weight=WEIGHT / 0),
     "unlike numbers of draws": Predictive(
         logistic_regression(4), {"weight": WEIGHT, "bias": torch.zeros(7, 4)}, num_samples=8
@@ -221,7 +223,6 @@ SOURCES: dict[str, Any] = {
     "unnormalised draws": lambda x: 2 * draws(x),
     "draws of NaN": lambda x: draws(x) * NAN,
     "draws as a list": lambda x: draws(x).tolist(),
-    "draws as an array": lambda x: draws(x).numpy(),
     "draws without an axis S": lambda x: draws(x)[0],
     "draws with axes exchanged": lambda x: draws(x).transpose(0, 1),
     "draws of integers": lambda x: draws(x).round().long(),

@@ -14,6 +14,7 @@ from torch import nn
 
 from benchmarks.bad_input import Cases
 from benchmarks.bad_input_distill import (
+    OTHER_OUTCOMES,
     SOURCES,
     Answering,
     BadPolicy,
@@ -129,6 +130,10 @@ CASES += [
     ("as_teacher", what, lambda source=source: as_teacher(source).probs(X))
     for what, source in SOURCES.items()
     if what not in ("one draw", "classes that follow the rows") and "real posterior" not in what
+]
+CASES += [
+    ("as_teacher", what, lambda source=source: as_teacher(source).probs(X))
+    for what, source in OTHER_OUTCOMES.items()
 ]
 CASES += [
     ("as_teacher", f"site={site!r}", lambda s=site: as_teacher(predictive(), s).probs(X))

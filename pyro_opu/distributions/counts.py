@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.distributions.base import Answer
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.distributions.measures import NormalMeasures
 from pyro_opu.distributions.normal import Components, PredictiveNormal, RealAnswer
 from pyro_opu.rng import drawing
@@ -17,6 +17,7 @@ __all__ = ["PredictiveCount", "PredictiveTrials"]
 
 #: Shapes of gamma variates between which they are drawn; above, they are their mean to float32.
 SHAPES = (1e-6, 1e12)
+_LOGS = ("log_mean", "log_aleatoric", "log_epistemic")
 
 
 class PredictiveCount(RealAnswer):
@@ -37,6 +38,10 @@ class PredictiveCount(RealAnswer):
         log_aleatoric: :math:`\log a`, of units of y squared.
         log_epistemic: :math:`\log e`, likewise.
 
+    Raises:
+        TypeError: a part that is no floating tensor.
+        ValueError: parts of several shapes.
+
     Example:
         >>> y = PredictiveCount(*torch.tensor([4.0, 4.0, 2.0]).log())
         >>> y.mean, y.variance
@@ -48,6 +53,14 @@ class PredictiveCount(RealAnswer):
     """
 
     def __init__(self, log_mean: Tensor, log_aleatoric: Tensor, log_epistemic: Tensor) -> None:
+        for name, value in zip(_LOGS, (log_mean, log_aleatoric, log_epistemic), strict=True):
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                raise TypeError(f"`{name}` must be a floating tensor; got {value!r:.60}.")
+            if value.shape != log_mean.shape:
+                raise ValueError(
+                    f"`{name}` must have the shape of `log_mean`, {tuple(log_mean.shape)}; got "
+                    f"{tuple(value.shape)}. Expand it."
+                )
         self.log_mean = log_mean
         self.log_aleatoric, self.log_epistemic = log_aleatoric, log_epistemic
         self.batch_shape, self.event_shape = log_mean.shape, torch.Size()
@@ -125,12 +138,22 @@ class PredictiveTrials(Answer):
         dirichlet: Of failure and success, any batch shape.
         trials: n, of that shape.
 
+    Raises:
+        TypeError: ``dirichlet`` is none.
+        ValueError: it has other than two classes, or ``trials`` another shape.
+
     References:
         Skellam (1948), A probability distribution derived from the binomial distribution.
     """
 
     def __init__(self, dirichlet: PredictiveDirichlet, trials: Tensor) -> None:
-        self.dirichlet, self.trials = dirichlet, trials
+        self.dirichlet, self.trials = as_predictive(dirichlet), trials
+        if dirichlet.event_shape != (2,) or trials.shape != dirichlet.batch_shape:
+            raise ValueError(
+                "`dirichlet` must have two classes, and `trials` its batch shape; got event shape "
+                f"{tuple(dirichlet.event_shape)}, batch shape {tuple(dirichlet.batch_shape)} and "
+                f"{tuple(trials.shape)}."
+            )
         self.batch_shape, self.event_shape = dirichlet.batch_shape, torch.Size()
 
     @property

@@ -108,7 +108,8 @@ class SeveralAnswer(Answer):
                 tensors = {k: v.unflatten(0, rows) for k, v in answer.as_tensors().items()}
                 found = type(answer).from_tensors(tensors)
                 return found if trials is None else PredictiveTrials(found, trials.reshape(rows))
-        raise KeyError(f"no site {site!r}; there are {', '.join(part.site for part in self.parts)}")
+        names = ", ".join(part.site for part in self.parts)
+        raise KeyError(f"`site` is none of the observed ones, {names}; got {site!r}")
 
     def by_site(self) -> dict[str, Any]:
         """The answers by the names of their sites."""

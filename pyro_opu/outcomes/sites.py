@@ -183,8 +183,8 @@ def _possible(outcome: SiteReader, teacher: ModelDraws) -> dict[str, SiteLayout]
         shape = tuple(-1 if a != b else a for a, b in sizes)
         if -1 not in shape:
             raise ValueError(
-                f"site '{name}' must hold a value for every input; got shape {shape} whatever "
-                "their number. Put it in pyro.plate('data', len(x))."
+                f"`source`'s site '{name}' must hold a value for every input; got shape {shape} "
+                "whatever their number. Put it in pyro.plate('data', len(x))."
             )
         dtype, of = _dtype(two.nodes[name]["value"]), outcome.shown_by(two.nodes, name)
         layouts[name] = SiteLayout(name, kinds[name], dtype, shape, of)

@@ -103,19 +103,19 @@ class OnePassSeveral(OnePassPredictive):
 
     def dirichlet(self, x: Tensor) -> Any:
         """:meth:`distribution` of labels; of several sites, a dict of those that are labels."""
-        return self._of_kind(x, PredictiveDirichlet, "labels", "normal(x)")
+        return self._of_kind(x, PredictiveDirichlet, "dirichlet", "labels")
 
     def normal(self, x: Tensor) -> Any:
         """:meth:`distribution` of real numbers; of several sites, a dict of those that are real."""
-        return self._of_kind(x, PredictiveNormal, "real numbers", "dirichlet(x)")
+        return self._of_kind(x, PredictiveNormal, "normal", "real numbers")
 
-    def _of_kind(self, x: Tensor, kind: type, words: str, other: str) -> Any:
+    def _of_kind(self, x: Tensor, kind: type, method: str, words: str) -> Any:
         by_site = self.answer(x).by_site()
         found = {name: each for name, each in by_site.items() if isinstance(each, kind)}
         if not found:
             raise TypeError(
-                f"no site of {sorted(by_site)} is one of {words}. Call .{other} or "
-                ".distribution(x)."
+                f"`{method}` needs a site of {words}; the student has {sorted(by_site)}, which are "
+                "not. Call .distribution(x)."
             )
         return found if len(by_site) > 1 else found[self.parts[0].site]
 

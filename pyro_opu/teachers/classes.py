@@ -54,9 +54,10 @@ class PredictiveTeacher(ModelDraws, BaseTeacher):
                 f"none. Pass site='{fits[0]}', or another of them."
             )
         raise ValueError(
-            f"`source`'s model must have an observed site that is {ALLOWED}; the sites that the "
-            f"posterior does not fix are {found or 'none'}. Is the class label's site among the "
-            "posterior samples?"
+            f"`source`'s model must have an observed site that is {ALLOWED} (for distill also "
+            "Normal, MultivariateNormal, Poisson, GammaPoisson, NegativeBinomial or Binomial); the "
+            f"sites that the posterior does not fix are {found or 'none'}. Is the observed site "
+            "among the posterior samples? Draws of any other site are those of pyro_opu.batched."
         )
 
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:

@@ -174,7 +174,7 @@ class TestRefused:
 
     def test_label_among_the_samples(self) -> None:
         samples = {"w": torch.randn(4), "obs": torch.zeros(4, 5)}
-        with pytest.raises(ValueError, match=r"are none. Is the class label's site among the post"):
+        with pytest.raises(ValueError, match=r"are none. Is the observed site among the post"):
             as_teacher(Predictive(line_model, samples)).probs(torch.randn(5, 1))
 
     def test_large_inputs_are_no_infinite_ones(self) -> None:
