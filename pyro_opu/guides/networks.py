@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, sizes
 from pyro_opu.packing import Packing
+from pyro_opu.utils.images import are_images
 
 
 class Standardize(nn.Module):
@@ -223,13 +224,13 @@ def default_trunk_config(
 ) -> dict[str, Any]:
     """Describe a trunk for inputs ``x`` ``(N, *input_shape)`` as plain values.
 
-    Images (three or four axes, the last two at least 8) get convolutions, all else a perceptron
+    Images (:func:`~pyro_opu.utils.images.are_images`) get convolutions, all else a perceptron
     with three layers whose width grows with the input's size from 128 to 512.
     """
     shape = tuple(check_inputs(x).shape[1:])
     if hidden is not None and hidden != ():  # () is the input itself
         hidden = sizes("hidden", hidden)
-    image = len(shape) in (2, 3) and min(shape[-2:]) >= 8
+    image = are_images(x)
     if hidden is None:
         size = math.prod(shape)
         width = 128 if size <= 16 else 256 if size <= 256 else 512

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from threading import get_ident
 from typing import Any, TypeVar
 
 import torch
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro.poutine.util import site_is_subsample
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.calls import Call, Model, parameters_of
 from pyro_opu.teachers.runs import is_deterministic
+from pyro_opu.utils.warnings import warn_user
 
 T = TypeVar("T")
 #: Plates that have as many rows as are asked about, and how many these are.
@@ -29,7 +33,8 @@ class AnyRows:
 
     Labels of the training rows (closed over, or from ``pyro.condition``) are not those of other
     rows: such a site takes a value from its distribution. A plate of fixed size, or one that is
-    subsampled, has as many rows as are asked about (:meth:`freed`).
+    subsampled, has as many rows as are asked about (:meth:`freed`). Batch normalisation that was
+    left in training mode, as ``SVI`` leaves it, is run in evaluation mode: its statistics stay.
 
     Attributes:
         plates: Names of the plates that are resized.
@@ -43,6 +48,7 @@ class AnyRows:
         self.plates: frozenset[str] = frozenset()
         self.max_rows: int | None = None
         self._seen: dict[str, tuple[int, int]] = {}
+        self._training: set[nn.Module] = set()  # that are run in evaluation mode
 
     def __call__(self, x: Tensor) -> Any:
         args, kwargs = self.call(x)
@@ -51,7 +57,7 @@ class AnyRows:
         self.none = {name: None for name, each in left if each.default is each.empty}
         token = _RESIZED.set((self.plates, len(x)))
         try:
-            with _Rows() as rows:
+            with _Rows() as rows, _evaluated(self._training):
                 self._seen = rows.plates
                 return self.model(*args, **self.none, **kwargs)
         finally:
@@ -63,6 +69,10 @@ class AnyRows:
         Of the plates that a failed run has met, those of one size are tried together, from the
         largest: that of the training rows.
         """
+        with _found_in_training(self._training):
+            return self._freed(run)
+
+    def _freed(self, run: Callable[[], T]) -> T:
         try:
             return run()
         except Exception:
@@ -78,6 +88,44 @@ class AnyRows:
                 return found
             self.plates = before
             raise
+
+
+@contextmanager
+def _found_in_training(found: set[nn.Module]) -> Iterator[None]:
+    """Add normalisations that are called in training mode to the set, and stop their training."""
+    thread, before = get_ident(), len(found)
+
+    def stop(module: nn.Module, _: Any) -> None:
+        own = isinstance(module, _BatchNorm) and get_ident() == thread
+        if own and module.training and module.track_running_stats:
+            found.add(module.eval())
+
+    hook = register_module_forward_pre_hook(stop)
+    try:
+        yield
+    finally:
+        hook.remove()
+        for module in found:
+            module.train()
+    if len(found) > before:
+        warn_user(
+            "the model normalises batches in training mode, as SVI leaves it; the teacher is run "
+            "in evaluation mode, and its statistics stay as they are. A Predictive changes them: "
+            "call .eval() on the network."
+        )
+
+
+@contextmanager
+def _evaluated(modules: set[nn.Module]) -> Iterator[None]:
+    """Modules in evaluation mode."""
+    training = [module for module in modules if module.training]
+    for module in training:
+        module.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.train()
 
 
 def _subsample(

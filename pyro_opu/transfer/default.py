@@ -20,6 +20,7 @@ from pyro_opu.transfer.features import (
     Stretch,
 )
 from pyro_opu.transfer.policy import Mixture, TransferPolicy
+from pyro_opu.utils.images import are_images, look_exchangeable
 
 __all__ = ["default_transfer"]
 
@@ -32,7 +33,8 @@ def default_transfer(
 ) -> TransferPolicy:
     """Choose a policy that suits x, for tabular inputs or for images, unfitted.
 
-    Inputs of shape (H, W) or (channels, H, W) with both sides at least 8, or any inputs with an
+    Inputs of shape (channels, H, W), or (H, W) unless they look like sequences
+    (:func:`pyro_opu.utils.images.are_images`), with both sides at least 8, or any inputs with an
     ``image_shape``, are images: 30 % held-out rows, 45 % corruptions, and 5 to 10 % each of mixed,
     jittered, boxed and pixel-permuted rows. Everything else is tabular: 35 % held-out, 20 % mixed,
     13 % jittered, 14 % stretched rows, and the rest from a box, shuffled columns and wide
@@ -56,7 +58,7 @@ def default_transfer(
     check_inputs(x, features=False)
     if image_shape is not None:
         sizes("image_shape", image_shape)
-    if image_shape is not None or (x.ndim in (3, 4) and min(x.shape[-2:]) >= 8):
+    if image_shape is not None or are_images(x):
         return Mixture(
             [
                 (0.30, HeldOut()),
@@ -77,11 +79,4 @@ def default_transfer(
         (0.045, Gaussian(scale=2.0)),
         (0.045, Gaussian(scale=4.0)),
     ]
-    return Mixture([*components, (0.05, Permute())] if _look_exchangeable(x) else components)
-
-
-def _look_exchangeable(x: Tensor) -> bool:
-    """Whether features look like pixels, by the rule of :func:`default_transfer`."""
-    maxima = x.reshape(len(x), -1).amax(dim=0)
-    alike = 2 * int((maxima >= maxima.max() / 2).sum()) >= len(maxima)
-    return len(maxima) >= 8 and bool(x.min() >= 0) and alike
+    return Mixture([*components, (0.05, Permute())] if look_exchangeable(x) else components)

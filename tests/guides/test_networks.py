@@ -33,7 +33,7 @@ from pyro_opu.guides.trunks import build_trunk
     ],
 )
 def test_default_trunk(shape: tuple[int, ...], kind: str, hidden: list[int]) -> None:
-    x = torch.randn(3, *shape)
+    x = torch.rand(3, *shape)
     config = default_trunk_config(x)
     assert config == {
         "kind": kind,

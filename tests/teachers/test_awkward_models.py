@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -215,3 +216,31 @@ def test_tokens_are_indices() -> None:
     torch.testing.assert_close(found, torch.sigmoid(table[:, tokens].sum(-1)))
     fast = pyro_opu.distill(predictive, tokens, num_steps=4, progress=False, seed=0)
     assert fast(tokens[:3])["obs"].shape == (S, 3)
+
+
+@pytest.mark.parametrize("in_training", [True, False])
+def test_batch_normalisation_is_run_in_evaluation_mode(in_training: bool) -> None:
+    """As SVI leaves it; no row depends on the others, and the statistics stay."""
+    network = torch.nn.Sequential(torch.nn.Linear(D, 4), torch.nn.BatchNorm1d(4))
+    network(3 * X + 1)  # statistics of their own
+    network.train(in_training)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(4), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Bernoulli(logits=network(x) @ w), obs=y)
+
+    w = torch.randn(S, 4)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        teacher = as_teacher(Predictive(model, {"w": w}))
+        found = teacher.probs(X)[..., 1]
+        pyro_opu.distill(teacher, X, num_steps=4, progress=False, seed=0)
+    said = [str(each.message) for each in caught if "in training mode" in str(each.message)]
+    assert len(said) == in_training and all("call .eval()" in each for each in said)
+    assert all(module.training == in_training for module in network)
+    after = network.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    with torch.no_grad():
+        torch.testing.assert_close(found, torch.sigmoid(network.eval()(X) @ w.T).T)

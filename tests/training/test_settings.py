@@ -27,7 +27,7 @@ DISTILLERS = {
         (PredictiveGuide.for_inputs(torch.randn(4, 57), 2), 4e-3),  # of 256
         (PredictiveGuide.for_inputs(torch.randn(4, 784), 10), 2e-3),  # of 512
         (PredictiveGuide.for_inputs(torch.randn(4, 5), 1000, hidden=(64,)), 4e-3),  # many classes
-        (PredictiveGuide.for_inputs(torch.randn(4, 28, 28), 10), 4e-3),  # convolutions
+        (PredictiveGuide.for_inputs(torch.rand(4, 28, 28), 10), 4e-3),  # convolutions
         (nn.Sequential(nn.Linear(2000, 1024), nn.Linear(1024, 2)), 1e-3),
         (nn.BatchNorm1d(3), 4e-3),  # no matrix
     ],
