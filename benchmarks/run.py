@@ -30,6 +30,7 @@ NAMES = (
     "many_classes",
     "gaussian_process",
     "teachers",
+    "forests",
     "before_after",
     "compact",
     "laplace_bridge",

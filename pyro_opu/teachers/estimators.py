@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -182,9 +183,16 @@ class EstimatorsDraws(JointDraws):
         given = self.transform(as_arrays(x.flatten(1)))
         if self._trees:
             given = np.ascontiguousarray(given, np.float32)
-        chosen = [self.estimators[index] for index in draws.tolist()]
-        with ThreadPoolExecutor(torch.get_num_threads() if self._trees else 1) as pool:
-            answers = list(pool.map(lambda member: self._of_member(member, given), chosen))
+        chosen, threads = (
+            [self.estimators[index] for index in draws.tolist()],
+            torch.get_num_threads(),
+        )
+        each = partial(self._of_member, given=given)
+        if threads == 1 or not self._trees:
+            answers = list(map(each, chosen))
+        else:
+            with ThreadPoolExecutor(threads) as pool:
+                answers = list(pool.map(each, chosen))
         return self._read(as_tensors(np.stack(answers), x), x)
 
     def _of_member(self, member: Member, given: Any) -> NDArray[Any]:
