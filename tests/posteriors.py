@@ -106,6 +106,10 @@ def of_arrays(function: Callable[[Tensor], Tensor]) -> Callable[[Any], Any]:
     return lambda x: function(torch.from_numpy(x)).numpy()
 
 
+def of_one_draw(draw: dict[str, Tensor], x: Tensor) -> Tensor:
+    return (x @ draw["a.weight"].to(x) + draw["bias%2E"].to(x)).softmax(-1)
+
+
 def forest() -> Any:
     """Trees of scikit-learn, as a list since forests have equal trees too."""
     from sklearn.tree import DecisionTreeClassifier
@@ -124,6 +128,7 @@ SOURCES: dict[str, tuple[Callable[[], Any], bool]] = {
     "function": (function, True),
     "arrays": (lambda: of_arrays(function()), True),
     "forest": (forest, True),
+    "pair": (lambda: (samples(), of_one_draw), True),
     "teacher": (Own, True),
     "mixture": (lambda: [as_teacher(network([nn.Dropout()])), as_teacher(function())], False),
     "mixed sites": (lambda: [Predictive(model, samples()), drawing(guide)], False),

@@ -22,6 +22,12 @@ from pyro_opu.teachers.estimators import (
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
+from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, NumpyroTeacher, is_numpyro
+from pyro_opu.teachers.posteriors import (
+    PosteriorRegressionTeacher,
+    PosteriorTeacher,
+    is_posterior,
+)
 from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.teachers.sites import refuse_site
 
@@ -39,6 +45,10 @@ __all__ = [
     "EstimatorsTeacher",
     "FunctionTeacher",
     "MixtureTeacher",
+    "NumpyroRegressionTeacher",
+    "NumpyroTeacher",
+    "PosteriorRegressionTeacher",
+    "PosteriorTeacher",
     "PredictiveTeacher",
     "Source",
     "Teacher",
@@ -59,7 +69,7 @@ def as_teacher(
         source: One of
 
             * a :class:`pyro.infer.Predictive`, from posterior samples or a guide, or a
-              :class:`pyro.infer.MCMC` run;
+              :class:`pyro.infer.MCMC` run; NumPyro's ``Predictive``;
             * an ``nn.Module`` with dropout, ``x -> logits (N, C)``: each draw one set of masks;
             * a sequence of ``nn.Module``: an ensemble, SGLD snapshots;
             * a sequence of posteriors, S / K draws of each, at least one of them a ``Predictive``
@@ -67,6 +77,8 @@ def as_teacher(
             * a callable ``x -> (S, N, C)`` or ``(x, num_draws) -> (S, N, C)``, of tensors or of
               NumPy arrays (:class:`~.arrays.ArrayFunction`);
             * a fitted scikit-learn ensemble (:class:`EstimatorsTeacher`);
+            * a pair (posterior, function) of draws, an ArviZ ``InferenceData`` or a dict, and of
+              what one of them predicts (:class:`PosteriorTeacher`);
             * a :class:`Teacher`.
         site: The observed categorical site of a ``Predictive``'s model, when there are several.
         inputs: Picks the input from the arguments of a model that is not called ``model(x)``, such
@@ -107,11 +119,15 @@ def as_teacher(
         return MixtureTeacher([as_teacher(member, site, **called) for member in source])
     if isinstance(source, Predictive):
         return PredictiveTeacher(source, site, call_of(inputs, source.model, arguments))
+    if is_numpyro(source):
+        return NumpyroTeacher(source, site, inputs, arguments)
     refuse_site(site, source)
     if isinstance(source, BaseTeacher):
         return source
     if is_estimator(source):
         return EstimatorsTeacher(source)
+    if is_posterior(source):
+        return PosteriorTeacher(*source)
     if isinstance(source, (Sequence, nn.ModuleList)) and not isinstance(source, str):
         return EnsembleTeacher(source)
     if isinstance(source, Teacher):
@@ -133,7 +149,8 @@ def as_teacher(
         return FunctionTeacher(source)
     raise TypeError(
         "`source` must be a pyro.infer.Predictive, an nn.Module with dropout, a sequence of "
-        "nn.Modules, a callable x -> (S, N, C) or a Teacher; got "
+        "nn.Modules, a callable x -> (S, N, C), a fitted ensemble of scikit-learn, a pair "
+        "(posterior, function of one draw and x), or a Teacher; got "
         f"{type(source).__name__}. Wrap it in a function of x."
     )
 

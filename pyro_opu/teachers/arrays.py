@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from pyro_opu.checks import check_callable, positive_int
 
@@ -52,9 +52,9 @@ class ArrayFunction:
         self.__wrapped__ = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        given = as_arrays(args)
-        like = next(each for each in args if isinstance(each, Tensor))
-        return as_tensors(self._answer(given, as_arrays(kwargs), len(like)), like)
+        like = _first_tensor(args, kwargs)
+        answer = self._answer(as_arrays(args), as_arrays(kwargs), len(like))
+        return as_tensors(answer, like)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: int) -> Any:
         if rows <= self.rows or kwargs or not self._same_twice(args):
@@ -90,11 +90,12 @@ class AnyFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
-        self._known = isinstance(function, ArrayFunction)
+        #: Whether that is known.
+        self.known = isinstance(function, ArrayFunction)
         self.__wrapped__ = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._known:
+        if self.known:
             return self.function(*args, **kwargs)
         arrays = ArrayFunction(self.function)
         try:
@@ -109,9 +110,9 @@ class AnyFunction:
             self.function = arrays
         else:
             if all(isinstance(each, np.ndarray) for each in _outputs(values)):
-                values = as_tensors(values, next(a for a in args if isinstance(a, Tensor)))
+                values = as_tensors(values, _first_tensor(args, kwargs))
                 self.function = arrays
-        self._known = True
+        self.known = True
         return values
 
 
@@ -131,6 +132,11 @@ def as_tensors(values: Any, like: Tensor) -> Any:
         return found.to(dtype) if found.is_floating_point() else found
 
     return tuple(map(tensor, values)) if isinstance(values, tuple) else tensor(values)
+
+
+def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """The first of the inputs, whose rows and dtype are those of the answer."""
+    return next(each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor))
 
 
 def _outputs(values: Any) -> tuple[Any, ...]:

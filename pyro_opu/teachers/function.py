@@ -81,8 +81,7 @@ class FunctionTeacher(FunctionDraws, BaseTeacher):
     """
 
     def _read(self, values: Any, rows: int) -> Tensor:
-        probs = check_simplex(values, rows)
-        return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+        return read_probs(values, rows)
 
 
 class MembersTeacher(FunctionDraws, BaseTeacher):
@@ -136,6 +135,12 @@ def draws_parameter(function: Callable[..., Any]) -> str | None:
         and parameter.default is parameter.empty
     ]
     return needed[1] if len(needed) == 2 else None
+
+
+def read_probs(values: Any, rows: int) -> Tensor:
+    """Logarithms of draws ``(S, N, C)`` that are checked to be on the simplex."""
+    probs = check_simplex(values, rows)
+    return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
 
 
 def check_simplex(values: Any, rows: int) -> Tensor:

@@ -146,6 +146,8 @@ def as_regression_teacher(
     source = posterior_of(source)
     if isinstance(source, Predictive):
         return RegressionTeacher(source, site, call_of(inputs, source.model, arguments))
+    if (found := from_elsewhere(source, site, inputs, arguments)) is not None:
+        return found
     refuse_site(site, source)
     if isinstance(source, RealTeacher):
         return source
@@ -155,6 +157,21 @@ def as_regression_teacher(
         "`source` must be a pyro.infer.Predictive with a normal observed site, or a function "
         f"x -> (loc, scale) of draws; got {type(source).__name__}. Wrap it in a function of x."
     )
+
+
+def from_elsewhere(
+    source: Any,
+    site: str | None,
+    inputs: Callable[..., Tensor] | None,
+    arguments: Callable[[Any], Any] | None = None,
+) -> Any:
+    """The teacher of a real y of NumPyro, or of draws with a function of them; or ``None``."""
+    from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, is_numpyro
+    from pyro_opu.teachers.posteriors import PosteriorRegressionTeacher, is_posterior
+
+    if is_numpyro(source):
+        return NumpyroRegressionTeacher(source, site, inputs, arguments)
+    return PosteriorRegressionTeacher(*source) if is_posterior(source) else None
 
 
 def is_regressor(
@@ -180,6 +197,11 @@ def is_regressor(
             with preserve_rng():
                 model.begin(x, min(2, source.num_samples))
             return is_real(model, site)
+        if (teacher := from_elsewhere(source, site, inputs)) is not None:
+            if packing is not None:
+                teacher.unpack_by(packing)
+            with torch.no_grad(), preserve_rng():
+                return teacher.is_pair(x[:2])
         if not callable(source) or isinstance(source, (nn.Module, type)):
             return False
         keyword, source = draws_parameter(source), AnyFunction(source)
@@ -200,26 +222,31 @@ class FunctionRegressionTeacher(FunctionDraws, RealTeacher):
     """
 
     def _read(self, values: Any, rows: int) -> Tensor:
-        if not _is_pair(values):
-            raise TypeError(
-                "`source` must return two floating tensors (loc, scale), draws of y's mean and of "
-                f"the noise's standard deviation; got {type(values).__name__}. For noise that is "
-                "known return torch.full_like(loc, scale)."
-            )
-        loc, scale = values
-        if loc.ndim != 2 or loc.shape[1] != rows:
-            raise ValueError(
-                f"`source` must return means of shape (S, N) with N = {rows}; got "
-                f"{tuple(loc.shape)}. Draws come first, then inputs."
-            )
-        try:
-            scale = scale.to(loc.dtype).expand_as(loc)
-        except RuntimeError as error:
-            raise ValueError(
-                f"`source` must return scales of the means' shape {tuple(loc.shape)}; got "
-                f"{tuple(scale.shape)}."
-            ) from error
-        return torch.stack([loc, scale.log()], -1).detach()
+        return read_normals(values, rows)
+
+
+def read_normals(values: Any, rows: int) -> Tensor:
+    """Draws ``(S, N, 2)`` of mean and log scale from a pair of tensors, checked."""
+    if not _is_pair(values):
+        raise TypeError(
+            "`source` must return two floating tensors (loc, scale), draws of y's mean and of "
+            f"the noise's standard deviation; got {type(values).__name__}. For noise that is "
+            "known return torch.full_like(loc, scale)."
+        )
+    loc, scale = values
+    if loc.ndim != 2 or loc.shape[1] != rows:
+        raise ValueError(
+            f"`source` must return means of shape (S, N) with N = {rows}; got "
+            f"{tuple(loc.shape)}. Draws come first, then inputs."
+        )
+    try:
+        scale = scale.to(loc.dtype).expand_as(loc)
+    except RuntimeError as error:
+        raise ValueError(
+            f"`source` must return scales of the means' shape {tuple(loc.shape)}; got "
+            f"{tuple(scale.shape)}."
+        ) from error
+    return torch.stack([loc, scale.log()], -1).detach()
 
 
 def _is_pair(values: Any) -> bool:

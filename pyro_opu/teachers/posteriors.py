@@ -1,0 +1,204 @@
+"""Draws of a posterior from elsewhere, with a function of them, as a teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pyro_opu.checks import check_callable
+from pyro_opu.packing import Packing
+from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction, as_arrays, as_tensors
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
+from pyro_opu.teachers.batched import Batched, Draws
+from pyro_opu.teachers.calls import Call, first_argument
+from pyro_opu.teachers.cost import Cost
+from pyro_opu.teachers.function import read_probs
+from pyro_opu.teachers.real import RealTeacher, read_normals
+from pyro_opu.utils.printing import name_of
+
+__all__ = ["PosteriorRegressionTeacher", "PosteriorTeacher", "is_posterior", "samples_of"]
+
+FORMS = (
+    "an ArviZ InferenceData (or its posterior group), or a dict of draws {name: (S, ...)}, with a "
+    "function of one draw and of x: (posterior, function)"
+)
+
+
+class PosteriorDraws(JointDraws):
+    """Draws of parameters by name, and a function that says what one of them predicts."""
+
+    of_chains = True
+
+    def __init__(
+        self, posterior: Any, function: Callable[..., Any], *, of_all: bool = False
+    ) -> None:
+        self.samples = samples_of(posterior)
+        self.max_draws = len(next(iter(self.samples.values())))
+        self.of_all = of_all
+        self.asked = check_callable("function", function, "(draw, x) -> probabilities (N, C)")
+        self.call: Call = first_argument
+        # Draws go in by name, since only inputs have rows to be split into blocks.
+        self._function = AnyFunction(lambda *args, draw, **kwargs: function(draw, *args, **kwargs))
+        self._run = Batched("the function of the posterior")
+
+    def _source_text(self) -> str:
+        return name_of(self.asked)
+
+    def _unpack_by(self, packing: Packing) -> None:
+        self.call = packing.call
+
+    def operations(self, x: Tensor) -> int | None:
+        """Of a function of tensors; ``None`` where it is one of arrays."""
+        return None if self._of_arrays(x) else super().operations(x)
+
+    def _measured(self, draws: Any, x: Tensor) -> Cost:
+        if self._of_arrays(x):
+            return Cost(x.shape[1:], x[0].numel(), None)
+        return super()._measured(draws, x)
+
+    def _pick(self, x: Tensor, num_draws: int) -> Tensor:
+        return choose(len(next(iter(self.samples.values()))), num_draws)
+
+    def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
+        return self._read(self._values(draws, x), len(x))
+
+    def _read(self, values: Any, rows: int) -> Tensor:
+        raise NotImplementedError
+
+    def is_pair(self, x: Tensor) -> bool:
+        """Whether it says a mean and a scale."""
+        return isinstance(self._values(torch.arange(1), x), tuple)
+
+    def _of_arrays(self, x: Tensor) -> bool:
+        if not self._function.known:
+            self._values(torch.arange(1), x[:2])
+        return isinstance(self._function.function, ArrayFunction)
+
+    def _values(self, index: Tensor, x: Tensor) -> Any:
+        """What the function says under these draws, stacked."""
+        args, kwargs = self.call(x)
+        chosen = {name: value[index.numpy()] for name, value in self.samples.items()}
+        draws: Draws = as_tensors_like(chosen, x)
+
+        def one(draw: Draws) -> dict[str, Tensor]:
+            found = self._function(*args, **kwargs, draw=draw)
+            outputs = found if isinstance(found, tuple) else (found,)
+            if not self.of_all:
+                outputs = _of_one(outputs, x)
+            return {str(number): each for number, each in enumerate(outputs)}
+
+        if self.of_all:
+            found = one(draws)
+        elif not self._function.known or isinstance(self._function.function, ArrayFunction):
+            each = [one({k: v[s] for k, v in draws.items()}) for s in range(len(index))]
+            found = {name: torch.stack([e[name] for e in each]) for name in each[0]}
+        else:
+            found = self._run(one, draws)
+        return tuple(found.values()) if len(found) > 1 else found["0"]
+
+
+class PosteriorTeacher(PosteriorDraws, BaseTeacher):
+    r"""Draws of parameters, from PyMC, Stan, NumPyro or any sampler, with a function of them.
+
+    ``as_teacher((posterior, function))`` and ``distill((posterior, function), x)`` make it, too.
+
+    Args:
+        posterior: An ArviZ ``InferenceData``, whose chains are joined; its posterior group; or a
+            dict ``{name: draws (S, ...)}`` of arrays or tensors.
+        function: ``(draw, x) -> probabilities (N, C)`` with the parameters of one draw by name,
+            tensors or arrays as the function takes them; of tensors it runs under
+            :func:`torch.vmap` where it can. Of a real y it returns ``(loc, scale)``
+            (``PosteriorRegressionTeacher``).
+        of_all: The function takes all draws, ``(S, ...)`` each, and returns ``(S, N, C)``.
+
+    Raises:
+        TypeError: ``posterior`` is none of these.
+        ValueError: no draws, or parameters with another number of draws.
+
+    Example:
+        >>> from pyro_opu import as_teacher
+        >>> posterior = {"w": torch.randn(50, 4, 3), "b": torch.randn(50, 3)}
+        >>> teacher = as_teacher((posterior, lambda t, x: (x @ t["w"] + t["b"]).softmax(-1)))
+        >>> teacher.probs(torch.zeros(5, 4)).shape
+        torch.Size([50, 5, 3])
+    """
+
+    def _read(self, values: Any, rows: int) -> Tensor:
+        return read_probs(values, rows)
+
+
+class PosteriorRegressionTeacher(PosteriorDraws, RealTeacher):
+    """:class:`PosteriorTeacher` of a real y: the function of one draw gives ``(loc, scale)``.
+
+    Each is ``(N,)``, or the scale a number; of all draws ``(S, N)`` each.
+    """
+
+    def _read(self, values: Any, rows: int) -> Tensor:
+        return read_normals(values, rows)
+
+
+def is_posterior(source: Any) -> TypeGuard[tuple[Any, Callable[..., Any]]]:
+    """Whether it is a pair of draws and a function of them."""
+    pair = isinstance(source, (tuple, list)) and len(source) == 2 and callable(source[1])
+    return pair and (isinstance(source[0], Mapping) or _group(source[0]) is not None)
+
+
+def samples_of(posterior: Any) -> dict[str, NDArray[Any]]:
+    """Draws ``(S, ...)`` by name, chains joined."""
+    group = _group(posterior)
+    if group is not None:
+        whole = {
+            str(name): np.asarray(value.transpose("chain", "draw", ...).values)
+            for name, value in group.data_vars.items()
+        }
+        found = {name: value.reshape(-1, *value.shape[2:]) for name, value in whole.items()}
+    elif isinstance(posterior, Mapping):
+        found = {str(name): _array(value) for name, value in posterior.items()}
+    else:
+        kind = type(posterior).__name__
+        raise TypeError(f"`posterior` must be {FORMS}; got {kind}. Collect the draws in a dict.")
+    sizes = {name: value.shape[:1] for name, value in found.items()}
+    if len(set(sizes.values())) != 1 or () in sizes.values() or (0,) in sizes.values():
+        raise ValueError(
+            "`posterior` must hold as many draws of every parameter, on the first axis; got shapes "
+            f"{ {name: value.shape for name, value in found.items()} }. Join chains with "
+            "value.reshape(-1, *value.shape[2:]); give constants to the function."
+        )
+    return found
+
+
+def _group(source: Any) -> Any:
+    """The posterior group of ArviZ's object, or the group itself."""
+    group = getattr(source, "posterior", source)
+    return group if hasattr(group, "data_vars") else None
+
+
+def _array(value: Any) -> NDArray[Any]:
+    return np.asarray(as_arrays(value))
+
+
+def as_tensors_like(values: Mapping[str, NDArray[Any]], x: Tensor) -> Draws:
+    """Arrays by name as tensors beside x."""
+    return {name: as_tensors(value, x) for name, value in values.items()}
+
+
+def _of_one(outputs: tuple[Any, ...], x: Tensor) -> tuple[Tensor, ...]:
+    """What one draw says, a scale for every row; what cannot be that is refused."""
+    rows, pair = len(x), len(outputs) == 2
+    shape = tuple(outputs[0].shape) if isinstance(outputs[0], Tensor) else type(outputs[0]).__name__
+    if len(shape) != 2 - pair or shape[0] != rows:
+        raise ValueError(
+            f"`function` must return, for one draw and {rows} inputs, probabilities ({rows}, C) "
+            f"that sum to 1, or of a real y (loc, scale), ({rows},) each; got {shape}. For two "
+            "classes return [1 - p, p]; for a function that takes all draws write "
+            "PosteriorTeacher(posterior, function, of_all=True)."
+        )
+    if not pair:
+        return outputs
+    loc, scale = outputs
+    return loc, torch.as_tensor(scale, dtype=loc.dtype, device=loc.device).expand_as(loc)
