@@ -29,6 +29,7 @@ from torch import Tensor
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.guides.networks import Indexed
+from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.packing import Packing, packing_of
 from pyro_opu.transfer import Jitter, Seen, default_transfer
 
@@ -124,11 +125,11 @@ def test_networks_are_given_their_inputs_as_they_are(form: str) -> None:
     assert as_teacher(networks[0]).probs(FORMS[form], 7).shape == (7, N, 2)
 
 
-@pytest.mark.parametrize("form", ["tuple", "dict"])
-def test_a_student_is_called_as_the_model_is(form: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize(("form", "guide"), [("tuple", "network"), ("dict", None)])
+def test_a_student_is_called_as_the_model_is(form: str, guide: str | None, tmp_path: Any) -> None:
     x = FORMS[form]
-    fast = quick(posterior(), x)
-    assert isinstance(fast.guide.trunk, Indexed)
+    fast = quick(posterior(), x, guide=guide)
+    assert isinstance(fast.guide.trunk, PlugInTrunk if guide is None else Indexed)
     expected = fast.dirichlet(x).mean
     for answers in (fast(NUMBERS, GROUP), fast(x=NUMBERS, group=GROUP), fast(x)):
         assert answers["obs"].shape == (S, N)
@@ -213,9 +214,10 @@ def test_a_run_is_resumed(tmp_path: Any) -> None:
     assert torch.equal(again.dirichlet(x).mean, whole.dirichlet(x).mean)
 
 
-def test_an_exported_student_has_named_inputs(tmp_path: Any) -> None:
+@pytest.mark.parametrize("guide", [None, "network"])
+def test_an_exported_student_has_named_inputs(guide: str | None, tmp_path: Any) -> None:
     runtime = pytest.importorskip("onnxruntime")
-    fast = quick(posterior(), FORMS["dict"])
+    fast = quick(posterior(), FORMS["dict"], guide=guide)
     fast.export(tmp_path / "student.onnx", outputs=["mean"])
     session = runtime.InferenceSession(str(tmp_path / "student.onnx"))
     assert [each.name for each in session.get_inputs()] == ["x", "group"]

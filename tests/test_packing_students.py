@@ -88,7 +88,7 @@ def damages(plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("guide", [None, "network"])
 def test_a_packing_from_a_hostile_file(guide: str | None, tmp_path: Any) -> None:
-    """It is refused, or answers as it did."""
+    """It is refused, or answers as it did; embeddings know the values seen, too."""
     fast, path = quick(posterior(), FORMS["dict"], guide=guide), tmp_path / "student"
     fast.save(path)
     tensors, whole = files.read(path, KIND)
@@ -104,8 +104,11 @@ def test_a_packing_from_a_hostile_file(guide: str | None, tmp_path: Any) -> None
             assert packing == {**whole["packing"], "parts": packing["parts"]}
             names = [part["name"] for part in packing["parts"]]
             given = dict(zip(names, FORMS["dict"].values(), strict=True))
-            assert torch.equal(again.dirichlet(given).mean, expected)
-    assert refused > 75
+            try:
+                assert torch.equal(again.dirichlet(given).mean, expected)
+            except ValueError as error:  # it claims to have seen fewer
+                assert "has seen" in str(error) and guide is None
+    assert refused > 70
 
 
 def with_a_new_group(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:

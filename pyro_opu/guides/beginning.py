@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from pyro_opu.guides.recording import Recorded, Unrecorded, record
+from pyro_opu.guides.indexing import with_products
+from pyro_opu.guides.recording import Recorded, Step, Unrecorded, record
 from pyro_opu.teachers.plug_in import PlugIn
 
 __all__ = ["Beginning", "find_beginning"]
@@ -58,7 +59,7 @@ def find_beginning(plug_ins: list[PlugIn], x: Tensor, mean: Tensor) -> Beginning
     scored: list[tuple[float, Recorded, PlugIn]] = []
     for plug_in in plug_ins:
         try:
-            found = record(plug_in, plug_in.candidates[0], x)
+            found = with_products(record(plug_in, plug_in.candidates[0], x), x[:2])
         except Unrecorded:
             continue
         for weights in plug_in.candidates:
@@ -82,16 +83,19 @@ def _uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
 
 def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
     """The trunk and the head of a network, where there is a linear one."""
-    for index, trunk in _features(found):
-        features = x[:2] if trunk is None else trunk.run(x[:2])
-        if features.ndim != 2:
+    for cut, trunk in _features(found):
+        parts = [found.until(step).run(x[:2]) for step in cut] or [x[:2]]
+        if any(part.ndim not in (1, 2) for part in parts) or (trunk is None and x.ndim != 2):
             continue
-        head = _head(found, index, features)
+        if len(cut) > 1 or parts[0].ndim == 1:
+            trunk = found.joined({step: part.ndim for step, part in zip(cut, parts, strict=True)})
+        read = Head(found, cut, [part[0] for part in parts])
+        head = _head(read)
         if head is None:
             continue
         if plug_in.draws is None or _uncertain(trunk, plug_in):
             return Beginning(trunk, head)
-        return Beginning(trunk, head, _heads(found, index, features, plug_in.draws))
+        return Beginning(trunk, head, _heads(read, plug_in.draws))
     return None
 
 
@@ -101,52 +105,104 @@ def _distance(mean: Tensor, log_probs: Tensor) -> float:
     return float(apart.sum(-1).mean().nan_to_num(torch.inf))
 
 
-def _features(found: Recorded) -> Iterator[tuple[int | None, Recorded | None]]:
-    """What products multiply, the last first: the step, and what leads to it; or the inputs."""
+def _features(found: Recorded) -> Iterator[tuple[list[int], Recorded | None]]:
+    """What products multiply: the steps, none for the inputs, and what leads to them.
+
+    First all that the last products on every way to the answer multiply, then what each product
+    does, the last first.
+    """
+    several = sorted(_frontier(found))
+    if several:
+        yield several, found.until(several[0])
     for step in reversed(found.steps):
-        if step.name.split(".")[0] in _PRODUCTS:
+        if _is_product(step):
             for index in step.inputs("step"):
                 trunk = found.until(index)
-                if any(each.inputs("x") for each in trunk.steps):
-                    yield index, trunk
+                if trunk.reads_inputs():
+                    yield [index], trunk
             if step.inputs("x"):
-                yield None, None
+                yield [], None
 
 
-def _logits(found: Recorded, index: int | None, features: Tensor) -> Tensor:
-    """Logits, of mean 0, where the features are given."""
-    known = {} if index is None else {index: features}
-    log_probs = found.rest(features if index is None else None, known, len(features))
-    return log_probs - log_probs.mean(-1, keepdim=True)
+def _frontier(found: Recorded) -> set[int]:
+    """What the last products on the ways from inputs to answer multiply; none where one has none.
+
+    What has no weights may be multiplied by numbers, too. On the way there may be any other step;
+    the head is asked whether it is linear.
+    """
+    cut: set[int] = set()
+    seen, open_ones = set[int](), [len(found.steps) - 1]
+    while open_ones:
+        step = found.steps[open_ones.pop()]
+        if step.inputs("x"):
+            return set()
+        before = {index: found.until(index) for index in step.inputs("step")}
+        before = {index: trunk for index, trunk in before.items() if trunk.reads_inputs()}
+        times = step.name.startswith("mul.") and len(before) == 1
+        for index, trunk in before.items():
+            if _is_product(step) or (times and not trunk.trained & set(trunk.weights)):
+                cut.add(index)
+            elif index not in seen:
+                seen.add(index)
+                open_ones.append(index)
+    return cut
 
 
-def _probed(found: Recorded, index: int | None, features: Tensor) -> Tensor:
-    """The head by asking at no feature and at every feature alone: right if it is linear."""
-    size = features.shape[1]
-    probes = torch.cat([torch.eye(size), torch.zeros(1, size)]).to(features)
-    logits = _logits(found, index, probes)
-    return torch.cat([logits[:-1] - logits[-1], logits[-1:]]).mT
+def _is_product(step: Step) -> bool:
+    return step.name.split(".")[0] in _PRODUCTS
 
 
-def _heads(
-    found: Recorded, index: int | None, features: Tensor, draws: dict[str, Tensor]
-) -> Tensor:
+@dataclass(frozen=True)
+class Head:
+    """What is left of a network where the results of some steps, ``(N, F)`` together, are given.
+
+    Attributes:
+        found: The network.
+        cut: The steps; none for the inputs themselves.
+        rows: One row of the result of each, or of the inputs; a number or ``(F,)``.
+    """
+
+    found: Recorded
+    cut: list[int]
+    rows: list[Tensor]
+
+    @property
+    def size(self) -> int:
+        """F."""
+        return sum(row.numel() for row in self.rows)
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits, of mean 0, where the features are given."""
+        parts = features.split([row.numel() for row in self.rows], 1)
+        shaped = [each.reshape(-1, *row.shape) for each, row in zip(parts, self.rows, strict=True)]
+        x, known = (None, dict(zip(self.cut, shaped, strict=True))) if self.cut else (features, {})
+        log_probs = self.found.rest(x, known, len(features))
+        return log_probs - log_probs.mean(-1, keepdim=True)
+
+    def probed(self) -> Tensor:
+        """The head by asking at no feature and at every feature alone: right if it is linear."""
+        probes = torch.cat([torch.eye(self.size), torch.zeros(1, self.size)]).to(self.rows[0])
+        logits = self.logits(probes)
+        return torch.cat([logits[:-1] - logits[-1], logits[-1:]]).mT
+
+
+def _heads(read: Head, draws: dict[str, Tensor]) -> Tensor:
     """The head under draws of the weights ``(S, C, F + 1)``."""
 
     def under(weights: dict[str, Tensor]) -> Tensor:
-        return _probed(found.under(weights), index, features)
+        return replace(read, found=read.found.under(weights)).probed()
 
     heads: Tensor = torch.func.vmap(under, chunk_size=CHUNK)(draws)
     return heads
 
 
-def _head(found: Recorded, index: int | None, features: Tensor) -> Tensor | None:
-    mixed = torch.randn(8, features.shape[1], generator=torch.Generator().manual_seed(0))
-    mixed = mixed.to(features)
+def _head(read: Head) -> Tensor | None:
+    mixed = torch.randn(8, read.size, generator=torch.Generator().manual_seed(0))
+    mixed = mixed.to(read.rows[0])
     try:
-        expected = _logits(found, index, mixed)
+        expected = read.logits(mixed)
     except LookupError:  # the answer reads the inputs too
         return None
-    head = _probed(found, index, features)
+    head = read.probed()
     error = (mixed @ head[:, :-1].mT + head[:, -1] - expected).abs().max()
     return head if error <= LINEAR * (1 + expected.abs().max()) else None

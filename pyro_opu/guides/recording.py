@@ -33,7 +33,7 @@ KNOWN = frozenset(
     log_sigmoid exp log log1p expm1 sqrt rsqrt square pow abs neg sin cos erf reciprocal
     add sub mul div rsub where clamp clamp_min clamp_max maximum minimum sign
     mean sum amax amin var std softmax log_softmax logsumexp cumsum norm
-    layer_norm group_norm batch_norm rms_norm embedding scaled_dot_product_attention
+    layer_norm group_norm batch_norm rms_norm embedding index scaled_dot_product_attention
     reshape view flatten unflatten squeeze unsqueeze expand permute transpose t numpy_T movedim
     cat stack split split_with_sizes chunk unbind select slice index_select gather narrow repeat
     broadcast_tensors contiguous clone to _to_copy type_as expand_as view_as
@@ -150,6 +150,23 @@ class Recorded:
         ]
         names = dict.fromkeys(name for each in steps for name in each.inputs("weight"))
         return Recorded(steps, {name: self.weights[name] for name in names}, self.trained)
+
+    def joined(self, several: Mapping[int, int]) -> Recorded:
+        """The part that the results of these steps need, ``(N,)`` or ``(N, F)``, side by side.
+
+        They are given with their numbers of axes.
+        """
+        steps, parts = list(self.steps), []
+        for index, axes in several.items():
+            if axes == 1:
+                steps.append(Step("unsqueeze.default", [{"step": index}, 1], {}))
+            parts.append({"step": index if axes == 2 else len(steps) - 1})
+        steps.append(Step("cat.default", [parts, 1], {}))
+        return Recorded(steps, self.weights, self.trained).until(len(steps) - 1)
+
+    def reads_inputs(self) -> bool:
+        """Whether a step needs the inputs."""
+        return any(step.inputs("x") for step in self.steps)
 
 
 class Unrecorded(Exception):
