@@ -20,6 +20,7 @@ from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
+from pyro_opu.predictive.like_predictive import LikePredictive
 from pyro_opu.predictive.student_file import (
     KIND,
     check_parts,
@@ -37,7 +38,7 @@ InputPicker = Callable[..., Tensor]
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
-class OnePassPredictive(nn.Module):
+class OnePassPredictive(LikePredictive):
     r"""A drop-in for :class:`pyro.infer.Predictive` that runs one forward pass.
 
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
@@ -178,15 +179,12 @@ class OnePassPredictive(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draw from the predictive distribution, called as the ``Predictive`` it replaces.
 
-        Of the model's arguments only the input ``(N, *input_shape)`` is looked at. Returns
+        Of the model's arguments only the input ``(N, *input_shape)`` is looked at: where labels
+        are given too, they are drawn all the same, which a ``Predictive`` would repeat. Returns
         ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
         answer = self.answer(self._input(args, kwargs))
         return self.outcome.sample(answer, self.sites, self.num_samples)
-
-    def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
-        """The values of :meth:`forward` as a tuple sorted by site, as in ``Predictive.call``."""
-        return tuple(value for _, value in sorted(self(*args, **kwargs).items()))
 
     def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         if self.inputs is not None:

@@ -588,3 +588,15 @@ def test_sources_with_nothing_to_teach() -> None:
         distill(Predictive(model, {"w": torch.randn(5, D, 3)}), x, return_sites=["w"], **settings)
     with pytest.raises(ValueError, match="`site` must name .*got 'w', a latent site"):
         distill(Predictive(model, {"w": torch.randn(5, D, 3)}), x, site="w", **settings)
+
+
+def test_what_else_a_predictive_has() -> None:
+    fast, x = student(), torch.randn(3, D)
+    assert fast.return_sites == tuple(fast(x)) == ("obs", "probs")
+    assert fast.get_samples(x)["obs"].shape == fast(x)["obs"].shape == fast.call(x)[0].shape
+    for name in ("posterior_samples", "model", "parallel", "get_vectorized_trace"):
+        assert hasattr(Predictive(lambda x: None, num_samples=1), name)
+        with pytest.raises(AttributeError, match=f"^{name}: a student .*; "):
+            getattr(fast, name)
+    with pytest.raises(AttributeError, match="no attribute 'other'"):
+        getattr(fast, "other")  # noqa: B009

@@ -1,0 +1,46 @@
+"""What else a ``Predictive`` has: the same of a student, or what to do in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from pyro_opu.outcomes import SiteLayout
+
+#: Attributes that a student cannot have, and why.
+_LACKING = {
+    "posterior_samples": "a student holds no posterior samples; read those of the Predictive that "
+    "it was distilled from",
+    "model": "a student answers without the model; keep the Predictive that it was distilled from",
+    "parallel": "a student answers all draws in one pass, so there is nothing to run in parallel; "
+    "leave it out",
+    "get_vectorized_trace": "a student runs no model that could be traced; call it, or ask the "
+    "Predictive that it was distilled from",
+}
+
+
+class LikePredictive(nn.Module):
+    """The interface of ``pyro.infer.Predictive`` beside its call."""
+
+    sites: Sequence[SiteLayout]
+
+    @property
+    def return_sites(self) -> tuple[str, ...]:
+        """Names of the sites that come back; others are chosen when it is distilled."""
+        return tuple(site.name for site in self.sites)
+
+    def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """The values of ``forward`` as a tuple sorted by site, as in ``Predictive.call``."""
+        return tuple(value for _, value in sorted(self(*args, **kwargs).items()))
+
+    def get_samples(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Draws as a call gives them; ``Predictive``'s deprecated name for it."""
+        draws: dict[str, Tensor] = self(*args, **kwargs)
+        return draws
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _LACKING:
+            raise AttributeError(f"{name}: {_LACKING[name]}.")
+        return super().__getattr__(name)
