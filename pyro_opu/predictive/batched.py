@@ -11,7 +11,6 @@ import torch
 from pyro import poutine
 from pyro.distributions import Delta
 from pyro.infer import Predictive
-from pyro.infer.predictive import WeighedPredictive
 from pyro.poutine.runtime import am_i_wrapped
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
@@ -21,6 +20,7 @@ from pyro_opu.checks import positive_int
 from pyro_opu.predictive.quick_ops import QuickOps
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.batched import Batched, Draws, has_nan, loop
+from pyro_opu.teachers.chains import check_unweighed
 from pyro_opu.teachers.cost import Cost, metered
 from pyro_opu.teachers.runs import quiet
 from pyro_opu.teachers.sites import arguments_of, unwrap
@@ -72,11 +72,7 @@ def batched(predictive: Predictive, *, chunk_size: int | None = None) -> Batched
         >>> {site: tuple(draws.shape) for site, draws in predictive(torch.randn(5, 2)).items()}
         {'obs': (300, 5), 'probs': (300, 5)}
     """
-    if isinstance(predictive, WeighedPredictive):
-        raise TypeError(
-            "`predictive` is a WeighedPredictive, whose draws carry weights; resample its draws by "
-            "their weights and pass a plain Predictive."
-        )
+    check_unweighed("predictive", predictive)
     if not isinstance(predictive, Predictive):
         raise TypeError(
             f"`predictive` must be a pyro.infer.Predictive; got {type(predictive).__name__}. For "

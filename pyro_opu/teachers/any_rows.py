@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from threading import get_ident
 from typing import Any, TypeVar
 
+import pyro
 import torch
+from pyro import primitives
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro.poutine.util import site_is_subsample
@@ -19,13 +22,14 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.calls import Call, Model, parameters_of
-from pyro_opu.teachers.runs import is_deterministic
+from pyro_opu.teachers.runs import fresh_latents, is_deterministic
 from pyro_opu.utils.warnings import warn_user
 
 T = TypeVar("T")
 #: Plates that have as many rows as are asked about, and how many these are.
 _RESIZED: ContextVar[tuple[frozenset[str], int]] = ContextVar("resized plates")
 _pyro_subsample = SubsampleMessenger._subsample
+_pyro_masked = primitives._masked_observe
 
 
 class AnyRows:
@@ -34,7 +38,8 @@ class AnyRows:
     Labels of the training rows (closed over, or from ``pyro.condition``) are not those of other
     rows: such a site takes a value from its distribution. A plate of fixed size, or one that is
     subsampled, has as many rows as are asked about (:meth:`freed`). Batch normalisation that was
-    left in training mode, as ``SVI`` leaves it, is run in evaluation mode: its statistics stay.
+    left in training mode, as ``SVI`` leaves it, is run in evaluation mode: its statistics stay. A
+    site with an ``obs_mask`` is one site: its distribution is the same whether it is observed.
 
     Attributes:
         plates: Names of the plates that are resized.
@@ -49,6 +54,8 @@ class AnyRows:
         self.max_rows: int | None = None
         self._seen: dict[str, tuple[int, int]] = {}
         self._training: set[nn.Module] = set()  # that are run in evaluation mode
+        SubsampleMessenger._subsample = staticmethod(_subsample)  # type: ignore[method-assign]
+        primitives._masked_observe = _masked_observe
 
     def __call__(self, x: Tensor) -> Any:
         args, kwargs = self.call(x)
@@ -77,7 +84,6 @@ class AnyRows:
             return run()
         except Exception:
             seen, before = self._seen, self.plates
-            SubsampleMessenger._subsample = staticmethod(_subsample)  # type: ignore[method-assign]
             for size in sorted(set(seen.values()), reverse=True):
                 self.plates = before | {name for name, other in seen.items() if other == size}
                 try:
@@ -141,6 +147,32 @@ def _subsample(
     if name in plates:
         size, subsample_size, subsample = rows, None, None
     return _pyro_subsample(name, size, subsample_size, subsample, use_cuda, device)
+
+
+def _masked_observe(
+    name: str, fn: Any, obs: Tensor | None, obs_mask: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """Pyro's, which makes three sites of one; a single one for a model that is asked."""
+    if _RESIZED.get(None) is None:
+        return _pyro_masked(name, fn, obs, obs_mask, *args, **kwargs)
+    return pyro.sample(name, fn, *args, obs=obs, **kwargs)
+
+
+def tied_to_rows(model: AnyRows, latents: Draws, few: tuple[Tensor, Tensor]) -> frozenset[str]:
+    """Latents of the training rows, which are not those of the few that are asked about."""
+    try:
+        two, three = (model.freed(partial(fresh_latents, model, {}, each)) for each in few)
+    except Exception:  # noqa: BLE001 - a model that cannot be run without its latents either
+        return frozenset()
+    grow = {name for name in latents.keys() & two.keys() if two[name].shape != three[name].shape}
+    tied = frozenset(name for name in grow if latents[name].shape != two[name].shape)
+    if tied:
+        warn_user(
+            f"the posterior's {sorted(tied)} are latents of the rows that it was trained on; at "
+            "other rows the model draws them anew, given its other latents. Leave them out to say "
+            "so yourself."
+        )
+    return tied
 
 
 class _Rows(Messenger):

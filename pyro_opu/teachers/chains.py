@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyro.infer import MCMC, Predictive
+from pyro.infer.predictive import WeighedPredictive
 
 from pyro_opu.teachers.batched import Draws
 
@@ -30,6 +31,15 @@ def posterior_of(source: Any) -> Any:
             "pass Predictive(model, mcmc.get_samples())."
         )
     return Predictive(model, dict(samples))
+
+
+def check_unweighed(name: str, predictive: Predictive) -> None:
+    """Refuse draws that carry weights."""
+    if isinstance(predictive, WeighedPredictive):
+        raise TypeError(
+            f"`{name}` is a WeighedPredictive, whose draws carry weights; resample its draws by "
+            "their weights and pass a plain Predictive."
+        )
 
 
 def check_ungrouped(samples: Draws, prior: Callable[[], Draws]) -> None:

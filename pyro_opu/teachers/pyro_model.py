@@ -10,16 +10,15 @@ from typing import Any, ClassVar, TypeVar
 import torch
 from pyro import poutine
 from pyro.infer import Predictive
-from pyro.infer.predictive import WeighedPredictive
 from torch import Tensor
 
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.any_rows import AnyRows, explained
+from pyro_opu.teachers.any_rows import AnyRows, explained, tied_to_rows
 from pyro_opu.teachers.base import JointDraws, choose, some_rows, unseen
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calls import Call, Given, first_argument
-from pyro_opu.teachers.chains import check_ungrouped
+from pyro_opu.teachers.chains import check_ungrouped, check_unweighed
 from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
 from pyro_opu.teachers.row_latents import Fixed, affordable, behind, mixture
@@ -52,11 +51,7 @@ class ModelDraws(JointDraws):
     def __init__(
         self, predictive: Predictive, site: str | None = None, call: Call = first_argument
     ) -> None:
-        if isinstance(predictive, WeighedPredictive):
-            raise TypeError(
-                "`source` is a WeighedPredictive, whose draws carry weights; resample its draws by "
-                "their weights and pass a plain Predictive."
-            )
+        check_unweighed("source", predictive)
         self.predictive = predictive
         self.call = call
         self._model = AnyRows(predictive.model, call)
@@ -72,6 +67,7 @@ class ModelDraws(JointDraws):
         self._outputs = 0
         self._latent_names: tuple[str, ...] = ()  # of those that all rows share
         self._local = False  # whether others grow with the rows
+        self._tied: frozenset[str] = frozenset()  # to the rows it was trained on: not used
         self._row_latents: dict[str, int] = {}  # that are summed out, and their numbers of values
         self.posterior_sites: set[str] = set()
         self._expected = False  # whether the runs were under the first of the draws picked
@@ -133,15 +129,19 @@ class ModelDraws(JointDraws):
         if (guide := self._guide) is not None:
             few = [few_rows(x, rows) for rows in (2, 3)]
             with quiet(), preserve_rng(), explained(guide, x, known, self.packing):
-                shapes = guide.freed(lambda: [fresh_latents(guide, known, each) for each in few])
+                shapes = guide.freed(lambda: [self._guided(known, each) for each in few])
         self._name_latents(shapes)
         return shapes
 
+    def _guided(self, known: Draws, x: Tensor) -> Draws:
+        """One joint draw of the guide; those already known are kept."""
+        found = fresh_latents(self._guide or self._model, known, x)
+        return Latents(found, 1).without(self._tied).values
+
     def _name_latents(self, shapes: list[Draws]) -> None:
         """Find the latents that all rows share: the shapes of others grow with the rows."""
-        two, three = shapes
-        shared = (k for k, v in two.items() if k in three and v.shape == three[k].shape)
-        self._latent_names = tuple(shared)
+        two, three = ({k: v.shape for k, v in each.items()} for each in shapes)
+        self._latent_names = tuple(k for k, shape in two.items() if three.get(k) == shape)
         self._local = len(self._latent_names) < len(two)
 
     def _run_twice(self, latents: list[Draws], x: Tensor) -> None:
@@ -156,7 +156,12 @@ class ModelDraws(JointDraws):
                 self._runs = model.freed(run)
             except Exception:
                 check_ungrouped(samples, lambda: model.freed(lambda: fresh_latents(model, {}, two)))
-                raise
+                if not (tied := tied_to_rows(model, latents[0], (two, three))):
+                    raise
+                self._tied, self._samples = tied, Latents(samples, 1).without(tied).values
+                latents = [Latents(each, 1).without(tied).values for each in latents]
+                self._name_latents(latents)
+                self._runs = model.freed(run)
         self.max_rows, self._first = model.max_rows, (latents[0], two)
         self.posterior_sites = set(latents[0])
 
@@ -241,7 +246,7 @@ class ModelDraws(JointDraws):
         first = {name: value[0] for name, value in draws.values.items()}
         self._expected = not self._local
         self._run_twice([{**each, **first} for each in latents], x)
-        return draws
+        return draws.without(self._tied)
 
     def _measured(self, draws: Any, x: Tensor) -> Cost:
         """What many draws cost together too, where they are evaluated so."""
@@ -332,14 +337,13 @@ class ModelDraws(JointDraws):
         return super()._meters(draws, x)
 
     def _evaluate(self, draws: Latents, x: Tensor) -> Tensor:
-        guide = self._guide
         self.site  # noqa: B018 - whose choice must not be made under vmap
         varying, shared = draws.divided()
 
         def one(latents: Draws) -> Tensor:
             latents = {**shared, **{name: value for name, value in latents.items() if name}}
-            if self._local and guide is not None:
-                latents = fresh_latents(guide, latents, x)
+            if self._local and self._guide is not None:
+                latents = self._guided(latents, x)
             return self._at(latents, x)
 
         with quiet():

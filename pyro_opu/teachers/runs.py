@@ -102,6 +102,10 @@ class Latents:
         values = {name: value[index.to(value.device)] for name, value in self.values.items()}
         return Latents(values, len(index))
 
+    def without(self, names: Collection[str]) -> Latents:
+        """The draws of all other latents."""
+        return Latents({k: v for k, v in self.values.items() if k not in names}, self.size)
+
     def divided(self) -> tuple[Draws, Draws]:
         """Draws that vary, with a counter beside them, and values that all draws share.
 

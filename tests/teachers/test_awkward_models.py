@@ -88,6 +88,10 @@ def masked(x: Tensor, y: Tensor | None = None, obs_mask: Tensor | None = None) -
         pyro.sample("obs", dist.Bernoulli(logits=logits), obs=y, obs_mask=obs_mask)
 
 
+def masked_by_rows(x: Tensor) -> None:
+    masked(x, LABELS, LABELS > 0)
+
+
 def masked_closed_over(x: Tensor, y: Tensor | None = None) -> None:
     logits = x @ weights()
     with pyro.plate("data", len(x)), pyro.poutine.mask(mask=LABELS > 0):
@@ -116,6 +120,7 @@ MODELS: dict[str, Callable[..., Any]] = {
         in_groups,
         two_dimensional,
         masked,
+        masked_by_rows,
         masked_closed_over,
         flags,
         labels_needed,
@@ -157,12 +162,44 @@ def test_a_guide_of_a_model_with_labels() -> None:
     assert_moments(logits, NEW[7] @ guide.median()["w"], 0.1 * size)
 
 
+def with_intercepts(x: Tensor, y: Tensor | None = None) -> None:
+    """Each row has a latent of its own."""
+    w = weights()
+    with pyro.plate("data", len(x)):
+        u = pyro.sample("u", dist.Normal(0.0, 0.5))
+        pyro.sample("obs", dist.Bernoulli(logits=x @ w + u), obs=y)
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_latents_of_the_training_rows_are_drawn_anew(guided: bool) -> None:
+    w = torch.zeros(3000, D)
+    predictive = Predictive(with_intercepts, {"w": w, "u": torch.ones(3000, TRAIN)})
+    if guided:
+        guide = AutoNormal(pyro.poutine.block(with_intercepts, hide=["obs"]), init_scale=1e-4)
+        guide(X)
+        predictive = Predictive(with_intercepts, guide=guide, num_samples=3000)
+    teacher = as_teacher(predictive)
+    with pytest.warns(UserWarning, match=r"\['u'\] are latents of the rows .* draws them anew"):
+        found = teacher.probs(NEW[7])
+    loc = NEW[7] @ guide.median()["w"] if guided else torch.zeros(7)
+    assert_moments(found[..., 1].logit(), loc, 0.5)  # as the model has it, not 1 as the posterior
+    assert teacher.probs(NEW[2], 5).shape == (5, 2, 2)
+
+
+def test_a_mask_as_an_input() -> None:
+    predictive = Predictive(lambda x, obs_mask: masked(x, None, obs_mask), {"w": W})
+    fast = pyro_opu.distill(predictive, (X, LABELS > 0), num_steps=4, progress=False, seed=0)
+    assert {name: draws.shape for name, draws in fast(X, LABELS > 0).items()} == {"obs": (S, TRAIN)}
+
+
 def test_pyro_is_left_as_it_was() -> None:
     teacher = as_teacher(Predictive(subsampled, {"w": W}))
     teacher.probs(NEW[7])
     assert len(Predictive(subsampled, {"w": W})(X)["obs"][0]) == 10
     with pytest.raises(ValueError, match="Shape mismatch inside plate"):
         Predictive(fixed_plate, {"w": W})(NEW[7])
+    kept = Predictive(masked, {"w": W})(X, LABELS, LABELS > 0)
+    assert sorted(kept) == ["obs", "obs_observed", "obs_unobserved"]
 
 
 def test_a_covariate_of_the_training_rows_cannot_be_known_at_others() -> None:
