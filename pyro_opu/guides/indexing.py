@@ -62,7 +62,7 @@ def _table_and_index(step: Step) -> tuple[Any, Any]:
 def _looked_up(found: Recorded, step: Step, x: Tensor) -> int:
     """Rows of the table from which a step picks one for every input; 0 where it does not."""
     table, index = _table_and_index(step)
-    if table is None or "step" not in index:
+    if table is None or "step" not in index or "x" in table:
         return 0
     whole, picked = (_value(found, each, x) for each in (table, index))
     fixed = "step" not in table or not found.until(table["step"]).reads_inputs()
