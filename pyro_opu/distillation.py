@@ -226,7 +226,9 @@ def distill(
             label = partial(validation_set, teacher, outcome, device=target, progress=progress)
             held_out = label(chosen, numbers=VALIDATION_NUMBERS, phase="held out")
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            policy = default_transfer(rest, indices=indices) if transfer is None else transfer
+            policy = transfer
+            if policy is None:
+                policy = default_transfer(rest, indices=indices, in_steps=teacher.in_steps)
             if indices and transfer is not None:
                 policy = Seen(transfer, indices)
             fitted: Sampler = (

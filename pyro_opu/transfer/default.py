@@ -15,6 +15,7 @@ from pyro_opu.transfer.features import (
     Jitter,
     Mixup,
     Permute,
+    Recombine,
     Seen,
     Shuffle,
     Stretch,
@@ -30,6 +31,7 @@ def default_transfer(
     image_shape: tuple[int, ...] | None = None,
     *,
     indices: Sequence[int] = (),
+    in_steps: bool = False,
 ) -> TransferPolicy:
     """Choose a policy that suits x, for tabular inputs or for images, unfitted.
 
@@ -46,7 +48,14 @@ def default_transfer(
         image_shape: (H, W) or (channels, H, W) where x holds flattened images.
         indices: Columns of x ``(N, D)`` that hold an index, which is never made up
             (:class:`~pyro_opu.transfer.Seen`).
+        in_steps: Whether the teacher's answers are constant in pieces, as those of trees are: half
+            of the rows are then recombined (:class:`~pyro_opu.transfer.Recombine`).
     """
+    if in_steps:
+        inner = default_transfer(x, image_shape, indices=indices)
+        return Mixture(
+            [(0.5, Seen(Recombine(), indices) if indices else Recombine()), (0.5, inner)]
+        )
     if indices:
         held = [column for column in range(x.shape[1]) if column not in indices]
         if not held:

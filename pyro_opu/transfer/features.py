@@ -13,7 +13,18 @@ from torch.distributions import Beta
 from pyro_opu.checks import in_range, positive_float
 from pyro_opu.transfer.policy import TransferPolicy
 
-__all__ = ["Box", "Gaussian", "HeldOut", "Jitter", "Mixup", "Permute", "Seen", "Shuffle", "Stretch"]
+__all__ = [
+    "Box",
+    "Gaussian",
+    "HeldOut",
+    "Jitter",
+    "Mixup",
+    "Permute",
+    "Recombine",
+    "Seen",
+    "Shuffle",
+    "Stretch",
+]
 
 
 @dataclass(frozen=True)
@@ -124,6 +135,24 @@ class Shuffle(TransferPolicy):
         columns = x.reshape(len(x), -1)
         picks = torch.randint(len(x), (n, columns.shape[1]), device=x.device)
         return columns.gather(0, picks).view(n, *x.shape[1:])
+
+
+@dataclass(frozen=True)
+class Recombine(TransferPolicy):
+    r"""Rows of x with some features redrawn, each from its own column, few more often than many.
+
+    A row redraws a share :math:`u^2`, u uniform, of its features. What asks one column at a time,
+    as trees do, is so asked near the rows and at new combinations of their values.
+    """
+
+    def _draw(self, n: int) -> Tensor:
+        rows, x = self._rows(n), self.buffers["x"]
+        columns = x.reshape(len(x), -1)
+        size = n, columns.shape[1]
+        others = columns.gather(0, torch.randint(len(x), size, device=x.device))
+        share = torch.rand(n, 1, device=x.device).square()
+        redrawn = torch.rand(size, device=x.device) < share
+        return torch.where(redrawn, others, rows.reshape(size)).view(rows.shape)
 
 
 @dataclass(frozen=True)
