@@ -21,6 +21,7 @@ from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.reports.mixing import check_mixing
+from pyro_opu.reports.own_rows import check_own_rows
 from pyro_opu.rng import RandomStream
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.finished import finished_teacher
@@ -226,6 +227,7 @@ def distill(
             label = partial(validation_set, teacher, outcome, device=target, progress=progress)
             held_out = label(chosen, numbers=VALIDATION_NUMBERS, phase="held out")
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
+            check_own_rows(teacher, x)
             policy = transfer
             if policy is None:
                 policy = default_transfer(rest, indices=indices, in_steps=teacher.in_steps)

@@ -14,6 +14,7 @@ from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
 from pyro_opu.teachers.calls import call_of
 from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.classes import PredictiveTeacher
+from pyro_opu.teachers.contexts import OutOfBagTeacher, bagged_contexts, out_of_bag
 from pyro_opu.teachers.estimators import (
     EstimatorsRegressionTeacher,
     EstimatorsTeacher,
@@ -47,12 +48,15 @@ __all__ = [
     "MixtureTeacher",
     "NumpyroRegressionTeacher",
     "NumpyroTeacher",
+    "OutOfBagTeacher",
     "PosteriorRegressionTeacher",
     "PosteriorTeacher",
     "PredictiveTeacher",
     "Source",
     "Teacher",
     "as_teacher",
+    "bagged_contexts",
+    "out_of_bag",
 ]
 
 

@@ -18,6 +18,7 @@ from pyro_opu.transfer import (
     Mixture,
     Mixup,
     Permute,
+    Recombine,
     Shuffle,
     Stretch,
     default_transfer,
@@ -401,3 +402,19 @@ def test_on_the_gpu() -> None:
     torch.cuda.set_rng_state(state[1])
     assert first.device == x.device
     assert torch.equal(fitted.sample(100), first)
+
+
+def test_recombined_rows_keep_to_their_columns_and_mostly_to_a_row() -> None:
+    x = torch.arange(40.0).reshape(8, 5)
+    drawn = Recombine().fit(x).sample(4000)
+    assert all(torch.isin(drawn[:, k], x[:, k]).all() for k in range(5))
+    kept = (drawn[:, None] == x).sum(-1).amax(-1)  # columns of the nearest row
+    assert set(kept.tolist()) == {1, 2, 3, 4, 5} or set(kept.tolist()) == {2, 3, 4, 5}
+    # A column is redrawn with probability E u^2 = 1 / 3, of which 1 / 8 gives the same value.
+    redrawn = 1 - (drawn == drawn.div(5, rounding_mode="floor").mode(1).values[:, None] * 5
+                   + torch.arange(5.0)).double().mean()  # fmt: skip
+    assert 0.2 < float(redrawn) < 1 / 3
+    trees = default_transfer(x, in_steps=True)
+    assert isinstance(trees, Mixture) and trees.components[0] == (0.5, Recombine())
+    indexed = default_transfer(x, indices=[0], in_steps=True).fit(x).sample(500)
+    assert torch.isin(indexed[:, 0], x[:, 0]).all()

@@ -1,0 +1,171 @@
+"""Ensembles that answer at their own training rows by members that have not seen them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from pyro_opu.checks import check_callable, check_seed, positive_int
+from pyro_opu.teachers.arrays import as_arrays
+from pyro_opu.teachers.estimators import EstimatorsTeacher
+
+__all__ = ["OutOfBagTeacher", "bagged_contexts", "out_of_bag"]
+
+
+class OutOfBagTeacher(EstimatorsTeacher):
+    r"""An ensemble of classifiers whose members are not asked at rows that they were fitted to.
+
+    At a row of ``x``, draw s is the answer of member s; where the member has seen the row it is
+    that of another one which has not, in turn, so that a student is taught there what it is taught
+    at new rows. A row that all members have seen is answered by all.
+
+    Args:
+        source: As of :class:`.EstimatorsTeacher`.
+        x: Training rows ``(N, D)`` of the members.
+        seen: Which rows each member was fitted to, ``(S, N)``.
+    """
+
+    def __init__(self, source: Any, x: ArrayLike | Tensor, seen: NDArray[np.bool_]) -> None:
+        super().__init__(source)
+        rows = _rows(x)
+        if seen.shape != (len(self.estimators), len(rows)):
+            raise ValueError(
+                f"`seen` must have shape ({len(self.estimators)}, {len(rows)}), members and rows "
+                f"of `x`; got {seen.shape}. Pass the rows that they were fitted to, in order."
+            )
+        # Equal rows are one: a member that has seen a copy has seen it.
+        self.seen: dict[bytes, NDArray[np.bool_]] = {}
+        for row, by in zip(rows, seen.T, strict=True):
+            key = row.tobytes()
+            self.seen[key] = by | self.seen[key] if key in self.seen else by
+
+    def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
+        answers = super()._evaluate(draws, x)
+        place = {int(member): s for s, member in enumerate(draws)}
+        others: dict[int, list[tuple[int, int]]] = {}
+        for n, row in enumerate(_rows(as_arrays(x))):
+            seen = self.seen.get(row.tobytes())
+            if seen is None or seen.all():
+                continue
+            unseen = np.flatnonzero(~seen)
+            for member in filter(seen.__getitem__, place):
+                other = int(unseen[member % len(unseen)])
+                others.setdefault(other, []).append((place[member], n))
+        for other, places in others.items():
+            s, n = torch.tensor(places).T
+            rows, index = n.unique(return_inverse=True)
+            answers[s, n] = super()._evaluate(torch.tensor([other]), x[rows])[0, index]
+        return answers
+
+
+def out_of_bag(ensemble: Any, x: ArrayLike | Tensor) -> OutOfBagTeacher:
+    """Make a teacher of a forest or bagging ensemble that is not asked at rows that it has seen.
+
+    Args:
+        ensemble: A fitted scikit-learn forest with ``bootstrap=True`` or ``BaggingClassifier``.
+        x: The rows that it was fitted to, in order.
+
+    Raises:
+        TypeError: an ensemble that does not say which rows its members have seen.
+        ValueError: members that have all seen all rows; another number of rows.
+
+    Example:
+        >>> from sklearn.ensemble import RandomForestClassifier
+        >>> x = np.random.default_rng(0).normal(size=(60, 3))
+        >>> forest = RandomForestClassifier(20).fit(x, x[:, 0] > 0)
+        >>> out_of_bag(forest, x).probs(torch.as_tensor(x)).shape
+        torch.Size([20, 60, 2])
+    """
+    last = ensemble.steps[-1][1] if hasattr(ensemble, "steps") else ensemble
+    rows, samples = _rows(x), getattr(last, "estimators_samples_", None)
+    if samples is None:
+        raise TypeError(
+            "`ensemble` must be a fitted forest or BaggingClassifier, which knows the rows of its "
+            f"members; got {type(ensemble).__name__}. Of other classifiers make "
+            "bagged_contexts(classifier, x, y)."
+        )
+    fitted = getattr(last, "_n_samples", 1 + max(int(each.max()) for each in samples))
+    if fitted != len(rows):
+        raise ValueError(
+            f"`x` must be the {fitted} rows that the ensemble was fitted to, in order; got "
+            f"{len(rows)}."
+        )
+    seen = np.zeros((len(samples), len(rows)), bool)
+    for member, index in enumerate(samples):
+        seen[member, index] = True
+    if seen.all():
+        raise ValueError(
+            "`ensemble` must have members that have not seen all rows. Fit it with bootstrap=True, "
+            "or to a share of the rows, max_samples=0.5."
+        )
+    return OutOfBagTeacher(ensemble, rows, seen)
+
+
+def bagged_contexts(
+    classifier: Any,
+    x: ArrayLike | Tensor,
+    y: ArrayLike | Tensor | Sequence[Any],
+    num_contexts: int = 32,
+    *,
+    share: float = 0.632,
+    seed: int = 0,
+) -> OutOfBagTeacher:
+    """Make a posterior of a classifier that has none, by fitting it to parts of the rows.
+
+    For what predicts from a context, as TabPFN and nearest neighbours do, and for any classifier
+    that is cheap to fit. Each draw is a copy fitted to its own part of the rows; a row of ``x`` is
+    answered by copies that have not seen it.
+
+    Args:
+        classifier: Unfitted or not: an object with ``fit(x, y)``, ``predict_proba(x)`` and, once
+            fitted, ``classes_``, which is copied for each context.
+        x: Training rows ``(N, D)``.
+        y: Their labels ``(N,)``.
+        num_contexts: Draws S.
+        share: Rows in a context, drawn without replacement, as a share of all. Every row is left
+            out of one context at least.
+        seed: Of the contexts.
+
+    Example:
+        >>> from sklearn.neighbors import KNeighborsClassifier
+        >>> x = np.random.default_rng(0).normal(size=(60, 3))
+        >>> teacher = bagged_contexts(KNeighborsClassifier(1), x, x[:, 0] > 0, 8)
+        >>> teacher.probs(torch.as_tensor(x)).shape
+        torch.Size([8, 60, 2])
+    """
+    check_callable("classifier.fit", getattr(classifier, "fit", None), "fit(x, y)")
+    positive_int("num_contexts", num_contexts, 2, "One has no spread.")
+    rows, labels = _rows(x), np.asarray(as_arrays(y))
+    if len(labels) != len(rows):
+        raise ValueError(
+            f"`y` must have a label for each of the {len(rows)} rows of `x`; got {len(labels)}."
+        )
+    size = round(share * len(rows))
+    if not 0 < size < len(rows):
+        raise ValueError(
+            f"`share` must leave rows in and out of a context of {len(rows)}; got {share}. Take a "
+            "number between 0 and 1."
+        )
+    random = np.random.default_rng(check_seed(seed, "seed"))
+    seen = np.zeros((num_contexts, len(rows)), bool)
+    for context in seen:
+        context[random.permutation(len(rows))[:size]] = True
+    everywhere = np.flatnonzero(seen.all(0))
+    seen[random.integers(num_contexts, size=len(everywhere)), everywhere] = False
+    fitted = []
+    for context in seen:
+        fitted.append(copy.deepcopy(classifier))
+        fitted[-1].fit(rows[context], labels[context])
+    return OutOfBagTeacher(fitted, rows, seen)
+
+
+def _rows(x: Any) -> NDArray[np.float32]:
+    """Rows as they are compared."""
+    found = np.asarray(as_arrays(x), np.float32)
+    return np.ascontiguousarray(found.reshape(len(found), -1)) + np.float32(0.0)  # no -0.0
