@@ -52,7 +52,8 @@ from pyro_opu.training.validation import (
     hold_out,
     validation_set,
 )
-from pyro_opu.transfer import Seen, TransferPolicy, default_transfer
+from pyro_opu.transfer import TransferPolicy
+from pyro_opu.transfer.default import transfer_for
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
 
 
@@ -218,8 +219,8 @@ def distill(
             called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}
             teacher = finished_teacher(source, x, site, **called, packing=packing)
             outcome = outcome_of(teacher)
-            indices = [] if packing is None else [column for column, _ in packing.indices]
-            if transfer is None and not indices and not teacher.in_steps:
+            known = packing is not None and bool(packing.indices)
+            if transfer is None and not known and not teacher.in_steps:
                 check_indices(teacher.stream, x)
             sites = outcome.layouts(teacher, x, return_sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
@@ -228,11 +229,7 @@ def distill(
             held_out = label(chosen, numbers=VALIDATION_NUMBERS, phase="held out")
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
             check_own_rows(teacher, x)
-            policy = transfer
-            if policy is None:
-                policy = default_transfer(rest, indices=indices, in_steps=teacher.in_steps)
-            if indices and transfer is not None:
-                policy = Seen(transfer, indices)
+            policy = transfer_for(rest, transfer, packing, in_steps=teacher.in_steps)
             fitted: Sampler = (
                 policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
             )

@@ -99,8 +99,7 @@ class PackedProgram(StudentProgram):
             self.register_buffer(f"seen_{column}", seen.index_fill(0, torch.tensor(values), True))
 
     def inputs(self, x: Tensor) -> dict[str, Tensor]:
-        names = [part.name for part in self.packing.parts]
-        return dict(zip(names, self.packing.parts_of(x), strict=True))
+        return self.packing.named_parts(x)
 
     def joined(self, *inputs: Tensor) -> Tensor:
         return self.packing.join(inputs, self.dtype)

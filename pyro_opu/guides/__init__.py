@@ -49,7 +49,8 @@ def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | Tru
 
 def of_packed(guide: nn.Module, packing: Packing | None) -> nn.Module:
     """The guide as one of packed inputs: those of this package take them, others several inputs."""
-    if packing is None or isinstance(guide, (HeadGuide, PredictiveGuide, Unpacked)):
+    own = isinstance(guide, (HeadGuide, PredictiveGuide, Unpacked))
+    if packing is None or own or getattr(guide, "takes_packed", False):
         return guide
     return Unpacked(guide, packing)
 

@@ -75,8 +75,10 @@ def class_groups(
             index = labels[:, None].expand(*draws.shape[:-1], 1)
             groups["log_likelihood"] = arrays({site: draws.gather(-1, index).squeeze(-1)})
         groups["observed_data"] = arrays({site: labels})
-    groups["constant_data"] = arrays({"x": x})
-    dims = {"probs": ["data", "class"], site: ["data"], "x": ["data"]}
+    packing = getattr(source, "packing", None)
+    inputs = {"x": x} if packing is None else packing.named_parts(x)
+    groups["constant_data"] = arrays(inputs)
+    dims = {"probs": ["data", "class"], site: ["data"], **{name: ["data"] for name in inputs}}
     return Groups(groups, dims, f"{note}, cut into {wanted.num_chains} chain(s)")
 
 

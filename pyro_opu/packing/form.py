@@ -111,6 +111,11 @@ class Packing:
         """The parts in order, from ``(N, D)``."""
         return [part.read(columns) for part, columns in self._split(packed)]
 
+    def named_parts(self, packed: Tensor) -> dict[str, Tensor]:
+        """The parts by name, from ``(N, D)``."""
+        names = [part.name for part in self.parts]
+        return dict(zip(names, self.parts_of(packed), strict=True))
+
     def example(self) -> Tensor:
         """Two packed inputs: zeros, and indices that were seen."""
         row = [

@@ -24,6 +24,7 @@ from pyro_opu.plots.canvas import (
     scale_of,
 )
 from pyro_opu.plots.colours import BLACK, SERIES, STUDENT
+from pyro_opu.reports.answers import packing_inputs
 from pyro_opu.reports.readings import Array, check_same_classes
 from pyro_opu.rng import seeded
 
@@ -80,6 +81,7 @@ def _values(name: str, answer: Any, measure: str) -> Array:
     return finite(found[measure].detach().double().reshape(-1).cpu().numpy(), measure)
 
 
+@packing_inputs(("x",), ("student", "teacher"))
 def fidelity_scatter(
     student: Any,
     teacher: Any,

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from pyro_opu.checks import (
     check_bool,
     check_callable,
-    check_inputs,
     in_range,
     instance_of,
     one_of,
     positive_float,
     positive_int,
 )
-from pyro_opu.guides import named_guide
+from pyro_opu.guides import named_guide, of_packed
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.normal import named_regression_guide
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
@@ -33,7 +32,8 @@ from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
-from pyro_opu.transfer import TransferPolicy, default_transfer
+from pyro_opu.transfer import TransferPolicy
+from pyro_opu.transfer.default import transfer_for
 
 __all__ = ["Learner", "dark_knowledge"]
 
@@ -105,7 +105,6 @@ def dark_knowledge(
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eqs. 4-6.
         Cui, Yao, Li, Chan and Xue (2019), section 4 (BDK-Dir).
     """
-    check_inputs(x)
     positive_int("num_steps", num_steps)
     learner = Learner(
         form, guide, transfer, batch_size, learning_rate, prior_precision, optimizer, progress
@@ -113,6 +112,7 @@ def dark_knowledge(
     served = Call(**call)
     with seeded(seed):
         teacher = served.teacher(source, real=form == "normal")
+        x = teacher.packed(x)
         draws = repeat(lambda batch: teacher.draws(batch, 1))
         student, loss = learner.teach(teacher, x, draws, num_steps)
     report = {"seed": seed, "form": form, "online": False, "num_steps": num_steps, "loss": loss}
@@ -148,7 +148,7 @@ class Learner:
     ) -> tuple[nn.Module, float]:
         """Make the guide and teach it one draw a step; also returns a running mean of the loss."""
         guide = self._student(teacher, x)
-        policy = (default_transfer(x) if self.transfer is None else self.transfer).fit(x)
+        policy = transfer_for(x, self.transfer, teacher.packing).fit(x)
         objective, selection = FORMS[self.form][1](), KeepLast()
 
         def losses() -> tuple[dict[str, Tensor], Any]:
@@ -168,13 +168,16 @@ class Learner:
         """The guide, made where it is only named, and checked."""
         draw = teacher.draws(x[:UNIT_INPUTS], 1)
         guide: Any = FORMS[self.form][0] if self.guide is None else self.guide
-        named = isinstance(guide, str)
+        named, given = isinstance(guide, str), x
+        if teacher.packing is not None:
+            given = teacher.packing.unpack(x)
         if self.form == "normal":
             y = draw[..., 0] + draw[..., 1].exp() * torch.randn_like(draw[..., 0])
-            student = named_regression_guide(guide, x, y) if named else guide
+            student = named_regression_guide(guide, given, y) if named else guide
         else:
-            student = named_guide(guide, x, teacher.num_outputs) if named else guide
+            student = named_guide(guide, given, teacher.num_outputs) if named else guide
         advice = "Leave it out, or pass a guide of pyro_opu.guides or pyro_opu.regression."
         student = instance_of("guide", student, nn.Module, "a name or a module", advice)
+        student = of_packed(student, teacher.packing)
         outcome_of(teacher).answer_of(student.requires_grad_(True), x[:2])
         return student.train()

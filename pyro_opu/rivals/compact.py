@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from pyro_opu.checks import check_inputs, one_of, positive_int
+from pyro_opu.checks import one_of, positive_int
 from pyro_opu.distributions import Empirical
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.student_file import KIND
@@ -45,6 +45,8 @@ class CompactGuide(nn.Module):
         self.teacher = held.teacher
         for name, value in held.tensors.items():
             self.register_buffer(PREFIX + name.replace("%", "%25").replace(".", "%2E"), value)
+
+    takes_packed = True
 
     def extra_repr(self) -> str:
         return f"{self._held().size} draws of {self.teacher!r}"
@@ -110,12 +112,12 @@ def compact_approx(
         subsets. The greedy search is this project's.
     """
     served = Call(**call)
-    check_inputs(x)
     one_of("method", method, METHODS)
     for name, value in (("size", size), ("tries", tries), ("pool", 1 if pool is None else pool)):
         positive_int(name, value)
     with seeded(seed), torch.no_grad():
         teacher = served.teacher(source)
+        x = teacher.packed(x)
         held, places = _pool(teacher, x, pool)
         if size > held.size:
             raise ValueError(
@@ -167,6 +169,8 @@ def load_compact(
         )
     held = held_from(as_teacher(source, site, inputs=inputs), _draws_in(tensors))
     fast = OnePassPredictive.load(path, guide=CompactGuide(held), inputs=inputs, device=device)
+    if fast.packing is not None:
+        held.teacher.unpack_by(fast.packing)
     _check_fits(fast, source)
     return fast
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs
 from pyro_opu.distillation import distill
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import SingleHeadGuide
@@ -47,11 +46,10 @@ def endd(
     References:
         Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation.
     """
-    check_inputs(x)
     objective = EnsembleDistribution(temperature, smoothing)
     with seeded(seed):
         teacher = as_teacher(source, settings.pop("site", None), inputs=settings.get("inputs"))
-        teacher.probs(x[:1])  # now it knows its number of classes
+        teacher.probs(teacher.packed(x)[:1])  # now it knows its number of classes
         guide = _Unbent.for_inputs(x, teacher.num_classes)
     return _distill_alone(teacher, x, objective, guide=guide, seed=seed, **settings)
 

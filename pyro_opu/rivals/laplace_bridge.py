@@ -68,6 +68,8 @@ class DrawnBridgeGuide(nn.Module):
         self.num_draws = num_draws
         self.normalize = normalize
 
+    takes_packed = True
+
     def forward(self, x: Tensor) -> PredictiveDirichlet:
         """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
         means, variances = [], []
@@ -138,17 +140,18 @@ def laplace_bridge_predictive(
         deep networks (2020), eq. 5.
     """
     served = Call(**call)
-    check_inputs(x)
     check_bool("normalize", normalize)
     check_seed(seed)
     guide: nn.Module
     logits = getattr(source, "logits", None)
     if served.site is None and callable(logits) and not isinstance(logits, nn.Module):
+        check_inputs(x)
         own: Any = copy.deepcopy(source) if isinstance(source, nn.Module) else source
         guide = LaplaceBridgeGuide(own, normalize=normalize)
         teacher: BaseTeacher = FunctionTeacher(lambda x, num_draws: guide(x).sample((num_draws,)))
     else:
         teacher = served.teacher(source)  # type: ignore[arg-type]
+        x = teacher.packed(x)
         guide = DrawnBridgeGuide(teacher, num_draws, normalize=normalize)
     with preserve_rng(), torch.no_grad():
         teacher.probs(x[:1], 1)

@@ -95,15 +95,6 @@ def prior_network(
         adversarial inputs.
     """
     served = Call(**call)
-    check_inputs(x)
-    check_inputs(outside, "outside")
-    check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
-    for name, rows in (("x", x), ("outside", outside)):
-        if len(rows) < 2:
-            raise ValueError(
-                f"`{name}` must hold at least 2 inputs, one to teach and one to report by; got "
-                f"{len(rows)}."
-            )
     one_of("form", form, ("reverse", "forward"))
     positive_float("concentration", concentration)
     in_range("outside_weight", outside_weight, 0)
@@ -112,6 +103,16 @@ def prior_network(
     positive_float("learning_rate", learning_rate)
     with seeded(seed):
         teacher = served.teacher(source)
+        x, packing = teacher.packed(x), teacher.packing
+        packed = check_inputs if packing is None else packing.packed
+        outside = packed(outside, "outside")
+        check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
+        for name, rows in (("x", x), ("outside", outside)):
+            if len(rows) < 2:
+                raise ValueError(
+                    f"`{name}` must hold at least 2 inputs, one to teach and one to report by; got "
+                    f"{len(rows)}."
+                )
         if y is None:
             means = [log_probs.exp().mean(0) for log_probs in teacher.stream(x)]
             probs = torch.cat(means).to(x.device).float()
@@ -120,7 +121,8 @@ def prior_network(
             probs = one_hot(check_labels(y, len(x), classes).to(x.device), classes).float()
         outside = outside.to(x)
         both = torch.cat([x, outside])
-        guide = SingleHeadGuide.for_inputs(both, teacher.num_classes, hidden=hidden)
+        given = both if packing is None else packing.unpack(both)
+        guide = SingleHeadGuide.for_inputs(given, teacher.num_classes, hidden=hidden)
         (kept_x, kept_probs), (x_in, probs) = _split(x, probs)
         (kept_out,), (x_out,) = _split(outside)
 
