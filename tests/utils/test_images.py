@@ -16,6 +16,12 @@ def walks(rows: int = 50) -> Tensor:
     return torch.randn(rows, 12, 9, generator=torch.Generator().manual_seed(0)).cumsum(1)
 
 
+def digits() -> Tensor:
+    """Standardised by one mean and deviation, so that their corners are below zero."""
+    images = torch.tensor(pytest.importorskip("sklearn.datasets").load_digits().images).float()
+    return (images - images.mean()) / images.std()
+
+
 def blobs(rows: int = 50) -> Tensor:
     """Standardised pictures of a spot."""
     place = torch.rand(rows, 2, 1, 1, generator=torch.Generator().manual_seed(0)) * 12
@@ -43,3 +49,7 @@ def test_a_sequence_is_not_taken_for_an_image(x: Tensor, expected: bool) -> None
     assert (default_trunk_config(x)["kind"] == "convolutions") == expected
     policies = [policy for _, policy in getattr(default_transfer(x), "components")]  # noqa: B009
     assert any(isinstance(policy, ImageCorruption) for policy in policies) == expected
+
+
+def test_standardised_digits_are_images() -> None:
+    assert are_images(digits())
