@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import several_inputs
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
@@ -117,6 +118,13 @@ def test_a_batch_of_another_form_is_refused() -> None:
 def quick(x: Any, **changes: Any) -> OnePassPredictive:
     settings = {"num_steps": 20, "batch_size": 16, "seed": 0, "evaluate_every": 5}
     return distill(teacher, x, **{**settings, "progress": False, **changes})
+
+
+def test_what_follows_the_inputs_is_no_input() -> None:
+    """`(x, group)` is x and labels; what the model is then not given is named."""
+    flat = loader([(x, g) for x, g, _ in ROW])
+    with pytest.warns(UserWarning, match="None for group: an input of the rows belongs into x, a"):
+        several_inputs.quick(several_inputs.posterior(), flat, num_steps=1)
 
 
 class Killed(Exception):

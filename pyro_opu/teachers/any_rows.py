@@ -167,10 +167,12 @@ def tied_to_rows(model: AnyRows, latents: Draws, few: tuple[Tensor, Tensor]) -> 
     grow = {name for name in latents.keys() & two.keys() if two[name].shape != three[name].shape}
     tied = frozenset(name for name in grow if latents[name].shape != two[name].shape)
     if tied:
+        given = f" It was given None for {', '.join(model.none)}: an input of the rows belongs "
+        given = f"{given}into x, a tuple or dict." if model.none else ""
         warn_user(
             f"the posterior's {sorted(tied)} are latents of the rows that it was trained on; at "
             "other rows the model draws them anew, given its other latents. Leave them out to say "
-            "so yourself."
+            f"so yourself.{given}"
         )
     return tied
 
