@@ -15,7 +15,8 @@ def are_images(x: Tensor) -> bool:
     """Whether inputs ``(N, H, W)`` or ``(N, channels, H, W)`` are images, both sides at least 8.
 
     Inputs ``(N, H, W)`` may be sequences of features. They are images if neighbours are alike along
-    both axes, or if all entries range alike (:func:`look_exchangeable`).
+    both axes, or if the entries range alike, as pixels do: none negative, and at least half of
+    their maxima at least half of the largest.
     """
     if x.ndim not in (3, 4) or min(x.shape[-2:]) < SIDE:
         return False
