@@ -34,6 +34,7 @@ KNOWN = frozenset(
     add sub mul div rsub where clamp clamp_min clamp_max maximum minimum sign
     mean sum amax amin var std softmax log_softmax logsumexp cumsum norm
     layer_norm group_norm batch_norm rms_norm embedding index scaled_dot_product_attention
+    lstm gru rnn_tanh rnn_relu
     reshape view flatten unflatten squeeze unsqueeze expand permute transpose t numpy_T movedim
     cat stack split split_with_sizes chunk unbind select slice index_select gather narrow repeat
     broadcast_tensors contiguous clone to _to_copy type_as expand_as view_as

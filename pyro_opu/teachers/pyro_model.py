@@ -201,7 +201,7 @@ class ModelDraws(JointDraws):
             fits = [name for name in fits if name in free]
             named = [name for name in fits if name in (self.predictive.return_sites or ())]
             found = {name: type(unwrap(fn)).__name__ for name, fn in free.items()}
-            return self._only_site(named if len(named) == 1 else fits, found)
+            return named[0] if len(named) == 1 else self._only_site(fits, found)
         kind = (
             "a latent site of the posterior"
             if asked in self.posterior_sites

@@ -67,6 +67,19 @@ class Attention(nn.Module):
         return self.last(self.dropout(self.layer(tokens).mean(1)))
 
 
+class Recurrent(nn.Module):
+    """Six steps of one number each, the last of which says the class."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.encode, self.dropout = kind(1, 5, batch_first=True), nn.Dropout(0.2)
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        encoded, _ = self.encode(x.reshape(len(x), 6, 1))
+        return self.last(self.dropout(encoded[:, -1]))
+
+
 def posterior(model, x: Tensor) -> Predictive:
     latents = {
         name: value.squeeze(1) if value.ndim > 1 and value.shape[1] == 1 else value
@@ -116,6 +129,9 @@ SOURCES = {
     "functional": lambda: (Functional(), X),
     "normalised": lambda: (Normalised().eval(), X),
     "attention": lambda: (Attention().eval(), X),
+    "LSTM": lambda: (Recurrent(nn.LSTM), X),
+    "GRU": lambda: (Recurrent(nn.GRU), X),
+    "RNN": lambda: (Recurrent(nn.RNN), X),
     "ensemble": lambda: ([perceptron((6, 8, 3)) for _ in range(3)], X),
 }
 

@@ -130,3 +130,19 @@ class TestTeacher:
         assert not hasattr(teacher, "probs") and not hasattr(teacher, "log_probs")
         with pytest.raises(TypeError, match="no class probabilities"):
             pyro_opu.as_teacher(teacher)
+
+
+def test_a_prior_whose_site_is_named_by_the_predictive() -> None:
+    """As of a Gaussian process, whose function at every row is drawn from its closed form."""
+
+    def model(x: Tensor) -> None:
+        with pyro.plate("data", len(x)):
+            f = pyro.sample("f", dist.Normal(2.0, 3.0))
+            pyro.sample("y", dist.Normal(f, 0.5))
+
+    source = Predictive(model, num_samples=4000, return_sites=("y",))
+    mean, log_scale = as_regression_teacher(source).draws(torch.zeros(3, 1)).unbind(-1)
+    # Five standard errors of a mean and of a deviation of 4,000 draws.
+    assert ((mean.mean(0) - 2).abs() < 5 * 3 / 4000**0.5).all()
+    assert ((mean.std(0) - 3).abs() < 5 * 3 / 8000**0.5).all()
+    torch.testing.assert_close(log_scale.exp(), torch.full((4000, 3), 0.5))
