@@ -228,11 +228,11 @@ def distill(
             label = partial(validation_set, teacher, outcome, device=target, progress=progress)
             held_out = label(chosen, numbers=VALIDATION_NUMBERS, phase="held out")
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            check_own_rows(teacher, x)
             policy = transfer_for(rest, transfer, packing, in_steps=teacher.in_steps)
             fitted: Sampler = (
                 policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
             )
+            check_own_rows(teacher, x)
             # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
             begun_here = guide is None
