@@ -62,7 +62,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "dark_knowledge": ("pyro_opu/rivals", "pyro_opu/samplers", *DISTILLED),
     "digits_fidelity": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
     "export_check": ("pyro_opu/export", *STUDENTS),
-    "forests": (*DISTILLED, *under("pyro_opu/teachers", "estimators.py", "ramps.py")),
+    "forests": DISTILLED,
     "gaussian_process_closed_form": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),
