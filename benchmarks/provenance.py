@@ -85,6 +85,12 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "opu_table2": (*PAPERS, "benchmarks/mnist_dropout.py", "benchmarks/mnist_sgld.py"),
     "opu_table3": (*PAPERS, "benchmarks/tabular_protocol.py", "benchmarks/gaussian_process.py"),
     "polya_gamma": ("pyro_opu/samplers",),
+    "pyro_programs": (
+        *DISTILLED,
+        *FIDELITY,
+        "pyro_opu/packing.py",
+        "benchmarks/pyro_programs_*.py",
+    ),
     "refinements": DISTILLED,
     "reliability": ("pyro_opu", "benchmarks/reliability_*.py"),
     "richer_guides": (*DISTILLED, *FIDELITY),

@@ -10,6 +10,7 @@ NAMES = (
     "newcomer",
     "bad_input",
     "reliability",
+    "pyro_programs",
     "digits_fidelity",
     "known_answers",
     "concentration",
