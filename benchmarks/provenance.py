@@ -88,7 +88,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "pyro_programs": (
         *DISTILLED,
         *FIDELITY,
-        "pyro_opu/packing.py",
+        "pyro_opu/packing",
         "benchmarks/pyro_programs_*.py",
     ),
     "refinements": DISTILLED,
