@@ -203,8 +203,9 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
     ``teacher(numbers, code, ...)``; without numbers they are left out.
 
     Args:
-        teacher: "dropout" (:func:`dropout_teacher`), "logistic" (:func:`logistic_teacher`, which
-            needs the package polyagamma), or a function ``(x, y) -> teacher`` of standardised
+        teacher: "dropout" (:func:`~.estimator_teachers.dropout_teacher`), "logistic"
+            (:func:`~.estimator_teachers.logistic_teacher`, which needs the package polyagamma), or
+            a function ``(x, y) -> teacher`` of standardised
             float32 inputs ``(N, D)`` and int64 classes ``(N,)`` that returns anything
             :func:`pyro_opu.as_teacher` takes, such as ``partial(dropout_teacher, p=0.5)``. Its
             parameters can be searched as ``teacher__p`` in ``TeacherFunction(dropout_teacher)``.
@@ -267,14 +268,18 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
     student answers with :math:`N(\mu(x), a(x) + e(x))`.
 
     Args:
-        teacher: "dropout" (:func:`dropout_teacher`), "linear" (:func:`linear_teacher`), a function
-            ``(x, y) -> teacher`` of standardised float32 inputs ``(N, D)`` and y ``(N,)`` that
-            returns what :func:`pyro_opu.regression.as_regression_teacher` takes, or an estimator.
+        teacher: "dropout" (:func:`~.estimator_teachers.dropout_teacher`), "linear"
+            (:func:`~.estimator_teachers.linear_teacher`), a function ``(x, y) -> teacher`` of
+            standardised float32 inputs ``(N, D)`` and y ``(N,)`` that returns what
+            :func:`pyro_opu.regression.as_regression_teacher` takes, or an estimator.
         guide, loss, num_steps, random_state: As of :class:`OnePassClassifier`.
 
     Attributes:
-        mean_, scale_: Of y.
-        scaler_, categories_, student_: As of :class:`OnePassClassifier`.
+        mean_: Of y.
+        scale_: Its deviation.
+        scaler_: As of :class:`OnePassClassifier`.
+        categories_: Likewise.
+        student_: Likewise.
 
     Example:
         >>> from sklearn.datasets import make_regression

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -65,9 +66,10 @@ def test_public_methods_are_documented(name):
 
 
 def run(code: str) -> str:
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    # With bytecode, as an installed package has it.
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
 
 
 def test_import_changes_no_global_state():
@@ -90,7 +92,7 @@ def test_import_takes_no_longer_than_pyro_and_a_tenth():
         "import pyro_opu; c = time.perf_counter(); print(json.dumps([b - a, c - b]))"
     )
     runs = [json.loads(run(code)) for _ in range(3)]
-    # The median of three against a noisy machine: about 0.02 was measured.
+    # The median of three against a noisy machine: about 0.035 was measured.
     assert statistics.median(ours / pyros for pyros, ours in runs) < 0.1
 
 

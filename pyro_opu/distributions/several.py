@@ -120,7 +120,7 @@ class SeveralAnswer(Answer):
         """All means side by side, ``(N, K)``."""
         return torch.cat([a.mean.reshape(*self.batch_shape, -1) for a in self.answers], 1)
 
-    def measures(self) -> SeveralMeasures:
+    def measures(self) -> Measures:
         """Those of every site; with several they are named "site.total"."""
         return SeveralMeasures({name: each.measures() for name, each in self.by_site().items()})
 

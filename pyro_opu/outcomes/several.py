@@ -140,6 +140,7 @@ class Several(Outcome):
 
     @property
     def event_shape(self) -> tuple[int, ...]:
+        """How many numbers of a row there are, as a shape."""
         return (sum(part.columns for part in self.parts),)
 
     def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:

@@ -80,9 +80,9 @@ def as_teacher(
               or :class:`Teacher` (dropout networks: ``[as_teacher(net) for net in nets]``);
             * a callable ``x -> (S, N, C)`` or ``(x, num_draws) -> (S, N, C)``, of tensors or of
               NumPy arrays (:class:`~.arrays.ArrayFunction`);
-            * a fitted scikit-learn ensemble (:class:`EstimatorsTeacher`);
+            * a fitted scikit-learn ensemble (:class:`~.estimators.EstimatorsTeacher`);
             * a pair (posterior, function) of draws, an ArviZ ``InferenceData`` or a dict, and of
-              what one of them predicts (:class:`PosteriorTeacher`);
+              what one of them predicts (:class:`~.posteriors.PosteriorTeacher`);
             * a :class:`Teacher`.
         site: The observed categorical site of a ``Predictive``'s model, when there are several.
         inputs: Picks the input from the arguments of a model that is not called ``model(x)``, such
