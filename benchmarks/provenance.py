@@ -67,6 +67,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),
     "known_answers": (*DISTILLED, *FIDELITY),
+    "known_outcomes": DISTILLED,
     "laplace_bridge": (
         "pyro_opu/distributions/bridge.py",
         "pyro_opu/metrics/top_k.py",

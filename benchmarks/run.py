@@ -13,6 +13,7 @@ NAMES = (
     "pyro_programs",
     "digits_fidelity",
     "known_answers",
+    "known_outcomes",
     "concentration",
     "refinements",
     "adversarial",
