@@ -10,13 +10,14 @@ leaves of it.
 Times are of one row on one thread. The forest's are its ``predict_proba``, and that of its trees,
 of which the mutual information is made; the student's are ``fast.dirichlet``, its mean and
 concentration; ``fast.uncertainty``; and a file for ONNX Runtime, which gives both. Each is the
-quickest of many calls, since other work ran on the machine.
+median of many calls, of the students of the first seed.
 
     python -m benchmarks.forests
 """
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.results import kept, parser, record_seeds, say, write
+from benchmarks.results import parser, record_seeds
 from pyro_opu import datasets
 from pyro_opu.metrics.ranks import spearman
 
@@ -47,17 +48,11 @@ def main() -> None:
     options = parser(__doc__.splitlines()[0])
     options.add_argument("--seeds", type=int, default=3)
     options.add_argument("--trees", type=int, default=500)
-    options.add_argument("--times", action="store_true", help="measure the times again, alone")
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.quick:
         args.seeds, args.trees = 1, 20
-    if not args.times:
-        record_seeds("forests", args, of_seed)
-        return
-    tables = kept("forests") | {"One row": timed(args)}
-    say(tables)
-    write("forests", "python -m benchmarks.forests", vars(args), tables)
+    record_seeds("forests", args, of_seed)
 
 
 def ensemble(kind: str, trees: int, seed: int) -> Any:
@@ -79,8 +74,8 @@ def rows_of(name: str) -> tuple[Tensor, Tensor]:
 
 
 def of_seed(seed: int, args) -> dict[str, list[dict]]:
-    """Fit, distill and judge; once, times."""
-    near = []
+    """Fit, distill and judge; of the first seed, time the same students."""
+    near, times = [], []
     for name in SETS:
         for kind in ENSEMBLES[: 2 if seed else 3]:
             (train, y), (transfer, _), (test, labels) = parts_of(name, seed)
@@ -95,20 +90,11 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
             same = {"seed": seed, "data": name, "ensemble": kind}
             near.append(same | judged(fast, own, other, test, labels) | spent)
             print(near[-1], flush=True)
-    return {"Nearness": near} | ({} if seed else {"One row": timed(args)})
-
-
-def timed(args) -> list[dict]:
-    """Times of one row; what a student has learnt does not change them."""
-    rows = []
-    for name in SETS:
-        for kind in ENSEMBLES:
-            (train, y), (transfer, _), (test, _) = parts_of(name, 0)
-            own = ensemble(kind, args.trees, 0).fit(train.numpy(), y.numpy())
-            fast = pyro_opu.distill(own, transfer, num_steps=2, seed=0, progress=False)
-            budget = 0.5 if args.quick else 4.0
-            rows.append({"data": name, "ensemble": kind} | priced(fast, own, test[:1], budget))
-    return rows
+            if seed == 0:
+                of_row = priced(fast, own, test[:1], 0.5 if args.quick else 4.0)
+                times.append({"data": name, "ensemble": kind} | of_row)
+                print(times[-1], flush=True)
+    return {"Nearness": near} | ({"One row": times} if times else {})
 
 
 def parts_of(name: str, seed: int) -> list[tuple[Tensor, Tensor]]:
@@ -142,14 +128,14 @@ def judged(fast, own, other, x: Tensor, y: Tensor) -> dict[str, float]:
     }
 
 
-def least(way: Callable[[], object], budget: float) -> float:
-    """Seconds of the quickest of all calls in the budget."""
+def typical(way: Callable[[], object], budget: float) -> float:
+    """Seconds of a call, the median of all in the budget."""
     end, found = time.perf_counter() + budget, []
     while len(found) < ROUNDS or time.perf_counter() < end:
         start = time.perf_counter()
         way()
         found.append(time.perf_counter() - start)
-    return min(found)
+    return statistics.median(found)
 
 
 def priced(fast, own, row: Tensor, budget: float) -> dict[str, float]:
@@ -172,7 +158,7 @@ def priced(fast, own, row: Tensor, budget: float) -> dict[str, float]:
     }
     found = {}
     for ways in (ensembles, students):  # not in turn: 500 trees empty the caches
-        found |= {name: 1e3 * least(way, budget / len(ways)) for name, way in ways.items()}
+        found |= {name: 1e3 * typical(way, budget / len(ways)) for name, way in ways.items()}
     return found | {
         "predict_proba / dirichlet": found["predict_proba, ms"] / found["dirichlet, ms"]
     }
