@@ -270,10 +270,10 @@ class EstimatorsRegressionTeacher(EstimatorsDraws, RealTeacher):
 
 
 def is_estimator(source: Any) -> TypeGuard[Any]:
-    """Whether it is of scikit-learn, or a list of classifiers that are."""
+    """Whether it is of scikit-learn and no function, or a list of classifiers that are."""
     if isinstance(source, (list, tuple)):
         return any(map(is_estimator, source))
-    return bool(_names(source))
+    return bool(_names(source)) and not callable(source)
 
 
 def gives_real(source: Any) -> bool:
