@@ -25,7 +25,7 @@ from pyro_opu.reports.own_rows import check_own_rows
 from pyro_opu.rng import RandomStream
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.finished import finished_teacher
-from pyro_opu.teachers.real import as_regression_teacher
+from pyro_opu.teachers.regressors import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import Checkpoint, run_seed

@@ -52,6 +52,31 @@ def test_no_import_runs_back_up() -> None:
         pytest.fail(f"rooms that import each other: {' <- '.join(error.args[1])}")
 
 
+def modules_of(path: Path) -> set[str]:
+    """Modules of the package that a file imports from, anywhere in it, functions included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pyro_opu"):
+            each = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (each & set(MODULES)) or {node.module}
+    return found
+
+
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(HOUSE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {name_of(path): path for path in FILES}
+
+
+def test_no_two_files_of_a_room_import_each_other() -> None:
+    graph = {name: modules_of(path) - {name, "pyro_opu"} for name, path in MODULES.items()}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"files that import each other: {' <- '.join(error.args[1])}")
+
+
 def test_no_public_name_hides_a_module() -> None:
     hidden = []
     for path in FILES:

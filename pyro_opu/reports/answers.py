@@ -19,7 +19,7 @@ from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.function import unpacked_function
-from pyro_opu.teachers.real import as_regression_teacher, is_regressor
+from pyro_opu.teachers.regressors import as_regression_teacher, is_regressor
 from pyro_opu.teachers.several import several_of
 
 __all__ = ["is_student", "named_inputs", "ready_teacher", "student_answer", "teacher_of"]

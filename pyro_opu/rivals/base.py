@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.teachers import Source, as_teacher
-from pyro_opu.teachers.real import as_regression_teacher
+from pyro_opu.teachers.regressors import as_regression_teacher
 
 __all__ = ["Call"]
 

@@ -17,12 +17,8 @@ from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.cost import counted
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.real import (
-    RegressionTeacher,
-    as_regression_teacher,
-    is_real,
-    is_regressor,
-)
+from pyro_opu.teachers.real import RegressionTeacher, is_real
+from pyro_opu.teachers.regressors import as_regression_teacher, is_regressor
 from pyro_opu.teachers.several import SeveralTeacher, parts_of
 
 

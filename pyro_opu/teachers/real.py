@@ -2,24 +2,17 @@ r"""A regressor as a teacher: draws of the mean :math:`f_\theta(x)` and of the n
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from pyro.infer import Predictive
-from torch import Tensor, nn
+from torch import Tensor
 from torch import distributions as dist
 
-from pyro_opu.packing import Packing
-from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.arrays import AnyFunction
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.calls import call_of
-from pyro_opu.teachers.chains import posterior_of
-from pyro_opu.teachers.function import FunctionDraws, draws_parameter, unpacked_function
+from pyro_opu.teachers.function import FunctionDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_normals
-from pyro_opu.teachers.sites import one_per_row, refuse_site, site_kind, unwrap
+from pyro_opu.teachers.sites import one_per_row, site_kind, unwrap
 
 
 class RealTeacher(JointDraws):
@@ -119,100 +112,6 @@ def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
     return one_per_row(values, rows, f"'{site}' must hold one number", advice)
 
 
-def as_regression_teacher(
-    source: Any,
-    site: str | None = None,
-    *,
-    inputs: Callable[..., Tensor] | None = None,
-    arguments: Callable[[Any], Any] | None = None,
-) -> RealTeacher:
-    r"""Make a teacher, draws of :math:`N(f_s(x), \sigma_s(x)^2)`, from a regressor's posterior.
-
-    Args:
-        source: A :class:`pyro.infer.Predictive` whose observed site is normal, with one output per
-            input; or a function ``x -> (loc, scale)`` or ``(x, num_draws) -> (loc, scale)``, draws
-            ``(S, N)`` of y's mean and of the noise's deviation; or such a teacher.
-        site: The observed normal site, when the model has several.
-        inputs, arguments: As in :func:`~pyro_opu.as_teacher`.
-
-    Example:
-        >>> import torch
-        >>> from pyro_opu.regression import as_regression_teacher
-        >>> w = torch.tensor([1.0, 2.0, 3.0])
-        >>> teacher = as_regression_teacher(lambda x: (w[:, None] * x[:, 0], torch.ones(3, 1)))
-        >>> teacher.draws(torch.ones(5, 1)).shape
-        torch.Size([3, 5, 2])
-    """
-    source = posterior_of(source)
-    if isinstance(source, Predictive):
-        return RegressionTeacher(source, site, call_of(inputs, source.model, arguments))
-    if (found := from_elsewhere(source, site, inputs, arguments)) is not None:
-        return found
-    refuse_site(site, source)
-    if isinstance(source, RealTeacher):
-        return source
-    if callable(source) and not isinstance(source, nn.Module):
-        return FunctionRegressionTeacher(source)
-    raise TypeError(
-        "`source` must be a pyro.infer.Predictive with a normal observed site, or a function "
-        f"x -> (loc, scale) of draws; got {type(source).__name__}. Wrap it in a function of x."
-    )
-
-
-def from_elsewhere(
-    source: Any,
-    site: str | None,
-    inputs: Callable[..., Tensor] | None,
-    arguments: Callable[[Any], Any] | None = None,
-) -> Any:
-    """The teacher of a real y of NumPyro, or of draws with a function of them; or ``None``."""
-    from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, is_numpyro
-    from pyro_opu.teachers.posteriors import PosteriorRegressionTeacher, is_posterior
-
-    if is_numpyro(source):
-        return NumpyroRegressionTeacher(source, site, inputs, arguments)
-    return PosteriorRegressionTeacher(*source) if is_posterior(source) else None
-
-
-def is_regressor(
-    source: Any,
-    x: Tensor,
-    site: str | None,
-    inputs: Callable[..., Tensor] | None,
-    packing: Packing | None = None,
-) -> bool:
-    """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
-
-    A model is run at two and at three rows of ``x``, a function is called at two. A source that
-    cannot be run is no regressor; arguments are those of :func:`as_regression_teacher`.
-    """
-    if isinstance(source, RealTeacher):
-        return True
-    try:
-        source = posterior_of(source)
-        if isinstance(source, Predictive):
-            model = ModelDraws(source, site, call_of(inputs, source.model))
-            if packing is not None:
-                model.unpack_by(packing)
-            with preserve_rng():
-                model.begin(x, min(2, source.num_samples))
-            return is_real(model, site)
-        if (teacher := from_elsewhere(source, site, inputs)) is not None:
-            if packing is not None:
-                teacher.unpack_by(packing)
-            with torch.no_grad(), preserve_rng():
-                return teacher.is_pair(x[:2])
-        if not callable(source) or isinstance(source, (nn.Module, type)):
-            return False
-        keyword, source = draws_parameter(source), AnyFunction(source)
-        if packing is not None:
-            source, keyword = unpacked_function(source, packing)
-        with torch.no_grad(), preserve_rng():
-            return _is_pair(source(x[:2], **({} if keyword is None else {keyword: 2})))
-    except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
-        return False
-
-
 class FunctionRegressionTeacher(FunctionDraws, RealTeacher):
     r"""A function ``x -> (loc, scale)`` of draws ``(S, N)``, or ``(x, num_draws) -> ...``.
 
@@ -227,7 +126,7 @@ class FunctionRegressionTeacher(FunctionDraws, RealTeacher):
 
 def read_normals(values: Any, rows: int) -> Tensor:
     """Draws ``(S, N, 2)`` of mean and log scale from a pair of tensors, checked."""
-    if not _is_pair(values):
+    if not is_pair(values):
         raise TypeError(
             "`source` must return two floating tensors (loc, scale), draws of y's mean and of "
             f"the noise's standard deviation; got {type(values).__name__}. For noise that is "
@@ -249,7 +148,7 @@ def read_normals(values: Any, rows: int) -> Tensor:
     return torch.stack([loc, scale.log()], -1).detach()
 
 
-def _is_pair(values: Any) -> bool:
+def is_pair(values: Any) -> bool:
     """Whether a function's result is a pair of floating tensors."""
     pair = isinstance(values, tuple) and len(values) == 2
     return pair and all(isinstance(v, Tensor) and v.is_floating_point() for v in values)

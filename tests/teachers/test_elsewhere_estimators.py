@@ -14,7 +14,7 @@ from pyro_opu import as_teacher, distill
 from pyro_opu.teachers import EstimatorsRegressionTeacher, EstimatorsTeacher
 from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.ramps import ramp_network
-from pyro_opu.teachers.real import as_regression_teacher
+from pyro_opu.teachers.regressors import as_regression_teacher
 
 ensemble = pytest.importorskip("sklearn.ensemble")
 linear_model = pytest.importorskip("sklearn.linear_model")

@@ -11,7 +11,7 @@ import torch
 
 from pyro_opu import as_teacher, distill
 from pyro_opu.teachers import NumpyroRegressionTeacher, NumpyroTeacher
-from pyro_opu.teachers.real import as_regression_teacher
+from pyro_opu.teachers.regressors import as_regression_teacher
 
 if importlib.util.find_spec("numpyro") is None:
     pytest.skip("NumPyro is not installed", allow_module_level=True)
