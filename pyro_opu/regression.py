@@ -17,8 +17,9 @@ from pyro_opu.predictive import OnePassRegression
 from pyro_opu.predictive.drop_in import drop_in as regression_drop_in
 from pyro_opu.reports.fidelity import FidelityReport as RegressionFidelity
 from pyro_opu.reports.fidelity import regression_fidelity
+from pyro_opu.teachers.finished import is_regressor
 from pyro_opu.teachers.real import FunctionRegressionTeacher, RealTeacher, RegressionTeacher
-from pyro_opu.teachers.regressors import as_regression_teacher, is_regressor
+from pyro_opu.teachers.regressors import as_regression_teacher
 
 __all__ = [
     "REGRESSION_GUIDES",

@@ -18,9 +18,8 @@ from pyro_opu.packing import Packing, packing_of
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.finished import teacher_of
 from pyro_opu.teachers.function import unpacked_function
-from pyro_opu.teachers.regressors import as_regression_teacher, is_regressor
-from pyro_opu.teachers.several import several_of
 
 __all__ = ["is_student", "named_inputs", "ready_teacher", "student_answer", "teacher_of"]
 
@@ -106,20 +105,6 @@ def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
     except ValueError:  # builtins have no signature
         pass
     return True
-
-
-def teacher_of(
-    source: Any, x: Tensor, site: str | None = None, packing: Packing | None = None
-) -> JointDraws:
-    """The teacher of a source of any outcome, which its ``kind`` names."""
-    several = several_of(source, x, site, packing)
-    if several is not None:
-        return several
-    real = is_regressor(source, x, site, None, packing)
-    teacher = (as_regression_teacher if real else as_teacher)(source, site)
-    if packing is not None:
-        teacher.unpack_by(packing)
-    return teacher
 
 
 def packing_inputs(

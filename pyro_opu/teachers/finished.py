@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.packing import Packing
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.calls import call_of
@@ -18,8 +20,72 @@ from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.cost import counted
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import RegressionTeacher, is_real
-from pyro_opu.teachers.regressors import as_regression_teacher, is_regressor
+from pyro_opu.teachers.regressors import as_regression_teacher, gives_pair
+from pyro_opu.teachers.runs import Latents
 from pyro_opu.teachers.several import SeveralTeacher, parts_of
+
+
+def teacher_of(
+    source: Any,
+    x: Tensor,
+    site: str | None = None,
+    *,
+    inputs: Callable[..., Tensor] | None = None,
+    packing: Packing | None = None,
+) -> JointDraws:
+    """The teacher of a source of any outcome, which its ``kind`` names.
+
+    Arguments and errors are those of :func:`finished_teacher`. A model is run at two and at three
+    rows.
+    """
+    with preserve_rng():
+        return _begun(source, x, site, {"inputs": inputs}, packing, 2)[0]
+
+
+def is_regressor(
+    source: Any,
+    x: Tensor,
+    site: str | None,
+    inputs: Callable[..., Tensor] | None,
+    packing: Packing | None = None,
+) -> bool:
+    """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
+
+    A source that cannot be run is no regressor; arguments are those of :func:`teacher_of`.
+    """
+    try:
+        return teacher_of(source, x, site, inputs=inputs, packing=packing).kind == "real"
+    except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
+        return False
+
+
+@torch.no_grad()
+def _begun(
+    source: Any,
+    x: Tensor,
+    site: str | None,
+    called: dict[str, Any],
+    packing: Packing | None,
+    most: float = math.inf,
+) -> tuple[JointDraws, Latents | None]:
+    """The teacher of a source; and of a model, which has been run, at most so many draws."""
+    source = posterior_of(source)
+    if isinstance(source, Predictive):
+        model = ModelDraws(source, site, call_of(model=source.model, **called))
+        if packing is not None:
+            model.unpack_by(packing)
+        draws = model.begin(x, int(min(most, source.num_samples)))
+        teacher: JointDraws = parts_of(model, x, site) or model.become(
+            RegressionTeacher if is_real(model, site) else PredictiveTeacher
+        )
+        return teacher, draws
+    if isinstance(source, SeveralTeacher):
+        return source, None
+    real = gives_pair(source, x, site, called["inputs"], packing)
+    teacher = (as_regression_teacher if real else as_teacher)(source, site, **called)
+    if packing is not None:
+        teacher.unpack_by(packing)
+    return teacher, None
 
 
 @torch.no_grad()
@@ -48,28 +114,10 @@ def finished_teacher(
         TypeError: ``source`` cannot be made a teacher.
         ValueError: a model that cannot be run, has no such site, or one draw or one class.
     """
-    teacher: JointDraws
-    source = posterior_of(source)
     with counted():
-        if isinstance(source, Predictive):
-            model = ModelDraws(source, site, call_of(inputs, source.model, arguments))
-            if packing is not None:
-                model.unpack_by(packing)
-            draws = model.begin(x, model.max_draws or model.default_draws)
-            teacher = parts_of(model, x, site) or model.become(
-                RegressionTeacher if is_real(model, site) else PredictiveTeacher
-            )
-            teacher.look(x[:2], draws)
-        elif isinstance(source, SeveralTeacher):
-            teacher = source
-            teacher.look(x[:2])
-        else:
-            real = is_regressor(source, x, site, inputs, packing)
-            called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}
-            teacher = (as_regression_teacher if real else as_teacher)(source, site, **called)
-            if packing is not None:
-                teacher.unpack_by(packing)
-            teacher.look(x[:2])
+        called = {"inputs": inputs, "arguments": arguments}
+        teacher, draws = _begun(source, x, site, called, packing)
+        teacher.look(x[:2], draws)
     if (teacher.max_draws or teacher.default_draws) == 1:
         raise ValueError(
             "`source` holds one posterior draw; expected at least two, or there is no uncertainty "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -21,7 +21,7 @@ from pyro_opu.teachers.calls import Call, Given, first_argument
 from pyro_opu.teachers.chains import check_ungrouped, check_unweighed
 from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
-from pyro_opu.teachers.row_latents import Fixed, affordable, behind, mixture
+from pyro_opu.teachers.row_latents import affordable, behind, dependence, mixture, row_latents
 from pyro_opu.teachers.runs import (
     Latents,
     ObservedSites,
@@ -182,13 +182,13 @@ class ModelDraws(JointDraws):
 
     def _latents_behind(self, site: str) -> dict[str, int]:
         """Discrete latents of the rows on which a site depends, and their numbers of values."""
-        latents, x = self._first
+        values = row_latents(site, self.runs, self.free_sites())
+        found = behind(site, self.dependence(values)) if values else ()
+        return {name: len(each) for name, each in values.items() if name in found}
 
-        def under(fixed: Fixed) -> Any:
-            with quiet(), preserve_rng(), fixed, poutine.condition(data=latents):
-                return poutine.trace(self._model).get_trace(x).nodes[site]["fn"]
-
-        return behind(site, self.runs, self.free_sites(), under)
+    def dependence(self, values: Mapping[str, Sequence[Tensor]]) -> dict[str, set[str]]:
+        """By free site, those that its distribution depends on, of others with some values each."""
+        return dependence(self._model, *self._first, self.free_sites(), values)
 
     def _choose_site(self) -> str:
         """The observed site; errors name the candidates."""

@@ -1,4 +1,4 @@
-"""Any source of a real y as a teacher, and whether a source has one."""
+"""Any source of a real y as a teacher, and whether a function has one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.function import draws_parameter, unpacked_function
 from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, is_numpyro
 from pyro_opu.teachers.posteriors import PosteriorRegressionTeacher, is_posterior
-from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import (
     FunctionRegressionTeacher,
     RealTeacher,
     RegressionTeacher,
     is_pair,
-    is_real,
 )
 from pyro_opu.teachers.sites import refuse_site
 
@@ -80,29 +78,20 @@ def from_elsewhere(
     return PosteriorRegressionTeacher(*source) if is_posterior(source) else None
 
 
-def is_regressor(
+def gives_pair(
     source: Any,
     x: Tensor,
     site: str | None,
     inputs: Callable[..., Tensor] | None,
     packing: Packing | None = None,
 ) -> bool:
-    """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
+    """Whether a source that is no model of Pyro returns (loc, scale) at two rows of ``x``.
 
-    A model is run at two and at three rows of ``x``, a function is called at two. A source that
-    cannot be run is no regressor; arguments are those of :func:`as_regression_teacher`.
+    One that cannot be run does not; arguments are those of :func:`as_regression_teacher`.
     """
     if isinstance(source, RealTeacher):
         return True
     try:
-        source = posterior_of(source)
-        if isinstance(source, Predictive):
-            model = ModelDraws(source, site, call_of(inputs, source.model))
-            if packing is not None:
-                model.unpack_by(packing)
-            with preserve_rng():
-                model.begin(x, min(2, source.num_samples))
-            return is_real(model, site)
         if (teacher := from_elsewhere(source, site, inputs)) is not None:
             if packing is not None:
                 teacher.unpack_by(packing)

@@ -5,7 +5,7 @@ Drawn anew at every call, their noise would pass for that of the posterior; it i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import product, takewhile
 from math import prod
 from typing import Any
@@ -14,7 +14,10 @@ import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from pyro_opu.teachers.runs import Run
+from pyro_opu.rng import preserve_rng
+from pyro_opu.teachers.batched import Draws
+from pyro_opu.teachers.calls import Model
+from pyro_opu.teachers.runs import Run, quiet, trace_of
 from pyro_opu.teachers.sites import arguments_of, unwrap
 from pyro_opu.utils.warnings import warn_user
 
@@ -49,47 +52,75 @@ def _batch(fn: Any) -> tuple[int, ...]:
     return shape[: len(shape) - len(unwrap(fn).event_shape)]
 
 
-def behind(
-    site: str, runs: tuple[Run, Run], free: dict[str, Any], under: Callable[[Fixed], Any]
-) -> dict[str, int]:
-    """Discrete latents of the rows on which a site depends, and how many values they have.
+def row_latents(site: str, runs: tuple[Run, Run], free: dict[str, Any]) -> dict[str, list[Tensor]]:
+    """Discrete latents that each row has one of, drawn before a site, and values for two rows.
 
     Args:
         site: Name of the site.
         runs: At two and at three rows.
         free: Sites that the posterior does not fix, in order.
-        under: The site's distribution in a run at two rows; random numbers are always the same.
     """
-    sizes = {}
+    values = {}
     for name in takewhile(lambda name: name != site, free):
         nodes = [run.nodes[name] for run in runs if name in run.nodes]
-        if nodes[0]["is_observed"] or not unwrap(nodes[0]["fn"]).has_enumerate_support:
+        fn = nodes[0]["fn"]
+        if nodes[0]["is_observed"] or not unwrap(fn).has_enumerate_support:
             continue
         if [prod(_batch(node["fn"])) for node in nodes] == [2, 3]:
-            sizes[name] = len(unwrap(nodes[0]["fn"]).enumerate_support(expand=False))
-    return {name: sizes[name] for name in sizes if name in _relevant(sizes, under)}
+            support = unwrap(fn).enumerate_support(expand=False)
+            values[name] = [value.expand(fn.shape()) for value in support]
+    return values
 
 
-def _relevant(sizes: dict[str, int], under: Callable[[Fixed], Any]) -> set[str]:
-    """Latents on which the site's distribution depends, or the probabilities of such latents."""
-    if prod(sizes.values()) > MOST_VALUES:
-        sizes = {name: min(size, 2) for name, size in sizes.items()}
-    if prod(sizes.values()) > MOST_VALUES:
-        return set(sizes)
+def dependence(
+    model: Model,
+    latents: Draws,
+    x: Tensor,
+    free: Collection[str],
+    values: Mapping[str, Sequence[Tensor]],
+) -> dict[str, set[str]]:
+    """By site, those others on whose values its distribution depends.
 
-    def arguments(fixed: Fixed) -> Tensor:
-        return torch.cat([value.flatten() for _, value in arguments_of(under(fixed))])
+    All combinations are tried; where they are too many, of two values each, or one change of one
+    site at a time.
 
-    said, log_probs = _all_values(sizes, 2, arguments)
-    shape = tuple(sizes.values())
-    kept: dict[str, Tensor] = {}
-    for axis, name in reversed(list(enumerate(sizes))):
-        for each in (said, *kept.values()):
-            values = each.reshape(*shape, -1)
-            if not torch.equal(values, values.narrow(axis, 0, 1).expand_as(values)):
-                kept[name] = log_probs[name]
-                break
-    return set(kept)
+    Args:
+        model: Run at the inputs ``x`` with these ``latents``, always by the same random numbers.
+        free: Sites that are looked at.
+        values: Of the others.
+    """
+    sizes = [len(each) for each in values.values()]
+    if prod(sizes) > MOST_VALUES:
+        sizes = [min(size, 2) for size in sizes]
+    tried = {tuple(int(i == axis) for i in range(len(sizes))) for axis in range(-1, len(sizes))}
+    if prod(sizes) <= MOST_VALUES:
+        tried = set(product(*map(range, sizes)))
+    found = {}
+    for numbers in tried:
+        picked = zip(values.items(), numbers, strict=True)
+        some = {name: each[number] for (name, each), number in picked}
+        with quiet(), preserve_rng():
+            nodes = trace_of(model, {**latents, **some}, x).nodes
+        found[numbers] = {k: [v for _, v in arguments_of(nodes[k]["fn"])] for k in free}
+    depends: dict[str, set[str]] = {site: set() for site in free}
+    for (numbers, now), (axis, name) in product(found.items(), enumerate(values)):
+        before = found[(*numbers[:axis], 0, *numbers[axis + 1 :])]
+        for site in free:
+            pairs = zip(now[site], before[site], strict=True)
+            if not all(a is b or torch.equal(a, b) for a, b in pairs):
+                depends[site].add(name)
+    return depends
+
+
+def behind(site: str, depends: Mapping[str, set[str]]) -> set[str]:
+    """Sites on which a site depends, itself or through others."""
+    found: set[str] = set()
+    left = [site]
+    while left:
+        new = depends[left.pop()] - found
+        found |= new
+        left += new
+    return found
 
 
 def affordable(sizes: dict[str, int]) -> dict[str, int]:
@@ -104,22 +135,15 @@ def affordable(sizes: dict[str, int]) -> dict[str, int]:
     return {}
 
 
-def _all_values(
-    sizes: dict[str, int], rows: int, under: Callable[[Fixed], Tensor]
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Of all values of the latents: what is said ``(V, ...)``, and their log-probabilities."""
-    numbers = product(*map(range, sizes.values()))
-    fixed = [Fixed(dict(zip(sizes, each, strict=True)), rows) for each in numbers]
-    said = torch.stack([under(each) for each in fixed])
-    return said, {name: torch.stack([each.log_probs[name] for each in fixed]) for name in sizes}
-
-
 def mixture(
     sizes: dict[str, int], rows: int, under: Callable[[Fixed], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Log-weights ``(V, N)`` of all values of the latents, and what is said ``(V, N, K)``."""
-    said, log_probs = _all_values(sizes, rows, under)
-    return torch.stack(list(log_probs.values())).sum(0), said
+    numbers = product(*map(range, sizes.values()))
+    fixed = [Fixed(dict(zip(sizes, each, strict=True)), rows) for each in numbers]
+    said = torch.stack([under(each) for each in fixed])
+    log_probs = [torch.stack([each.log_probs[name] for each in fixed]) for name in sizes]
+    return torch.stack(log_probs).sum(0), said
 
 
 def mixed_log_probs(log_weights: Tensor, log_probs: Tensor) -> Tensor:

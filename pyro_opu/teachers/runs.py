@@ -41,7 +41,7 @@ class Run:
     def of(cls, model: Model, latents: Draws, x: Tensor) -> Run:
         """Run a model at the inputs, with these latents fixed."""
         with metered() as meter:
-            trace = _trace(model, latents, x)
+            trace = trace_of(model, latents, x)
         sites = _sample_sites(trace)
         dims = [each.dim for n in sites for each in n["cond_indep_stack"] if each.vectorized]
         nodes = {node["name"]: node for node in sites if not site_is_subsample(node)}
@@ -57,7 +57,8 @@ class Run:
         return _fresh(self.nodes.values(), without)
 
 
-def _trace(model: Model, latents: Draws, x: Tensor) -> poutine.Trace:
+def trace_of(model: Model, latents: Draws, x: Tensor) -> poutine.Trace:
+    """One run of a model at the inputs, with these latents fixed."""
     with poutine.condition(data=latents):
         return poutine.trace(model).get_trace(x)
 
@@ -81,7 +82,7 @@ def few_rows(x: Tensor, rows: int) -> Tensor:
 
 def fresh_latents(source: Model, known: Draws, x: Tensor, without: str | None = None) -> Draws:
     """One joint draw of the source's latents at ``x``; those already known are kept."""
-    return {**known, **_fresh(_sample_sites(_trace(source, known, x)), without)}
+    return {**known, **_fresh(_sample_sites(trace_of(source, known, x)), without)}
 
 
 class Latents:

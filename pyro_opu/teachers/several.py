@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
 from pyro_opu.distributions.several import Kind, Part, by_part
-from pyro_opu.packing import Packing
-from pyro_opu.rng import preserve_rng, seeded
+from pyro_opu.rng import seeded
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
-from pyro_opu.teachers.runs import few_rows, is_deterministic, quiet
+from pyro_opu.teachers.runs import quiet
 from pyro_opu.teachers.sites import site_kind, unwrap, wrapped_log_probs
 
-__all__ = ["SeveralTeacher", "parts_of", "several_of"]
+__all__ = ["SeveralTeacher", "parts_of"]
 
 _REAL = (dist.Normal, dist.MultivariateNormal, dist.LowRankMultivariateNormal)
 _COUNTS = (dist.Poisson, dist.GammaPoisson, dist.NegativeBinomial)
@@ -144,7 +141,7 @@ def parts_of(model: ModelDraws, x: Tensor, site: str | None) -> SeveralTeacher |
     named = [name for name in names if name in (model.predictive.return_sites or ())]
     names = named if named and site is None else names
     if len(names) > 1:
-        names = [] if model._from_prior else _independent(model, x, names)
+        names = [] if model._from_prior else _independent(model, names)
     found = [_part(model, name, x) for name in names]
     alone = len(found) == 1 and found[0][0].kind in ("classes", "real")
     if not found or (alone and found[0][0].columns == 1):
@@ -189,26 +186,13 @@ def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
     )
 
 
-def _independent(model: ModelDraws, x: Tensor, names: list[str]) -> list[str]:
+def _independent(model: ModelDraws, names: list[str]) -> list[str]:
     """Those of the sites that no other one's distribution depends on the value of."""
-    nodes = model.runs[0].nodes
-    values = {k: n["value"] for k, n in nodes.items() if not is_deterministic(n)}
-    before = _read_under(model, x, values, names)
-    upstream = set()
-    for name in names:
-        values_now = {**values, name: _other(nodes[name]["fn"], values[name])}
-        now = _read_under(model, x, values_now, names)
-        if any(not torch.equal(now[k], before[k]) for k in names if k != name):
-            upstream.add(name)
+    nodes = [model.runs[0].nodes[name] for name in names]
+    values = {n["name"]: [n["value"], _other(n["fn"], n["value"])] for n in nodes}
+    depends = model.dependence(values)
+    upstream = set().union(*(depends[name] for name in names))
     return [name for name in names if name not in upstream]
-
-
-def _read_under(
-    model: ModelDraws, x: Tensor, values: dict[str, Tensor], names: Iterable[str]
-) -> dict[str, Tensor]:
-    with quiet(), seeded(0), poutine.condition(data=values):
-        trace = poutine.trace(model._model).get_trace(few_rows(x, 2))
-    return {name: said_of(trace.nodes[name]["fn"]) for name in names}
 
 
 def _other(fn: Any, value: Tensor) -> Tensor:
@@ -218,20 +202,3 @@ def _other(fn: Any, value: Tensor) -> Tensor:
     if site_kind(fn) in ("onehot", "multinomial"):
         return value.roll(1, -1)
     return (value + 1) % (2 if site_kind(fn) != "categorical" else said_of(fn).shape[-1])
-
-
-def several_of(
-    source: Any, x: Tensor, site: str | None = None, packing: Packing | None = None
-) -> SeveralTeacher | None:
-    """The teacher of several numbers that a source is, or that its model makes; else ``None``."""
-    if isinstance(source, SeveralTeacher) or not isinstance(source, Predictive):
-        return source if isinstance(source, SeveralTeacher) else None
-    try:
-        model = ModelDraws(source, site)
-        if packing is not None:
-            model.unpack_by(packing)
-        with preserve_rng():
-            model.begin(x, min(2, source.num_samples))
-        return parts_of(model, x, site)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
-        return None

@@ -11,7 +11,7 @@ import pytest
 import torch
 from posteriors import sure_within
 from pyro import poutine
-from pyro.infer import Predictive
+from pyro.infer import MCMC, NUTS, Predictive
 from torch import Tensor
 
 import pyro_opu
@@ -173,6 +173,27 @@ def test_the_drop_in_has_the_sites_of_the_predictive(name: str, tmp_path: Path) 
     assert len(report.sets) == len(fast.parts)
     numbers = [part.columns * len(X) for part in fast.parts]
     assert [each.num_inputs for each in report.sets.values()] == numbers
+
+
+@pytest.mark.parametrize("name", ["labels", "counts", "vectors"])
+def test_a_run_of_mcmc_judges_the_student_that_it_teaches(name: str) -> None:
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        f = x @ pyro.sample("w", dist.Normal(torch.zeros(D, L), 1.0).to_event(2))
+        observed = {
+            "labels": dist.Bernoulli(logits=f).to_event(1),
+            "counts": dist.Poisson(f[:, 0].exp()),
+            "vectors": dist.Normal(f, 1.0).to_event(1),
+        }
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", observed[name], obs=y)
+
+    pyro.set_rng_seed(0)
+    run = MCMC(NUTS(model), num_samples=S, warmup_steps=5, disable_progbar=True)
+    run.run(X[:4], torch.ones(4) if name == "counts" else torch.ones(4, L))
+    fast = distill(run, X, num_steps=3, seed=0, progress=False)
+    predictive = Predictive(model, run.get_samples())
+    found, expected = (fidelity(fast, each, X, num_draws=9, seed=0) for each in (run, predictive))
+    assert str(found) == str(expected)
 
 
 def test_numbers_go_to_their_places() -> None:
