@@ -125,7 +125,7 @@ _LATER = {
 }
 #: Parts of the package, likewise.
 _PARTS = frozenset(
-    {"datasets", "distances", "interop", "plots", "regression", "rivals", "samplers"}
+    {"datasets", "distances", "interop", "joint", "plots", "regression", "rivals", "samplers"}
 )
 
 

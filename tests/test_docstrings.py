@@ -37,6 +37,7 @@ ROOMS = [
     "datasets",
     "export",
     "interop",
+    "joint",
 ]
 #: Their equations are definitions, or derived where they stand: no paper is their source.
 OURS = {
@@ -52,6 +53,7 @@ OURS = {
     "Stretch",
     "expected_pairwise_kl",
     "standardize",
+    "total",
 }
 #: Entropies and divergences.
 IN_NATS = [

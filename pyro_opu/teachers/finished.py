@@ -51,7 +51,8 @@ def is_regressor(
 ) -> bool:
     """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
 
-    A source that cannot be run is no regressor; arguments are those of :func:`teacher_of`.
+    A source that cannot be run is no regressor; arguments are those of
+    :func:`~pyro_opu.as_teacher`.
     """
     try:
         return teacher_of(source, x, site, inputs=inputs, packing=packing).kind == "real"

@@ -1,0 +1,273 @@
+r"""Joint entropy and mutual information of the labels of a batch, and BatchBALD.
+
+.. math:: I(y_1, \dots, y_k; \theta) = H(y_1, \dots, y_k) - \sum_i E_\theta H(y_i \mid \theta)
+
+By the chain rule a row n adds :math:`E\,H(y_n \mid y_1, \dots, y_k) - E_\theta H(y_n \mid \theta)`.
+Given labels of the rows before it, its label has the probabilities
+:math:`\sum_s w_s \pi_s(x_n)`, where :math:`w_s` are the posterior weights of the draws given those
+labels. The expectation is over all :math:`C^k` labellings while these are few, and then over
+labellings drawn from the posterior.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.checks import check_tensor, positive_int
+from pyro_opu.joint.draws import draw_labels, joint_draws
+from pyro_opu.rng import seeded
+
+__all__ = ["Batch", "JointInformation", "batch_bald", "joint_information"]
+
+#: Numbers in the widest tensor: labellings times rows times classes.
+WIDEST = 2**22
+#: Rows whose information is looked at together; their bounds are mostly below those before them.
+AT_ONCE = 32
+LABELLINGS = 2_000
+
+
+@dataclass(frozen=True, eq=False)
+class JointInformation:
+    """Entropies of the labels of B batches, ``(B,)`` each, in nats.
+
+    Attributes:
+        total: Entropy of the labels of a batch.
+        aleatoric: Expected entropy of them given the draw.
+        epistemic: ``total - aleatoric``, their mutual information with the posterior.
+    """
+
+    total: Tensor
+    aleatoric: Tensor
+    epistemic: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows in the order in which they were chosen.
+
+    Attributes:
+        indices: Rows of the pool, ``(size,)``.
+        information: Joint mutual information with the posterior, in nats, of the first row, of the
+            first two, and so on, ``(size,)``.
+    """
+
+    indices: Tensor
+    information: Tensor
+
+
+class _Labellings:
+    """Labels of the rows of a growing batch: how likely they are, and what they say of the draws.
+
+    Attributes:
+        log_likelihood: Of each labelling under each draw, ``(M, S)``.
+        share: Probability of each labelling, ``(M,)``.
+    """
+
+    def __init__(self, probs: Tensor, most: int) -> None:
+        self.probs, self.most = probs, most
+        self.rows: list[int] = []
+        self.drawn_under: Tensor | None = None  # the draw of each labelling, once they are sampled
+        self.share = torch.ones(1, dtype=torch.float64, device=probs.device)
+        self.log_likelihood = self.share.new_zeros(1, len(probs))
+        self.weights = self._weights()
+
+    def _weights(self) -> Tensor:
+        return self.log_likelihood.softmax(-1).to(self.probs.dtype)
+
+    def entropy(self, rows: Tensor) -> Tensor:
+        """Expected entropy of a row's label given those of the batch, of each of ``rows``."""
+        classes = self.probs.shape[-1]
+        block = max(1, WIDEST // (len(self.share) * classes))
+        found = []
+        for some in rows.split(block):
+            at = self.probs[:, some].flatten(1)
+            given = (self.weights @ at).unflatten(1, (len(some), classes))
+            found.append(self.share @ torch.special.entr(given).sum(-1).double())
+        return torch.cat(found)
+
+    def add(self, row: int) -> None:
+        """Put a row into the batch."""
+        self.rows.append(row)
+        classes = self.probs.shape[-1]
+        if self.drawn_under is None and len(self.share) * classes <= self.most:
+            self._enumerate(row)
+        elif self.drawn_under is None:
+            self._begin_to_sample()
+        else:
+            self._sample(row)
+        self.weights = self._weights()
+
+    def _enumerate(self, row: int) -> None:
+        log_probs = self.probs[:, row].double().log().mT  # (C, S)
+        likelihood = (self.log_likelihood[:, None] + log_probs).flatten(0, 1)
+        share = (likelihood.logsumexp(-1) - math.log(len(self.probs))).exp()
+        possible = share > 0
+        self.log_likelihood, self.share = likelihood[possible], share[possible]
+
+    def _begin_to_sample(self) -> None:
+        draws, device = len(self.probs), self.probs.device
+        turns = torch.arange(self.most, device=device) % draws
+        self.drawn_under = torch.randperm(draws, device=device)[turns]
+        self.share = self.share.new_full((self.most,), 1 / self.most)
+        self.log_likelihood = self.share.new_zeros(self.most, draws)
+        for row in self.rows:
+            self._sample(row)
+
+    def _sample(self, row: int) -> None:
+        probs = self.probs[:, row].double()
+        labels = draw_labels(probs[self.drawn_under])
+        self.log_likelihood += probs.log().mT[labels]
+
+
+def batch_bald(
+    source: Any,
+    x: Any,
+    size: int,
+    *,
+    num_draws: int | None = None,
+    num_labellings: int = LABELLINGS,
+    seed: int | None = None,
+) -> Batch:
+    r"""Choose rows whose labels together say most of the posterior, one after another.
+
+    Each step takes the row that raises the joint mutual information most. Two rows that say the
+    same raise it once, where the mutual information of each row alone (BALD) would take both.
+    Information never exceeds :math:`\log S`: take many draws for large batches. A row of which an
+    earlier step has shown that it adds less than another is not looked at again (what a row adds
+    falls as the batch grows).
+
+    Args:
+        source: A posterior of class labels, as in :func:`~pyro_opu.joint.joint_draws`.
+        x: The pool, ``(N, ...)``.
+        size: Rows to choose, at most N.
+        num_draws: S; by default all draws of the source.
+        num_labellings: All labellings of the batch are counted while they are no more than these,
+            then so many are drawn.
+        seed: Makes the choice reproducible.
+
+    Returns:
+        The rows, and the information after each.
+
+    Raises:
+        TypeError: a marginal student; a posterior of a real y.
+        ValueError: ``size`` larger than the pool; draws that are independent between rows.
+
+    Example:
+        >>> weights = torch.randn(200, 2, 3, generator=torch.Generator().manual_seed(0))
+        >>> x = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 5.0]])  # the first two are the same
+        >>> batch_bald(lambda x: torch.softmax(x @ weights, -1), x, 2).indices
+        tensor([0, 2])
+
+    References:
+        Kirsch, van Amersfoort, Gal (2019), BatchBALD: Efficient and diverse batch acquisition for
+        deep Bayesian active learning.
+    """
+    positive_int("num_labellings", num_labellings)
+    positive_int("size", size)
+    probs = joint_draws(source, x, num_draws, seed).probs("batch_bald")
+    if size > (rows := probs.shape[1]):
+        raise ValueError(f"`size` must be at most {rows}, the rows of the pool; got {size}.")
+    with torch.no_grad(), seeded(seed):
+        return _greedy(probs, size, num_labellings)
+
+
+def _greedy(probs: Tensor, size: int, most: int) -> Batch:
+    labellings, aleatoric = _Labellings(probs, most), expected_entropy(probs)
+    every = torch.arange(probs.shape[1], device=probs.device)
+    bounds = labellings.entropy(every) - aleatoric
+    chosen: list[int] = []
+    information: list[float] = []
+    for step in range(size):
+        order = bounds.argsort(dim=0, descending=True, stable=True)[: len(bounds) - step]
+        best = int(order[0])
+        if step:
+            gain = -math.inf
+            for some in order.split(AT_ONCE):
+                if gain >= float(bounds[some[0]]):
+                    break
+                bounds[some] = labellings.entropy(some) - aleatoric[some]
+                highest = some[bounds[some].argmax()]
+                if float(bounds[highest]) > gain:
+                    best, gain = int(highest), float(bounds[highest])
+        chosen.append(best)
+        information.append((information[-1] if step else 0.0) + float(bounds[best]))
+        bounds[best] = -math.inf
+        if step + 1 < size:
+            labellings.add(best)
+    return Batch(torch.tensor(chosen), torch.tensor(information, dtype=torch.float64))
+
+
+def joint_information(
+    source: Any,
+    x: Any,
+    batches: Tensor,
+    *,
+    num_draws: int | None = None,
+    num_labellings: int = LABELLINGS,
+    seed: int | None = None,
+) -> JointInformation:
+    """Joint entropy of the labels of batches of rows, and their information on the posterior.
+
+    Args:
+        source, x, num_draws, num_labellings, seed: As in :func:`~pyro_opu.joint.batch_bald`.
+        batches: Rows of the pool, whole numbers ``(B, k)``, or ``(k,)`` of one batch. A row that
+            stands twice in a batch is labelled twice.
+
+    Returns:
+        Entropies ``(B,)`` in nats.
+
+    Raises:
+        TypeError, ValueError: ``batches`` are no rows of the pool; as in ``batch_bald``.
+
+    Example:
+        >>> weights = torch.randn(200, 2, 3)
+        >>> posterior = lambda x: torch.softmax(x @ weights, -1)
+        >>> found = joint_information(posterior, torch.randn(9, 2), torch.tensor([[0, 1], [2, 3]]))
+        >>> found.total.shape
+        torch.Size([2])
+    """
+    positive_int("num_labellings", num_labellings)
+    probs = joint_draws(source, x, num_draws, seed).probs("joint_information")
+    given = _check_batches(batches, probs.shape[1])
+    with torch.no_grad(), seeded(seed):
+        aleatoric = expected_entropy(probs)[given].sum(-1)
+        total = torch.stack([_chain(probs, batch, num_labellings) for batch in given])
+    return JointInformation(total, aleatoric, total - aleatoric)
+
+
+def _chain(probs: Tensor, batch: Tensor, most: int) -> Tensor:
+    """Joint entropy of the labels of one batch, row by row."""
+    labellings, parts = _Labellings(probs, most), []
+    for row in batch:
+        parts.append(labellings.entropy(row[None]))
+        labellings.add(int(row))
+    return torch.cat(parts).sum()
+
+
+def _check_batches(batches: Any, rows: int) -> Tensor:
+    given = check_tensor("batches", batches, "(B, k) or (k,)")
+    whole = not given.is_floating_point() and not given.is_complex() and given.dtype != torch.bool
+    if not whole or given.ndim not in (1, 2) or given.numel() == 0:
+        raise ValueError(
+            "`batches` must hold rows of the pool, whole numbers (B, k) or (k,); got "
+            f"{given.dtype} of shape {tuple(given.shape)}."
+        )
+    low, high = int(given.min()), int(given.max())
+    if low < 0 or high >= rows:
+        raise ValueError(
+            f"`batches` must hold rows from 0 to {rows - 1}; got rows from {low} to {high}."
+        )
+    return torch.atleast_2d(given)
+
+
+def expected_entropy(probs: Tensor) -> Tensor:
+    """Mean entropy of a row's label over draws ``(S, N, C)``, ``(N,)`` in float64, nats."""
+    found = torch.zeros(probs.shape[1], dtype=torch.float64, device=probs.device)
+    for draw in probs:
+        found += torch.special.entr(draw).sum(-1)
+    return found / len(probs)

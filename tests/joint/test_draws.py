@@ -1,0 +1,168 @@
+"""Draws at a pool: refused where they are not joint over its rows."""
+
+from __future__ import annotations
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Predictive
+from torch import nn
+
+import pyro_opu
+from pyro_opu.joint import PoolDraws, joint_draws, total
+
+SLOPES = torch.randn(30, 2, 3, generator=torch.Generator().manual_seed(0))
+X = torch.randn(7, 2, generator=torch.Generator().manual_seed(1))
+NAMED = r'distill\(\.\.\., guide="joint"\)'
+
+
+def posterior(x):
+    return (x @ SLOPES).softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def marginal():
+    return pyro_opu.distill(posterior, X.repeat(20, 1), num_steps=3, seed=0, progress=False)
+
+
+@pytest.fixture(scope="module")
+def dropout():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(2, 20), nn.Dropout(), nn.ReLU(), nn.Linear(20, 3))
+
+
+def test_draws_are_the_teachers():
+    pool = joint_draws(posterior, X)
+    assert pool.kind == "classes" and torch.allclose(pool.draws, posterior(X), atol=1e-6)
+    assert joint_draws(posterior, X, 4, seed=0).draws.shape == (4, 7, 3)
+
+
+def test_of_a_regressor():
+    pool = joint_draws(lambda x: (SLOPES[:, :, 0] @ x.mT, torch.full((30, 1), 2.0)), X)
+    assert pool.kind == "real" and torch.allclose(pool.draws[..., 0], SLOPES[:, :, 0] @ X.mT)
+    assert torch.allclose(pool.noise(), torch.tensor(4.0).double())
+
+
+def test_a_seed_repeats_the_draws_and_leaves_torch_alone(dropout):
+    before = torch.get_rng_state()
+    first, again = (joint_draws(dropout, X, 50, seed=3).draws for _ in range(2))
+    assert torch.equal(first, again) and torch.equal(before, torch.get_rng_state())
+    assert not torch.equal(first, joint_draws(dropout, X, 50, seed=4).draws)
+
+
+class TestRefused:
+    def test_a_marginal_student(self, marginal):
+        with pytest.raises(TypeError, match=NAMED):
+            joint_draws(marginal, X)
+
+    def test_its_guide(self, marginal):
+        with pytest.raises(TypeError, match=NAMED):
+            joint_draws(marginal.guide, X)
+
+    def test_a_function_that_draws_from_it(self, marginal):
+        function = lambda x, num_draws: marginal.dirichlet(x).sample((num_draws,))  # noqa: E731
+        with pytest.raises(ValueError, match=NAMED):
+            joint_draws(function, X)
+
+    def test_a_real_y_drawn_row_by_row(self):
+        def function(x, num_draws):
+            f = torch.randn(num_draws, len(x))
+            return f, torch.ones_like(f)
+
+        with pytest.raises(ValueError, match=NAMED):
+            joint_draws(function, X)
+
+    def test_a_model_that_draws_a_function_row_by_row(self):
+        def model(x, y=None):
+            with pyro.plate("data", len(x)):
+                f = pyro.sample("f", dist.Normal(x[:, 0], 2.0))
+                return pyro.sample("y", dist.Bernoulli(logits=f), obs=y)
+
+        with pytest.raises(ValueError, match=NAMED):
+            joint_draws(Predictive(model, num_samples=40, return_sites=("y",)), X)
+
+    def test_one_draw(self):
+        with pytest.raises(ValueError, match="at least 2"):
+            joint_draws(posterior, X, 1)
+
+    def test_inputs_beside_draws(self):
+        with pytest.raises(TypeError, match="`x` must be None"):
+            joint_draws(joint_draws(posterior, X), X)
+
+    def test_several_numbers_of_a_row(self):
+        def model(x, y=None):
+            b = pyro.sample("b", dist.Normal(0.0, 1.0))
+            with pyro.plate("data", len(x)):
+                mean = (b * x).sum(-1, keepdim=True).expand(-1, 2)
+                return pyro.sample("y", dist.Normal(mean, 1.0).to_event(1), obs=y)
+
+        with pytest.raises(TypeError, match="one label or one real y"):
+            joint_draws(Predictive(model, {"b": torch.randn(9)}), X)
+
+
+class TestAccepted:
+    def test_draws_that_are_rounded(self):
+        """Equal answers to float32's rounding, of rows that all draws agree on."""
+        sure = torch.tensor([[1.0, 0.0]]).expand(10, 5, 2)
+
+        def function(x):
+            off = 1e-7 * torch.rand(10, len(x))
+            return torch.stack([1 - off, off], -1)
+
+        assert torch.allclose(joint_draws(function, X[:5]).draws, sure, atol=1e-6)
+
+    def test_one_row(self):
+        assert joint_draws(posterior, X[:1]).draws.shape == (30, 1, 3)
+
+    def test_several_inputs(self):
+        def function(x, group):
+            return (x @ SLOPES + group[:, None].float()).softmax(-1)
+
+        inputs = (X, torch.tensor([0, 1, 1, 0, 1, 0, 1]))
+        assert torch.allclose(joint_draws(function, inputs).draws, function(*inputs), atol=1e-6)
+
+    def test_a_model_with_shared_latents(self):
+        def model(x, y=None):
+            b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                return pyro.sample("y", dist.Bernoulli(logits=x @ b), obs=y)
+
+        b = torch.randn(25, 2)
+        pool = joint_draws(Predictive(model, {"b": b}), X)
+        assert torch.allclose(pool.draws[..., 1], torch.sigmoid(b @ X.mT), atol=1e-6)
+
+
+class TestWhatRowsCount:
+    def test_classes(self):
+        pool, weights = joint_draws(posterior, X), torch.randn(7, 3, dtype=torch.float64)
+        p = pool.draws.double()
+        mean = (p * weights).sum(-1)
+        assert torch.allclose(pool.values(weights), mean)
+        # Float32 probabilities sum to 1 within 1e-7, on which the two forms differ.
+        noise = (p * weights.square()).sum(-1) - mean.square()
+        assert torch.allclose(pool.noise(weights), noise, atol=1e-5)
+        assert torch.allclose(pool.values(weights[0]), (p * weights[0]).sum(-1))
+
+    def test_of_outcomes_both_moments_are_right(self):
+        torch.manual_seed(0)
+        p = posterior(X[:3])[:4].repeat(1000, 1, 1)  # 4 draws, 1,000 times
+        pool, weights = PoolDraws("classes", p), torch.tensor([0.0, 1.0, 5.0])
+        y = pool.outcomes(weights).reshape(1000, 4, 3)
+        # Four deviations of the mean of 1,000, and 25 % of their variance.
+        spread = pool.noise(weights)[:4].sqrt()
+        assert ((y.mean(0) - pool.values(weights)[:4]).abs() < 4 * spread / 1000**0.5).all()
+        assert torch.allclose(y.var(0), pool.noise(weights)[:4], rtol=0.25)
+
+    @pytest.mark.parametrize(
+        ("kind", "shape", "weights", "error"),
+        [
+            ("classes", (5, 4, 3), None, TypeError),
+            ("classes", (5, 4, 3), torch.ones(4), ValueError),
+            ("classes", (5, 4, 3), torch.tensor([0.0, 1.0, torch.nan]), ValueError),
+            ("real", (5, 4, 2), torch.ones(2), ValueError),
+        ],
+    )
+    def test_refused_weights(self, kind, shape, weights, error):
+        with pytest.raises(error, match=r"`weights` must be .*\(\d,\).*; got"):
+            total(PoolDraws(kind, torch.full(shape, 1 / shape[-1])), None, weights)
