@@ -25,10 +25,12 @@ from pyro_opu.reports.own_rows import check_own_rows
 from pyro_opu.rng import RandomStream
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.regressors import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
+from pyro_opu.training.joint import JOINT, joint_guide
 from pyro_opu.training.pool import affordable, pool_size
 from pyro_opu.training.settings import (
     AT_ATTAINABLE,
@@ -129,7 +131,9 @@ def distill(
             than 4 % of the draws' spread (``fast.report["misfit"]``), unless that has many
             weights and more than twice as many. "network" is the same family on a network of this
             package, sized to the inputs, which also serves where nothing can be read; a name of
-            :data:`pyro_opu.guides.GUIDES` is that family on such a network. Or any module
+            :data:`pyro_opu.guides.GUIDES` is that family on such a network. "joint" is the default
+            with ``num_samples`` draws beside it that are joint over inputs
+            (:class:`~pyro_opu.guides.joint.JointGuide`). Or any module
             ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
             Several inputs reach it as they reach the model.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
@@ -233,6 +237,8 @@ def distill(
                 policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
             )
             check_own_rows(teacher, x)
+            held = hold(teacher, x, num_samples) if guide == JOINT else None
+            guide = None if guide == JOINT else guide
             # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
             begun_here = guide is None
@@ -289,6 +295,10 @@ def distill(
                     shift = outcome.calibration(guide, many)
             report["recalibration"] = ranks.broadcast(shift)
             outcome.recalibrate(guide, report["recalibration"]["shift"])
+        if held is not None:
+            guide, report["joint"] = joint_guide(
+                guide, held, fitted, held_out.x, steps, random, ranks, progress
+            )
         seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
         beside = {**held_out.beside(guide), "spent": work(report["history"], steps, **seconds)}
         report |= ranks.broadcast(beside)

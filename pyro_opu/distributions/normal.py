@@ -40,6 +40,11 @@ class Components:
 
     def draw(self, count: int) -> tuple[Tensor, Tensor]:
         """Draws of the mean f and of y around it, ``(S, N)`` each, independent between inputs."""
+        f, y, _ = self.drawn(count)
+        return f, y
+
+    def drawn(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """:meth:`draw`, and the log aleatoric variance of the normal that each came from."""
         values = (self.mean, self.log_aleatoric, self.log_epistemic)
         if self.mean.shape[-1] == 1:
             mean, aleatoric, epistemic = (value.T.expand(count, -1) for value in values)
@@ -51,7 +56,7 @@ class Components:
         with drawing(mean.device) as generator:
             of_f, of_y = (torch.empty_like(mean).normal_(generator=generator) for _ in range(2))
         f = mean + (epistemic / 2).exp() * of_f
-        return f, f + (aleatoric / 2).exp() * of_y
+        return f, f + (aleatoric / 2).exp() * of_y, aleatoric
 
 
 class RealAnswer(Answer):

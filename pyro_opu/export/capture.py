@@ -14,6 +14,7 @@ from pyro_opu.checks import instance_of
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import in_dtype_of, trunks_of
 from pyro_opu.guides.fused import fused
+from pyro_opu.guides.joint import marginal_of
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 
@@ -252,7 +253,7 @@ def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None 
 
 def _snapshot(guide: nn.Module, precision: torch.dtype | None) -> nn.Module:
     """A frozen copy of the guide, fused, its trunks in half precision if so asked."""
-    guide = fused(guide, trunks=precision is None)
+    guide = fused(marginal_of(guide), trunks=precision is None)
     if precision is None:
         return guide
     if precision not in (torch.bfloat16, torch.float16):

@@ -14,6 +14,7 @@ from pyro_opu.distributions.several import SeveralAnswer
 from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.fused import fused
+from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.networks import Indexed, centres
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.packing import Packing
@@ -35,7 +36,7 @@ class StudentProgram(nn.Module):
         self, guide: nn.Module, input_shape: Sequence[int], outputs: Sequence[str] | None = None
     ) -> None:
         super().__init__()
-        self.guide = fused(guide).cpu()
+        self.guide = fused(marginal_of(guide)).cpu()
         weight = next(self.guide.parameters(), None)
         self.dtype = torch.get_default_dtype() if weight is None else weight.dtype
         answer = as_answer(self.guide(torch.zeros(1, *input_shape, dtype=self.dtype)))

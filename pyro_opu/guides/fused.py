@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import PredictiveGuide, soft_clamp
+from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
 
 __all__ = ["fused", "is_fused"]
@@ -66,6 +67,8 @@ def fused(guide: nn.Module, *, trunks: bool = True) -> nn.Module:
     trunk, both heads of a :class:`~pyro_opu.PredictiveGuide` become one linear layer. All else
     stays as it is. ``trunks=False`` leaves the networks alone, as half precision needs.
     """
+    if isinstance(guide, JointGuide):
+        return JointGuide(fused(guide.marginal, trunks=trunks), copy.deepcopy(guide.heads))
     guide = copy.deepcopy(guide).requires_grad_(False).eval()
     for module in list(guide.modules()) if trunks else ():
         if isinstance(module, DefaultTrunk) and _foldable(module):

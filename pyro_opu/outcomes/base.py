@@ -86,6 +86,12 @@ class Outcome(SiteReader):
     def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
         """``count`` draws of the sites from a student's answer, laid out."""
 
+    def draws_of(self, answer: Any, count: int) -> Tensor:
+        """Draws ``(S, N, K)`` of a student's answer, as a teacher gives them, in logarithms."""
+        raise TypeError(
+            f"draws of {self.quantity} are not told apart from what is observed. Call fast(x)."
+        )
+
     @abstractmethod
     def is_answer(self, value: Any) -> bool:
         """Whether a guide may answer with this."""

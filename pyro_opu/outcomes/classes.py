@@ -116,6 +116,10 @@ class Classes(Outcome):
         labels, probs = answer.predict(count, parameters)
         return {site.name: site.fill(self._values(site.kind, labels, probs)) for site in sites}
 
+    def draws_of(self, answer: Any, count: int) -> Tensor:
+        log_probs: Tensor = answer.log_rsample((count,))
+        return log_probs
+
     def _values(self, kind: str, labels: Tensor, probs: Any) -> Tensor:
         if kind == "label":
             return labels

@@ -167,6 +167,11 @@ class Real(Outcome):
         y, f = answer.predict(count)
         return {site.name: site.fill(y if site.kind == "value" else f) for site in sites}
 
+    def draws_of(self, answer: Any, count: int) -> Tensor:
+        """Means, and the noise's log deviation of the component that each was drawn from."""
+        f, _, log_aleatoric = answer.components().drawn(count)
+        return torch.stack([f, log_aleatoric / 2], -1)
+
     def is_answer(self, value: Any) -> bool:
         return isinstance(value, RealAnswer)
 

@@ -16,11 +16,13 @@ from pyro_opu.export import export
 from pyro_opu.export.capture import Captured, capture
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
+from pyro_opu.guides.joint import JointGuide
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.like_predictive import LikePredictive
+from pyro_opu.predictive.like_teacher import LikeTeacher
 from pyro_opu.predictive.student_file import (
     KIND,
     check_parts,
@@ -38,7 +40,7 @@ InputPicker = Callable[..., Tensor]
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
-class OnePassPredictive(LikePredictive):
+class OnePassPredictive(LikeTeacher, LikePredictive):
     r"""A drop-in for :class:`pyro.infer.Predictive` that runs one forward pass.
 
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
@@ -47,7 +49,7 @@ class OnePassPredictive(LikePredictive):
     the Dirichlet's mean, to the same effect). For a real y they are
     :math:`f_s \sim q(f \mid x), y_s \sim N(f_s, a(x))`, and the means :math:`f_s` where asked for.
     Draws are independent between inputs given x: the marginals of every input are the teacher's,
-    the covariance between inputs is not.
+    the covariance between inputs is not; unless the student is :attr:`joint`.
 
     Made by :func:`~pyro_opu.distill` or :meth:`load`.
 
@@ -123,6 +125,10 @@ class OnePassPredictive(LikePredictive):
 
     def answer(self, x: Tensor) -> Any:
         """What the guide answers at ``x``, checked; :meth:`distribution` shows it."""
+        return self._answer(self._checked(x))
+
+    def _checked(self, x: Any) -> Tensor:
+        """Inputs as the guide takes them."""
         if self.packing is not None:
             x = self.packing.packed(x, check_seen=True)
         weight = next(self.guide.parameters(), x)
@@ -133,7 +139,10 @@ class OnePassPredictive(LikePredictive):
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
-        answer = as_answer(self.guide(in_dtype_of(self.guide, x)))
+        return in_dtype_of(self.guide, x)
+
+    def _answer(self, x: Tensor) -> Any:
+        answer = as_answer(self.guide(x))
         if answer.event_shape != self.outcome.event_shape:
             raise ValueError(
                 f"`guide` must answer with {self.num_classes or 'no'} classes, as `num_classes` "
@@ -183,7 +192,9 @@ class OnePassPredictive(LikePredictive):
         are given too, they are drawn all the same, which a ``Predictive`` would repeat. Returns
         ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """
-        answer = self.answer(self._input(args, kwargs))
+        x = self._checked(self._input(args, kwargs))
+        guide = self.guide
+        answer = guide.together(x) if isinstance(guide, JointGuide) else self._answer(x)
         return self.outcome.sample(answer, self.sites, self.num_samples)
 
     def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -14,6 +14,7 @@ from pyro_opu.checks import check_callable, instance_of
 from pyro_opu.distributions.several import Part
 from pyro_opu.guides import FORMER, of_packed
 from pyro_opu.guides.fused import is_fused
+from pyro_opu.guides.joint import DrawHeads, JointGuide
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.utils import files
@@ -135,9 +136,7 @@ def restore_guide(
                 "made is read by pyro_opu.rivals.load_compact(path, source)."
             )
         with files.description_of(path), torch.device("meta"):
-            kind = config["guide"].get("kind", "dirichlet")  # files of 0.1.0 may not say
-            kind = FORMER.get(kind, kind)
-            guide = OUTCOMES[config["answer"]].guides[kind].from_config(config["guide"])
+            guide = _built(config["guide"], OUTCOMES[config["answer"]].guides)
             _check_match(guide, tensors, config["num_classes"])
     advice = "Build it, or leave it out for a guide of this package."
     instance_of("guide", guide, nn.Module, "a module with the architecture that was saved", advice)
@@ -145,6 +144,17 @@ def restore_guide(
     _check_match(guide, tensors, config["num_classes"])
     guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
     return guide.requires_grad_(False).eval()
+
+
+def _built(config: dict[str, Any], families: dict[str, Any]) -> nn.Module:
+    """The guide of a description, with fresh weights."""
+    kind = config.get("kind", "dirichlet")  # files of 0.1.0 may not say
+    if kind == JointGuide.kind:
+        own = {name: value for name, value in config.items() if name not in ("family", "heads")}
+        marginal = _built({**own, "kind": config["family"]}, families)
+        return JointGuide(marginal, DrawHeads(**config["heads"]))
+    guide: nn.Module = families[FORMER.get(kind, kind)].from_config(config)
+    return guide
 
 
 def constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:

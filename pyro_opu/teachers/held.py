@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
@@ -11,15 +11,20 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, some_rows
 from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.cost import Cost
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
 from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.teachers.runs import Latents
 
-__all__ = ["HeldTeacher", "held_from", "hold"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["HeldDraws", "HeldRealTeacher", "HeldTeacher", "held_from", "hold"]
 
 #: Name of the tensor of draws that are seeds or indices.
 INDEX = "draws"
@@ -27,33 +32,23 @@ INDEX = "draws"
 TRIED = 16
 
 
-class HeldTeacher(BaseTeacher):
+class HeldDraws(JointDraws):
     r"""A teacher with a fixed list of draws, :math:`\theta_1, \dots, \theta_S`, of another one.
 
     :func:`.hold` picks them. A draw is what makes its answer: posterior samples themselves, the
     seed of dropout masks, the index of an ensemble's member. So K of S draws cost K evaluations.
-
-    Example:
-        >>> from pyro_opu import as_teacher
-        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout())
-        >>> x = torch.randn(5, 2)
-        >>> held = hold(as_teacher(net), x, 20)
-        >>> bool((held.probs(x) == held.probs(x)).all())
-        True
-        >>> bool((held.chosen([3, 7]).probs(x) == held.probs(x)[[3, 7]]).all())
-        True
     """
 
-    def __init__(self, teacher: BaseTeacher, draws: Any) -> None:
+    def __init__(self, teacher: Any, draws: Any) -> None:
         self.teacher = teacher
         self.picked = draws
         self.size = self.max_draws = len(draws)
         self.chunk_size, self.in_steps = teacher.chunk_size, teacher.in_steps
 
-    def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
+    def chosen(self, index: Sequence[int] | Tensor) -> Self:
         """Some of the draws, in ascending order of their indices."""
         ascending = torch.as_tensor(index, dtype=torch.long).sort().values
-        return HeldTeacher(self.teacher, _at(self.picked, ascending))
+        return type(self)(self.teacher, _at(self.picked, ascending))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -66,7 +61,8 @@ class HeldTeacher(BaseTeacher):
 
     def operations(self, x: Tensor) -> int | None:
         """What a draw costs the teacher that evaluates it."""
-        return self.teacher.operations(x)
+        count: int | None = self.teacher.operations(x)
+        return count
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         if not _answers_whole(self.teacher):
@@ -79,7 +75,8 @@ class HeldTeacher(BaseTeacher):
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """Those of the teacher that evaluates the draws."""
-        return self.teacher.plug_ins(x)
+        found: list[PlugIn] = self.teacher.plug_ins(x)
+        return found
 
     def _unpack_by(self, packing: Packing) -> None:
         self.teacher.unpack_by(packing)
@@ -95,10 +92,31 @@ class HeldTeacher(BaseTeacher):
         return choose(self.size, self._checked(num_draws)).sort().values
 
     def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
-        return self.teacher._evaluate(draws, x)
+        found: Tensor = self.teacher._evaluate(draws, x)
+        return found
 
     def _measured(self, draws: Any, x: Tensor) -> Cost:
-        return self.teacher._measured(draws, x)
+        cost: Cost = self.teacher._measured(draws, x)
+        return cost
+
+
+class HeldTeacher(HeldDraws, BaseTeacher):
+    """Held draws of class probabilities.
+
+    Example:
+        >>> from pyro_opu import as_teacher
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout())
+        >>> x = torch.randn(5, 2)
+        >>> held = hold(as_teacher(net), x, 20)
+        >>> bool((held.probs(x) == held.probs(x)).all())
+        True
+        >>> bool((held.chosen([3, 7]).probs(x) == held.probs(x)[[3, 7]]).all())
+        True
+    """
+
+
+class HeldRealTeacher(HeldDraws, RealTeacher):
+    """Held draws of a real y."""
 
 
 class _HeldMixture(HeldTeacher):
@@ -108,12 +126,12 @@ class _HeldMixture(HeldTeacher):
         super().__init__(teacher, members)
         self.size = self.max_draws = sum(member.size for member in members)
 
-    def chosen(self, index: Sequence[int] | Tensor) -> HeldTeacher:
+    def chosen(self, index: Sequence[int] | Tensor) -> Self:
         left, parts = torch.as_tensor(index, dtype=torch.long), []
         for member in self.picked:
             parts.append(member.chosen(left[(left >= 0) & (left < member.size)]))
             left = left - member.size
-        return _HeldMixture(self.teacher, parts)
+        return type(self)(self.teacher, parts)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -128,7 +146,11 @@ class _HeldMixture(HeldTeacher):
             yield self._check_output(joined(parts), parts[0].shape[1])
 
 
-def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldTeacher:
+@overload
+def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldTeacher: ...
+@overload
+def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDraws: ...
+def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDraws:
     """Pick draws of a teacher once and hold them.
 
     Args:
@@ -138,15 +160,20 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
             afresh. A mixture gives S / K draws of each of its K members, one member after another.
     """
     check_inputs(x)
-    if isinstance(teacher, HeldTeacher):
+    if isinstance(teacher, HeldDraws):
         return teacher.chosen(choose(teacher.size, teacher._checked(num_draws)))
     with preserve_rng():
-        teacher.log_probs(some_rows(x, 2), 1)  # refuses what is no teacher; counts its draws
+        teacher.draws(some_rows(x, 2), 1)  # refuses what is no teacher; counts its draws
     count = teacher._checked(num_draws)
     if isinstance(teacher, MixtureTeacher):
         share, more = divmod(count, len(teacher.members))
         members = enumerate(teacher.members[:count])
         return _HeldMixture(teacher, [hold(each, x, share + (k < more)) for k, each in members])
+    if teacher.kind not in _HELD:
+        raise TypeError(
+            f"`source` must be a posterior of one label or one real y per row, whose draws can be "
+            f"held; got one of {teacher._answer_text()}. Name one with site=..."
+        )
     whole, size = _answers_whole(teacher), teacher.max_draws
     if whole and size is None:
         raise ValueError(
@@ -155,9 +182,13 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
             "Predictive, network or ensemble itself."
         )
     draws = choose(size, count).sort().values if whole and size else teacher._pick(x, count)
-    held = HeldTeacher(teacher, draws)
+    held = _HELD[teacher.kind](teacher, draws)
     _check_repeats(held, x)
     return held
+
+
+#: Held draws by the kind of the teacher.
+_HELD: dict[str, type[HeldDraws]] = {"classes": HeldTeacher, "real": HeldRealTeacher}
 
 
 def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
@@ -180,9 +211,9 @@ def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
     return HeldTeacher(teacher, tensors[INDEX])
 
 
-def _answers_whole(teacher: BaseTeacher) -> bool:
+def _answers_whole(teacher: JointDraws) -> bool:
     """Whether a teacher gives all its draws at once: a function, an object of the user's."""
-    return type(teacher)._pick is BaseTeacher._pick
+    return type(teacher)._pick is JointDraws._pick
 
 
 def _at(draws: Any, index: Tensor) -> Any:
@@ -197,9 +228,9 @@ def _at(draws: Any, index: Tensor) -> Any:
     )
 
 
-def _check_fit(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
+def _check_fit(teacher: JointDraws, draws: Any, x: Tensor) -> None:
     """Refuse draws that the teacher cannot evaluate."""
-    if isinstance(teacher, PredictiveTeacher):
+    if isinstance(teacher, ModelDraws):
         teacher.prepare(x)
         if set(teacher._latent_names) != set(draws.values):
             raise ValueError(
@@ -225,16 +256,16 @@ def _unlike(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> ValueError:
     )
 
 
-def _check_repeats(held: HeldTeacher, x: Tensor) -> None:
+def _check_repeats(held: HeldDraws, x: Tensor) -> None:
     """Refuse draws that do not fix the answer."""
     few, rows = held.chosen(range(min(TRIED, held.size))), some_rows(x, TRIED)
     with preserve_rng():
-        first, again = few.log_probs(rows), few.log_probs(rows)
+        first, again = (torch.cat(list(few.stream(rows)), 1) for _ in range(2))
     # Float rounding of a device that sums in no fixed order; what is drawn afresh differs by more.
     if not held.tensors or not torch.allclose(first, again, rtol=1e-4, atol=1e-4):
         raise ValueError(
             "`source` must answer the same when it is asked about the same draw twice. What is "
             "drawn anew at every call are latents local to a row of x, latents that the posterior "
             "samples lack, and all random numbers in a function. Draw them before, or use "
-            "`distill`, which needs no held draws."
+            '`distill` without guide="joint", which needs no held draws.'
         )

@@ -1,0 +1,190 @@
+r"""A guide with joint draws beside its marginal answer: one last layer for each posterior draw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributions.joint import JointAnswer, JointClasses, JointNormals
+from pyro_opu.guides.networks import DefaultTrunk, Standardize
+from pyro_opu.guides.normal import RealGuide
+
+__all__ = ["DrawHeads", "JointGuide", "inputs_of_heads", "marginal_of"]
+
+#: Widest input that is read beside the features: those of a classifier have forgotten much of it.
+MOST_PLAIN = 128
+#: Width of the hidden layer between the guide's features and those that the draws read: a narrow
+#: one where there are more than so many features.
+HIDDEN, NARROW, MANY = 128, 64, 256
+#: Features that the draws read.
+FEATURES = 64
+
+
+class DrawHeads(nn.Module):
+    r"""The last layers of S posterior draws on K features that they share.
+
+    .. math:: z_s(x) = W_s\, \psi(x) + b_s, \qquad \psi = \text{the inputs } u \text{ standardised,
+        or two layers on them}
+
+    Args:
+        size: Numbers u that are read.
+        num_draws: S.
+        num_outputs: Numbers that a draw says of an input.
+        linear: Whether :math:`\psi = u`, standardised.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self, size: int, num_draws: int, num_outputs: int, linear: bool = False) -> None:
+        super().__init__()
+        self.config = {"size": size, "num_draws": num_draws, "num_outputs": num_outputs}
+        self.config["linear"] = linear
+        self.linear = linear
+        self.standardize = Standardize((size,))
+        width = HIDDEN if size <= MANY else NARROW
+        layers = [nn.Linear(size, width), nn.SiLU(), nn.Linear(width, FEATURES)]
+        self.layers = nn.Sequential(*([] if linear else layers))
+        features = size if linear else FEATURES
+        self.weight = nn.Parameter(torch.zeros(num_draws, num_outputs, features))
+        self.bias = nn.Parameter(torch.zeros(num_draws, num_outputs))
+
+    def features(self, u: Tensor) -> Tensor:
+        r""":math:`\psi` ``(N, K)``."""
+        return self.layers(self.standardize(u))
+
+    def forward(self, u: Tensor, index: Tensor | None = None) -> Tensor:
+        """:math:`z_s` ``(S, N, num_outputs)``, of the draws with these indices or of all."""
+        weight, bias = self.weight, self.bias
+        if index is not None:
+            weight, bias = weight[index], bias[index]
+        count, outputs = bias.shape
+        flat = torch.addmm(bias.flatten(), self.features(u), weight.flatten(0, 1).mT)
+        return flat.unflatten(-1, (count, outputs)).movedim(0, 1)
+
+
+class JointGuide(nn.Module):
+    r"""A guide whose draws are joint over inputs, as those of its teacher are.
+
+    The answer at an input is that of the ``marginal`` guide. Its draws are S functions of x, one
+    for each of S draws of the posterior: last layers on features that all share,
+
+    .. math:: \pi_s(x) = \mathrm{softmax}\big(W_s\, \psi(x) + b_s\big)
+
+    (of a real y mean and log deviation of the noise in place of logits). So the covariance between
+    inputs is the posterior's, and a draw is the same function in all calls.
+
+    Args:
+        marginal: A guide of this package; its trunk's features, and short inputs themselves, are
+            what the heads read.
+        heads: The last layers of the draws.
+
+    References:
+        Tran et al. (2020), Hydra: preserving ensemble diversity for model distillation, whose
+        students have one head for each member of an ensemble.
+    """
+
+    kind = "joint"
+    takes_packed = True
+
+    def __init__(self, marginal: nn.Module, heads: DrawHeads) -> None:
+        super().__init__()
+        self.marginal = marginal
+        self.heads = heads
+
+    @property
+    def trunk(self) -> nn.Module:
+        """That of the marginal guide."""
+        trunk: Any = self.marginal.trunk
+        return trunk  # type: ignore[no-any-return]
+
+    @property
+    def concentration_trunk(self) -> nn.Module | None:
+        """That of the marginal guide, where it has one."""
+        return getattr(self.marginal, "concentration_trunk", None)
+
+    @property
+    def units(self) -> tuple[Tensor, Tensor] | None:
+        """Shift and scale of a real y in the guide; ``None`` of classes."""
+        found: Any = self.marginal
+        return (found.shift, found.scale) if isinstance(found, RealGuide) else None
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """The marginal guide's, with the "family" that it is and the shape of the heads."""
+        config = getattr(self.marginal, "config", None)
+        if config is None:
+            return None
+        own = {"kind": self.kind, "family": config["kind"], "heads": self.heads.config}
+        return {**config, **own}
+
+    def forward(self, x: Tensor) -> Any:
+        """The marginal answer at ``x``, batch shape ``(N,)``."""
+        return self.marginal(x)
+
+    def draws(self, x: Tensor, index: Tensor | None = None) -> Tensor:
+        """What draws say of the inputs, as a teacher's: log probabilities, or mean and log scale.
+
+        Args:
+            x: Inputs ``(N, ...)``.
+            index: Which draws ``(S,)``; by default all, in order.
+        """
+        return self.said(self.heads(inputs_of_heads(self.marginal, x, self.heads.linear), index))
+
+    def said(self, outputs: Tensor) -> Tensor:
+        """What the heads' outputs ``(S, N, K)`` say of the inputs."""
+        if self.units is None:
+            return outputs.log_softmax(-1)
+        (shift, scale), (mean, log_scale) = self.units, outputs.unbind(-1)
+        return torch.stack([shift + scale * mean, scale.log() + log_scale], -1)
+
+    def outputs_for(self, said: Tensor) -> Tensor:
+        """The inverse of :meth:`said`; logits are centred."""
+        if self.units is None:
+            return said - said.mean(-1, keepdim=True)
+        (shift, scale), (mean, log_scale) = self.units, said.unbind(-1)
+        return torch.stack([(mean - shift) / scale, log_scale - scale.log()], -1)
+
+    def chosen(self, count: int) -> Tensor | None:
+        """Indices of ``count`` draws: ``None`` for all, or a random subset in order."""
+        held = len(self.heads.weight)
+        if count > held:
+            raise ValueError(
+                f"`num_draws` must be at most {held}, the draws that a joint student holds; got "
+                f"{count}. Distil one with num_samples={count}."
+            )
+        if count == held:
+            return None
+        return torch.randperm(held)[:count].sort().values.to(self.heads.weight.device)
+
+    def together(self, x: Tensor) -> JointAnswer:
+        """All draws at ``x`` as an answer."""
+        said = self.draws(x)
+        return JointClasses(said) if self.units is None else JointNormals(said)
+
+    def extra_repr(self) -> str:
+        return f"{len(self.heads.weight)} draws that are joint over inputs"
+
+
+def marginal_of(guide: nn.Module) -> nn.Module:
+    """The guide of the marginal answers: of a joint one a part of it, else itself."""
+    return guide.marginal if isinstance(guide, JointGuide) else guide
+
+
+def inputs_of_heads(marginal: nn.Module, x: Tensor, linear: bool) -> Tensor:
+    """What the heads read ``(N, size)``.
+
+    The features of the guide's trunk, and the inputs too where they are short; or, where logits are
+    ``linear`` in it, what the teacher's own last layer reads.
+    """
+    trunk: Any = marginal.trunk
+    if linear:
+        return (trunk.shaped(x) if isinstance(trunk, DefaultTrunk) else x).flatten(1)
+    told, plain = trunk(x), x.flatten(1)
+    if plain.shape[1] > MOST_PLAIN:
+        return told
+    if plain.dtype == torch.float64 and told.dtype != torch.float64:
+        told = told.double()  # so that what is large beside its spread keeps its digits
+    return torch.cat([told, plain], -1)

@@ -1,0 +1,65 @@
+"""What a ``Teacher`` has: a student gives draws, too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.checks import positive_int
+from pyro_opu.guides.joint import JointGuide
+from pyro_opu.rng import seeded
+
+
+class LikeTeacher(nn.Module):
+    """The interface of :class:`~pyro_opu.Teacher`."""
+
+    guide: nn.Module
+    num_classes: int | None
+    num_samples: int
+    outcome: Any
+
+    @property
+    def joint(self) -> bool:
+        """Whether draws are joint over inputs, as the teacher's: of ``distill(guide="joint")``."""
+        return isinstance(self.guide, JointGuide)
+
+    @torch.no_grad()
+    def draws(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+        r"""What draws say of the inputs: log class probabilities, or :math:`f_s, \log\sigma_s`.
+
+        Of a joint student draw s is one function of x, in all calls: all draws in order, or with
+        the same ``seed`` the same ones. Of any other, draws are independent between inputs.
+
+        Args:
+            x: As of :meth:`distribution`.
+            num_draws: S; by default ``num_samples``. A joint student holds so many at most.
+            seed: Fixes which draws; by default they are new at every call.
+
+        Returns:
+            ``(S, N, C)``, or ``(S, N, 2)`` of a real y: its mean and the noise's log deviation.
+        """
+        x, count = self._checked(x), positive_int("num_draws", num_draws or self.num_samples)
+        with seeded(seed):
+            if isinstance(self.guide, JointGuide):
+                return self.guide.draws(x, self.guide.chosen(count))
+            return self.outcome.draws_of(self._answer(x), count)
+
+    def log_probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+        """Logarithms of :meth:`probs`, which keep the digits of small ones."""
+        if self.num_classes is None:
+            raise TypeError("a regressor's y has no class probabilities. Call .draws(x).")
+        return self.draws(x, num_draws, seed)
+
+    def probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+        """Draws of class probabilities ``(S, N, C)``: a student is a teacher. See :meth:`draws`."""
+        return self.log_probs(x, num_draws, seed).exp()
+
+    def _checked(self, x: Any) -> Tensor:
+        """Inputs as the guide takes them."""
+        raise NotImplementedError
+
+    def _answer(self, x: Tensor) -> Any:
+        """What the guide answers there."""
+        raise NotImplementedError

@@ -1,0 +1,205 @@
+"""Teach a guide draws that are joint over inputs, once its marginal answer is learnt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributed import ALONE, Ranks
+from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads
+from pyro_opu.rng import RandomStream
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.held import HeldDraws
+from pyro_opu.training.console import tracked
+from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
+from pyro_opu.training.settings import Sampler
+
+__all__ = ["JOINT", "joint_guide"]
+
+#: Name of the guide.
+JOINT = "joint"
+#: Numbers in all draws at the inputs that teach, operations to ask for them, and how many inputs.
+NUMBERS, OPERATIONS, FEWEST, MOST = 2**26, 2**41, 2**11, 2**14
+#: Inputs in a batch, draws in a step, and Adam's rate.
+BATCH, DRAWS, RATE = 256, 64, 8e-3
+#: Widest features that the draws may be linear in, and the error that is rounding: a share of the
+#: largest logit.
+MOST_LINEAR, LINEAR = 256, 1e-4
+#: Deviation of the heads' first weights.
+APART = 0.05
+
+
+def joint_guide(
+    marginal: nn.Module,
+    teacher: HeldDraws,
+    policy: Sampler,
+    held_out: Tensor,
+    steps: int,
+    random: RandomStream,
+    ranks: Ranks = ALONE,
+    progress: bool = False,
+) -> tuple[JointGuide, dict[str, Any]]:
+    r"""A guide that answers as the ``marginal`` one and draws as the teacher does.
+
+    Every draw of the teacher is taught to a head of its own: the heads descend
+
+    .. math:: \mathbb{E}_x \operatorname{mean}_s \mathrm{KL}\big(\pi_s(x) \,\|\, \hat\pi_s(x)\big),
+
+    which is zero where all draws, and so their joint law, are the teacher's. The marginal guide is
+    left as it is. Where what the draws say is linear in what the teacher's last layer reads, least
+    squares finds the heads.
+
+    Args:
+        marginal: The guide, trained, with a ``trunk``.
+        teacher: Draws that are held.
+        policy: Gives the inputs to teach at.
+        held_out: Inputs ``(N, ...)`` to judge by, on the guide's device.
+        steps: Gradient steps.
+        random: Random numbers of the run.
+        ranks: Rank 0 teaches; the others take its guide.
+        progress: Show a line.
+
+    Returns:
+        The guide, frozen, and what its report says: "num_draws", "linear", held-out "kl" of a draw
+        from the teacher's, "kl_between" two of the teacher's draws, "spread" of the draws as a
+        share of the teacher's.
+    """
+    if ranks.first:
+        guide, report = _taught(marginal, teacher, policy, held_out, steps, random, progress)
+        heads = {name: value.cpu() for name, value in guide.heads.state_dict().items()}
+        ranks.broadcast((guide.heads.config, heads, report))
+        return guide, report
+    nothing: tuple[dict[str, Any], ...] = ({}, {}, {})
+    config, heads, report = ranks.broadcast(nothing)
+    guide = JointGuide(marginal, DrawHeads(**config).to(held_out.device))
+    guide.heads.load_state_dict(heads)
+    return guide, report
+
+
+def _taught(
+    marginal: nn.Module,
+    teacher: HeldDraws,
+    policy: Sampler,
+    held_out: Tensor,
+    steps: int,
+    random: RandomStream,
+    progress: bool,
+) -> tuple[JointGuide, dict[str, Any]]:
+    device = held_out.device
+    with random.borrowed():
+        judged = _ask(teacher, held_out, device)
+        x = policy.sample(_count(teacher, held_out))
+        said = _ask(teacher, x, device, progress)
+    x = x.to(device)
+    guide = _linear(marginal, x, said, held_out, judged)
+    if guide is None:
+        with random.borrowed():
+            guide = _fresh(marginal, x, said)
+        _fit(guide, x, said, steps, random, progress)
+    guide.requires_grad_(False).eval()
+    with torch.no_grad():
+        mine = guide.draws(held_out)
+    return guide, {
+        "num_draws": len(judged),
+        "linear": guide.heads.linear,
+        "kl": float(_distance(guide, judged, mine)),
+        "kl_between": float(_distance(guide, judged, judged.roll(1, 0))),
+        "spread": _spread(guide, mine) / max(_spread(guide, judged), 1e-30),
+    }
+
+
+def _count(teacher: HeldDraws, x: Tensor) -> int:
+    """Inputs to teach at, by memory and cost."""
+    count, cost = teacher.size, teacher.operations(x)
+    by_cost = MOST if cost is None else OPERATIONS // max(1, cost * count)
+    return max(FEWEST, min(MOST, NUMBERS // (count * teacher.num_outputs), by_cost))
+
+
+@torch.no_grad()
+def _ask(teacher: JointDraws, x: Tensor, device: torch.device, progress: bool = False) -> Tensor:
+    blocks = tracked(((len(b), b) for b in x.split(1024)), "joint labels", len(x), progress)
+    said = [torch.cat(list(teacher.stream(block)), 1) for block in blocks]
+    return torch.cat(said, 1).to(device, torch.float32)
+
+
+@torch.no_grad()
+def _linear(
+    marginal: nn.Module, x: Tensor, said: Tensor, held_out: Tensor, judged: Tensor
+) -> JointGuide | None:
+    """Heads by least squares; ``None`` where the draws are not linear."""
+    u = inputs_of_heads(marginal, x, linear=True)
+    if u.shape[1] > min(MOST_LINEAR, len(x) // 4):
+        return None
+    heads = DrawHeads(u.shape[1], len(said), said.shape[-1], linear=True).to(x.device)
+    guide = JointGuide(marginal, heads)
+    heads.standardize.fit(u, (0,))
+    read = heads.features(u).double()
+    read = torch.cat([read, torch.ones_like(read[:, :1])], 1)
+    targets = guide.outputs_for(said).movedim(0, 1).flatten(1).double()
+    found = (torch.linalg.pinv(read) @ targets).mT.unflatten(0, heads.bias.shape)
+    if not bool(found.isfinite().all()):
+        return None
+    heads.weight.copy_(found[..., :-1])
+    heads.bias.copy_(found[..., -1])
+    expected = guide.outputs_for(judged)
+    mine = heads(inputs_of_heads(marginal, held_out, linear=True))
+    near = (mine - expected).abs().max() <= LINEAR * (1 + expected.abs().max())
+    return guide if bool(near) else None
+
+
+@torch.no_grad()
+def _fresh(marginal: nn.Module, x: Tensor, said: Tensor) -> JointGuide:
+    u = inputs_of_heads(marginal, x[:4096], linear=False)
+    heads = DrawHeads(u.shape[1], len(said), said.shape[-1]).to(x.device)
+    heads.standardize.fit(u, (0,))
+    heads.weight.normal_(std=APART)
+    return JointGuide(marginal, heads)
+
+
+def _distance(guide: JointGuide, theirs: Tensor, mine: Tensor) -> Tensor:
+    """KL from draws ``(S, N, C)``, or the squared error of f in deviations of y and of log scale.
+
+    Where noise is small beside the spread of f, a KL would count nothing but the last digits of f.
+    """
+    if guide.units is None:
+        return (theirs.exp() * (theirs - mine)).sum(-1).mean()
+    variance = theirs[..., 0].var(0) + (2 * theirs[..., 1]).exp().mean(0)
+    units = torch.stack([variance, torch.ones_like(variance)], -1)
+    return ((theirs - mine).square() / units).sum(-1).mean()
+
+
+def _spread(guide: JointGuide, said: Tensor) -> float:
+    """Summed variance of class probabilities between draws, or of f, averaged over inputs."""
+    values = said[..., :1] if guide.units is not None else said.exp()
+    return float(values.var(0).sum(-1).mean())
+
+
+def _fit(
+    guide: JointGuide, x: Tensor, said: Tensor, steps: int, random: RandomStream, progress: bool
+) -> None:
+    """Descend the distance; all draws share a part of their weights while they learn."""
+    heads = guide.heads
+    with torch.no_grad():
+        u = torch.cat([inputs_of_heads(guide.marginal, b, False) for b in x.split(1024)])
+    with random.borrowed():
+        shared = nn.Parameter(torch.randn_like(heads.weight[0]) * 2 * APART)
+    at = said.movedim(1, 0).contiguous()  # inputs first: a batch is one block of memory each
+    count = len(said)
+
+    def losses() -> tuple[dict[str, Tensor], Any]:
+        rows = torch.randint(len(u), (min(BATCH, len(u)),), device=u.device)
+        index = torch.randperm(count, device=u.device)[:DRAWS]
+        psi = heads.features(u[rows])
+        weight = (heads.weight[index] + shared).flatten(0, 1)
+        flat = torch.addmm(heads.bias[index].flatten(), psi, weight.mT)
+        outputs = flat.unflatten(-1, (len(index), -1)).movedim(0, 1)
+        theirs = at[rows][:, index].movedim(0, 1)
+        return {"joint": _distance(guide, theirs, guide.said(outputs))}, None
+
+    adam = torch.optim.Adam([*heads.parameters(), shared], lr=RATE, betas=(0.9, 0.99), fused=True)
+    descent = Descent(losses, adam, cosine(RATE, steps))
+    fit([Phase("joint draws", steps, [descent])], KeepLast(), random=random, progress=progress)
+    with torch.no_grad():
+        heads.weight.add_(shared)
