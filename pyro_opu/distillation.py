@@ -22,7 +22,7 @@ from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
-from pyro_opu.rng import RandomStream
+from pyro_opu.rng import RandomStream, fold_in, seeded
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.teachers.held import hold
@@ -30,7 +30,7 @@ from pyro_opu.teachers.regressors import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
-from pyro_opu.training.joint import JOINT, joint_guide
+from pyro_opu.training.joint import JOINT, JOINT_STREAM, joint_guide
 from pyro_opu.training.pool import affordable, pool_size
 from pyro_opu.training.settings import (
     AT_ATTAINABLE,
@@ -237,8 +237,10 @@ def distill(
                 policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
             )
             check_own_rows(teacher, x)
-            held = hold(teacher, x, num_samples) if guide == JOINT else None
-            guide = None if guide == JOINT else guide
+            held = None
+            if guide == JOINT:  # draws of its own, so that the marginal answer is the default's
+                with seeded(fold_in(seed, JOINT_STREAM)):
+                    guide, held = None, hold(teacher, x, num_samples)
             # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
             begun_here = guide is None

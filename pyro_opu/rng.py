@@ -171,7 +171,10 @@ class RandomStream:
 
 
 def fold_in(seed: int, number: int) -> int:
-    """Derive an independent seed: number 0 for a loader, 1 + r for the batches of rank r."""
+    """Derive an independent seed.
+
+    Number 0 is for a loader, 1 + r for the batches of rank r, 2^32 for draws of a joint student.
+    """
     return int(np.random.SeedSequence((seed % 2**64, number)).generate_state(1, np.uint64)[0] >> 1)
 
 

@@ -75,6 +75,11 @@ def test_ranks_that_see_other_indices_know_all(folder: Path, found: Found) -> No
     assert same_weights(folder / "several-0.safetensors", folder / "several-1.safetensors")
 
 
+def test_joint_draws_are_the_same_on_all_ranks(found: Found) -> None:
+    assert torch.tensor(found[0]["joint"]).shape == (12, 3, 3)
+    assert found[0]["joint"] == found[1]["joint"]
+
+
 def test_without_a_seed_rank_0_decides(found: Found) -> None:
     assert found[0]["seed"] == found[1]["seed"]
 

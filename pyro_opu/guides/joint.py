@@ -106,6 +106,11 @@ class JointGuide(nn.Module):
         return getattr(self.marginal, "concentration_trunk", None)
 
     @property
+    def num_draws(self) -> int:
+        """S, the draws that it holds."""
+        return len(self.heads.weight)
+
+    @property
     def units(self) -> tuple[Tensor, Tensor] | None:
         """Shift and scale of a real y in the guide; ``None`` of classes."""
         found: Any = self.marginal
@@ -149,7 +154,7 @@ class JointGuide(nn.Module):
 
     def chosen(self, count: int) -> Tensor | None:
         """Indices of ``count`` draws: ``None`` for all, or a random subset in order."""
-        held = len(self.heads.weight)
+        held = self.num_draws
         if count > held:
             raise ValueError(
                 f"`num_draws` must be at most {held}, the draws that a joint student holds; got "
@@ -165,7 +170,7 @@ class JointGuide(nn.Module):
         return JointClasses(said) if self.units is None else JointNormals(said)
 
     def extra_repr(self) -> str:
-        return f"{len(self.heads.weight)} draws that are joint over inputs"
+        return f"{self.num_draws} draws that are joint over inputs"
 
 
 def marginal_of(guide: nn.Module) -> nn.Module:

@@ -1,4 +1,4 @@
-"""What ``distill`` says of its student: a plain dict that prints in six lines."""
+"""What ``distill`` says of its student: a plain dict that prints in a few lines."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ class FidelityWarning(UserWarning):
 
 
 class DistillationReport(dict[str, Any]):
-    """The dict ``fast.report``: it prints in six lines, and is saved as any other dict.
+    """The dict ``fast.report``: it prints in a few lines, and is saved as any other dict.
 
     On held-out inputs: "kl" of the means, by all draws that judge; "kl_ratio", "kl_attainable" and
     "kl_trivial" (of one answer for all inputs), by one half of them at a time as in
     :func:`~pyro_opu.fidelity`; "energy_distance", which decided what was kept, and once the
     student was finished "energy_to_posterior", beside it "energy_of_draws"; the student's and the
     teacher's "mutual_information" in nats (of a real y "epistemic_share", that of the variance).
-    "spent" is the steps and seconds of this run, the teacher's among them, and "history" has one
-    record per evaluation. Two reports are equal if all but "spent" is.
+    "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
+    in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
+    steps and seconds of this run, the teacher's among them, and "history" has one record per
+    evaluation. Two reports are equal if all but "spent" is.
 
     Example:
         >>> report = DistillationReport(kl_ratio=3.2, kl_attainable=0.001, kl_trivial=0.61)
@@ -46,6 +48,8 @@ class DistillationReport(dict[str, Any]):
             "spent": self._spent(),
             "kept": self._kept(),
         }
+        if "joint" in self:
+            lines["joint"] = self._joint()
         return "\n".join(f"{name:<10}{text}" for name, text in lines.items())
 
     def __eq__(self, other: object) -> bool:
@@ -93,6 +97,14 @@ class DistillationReport(dict[str, Any]):
             mine, theirs = row[name], row[f"{name}_teacher"]
             found.append(f"{site} {mine / theirs:.3g} x" if theirs else f"{site} {mine:.2g}")
         return f"{', '.join(found)} the teacher's"
+
+    def _joint(self) -> str:
+        """Of a student whose draws are joint over inputs."""
+        found = self["joint"]
+        near = (
+            f"{found['kl']:.2g} from the teacher's, whose draws are {found['kl_between']:.2g} apart"
+        )
+        return f"{found['num_draws']} draws, {near}; {found['spread']:.3g} x their spread"
 
     def _spent(self) -> str:
         spent = self.get("spent", {})

@@ -25,6 +25,11 @@ class LikeTeacher(nn.Module):
         """Whether draws are joint over inputs, as the teacher's: of ``distill(guide="joint")``."""
         return isinstance(self.guide, JointGuide)
 
+    @property
+    def max_draws(self) -> int | None:
+        """How many draws a joint student holds; ``None`` of any other, which draws afresh."""
+        return self.guide.num_draws if isinstance(self.guide, JointGuide) else None
+
     @torch.no_grad()
     def draws(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         r"""What draws say of the inputs: log class probabilities, or :math:`f_s, \log\sigma_s`.
@@ -40,7 +45,9 @@ class LikeTeacher(nn.Module):
         Returns:
             ``(S, N, C)``, or ``(S, N, 2)`` of a real y: its mean and the noise's log deviation.
         """
-        x, count = self._checked(x), positive_int("num_draws", num_draws or self.num_samples)
+        x, count = self._checked(x), self.num_samples
+        if num_draws is not None:
+            count = positive_int("num_draws", num_draws)
         with seeded(seed):
             if isinstance(self.guide, JointGuide):
                 return self.guide.draws(x, self.guide.chosen(count))

@@ -16,10 +16,10 @@ from pyro_opu.training.console import tracked
 from pyro_opu.training.fit import Descent, KeepLast, Phase, cosine, fit
 from pyro_opu.training.settings import Sampler
 
-__all__ = ["JOINT", "joint_guide"]
+__all__ = ["JOINT", "JOINT_STREAM", "joint_guide"]
 
-#: Name of the guide.
-JOINT = "joint"
+#: Name of the guide, and the number of the seed that picks its draws.
+JOINT, JOINT_STREAM = "joint", 2**32
 #: Numbers in all draws at the inputs that teach, operations to ask for them, and how many inputs.
 NUMBERS, OPERATIONS, FEWEST, MOST = 2**26, 2**41, 2**11, 2**14
 #: Inputs in a batch, draws in a step, and Adam's rate.

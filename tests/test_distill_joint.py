@@ -1,0 +1,251 @@
+"""Students whose draws are joint over inputs: each draw is the teacher's, one function of x."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Predictive
+from several_inputs import GROUP, NUMBERS, TwoInputs
+from torch import Tensor, nn
+
+from pyro_opu import (
+    DistillationReport,
+    OnePassPredictive,
+    OnePassRegression,
+    Teacher,
+    as_teacher,
+    distill,
+)
+from pyro_opu.guides.joint import JointGuide
+from pyro_opu.regression import as_regression_teacher
+from pyro_opu.teachers.held import hold
+
+S, N = 60, 120
+QUICK: dict[str, Any] = {"guide": "joint", "num_steps": 200, "seed": 0, "progress": False}
+torch.manual_seed(0)
+X, NEW = torch.randn(N, 4), torch.randn(30, 4)
+W, B = torch.randn(S, 3, 4), torch.randn(S, 3)
+
+
+def logistic(x: Tensor, y: Tensor | None = None) -> None:
+    w = pyro.sample("w", dist.Normal(torch.zeros(3, 4), 1.0).to_event(2))
+    b = pyro.sample("b", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+    probs = pyro.deterministic("probs", (x @ w.mT + b).softmax(-1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("obs", dist.Categorical(probs), obs=y)
+
+
+SOURCE = Predictive(logistic, {"w": W, "b": B}, return_sites=("obs", "probs"))
+EXACT = (torch.einsum("nd,scd->snc", NEW, W) + B[:, None]).softmax(-1)
+
+
+@pytest.fixture(scope="module")
+def fast() -> OnePassPredictive:
+    return distill(SOURCE, X, **QUICK)
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    """A network with dropout whose draws are linear in nothing."""
+    torch.manual_seed(1)
+    net = nn.Sequential(nn.Linear(4, 20), nn.ReLU(), nn.Dropout(), nn.Linear(20, 3))
+    with torch.no_grad():
+        net[0].weight.mul_(2)
+        net[3].weight.mul_(4)
+    return net
+
+
+@pytest.fixture(scope="module")
+def bent(network: nn.Module) -> OnePassPredictive:
+    return distill(network, X, **{**QUICK, "num_steps": 600}, num_samples=100)
+
+
+def test_draws_of_a_linear_posterior_are_the_teachers(fast: OnePassPredictive) -> None:
+    assert fast.joint
+    assert fast.report["joint"]["linear"]
+    # Least squares in float64, weights and products in float32.
+    torch.testing.assert_close(fast.probs(NEW), EXACT, rtol=0, atol=1e-5)
+
+
+def test_a_student_is_a_teacher(fast: OnePassPredictive) -> None:
+    assert isinstance(fast, Teacher)
+    torch.testing.assert_close(fast.log_probs(NEW).exp(), fast.probs(NEW))
+    again = distill(fast, X, num_steps=20, seed=0, progress=False)
+    assert (fast.max_draws, again.max_draws) == (S, None)
+    assert again.num_samples == S
+    assert not again.joint
+
+
+def test_a_draw_is_the_same_function_in_every_call(fast: OnePassPredictive) -> None:
+    whole = fast.probs(NEW, 7, seed=3)
+    parts = torch.cat([fast.probs(part, 7, seed=3) for part in NEW.split(11)], 1)
+    torch.testing.assert_close(parts, whole)
+    # Seven of the draws held, each once.
+    distances = (whole[:, None] - EXACT).abs().amax((-1, -2))
+    found = [int(each) for each in (distances < 1e-4).nonzero()[:, 1]]
+    assert len(set(found)) == 7
+    assert not torch.equal(fast.probs(NEW, 7, seed=4), whole)
+
+
+def test_the_marginal_answer_is_that_of_the_default(fast: OnePassPredictive) -> None:
+    default = distill(SOURCE, X, **{**QUICK, "guide": None})
+    assert isinstance(fast.guide, JointGuide)
+    mine, theirs = fast.guide.marginal.state_dict(), default.guide.state_dict()
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert torch.equal(fast.dirichlet(NEW).mean, default.dirichlet(NEW).mean)
+
+
+def test_the_marginal_answer_of_a_network_is_that_of_the_default(
+    bent: OnePassPredictive, network: nn.Module
+) -> None:
+    default = distill(network, X, num_steps=600, seed=0, progress=False)
+    assert torch.equal(bent.dirichlet(NEW).mean, default.dirichlet(NEW).mean)
+
+
+def test_a_call_draws_labels_jointly(fast: OnePassPredictive) -> None:
+    row = NEW[:1].repeat(2, 1)
+    fast.num_samples = 200 * S  # functions in turn, labels anew
+    torch.manual_seed(0)
+    drawn = fast(row)
+    labels = drawn["obs"]
+    fast.num_samples = S
+    exact = EXACT[:, 0]
+    expected = float(exact.square().sum(-1).mean())  # of one function, averaged over functions
+    apart = float(exact.mean(0).square().sum())  # what independent rows would give
+    alike = float((labels[:, 0] == labels[:, 1]).float().mean())
+    assert expected - apart > 0.1
+    assert alike == pytest.approx(expected, abs=4 * (0.25 / len(labels)) ** 0.5)
+    torch.testing.assert_close(drawn["probs"][:S].reshape(S, 2, 3)[:, 0], exact, rtol=0, atol=1e-5)
+
+
+def test_rows_of_a_marginal_student_are_independent() -> None:
+    fast = distill(SOURCE, X, num_steps=50, seed=0, progress=False)
+    assert not fast.joint
+    draws = fast.probs(NEW[:1].repeat(2, 1), 4000, seed=1)
+    assert torch.equal(draws, fast.probs(NEW[:1].repeat(2, 1), 4000, seed=1))
+    correlation = torch.corrcoef(draws[..., 0].T)[0, 1]
+    assert abs(float(correlation)) < 4 / 4000**0.5
+
+
+def test_draws_of_a_network_are_near_its_own(bent: OnePassPredictive, network: nn.Module) -> None:
+    found = bent.report["joint"]
+    assert not found["linear"]
+    assert found["kl"] < 0.1 * found["kl_between"]
+    assert found["spread"] == pytest.approx(1, abs=0.1)  # 0.94 to 0.98 in other seeds
+    assert "100 draws" in str(bent.report)
+    # Another 2,000 draws of the same posterior: a variance of 100 draws is off by 14 per cent (one
+    # deviation), that of independent rows by a factor of 4 and more.
+    totals = [
+        each.sum(1)[:, 0].var() for each in (bent.probs(NEW), as_teacher(network).probs(NEW, 2000))
+    ]
+    independent = bent.dirichlet(NEW).variance[:, 0].sum()
+    assert totals[0] == pytest.approx(float(totals[1]), rel=0.5)
+    assert independent < 0.3 * totals[1]
+
+
+def test_a_real_y_whose_mean_is_linear() -> None:
+    weights = torch.randn(S, 4)
+    scale = torch.full((S, 1), 0.3)
+    fast = distill(lambda x: (weights @ x.mT, scale), X, **QUICK)
+    assert isinstance(fast, OnePassRegression)
+    draws = fast.draws(NEW)
+    torch.testing.assert_close(draws[..., 0], weights @ NEW.mT, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(draws[..., 1].exp(), scale.expand(S, len(NEW)))
+    fast.num_samples = 200 * S
+    total = fast(NEW)["obs"].sum(1)
+    exact = float((weights @ NEW.mT).sum(1).var(correction=0)) + len(NEW) * 0.09
+    # Of 12,000 draws; the noise's part alone is what independent draws share of it.
+    assert float(total.var()) == pytest.approx(exact, rel=0.1)
+    with pytest.raises(TypeError, match="no class probabilities"):
+        fast.probs(NEW)
+
+
+def test_a_real_y_of_a_network() -> None:
+    first, last = torch.randn(S, 4, 6), torch.randn(S, 6)
+
+    def teacher(x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = torch.tanh(torch.einsum("nd,sdk->snk", x, first))
+        return torch.einsum("snk,sk->sn", hidden, last), torch.full((S, len(x)), 0.2)
+
+    fast = distill(teacher, X, **{**QUICK, "num_steps": 600})
+    found = fast.report["joint"]
+    assert not found["linear"]
+    assert found["kl"] < 0.1 * found["kl_between"]
+    error = (fast.draws(NEW)[..., 0] - teacher(NEW)[0]).square().mean()
+    assert error < 0.1 * teacher(NEW)[0].var(0).mean()
+
+
+def test_files_fused_and_exported_students(
+    fast: OnePassPredictive, bent: OnePassPredictive, tmp_path: Path
+) -> None:
+    for student in (fast, bent):
+        student.save(tmp_path / "student.safetensors")
+        loaded = OnePassPredictive.load(tmp_path / "student.safetensors")
+        assert loaded.joint
+        assert torch.equal(loaded.probs(NEW), student.probs(NEW))
+        merged = student.fuse()
+        assert merged.joint
+        torch.testing.assert_close(merged.probs(NEW), student.probs(NEW), rtol=1e-4, atol=1e-5)
+    captured = bent.capture(NEW)
+    torch.testing.assert_close(captured(NEW).mean, bent.dirichlet(NEW).mean)
+    pytest.importorskip("onnx")
+    fast.export(tmp_path / "student.pt2")
+
+
+def test_several_inputs_and_indices() -> None:
+    fast = distill(TwoInputs(), {"x": NUMBERS, "group": GROUP}, **QUICK, num_samples=40)
+    rows = {"x": NUMBERS[:7], "group": GROUP[:7]}
+    draws = fast.probs(rows)
+    assert draws.shape == (40, 7, 2)
+    assert fast(**rows)["obs"].shape == (40, 7)
+
+
+def test_a_run_that_is_done_gives_the_same_student(tmp_path: Path, network: nn.Module) -> None:
+    path = tmp_path / "run"
+    options = {**QUICK, "num_steps": 60, "num_samples": 20, "checkpoint": path}
+    first, again = (distill(network, X, **options).probs(NEW) for _ in range(2))
+    assert torch.equal(first, again)
+
+
+def test_the_report_without_joint_draws_has_no_line() -> None:
+    plain = DistillationReport(kl_ratio=3.2, kl_attainable=0.001)
+    assert "joint" not in str(plain)
+
+
+def test_what_is_refused(fast: OnePassPredictive) -> None:
+    with pytest.raises(ValueError, match="`num_draws` must be"):
+        fast.probs(NEW, 0)
+    with pytest.raises(ValueError, match=r"`num_draws` must be at most 60.*num_samples=61"):
+        fast.probs(NEW, 61)
+    with pytest.raises(ValueError, match="hold its draws"):
+        distill(lambda x, num_draws: torch.rand(num_draws, len(x), 3).softmax(-1), X, **QUICK)
+
+    def counts(x: Tensor) -> None:
+        rate = pyro.sample("rate", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Poisson((rate * x[:, 0]).exp()))
+
+    source = Predictive(counts, {"rate": torch.randn(20)})
+    with pytest.raises(TypeError, match="one label or one real y per row"):
+        distill(source, X, **QUICK)
+
+
+def test_held_draws_of_a_real_y_are_the_same_twice() -> None:
+    def model(x: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(4), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ w, 0.5))
+
+    weights = torch.randn(S, 4)
+    held = hold(as_regression_teacher(Predictive(model, {"w": weights})), X, 5)
+    found = held.draws(NEW)
+    assert torch.equal(found, held.draws(NEW))
+    assert found.shape == (5, len(NEW), 2)
+    distances = ((weights @ NEW.mT) - found[:, None, :, 0]).abs().amax(-1)
+    assert int((distances < 1e-4).sum()) == 5
