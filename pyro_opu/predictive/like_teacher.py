@@ -50,7 +50,7 @@ class LikeTeacher(nn.Module):
             count = positive_int("num_draws", num_draws)
         with seeded(seed):
             if isinstance(self.guide, JointGuide):
-                return self.guide.draws(x, self.guide.chosen(count))
+                return self.guide.draws(x, self.guide.chosen(count)).contiguous()
             return self.outcome.draws_of(self._answer(x), count)
 
     def log_probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks
-from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads
+from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads, outputs_of
 from pyro_opu.rng import RandomStream
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.held import HeldDraws
@@ -192,9 +192,7 @@ def _fit(
         rows = torch.randint(len(u), (min(BATCH, len(u)),), device=u.device)
         index = torch.randperm(count, device=u.device)[:DRAWS]
         psi = heads.features(u[rows])
-        weight = (heads.weight[index] + shared).flatten(0, 1)
-        flat = torch.addmm(heads.bias[index].flatten(), psi, weight.mT)
-        outputs = flat.unflatten(-1, (len(index), -1)).movedim(0, 1)
+        outputs = outputs_of(psi, heads.weight[index] + shared, heads.bias[index])
         theirs = at[rows][:, index].movedim(0, 1)
         return {"joint": _distance(guide, theirs, guide.said(outputs))}, None
 
