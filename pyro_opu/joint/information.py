@@ -27,8 +27,8 @@ __all__ = ["Batch", "JointInformation", "batch_bald", "joint_information"]
 #: Numbers in the widest tensor: labellings times rows times classes.
 WIDEST = 2**22
 #: Rows whose information is looked at together; their bounds are mostly below those before them.
-AT_ONCE = 32
-LABELLINGS = 2_000
+AT_ONCE = 8
+LABELLINGS = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,20 +64,22 @@ class _Labellings:
     """Labels of the rows of a growing batch: how likely they are, and what they say of the draws.
 
     Attributes:
-        log_likelihood: Of each labelling under each draw, ``(M, S)``.
         share: Probability of each labelling, ``(M,)``.
+        weights: Posterior weights of the draws given each labelling, ``(M, S)``. They are
+            normalised after every row, so that no product of probabilities underflows.
     """
 
     def __init__(self, probs: Tensor, most: int) -> None:
         self.probs, self.most = probs, most
         self.rows: list[int] = []
         self.drawn_under: Tensor | None = None  # the draw of each labelling, once they are sampled
-        self.share = torch.ones(1, dtype=torch.float64, device=probs.device)
-        self.log_likelihood = self.share.new_zeros(1, len(probs))
-        self.weights = self._weights()
+        self._begin(1)
 
-    def _weights(self) -> Tensor:
-        return self.log_likelihood.softmax(-1).to(self.probs.dtype)
+    def _begin(self, count: int) -> None:
+        """As many labellings of no row."""
+        draws, device = len(self.probs), self.probs.device
+        self.share = torch.full((count,), 1 / count, dtype=torch.float64, device=device)
+        self.weights = self.probs.new_full((count, draws), 1 / draws)
 
     def entropy(self, rows: Tensor) -> Tensor:
         """Expected entropy of a row's label given those of the batch, of each of ``rows``."""
@@ -97,31 +99,27 @@ class _Labellings:
         if self.drawn_under is None and len(self.share) * classes <= self.most:
             self._enumerate(row)
         elif self.drawn_under is None:
-            self._begin_to_sample()
+            self._begin(self.most)
+            draws, device = len(self.probs), self.probs.device
+            turns = torch.arange(self.most, device=device) % draws
+            self.drawn_under = torch.randperm(draws, device=device)[turns]
+            for each in self.rows:
+                self._sample(each)
         else:
             self._sample(row)
-        self.weights = self._weights()
 
     def _enumerate(self, row: int) -> None:
-        log_probs = self.probs[:, row].double().log().mT  # (C, S)
-        likelihood = (self.log_likelihood[:, None] + log_probs).flatten(0, 1)
-        share = (likelihood.logsumexp(-1) - math.log(len(self.probs))).exp()
+        likely = (self.weights[:, None] * self.probs[:, row].mT).flatten(0, 1)
+        mass = likely.sum(-1)
+        share = self.share.repeat_interleave(self.probs.shape[-1]) * mass
         possible = share > 0
-        self.log_likelihood, self.share = likelihood[possible], share[possible]
-
-    def _begin_to_sample(self) -> None:
-        draws, device = len(self.probs), self.probs.device
-        turns = torch.arange(self.most, device=device) % draws
-        self.drawn_under = torch.randperm(draws, device=device)[turns]
-        self.share = self.share.new_full((self.most,), 1 / self.most)
-        self.log_likelihood = self.share.new_zeros(self.most, draws)
-        for row in self.rows:
-            self._sample(row)
+        self.share = share[possible]
+        self.weights = likely[possible] / mass[possible, None]
 
     def _sample(self, row: int) -> None:
-        probs = self.probs[:, row].double()
-        labels = draw_labels(probs[self.drawn_under])
-        self.log_likelihood += probs.log().mT[labels]
+        probs = self.probs[:, row]
+        likely = self.weights * probs.mT[draw_labels(probs[self.drawn_under])]
+        self.weights = likely / likely.sum(-1, keepdim=True)
 
 
 def batch_bald(
