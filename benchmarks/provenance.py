@@ -50,6 +50,7 @@ DARK_KNOWLEDGE = under("pyro_opu/rivals", "base.py", "bayesian_dark_knowledge.py
 MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),
     "bad_input": ("pyro_opu", "models", "benchmarks/bad_input_*.py"),
+    "batch_bald": ("pyro_opu/joint", *DISTILLED, "models/neural_network.py", "benchmarks/digits.py"),
     "batched": (
         *under("pyro_opu/predictive", "batched.py", "quick_ops.py"),
         *under("pyro_opu/teachers", "batched.py", "runs.py", "cost.py"),
@@ -66,6 +67,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "gaussian_process_closed_form": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),
+    "joint_testbed": DISTILLED,
     "known_answers": (*DISTILLED, *FIDELITY),
     "known_outcomes": DISTILLED,
     "laplace_bridge": (

@@ -33,6 +33,8 @@ NAMES = (
     "gaussian_process",
     "teachers",
     "forests",
+    "joint_testbed",
+    "batch_bald",
     "before_after",
     "compact",
     "laplace_bridge",

@@ -1,0 +1,215 @@
+"""Joint predictions on known generative models, in the manner of the Neural Testbed.
+
+Twenty problems after Osband et al. (The Neural Testbed, 2022): inputs are standard normal, labels
+are drawn from the softmax of a random network of two layers of 50, divided by a temperature. The
+problems are picked at random from a grid of dimensions, temperatures and training rows for each
+dimension.
+
+The teacher is an ensemble of 500 networks, each with a fixed random network added to it
+(randomised prior functions) and trained with weights of its own for the rows. On the testbed such
+ensembles are good at joint predictions, where dropout is not; 1,000 of them learn together in
+seconds, so that the "other 500 draws" are independent of the first; and each is a function of its
+own, which a student cannot read off. The student sees 1,000 further inputs, and no label.
+
+The joint log-loss of a group of inputs is minus the logarithm of the probability that a posterior
+gives to all its labels together, of labels from the true model. Groups are of 1, 10 or 100 random
+inputs; a dyadic group of 10 has only two different inputs, each several times, on which a posterior
+that is independent between rows cannot learn the one from the other. With draws the probability is
+a mean over them, and of 500 draws it is noisy for 100 labels: the other 500 draws say how much.
+"Teacher's marginals" are what a perfect marginal student would have. "Plug-in" is one network of
+the ensemble, the mean of ten. Gaps are in per cent of the teacher's log-loss.
+
+    python -m benchmarks.joint_testbed
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+import time
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import pyro_opu
+from benchmarks.results import parser, say, write
+
+HIDDEN, CLASSES = 50, 2
+GRID = tuple(itertools.product((2, 10, 100), (0.01, 0.1, 0.5), (1, 10, 100)))
+#: Training of the ensemble: steps of Adam, rows in each, its rate, the scale of the fixed networks.
+STEPS, BATCH, RATE, PRIOR = 400, 100, 3e-3, 1.0
+TRANSFER, TEST, GROUPS = 1000, 1000, 2000
+SIZES = {"1": 1, "10": 10, "100": 100, "dyadic": 10}
+TEACHER = "teacher, 500 draws"
+
+
+class Layers(NamedTuple):
+    """Weights ``(S, out, in)`` and biases ``(S, 1, out)`` of S networks."""
+
+    weights: list[Tensor]
+    biases: list[Tensor]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Logits ``(S, N, C)`` at ``(N, D)`` or ``(S, N, D)``."""
+        for number, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = (x.relu() if number else x) @ weight.mT + bias
+        return x
+
+
+def main() -> None:
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--problems", type=int, default=20)
+    options.add_argument("--draws", type=int, default=500)
+    args = options.parse_args()
+    torch.set_num_threads(1)
+    if args.quick:
+        args.problems, args.draws = 2, 30
+    chosen = random.Random(0).sample(GRID, args.problems)
+    rows: list[dict] = []
+    for seed, (dimension, temperature, ratio) in enumerate(chosen):
+        rows += of_problem(seed, dimension, temperature, ratio, args)
+        tables = {"Summary": summary(rows), "Problems": rows}
+        say({"Summary": tables["Summary"], "Problem": rows[-6:]})
+        if not args.quick:
+            write("joint_testbed", "python -m benchmarks.joint_testbed", vars(args), tables)
+
+
+def networks(count: int, dimension: int, generator: torch.Generator) -> Layers:
+    """Random networks with weights of variance 2 / in."""
+    widths = (dimension, HIDDEN, HIDDEN, CLASSES)
+    made = [
+        torch.randn(count, wide, narrow, generator=generator) * (2 / narrow) ** 0.5
+        for narrow, wide in itertools.pairwise(widths)
+    ]
+    return Layers(made, [torch.zeros(count, 1, w.shape[1]) for w in made])
+
+
+def ensemble(x: Tensor, y: Tensor, count: int, steps: int, generator: torch.Generator):
+    """Log class probabilities of ``count`` trained networks, as a function of x."""
+    prior = networks(count, x.shape[1], generator)
+    own = networks(count, x.shape[1], generator)
+    parameters = [p.requires_grad_() for p in (*own.weights, *own.biases)]
+    weights = torch.empty(count, len(x)).exponential_(generator=generator)
+    adam = torch.optim.Adam(parameters, lr=RATE, fused=True)
+    for _ in range(steps):
+        rows = torch.randint(len(x), (min(BATCH, len(x)),), generator=generator)
+        with torch.no_grad():
+            fixed = PRIOR * prior(x[rows])
+        logits = own(x[rows]) + fixed
+        target = y[rows].expand(count, -1).flatten()
+        loss = F.cross_entropy(logits.flatten(0, 1), target, reduction="none")
+        adam.zero_grad()
+        (loss.view(count, -1) * weights[:, rows]).mean(1).sum().backward()
+        adam.step()
+
+    @torch.no_grad()
+    def log_probs(x: Tensor, index: slice = slice(None)) -> Tensor:
+        def some(layers: Layers) -> Layers:
+            return Layers([w[index] for w in layers.weights], [b[index] for b in layers.biases])
+
+        return (some(own)(x) + PRIOR * some(prior)(x)).log_softmax(-1)
+
+    return log_probs
+
+
+def of_problem(seed: int, dimension: int, temperature: float, ratio: int, args) -> list[dict]:
+    """Rows of one problem, one for each way to answer."""
+    generator = torch.Generator().manual_seed(seed)
+    truth = networks(1, dimension, generator)
+
+    def labels(x: Tensor) -> Tensor:
+        p = (truth(x)[0] / temperature).softmax(-1)
+        return (torch.rand(len(x), generator=generator) < p[:, 1]).long()
+
+    def inputs(count: int) -> Tensor:
+        return torch.randn(count, dimension, generator=generator)
+
+    train, transfer, test = inputs(ratio * dimension), inputs(TRANSFER), inputs(TEST)
+    begun = time.perf_counter()
+    members = ensemble(train, labels(train), 2 * args.draws, 20 if args.quick else STEPS, generator)
+    taught = time.perf_counter()
+    first, other = slice(0, args.draws), slice(args.draws, None)
+    fast = pyro_opu.distill(
+        lambda x: members(x, first).exp(),
+        transfer,
+        guide="joint",
+        num_samples=args.draws,
+        seed=seed,
+        progress=False,
+        **({"num_steps": 20} if args.quick else {}),
+    )
+    distilled = time.perf_counter()
+    student = fast.log_probs(test)
+    teacher = members(test, first)
+    alone = members(test, slice(0, 10))
+    ways: dict[str, list[Tensor]] = {
+        TEACHER: [teacher],
+        "other 500 draws": [members(test, other)],
+        "joint student": [student],
+        "teacher's marginals": [teacher.exp().mean(0, keepdim=True).log()],
+        "marginal student": [fast.dirichlet(test).mean.log()[None]],
+        "plug-in": list(alone[:, None]),
+    }
+    groups = {name: groups_of(name, labels, test, generator) for name in SIZES}
+    same = {"problem": seed, "dimension": dimension, "temperature": temperature}
+    same["training rows"] = len(train)
+    rows = []
+    for way, answers in ways.items():
+        losses = {
+            f"log-loss {name}": statistics.mean(joint_loss(answer, *group) for answer in answers)
+            for name, group in groups.items()
+        }
+        rows.append(same | {"way": way} | losses)
+    for row in rows:
+        for name in SIZES:
+            row[f"gap {name}, %"] = gap(row[f"log-loss {name}"], rows[0][f"log-loss {name}"])
+    rows[0] |= {"ensemble, s": taught - begun, "distill, s": distilled - taught}
+    return rows
+
+
+def gap(loss: float, teacher: float) -> float:
+    """Per cent of the teacher's log-loss."""
+    return 100 * (loss / teacher - 1)
+
+
+def groups_of(name: str, labels, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Indices of test rows ``(G, size)``, and labels for them from the true model."""
+    size = SIZES[name]
+    index = torch.randint(len(x), (GROUPS, size), generator=generator)
+    if name == "dyadic":
+        side = torch.randint(2, (GROUPS, size), generator=generator)
+        index = index[:, :2].gather(1, side)
+    return index, labels(x[index.flatten()]).view(index.shape)
+
+
+def joint_loss(log_probs: Tensor, index: Tensor, y: Tensor) -> float:
+    """Mean over groups of the joint log-loss of draws ``(S, N, C)``, in nats."""
+    total = torch.zeros(len(log_probs), len(index), dtype=torch.float64)
+    for rows, labels in zip(index.mT, y.mT, strict=True):
+        total += log_probs[:, rows, labels]
+    return -float((total.logsumexp(0) - math.log(len(log_probs))).mean())
+
+
+def summary(rows: list[dict]) -> list[dict]:
+    """Over problems: gaps of the sums of losses, and the middle and the largest of the gaps."""
+    found = []
+    for way in dict.fromkeys(row["way"] for row in rows):
+        mine = [row for row in rows if row["way"] == way]
+        teacher = [row for row in rows if row["way"] == TEACHER]
+        row: dict = {"way": way, "problems": len(mine)}
+        for name in SIZES:
+            loss, theirs = (sum(r[f"log-loss {name}"] for r in some) for some in (mine, teacher))
+            gaps = [r[f"gap {name}, %"] for r in mine]
+            row |= {f"log-loss {name}": loss / len(mine), f"gap {name}, %": gap(loss, theirs)}
+            row |= {f"median gap {name}, %": statistics.median(gaps)}
+            row |= {f"largest gap {name}, %": max(gaps)}
+        found.append(row)
+    return found
+
+
+if __name__ == "__main__":
+    main()
