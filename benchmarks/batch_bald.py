@@ -16,8 +16,8 @@ first half than in its second; what is compared is the epistemic variance, the m
 of the relative error.
 
 Times are of the pool of 497 on one thread; those of a wider dropout network, 64-512-512-10, stand
-beside them, to show what they depend on. Predictive's loop draws labels, which is less than BatchBALD
-needs. An acquisition is the draws and the choice from them, which costs all the same.
+beside them, to show what they depend on. Predictive's loop draws labels, which is less than
+BatchBALD needs. An acquisition is the draws and the choice from them, which costs all the same.
 
     python -m benchmarks.batch_bald
 """
@@ -76,6 +76,7 @@ def dropout(data: Digits, args: Any, sizes: tuple[int, ...] = SIZES) -> tuple[An
     x, y = data.train.x[:60], data.train.y[:60]
     epochs = 20 if args.quick else 300
     network = fit_network(dropout_network(sizes), x, y, epochs=epochs, learning_rate=3e-3)
+    pyro.clear_param_store()
     guide = DropoutGuide(network)
     loop = Predictive(bayesian_network(network), guide=guide, num_samples=args.draws)
     return network, loop, network
@@ -125,7 +126,7 @@ def of_seed(seed: int, args: Any) -> dict[str, list[dict]]:
         for title, rows in found.items():
             tables.setdefault(title, []).extend(same | row for row in rows)
     if seed == 0:
-        source, loop, network = dropout(data, args, WIDE)
+        source, loop, network = dropout(data, args, SIZES if args.quick else WIDE)
         fast = distilled(source, data, args, num_steps=20)  # what it answers costs the same
         rows = seconds(pyro_opu.as_teacher(source), fast, loop, network, pool, args)
         tables["Seconds"] += [{"seed": 0, "posterior": "dropout, wide"} | row for row in rows]

@@ -50,7 +50,7 @@ DARK_KNOWLEDGE = under("pyro_opu/rivals", "base.py", "bayesian_dark_knowledge.py
 MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),
     "bad_input": ("pyro_opu", "models", "benchmarks/bad_input_*.py"),
-    "batch_bald": ("pyro_opu/joint", *DISTILLED, "models/neural_network.py", "benchmarks/digits.py"),
+    "batch_bald": ("pyro_opu/joint", *DISTILLED, "models", "benchmarks/digits.py"),
     "batched": (
         *under("pyro_opu/predictive", "batched.py", "quick_ops.py"),
         *under("pyro_opu/teachers", "batched.py", "runs.py", "cost.py"),
