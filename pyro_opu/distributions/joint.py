@@ -16,7 +16,8 @@ __all__ = ["JointClasses", "JointNormals", "JointAnswer"]
 class JointClasses(Empirical):
     """Equally likely functions ``x -> class probabilities`` at N inputs, ``(K, N, C)``.
 
-    Its marginals are :class:`Empirical`; a draw is the same function at all inputs.
+    Its marginals are :class:`~.distributions.empirical.Empirical`; a draw is the same function at
+    all inputs.
     """
 
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:

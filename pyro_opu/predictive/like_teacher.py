@@ -22,7 +22,7 @@ class LikeTeacher(nn.Module):
 
     @property
     def joint(self) -> bool:
-        """Whether draws are joint over inputs, as the teacher's: of ``distill(guide="joint")``."""
+        """Whether draws are joint over inputs, as are those of ``distill(guide="joint")``."""
         return isinstance(self.guide, JointGuide)
 
     @property
@@ -38,7 +38,7 @@ class LikeTeacher(nn.Module):
         the same ``seed`` the same ones. Of any other, draws are independent between inputs.
 
         Args:
-            x: As of :meth:`distribution`.
+            x: As of :meth:`.OnePassPredictive.distribution`.
             num_draws: S; by default ``num_samples``. A joint student holds so many at most.
             seed: Fixes which draws; by default they are new at every call.
 

@@ -192,7 +192,7 @@ _HELD: dict[str, type[HeldDraws]] = {"classes": HeldTeacher, "real": HeldRealTea
 
 
 def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
-    """Make a teacher of these draws, :attr:`~HeldTeacher.tensors`, evaluated by another one."""
+    """Make a teacher of these draws, ``tensors``, evaluated by another one."""
     if isinstance(teacher, HeldTeacher):
         return held_from(teacher.teacher, tensors)
     if isinstance(teacher, MixtureTeacher):
