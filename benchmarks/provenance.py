@@ -63,6 +63,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "dark_knowledge": ("pyro_opu/rivals", "pyro_opu/samplers", *DISTILLED),
     "digits_fidelity": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
     "export_check": ("pyro_opu/export", *STUDENTS),
+    "following": (*DISTILLED, *FIDELITY, "models", "pyro_opu/samplers"),
     "forests": DISTILLED,
     "gaussian_process_closed_form": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),

@@ -35,6 +35,7 @@ NAMES = (
     "forests",
     "joint_testbed",
     "batch_bald",
+    "following",
     "before_after",
     "compact",
     "laplace_bridge",

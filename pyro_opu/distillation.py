@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -20,6 +19,7 @@ from pyro_opu.packing import Structured
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
+from pyro_opu.predictive.following import begin_at, moved
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
 from pyro_opu.rng import RandomStream, fold_in, seeded
@@ -28,27 +28,13 @@ from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.regressors import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
-from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
 from pyro_opu.training.joint import JOINT, JOINT_STREAM, joint_guide
-from pyro_opu.training.pool import affordable, pool_size
-from pyro_opu.training.settings import (
-    AT_ATTAINABLE,
-    BATCH,
-    EFFORTS,
-    Batches,
-    PoolSize,
-    Sampler,
-    Settings,
-    default_batch,
-    default_rate,
-    draws_per_step,
-    warm_steps,
-)
+from pyro_opu.training.plan import Asked
+from pyro_opu.training.settings import Batches, Sampler
 from pyro_opu.training.train import prepare_guide, train
 from pyro_opu.training.validation import (
     CALIBRATION_NUMBERS,
-    LABEL_DRAWS,
     VALIDATION_NUMBERS,
     as_transfer_inputs,
     hold_out,
@@ -65,6 +51,7 @@ def distill(
     x: Structured | Iterable[Any],
     *,
     guide: nn.Module | str | None = None,
+    start: OnePassPredictive | None = None,
     loss: str | Objective | None = None,
     transfer: TransferPolicy | None = None,
     effort: str | float = "default",
@@ -136,6 +123,10 @@ def distill(
             (:class:`~pyro_opu.guides.joint.JointGuide`). Or any module
             ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
             Several inputs reach it as they reach the model.
+        start: An earlier student of the same inputs and outcome, to begin at when the posterior has
+            changed a little: new rows, or more draws. It stays as it is. By default a tenth of the
+            steps and a fifth of the labels are then taken; the report says how far the posterior
+            has moved.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
@@ -227,6 +218,10 @@ def distill(
             if transfer is None and not known and not teacher.in_steps:
                 check_indices(teacher.stream, x)
             sites = outcome.layouts(teacher, x, return_sites)
+            joint = guide == JOINT or (start is not None and start.joint)
+            guide = None if guide == JOINT else guide
+            begun_here = guide is None
+            guide = begin_at(start, guide, outcome, x, packing, sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
             chosen, rest = hold_out(x)
             label = partial(validation_set, teacher, outcome, device=target, progress=progress)
@@ -238,54 +233,36 @@ def distill(
             )
             check_own_rows(teacher, x)
             held = None
-            if guide == JOINT:  # draws of its own, so that the marginal answer is the default's
+            if joint:  # draws of its own, so that the marginal answer is the default's
                 with seeded(fold_in(seed, JOINT_STREAM)):
-                    guide, held = None, hold(teacher, x, num_samples)
+                    held = hold(teacher, x, num_samples)
             # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
-            begun_here = guide is None
+            plug_ins = teacher.plug_ins(x) if begun_here else []
             if guide is None or isinstance(guide, str):
-                plug_ins = teacher.plug_ins(x) if begun_here else []
                 guide = outcome.guide(guide, x, held_out, found, plug_ins, packing)
             guide = prepare_guide(of_packed(guide, packing), target)
+            before = moved(start, guide, held_out)
+            if start is not None:
+                outcome.tell_again(guide, held_out, plug_ins)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
             # Training.
-            larger = 1
-            if batch_size is None:
-                batch_size = default_batch(guide) if begun_here else BATCH
-                larger = batch_size // BATCH
-            per_step = draws_per_step(teacher, x, num_draws, batch_size, closed_form.most_draws)
-            timed = not isinstance(effort, str)
-            if isinstance(effort, str):
-                if begun_here and effort == "default":
-                    near = ranks.first and held_out.judge(guide)["kl_ratio"] <= AT_ATTAINABLE
-                    effort = "quick" if ranks.broadcast(near) else effort
-                steps, most_inputs = EFFORTS[effort]
-                most_inputs *= larger
-            else:
-                left = effort - (time.perf_counter() - begun)
-                later = min(CALIBRATION_NUMBERS // teacher.num_outputs, LABEL_DRAWS * len(x))
-                some, draws = rest[:batch_size].to(target), per_step[0]
-                trial = affordable(guide, closed_form, teacher.draws, some, draws, left, later)
-                steps, most_inputs = ranks.broadcast(trial)
-            steps = num_steps or steps
-            warm = warm_steps(steps, objective, closed_form, warm_start)
-            wanted = warm * accumulate * -(-batch_size // ranks.size)
-            fixed = num_draws is not None or timed
-            wanted = min(wanted, most_inputs)
-            pool = pool_size(teacher, x, closed_form, wanted, per_step[0], fixed)
-            settings = Settings(
-                warm,
-                steps - warm,
+            asked = Asked(
+                effort,
+                num_steps,
                 batch_size,
-                *ranks.broadcast(per_step),
-                default_rate(guide) if learning_rate is None else learning_rate,
+                num_draws,
+                learning_rate,
+                warm_start,
                 evaluate_every,
-                accumulate=accumulate,
-                precision=checked_precision(precision, guide),
-                pool=PoolSize(*ranks.broadcast(astuple(pool))),
+                accumulate,
+                precision,
+                begun,
+                begun_here,
+                start is not None,
             )
+            settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
             ask = at_made_up_inputs(teacher.draws)
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
         report = train(guide, closed_form, objective, batches, held_out, x, random, saved, progress)
@@ -293,16 +270,20 @@ def distill(
             shift: dict[str, float] = {}
             if ranks.first:
                 with random.borrowed():
-                    many = label(x, numbers=CALIBRATION_NUMBERS, phase="calibration")
+                    numbers = CALIBRATION_NUMBERS // asked.fewer[0]
+                    many = label(x, numbers=numbers, phase="calibration")
                     shift = outcome.calibration(guide, many)
             report["recalibration"] = ranks.broadcast(shift)
             outcome.recalibrate(guide, report["recalibration"]["shift"])
+        steps = settings.warm_steps + settings.refine_steps
         if held is not None:
+            of_draws = num_steps or steps * asked.fewer[0]  # none of which has been taught before
             guide, report["joint"] = joint_guide(
-                guide, held, fitted, held_out.x, steps, random, ranks, progress
+                guide, held, fitted, held_out.x, of_draws, random, ranks, progress
             )
         seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
-        beside = {**held_out.beside(guide), "spent": work(report["history"], steps, **seconds)}
+        spent = work(report["history"], steps, **seconds)
+        beside = before | held_out.beside(guide) | {"spent": spent}
         report |= ranks.broadcast(beside)
         if ranks.first:
             warn_of_worthless(report)

@@ -181,13 +181,20 @@ class PlugInTrunk(DefaultTrunk):
         last[0, -2] = float(self.outputs == 1)
         return torch.cat([head, last])
 
+    def tell_again(self, start: Beginning) -> None:
+        """Take the moments of the logits of a posterior that has changed, where they are told."""
+        if self.outputs and start.draws is not None:
+            self._take_moments(start.draws)
+
+    @torch.no_grad()
     def _take_moments(self, heads: Tensor) -> None:
         """Mean and covariance of draws ``(S, C, F + 1)``, for standardised features."""
         heads = self._standardised(heads[:, 1:] - heads[:, :1] if self.outputs == 1 else heads)
         self.mean.copy_(heads.mean(0))
         centred = (heads - heads.mean(0)).movedim(0, 1) / math.sqrt(len(heads) - 1)
         _, values, directions = torch.linalg.svd(centred, full_matrices=False)
-        self.factor.copy_((values[..., None] * directions).movedim(0, 1)[: len(self.factor)])
+        factor = (values[..., None] * directions).movedim(0, 1)[: len(self.factor)]
+        self.factor.zero_()[: len(factor)] = factor
 
     def _take_average(self, heads: Tensor) -> None:
         """The covariance of draws ``(S, C, F + 1)`` averaged over C: directions, and a diagonal."""

@@ -13,6 +13,7 @@ from torch.nn.functional import one_hot
 from pyro_opu.distributions import Empirical, PredictiveDirichlet, SimplexDistribution
 from pyro_opu.guides import GUIDES, PredictiveGuide, guide_at, named_guide
 from pyro_opu.guides.beginning import find_beginning
+from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.objectives import (
     CrossEntropy,
     EnergyDistance,
@@ -167,6 +168,14 @@ class Classes(Outcome):
             return mixture
         single = build("dirichlet")
         return mixture if _weights(mixture) <= MOST_WEIGHTS * _weights(single) else single
+
+    def tell_again(
+        self, guide: nn.Module, held_out: ClassValidation, plug_ins: list[PlugIn]
+    ) -> None:
+        trunk = getattr(guide, "trunk", None)
+        start = find_beginning(plug_ins, held_out.x, held_out.draws.mean(0))
+        if isinstance(trunk, PlugInTrunk) and start is not None:
+            trunk.tell_again(start)
 
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None

@@ -26,6 +26,8 @@ class DistillationReport(dict[str, Any]):
     :func:`~pyro_opu.fidelity`; "energy_distance", which decided what was kept, and once the
     student was finished "energy_to_posterior", beside it "energy_of_draws"; the student's and the
     teacher's "mutual_information" in nats (of a real y "epistemic_share", that of the variance).
+    "start" is of students that begin at another, and has the KL of that one
+    (``pyro_opu/predictive/following.py``).
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
     steps and seconds of this run, the teacher's among them, and "history" has one record per
@@ -42,6 +44,7 @@ class DistillationReport(dict[str, Any]):
             return super().__repr__()
         lines = {
             "student": self._student(),
+            **({"start": self._start()} if "start" in self else {}),
             "KL": self._kl(),
             "energy": self._energy(),
             "epistemic": self._epistemic(),
@@ -74,6 +77,12 @@ class DistillationReport(dict[str, Any]):
         return (
             f"{ratio:.3g} x attainable held out: {ratio * least:.2g} nats (trivial: {trivial:.2g})"
         )
+
+    def _start(self) -> str:
+        found = self["start"]
+        own = found.get("kl_ratio_before")
+        before = "" if own is None else f", {own:.3g} x of its own posterior"
+        return f"a student at {found['kl_ratio']:.3g} x attainable of this posterior{before}"
 
     def _energy(self) -> str:
         mine, theirs = (self.get(f"energy_{name}", 0.0) for name in ("to_posterior", "of_draws"))

@@ -21,6 +21,7 @@ from pyro_opu.checks import (
     positive_int,
 )
 from pyro_opu.distributed import together
+from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.training.settings import EFFORTS
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.utils.files import placed
@@ -95,6 +96,12 @@ CHECKS: dict[str, Check] = {
         expected="a pyro_opu.transfer.TransferPolicy",
         advice="Pass for example Mixture([(0.7, HeldOut()), (0.3, Jitter())]); for inputs of your "
         "own pass a subclass with _draw(n), or a DataLoader as `x` with HeldOut().",
+    ),
+    "start": partial(
+        instance_of,
+        kind=OnePassPredictive,
+        expected="a student that `distill` has made",
+        advice="A guide to go on from is `guide=copy.deepcopy(guide)`.",
     ),
     "effort": _effort,
     "num_steps": positive_int,

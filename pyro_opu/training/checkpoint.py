@@ -186,6 +186,12 @@ def sketch(x: Tensor, least: float = 0.0) -> dict[str, list[float]]:
     return {"sketch": [math.log(norm), *(buckets * math.sqrt(BUCKETS) / norm).tolist()]}
 
 
+def weights_sketch(guide: nn.Module) -> dict[str, list[float]]:
+    """The :func:`sketch` of all weights and buffers of a guide."""
+    values = guide.state_dict().values()
+    return sketch(torch.cat([value.detach().cpu().float().flatten() for value in values]))
+
+
 def describe(value: Any) -> Any:
     """Settings and state of a transfer policy, or of any other object, as plain values.
 

@@ -64,7 +64,13 @@ class Pool:
 
 
 def pool_size(
-    teacher: JointDraws, x: Tensor, objective: Objective, wanted: int, draws: int, fixed: bool
+    teacher: JointDraws,
+    x: Tensor,
+    objective: Objective,
+    wanted: int,
+    draws: int,
+    fixed: bool,
+    share: int = 1,
 ) -> PoolSize:
     """Inputs and draws of a pool, by cost and memory; none where the loss reads every draw.
 
@@ -77,6 +83,7 @@ def pool_size(
         wanted: Inputs in all steps together, or fewer.
         draws: Draws per input where they are ``fixed``, or the cost of one is not known.
         fixed: Whether the user has said how many.
+        share: The pool is to cost one over so much of what it may, in as many blocks.
     """
     outputs, cost = teacher.num_outputs, teacher.operations(x)
     most = NUMBERS // (math.prod(x.shape[1:]) + outputs + 2), MOST_LABELS // FEWEST_DRAWS // outputs
@@ -84,9 +91,10 @@ def pool_size(
     if not objective.sufficient or not inputs or inputs < min(FEWEST, wanted):
         return PoolSize()
     if not fixed and cost is not None:
-        each = min(OPERATIONS // (inputs * max(1, cost)), LABELS // (inputs * outputs))
+        whole = inputs * share
+        each = min(OPERATIONS // (whole * max(1, cost)), LABELS // (whole * outputs))
         draws = min(teacher.max_draws or MOST_DRAWS, max(FEWEST_DRAWS, each))
-    block = HELD_BLOCK if draws == teacher.max_draws else BLOCK
+    block = (HELD_BLOCK if draws == teacher.max_draws else BLOCK) // share
     return PoolSize(inputs, draws, min(block, max(1, BLOCK_NUMBERS // (draws * outputs))))
 
 

@@ -49,7 +49,8 @@ class Settings:
     """Numbers of a distillation; see :func:`~pyro_opu.distill`.
 
     The teacher is asked for ``warm_draws`` per input in the warm start, for ``num_draws`` after it;
-    ``averaging`` is the decay of the exponential average of the weights.
+    ``averaging`` is the decay of the exponential average of the weights, ``start`` is a sketch of
+    those of the student that it begins at.
     """
 
     warm_steps: int
@@ -64,6 +65,7 @@ class Settings:
     accumulate: int = 1
     precision: str | None = None
     pool: PoolSize = PoolSize()
+    start: dict[str, list[float]] | None = None
 
 
 class Sampler(Protocol):
