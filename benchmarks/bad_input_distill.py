@@ -120,7 +120,7 @@ SCALAR = {"w": torch.randn(8, generator=torch.Generator().manual_seed(2))}
 ARGUMENTS: dict[str, list[Any]] = {
     "num_steps": [0, -1, 2.5, "3", True, NAN],
     "batch_size": [0, -1, 2.5, "3", True],
-    "num_draws": [0, 1, -3, 2.5, "3", True],
+    "num_draws": [0, -3, 2.5, "3", True],
     "learning_rate": [0.0, -1.0, NAN, math.inf, "a", True, [0.1]],
     "evaluate_every": [0, -1, 2.5, "3", None],
     "accumulate": [0, 1.5, "3", None],

@@ -144,7 +144,10 @@ def distill(
             default student has more than 2^18 weights, and then four times the labelled inputs.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
-            regression of two classes, 32 of a network.
+            regression of two classes, 32 of a network. 1 is for a teacher whose queries are dear,
+            a simulator or a language model: it is asked for one draw at a time, at each of half as
+            many inputs twice (:class:`~pyro_opu.training.plan.Asked`); as many queries judge as
+            are 15 % of those that teach; and neither g is recalibrated nor the rows' own looked at.
         learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 where no
             layer is wider than 256 units, otherwise 1.024 over the width of the widest.
         warm_start: False starts the objective from scratch.
@@ -202,6 +205,21 @@ def distill(
         (2015), Bayesian Dark Knowledge, section 2.2.
     """
     begun = time.perf_counter()
+    begun_here = guide is None or guide == JOINT
+    asked = Asked(
+        effort,
+        num_steps,
+        batch_size,
+        num_draws,
+        learning_rate,
+        warm_start,
+        evaluate_every,
+        accumulate,
+        precision,
+        begun,
+        begun_here,
+        start is not None,
+    )
     with together() as ranks:
         progress = progress and ranks.first
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
@@ -212,7 +230,8 @@ def distill(
         with random.borrowed():
             # The teacher, and the inputs at which it is asked.
             called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}
-            teacher = finished_teacher(source, x, site, **called, packing=packing)
+            called |= {"packing": packing, "num_draws": asked.look}
+            teacher = finished_teacher(source, x, site, **called)
             outcome = outcome_of(teacher)
             known = packing is not None and bool(packing.indices)
             if transfer is None and not known and not teacher.in_steps:
@@ -220,18 +239,20 @@ def distill(
             sites = outcome.layouts(teacher, x, return_sites)
             joint = guide == JOINT or (start is not None and start.joint)
             guide = None if guide == JOINT else guide
-            begun_here = guide is None
             guide = begin_at(start, guide, outcome, x, packing, sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
             chosen, rest = hold_out(x)
             label = partial(validation_set, teacher, outcome, device=target, progress=progress)
-            held_out = label(chosen, numbers=VALIDATION_NUMBERS, phase="held out")
+            held_out = label(
+                chosen, numbers=VALIDATION_NUMBERS, phase="held out", queries=asked.judging
+            )
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
             policy = transfer_for(rest, transfer, packing, in_steps=teacher.in_steps)
             fitted: Sampler = (
                 policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
             )
-            check_own_rows(teacher, x)
+            if not asked.pairs:
+                check_own_rows(teacher, x)
             held = None
             if joint:  # draws of its own, so that the marginal answer is the default's
                 with seeded(fold_in(seed, JOINT_STREAM)):
@@ -248,25 +269,11 @@ def distill(
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
             # Training.
-            asked = Asked(
-                effort,
-                num_steps,
-                batch_size,
-                num_draws,
-                learning_rate,
-                warm_start,
-                evaluate_every,
-                accumulate,
-                precision,
-                begun,
-                begun_here,
-                start is not None,
-            )
             settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
-            ask = at_made_up_inputs(teacher.draws)
+            ask = at_made_up_inputs(asked.ask(teacher))
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
         report = train(guide, closed_form, objective, batches, held_out, x, random, saved, progress)
-        if recalibrate and outcome.recalibrates(guide):
+        if recalibrate and not asked.pairs and outcome.recalibrates(guide):
             shift: dict[str, float] = {}
             if ranks.first:
                 with random.borrowed():
@@ -282,7 +289,8 @@ def distill(
                 guide, held, fitted, held_out.x, of_draws, random, ranks, progress
             )
         seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
-        spent = work(report["history"], steps, **seconds)
+        queries = sum(ranks.all_gather(teacher.queries + (held.queries if held else 0)))
+        spent = work(report["history"], steps, queries=queries, **seconds)
         beside = before | held_out.beside(guide) | {"spent": spent}
         report |= ranks.broadcast(beside)
         if ranks.first:

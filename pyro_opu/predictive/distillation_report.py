@@ -30,8 +30,9 @@ class DistillationReport(dict[str, Any]):
     (``pyro_opu/predictive/following.py``).
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
-    steps and seconds of this run, the teacher's among them, and "history" has one record per
-    evaluation. Two reports are equal if all but "spent" is.
+    steps and seconds of this run, the teacher's among them, and its "queries", inputs times draws
+    that it was asked for; "history" has one record per evaluation. Two reports are equal if all but
+    "spent" is.
 
     Example:
         >>> report = DistillationReport(kl_ratio=3.2, kl_attainable=0.001, kl_trivial=0.61)
@@ -120,7 +121,8 @@ class DistillationReport(dict[str, Any]):
         seconds = spent.get("seconds", 0.0)
         share = spent.get("teacher_seconds", 0.0) / seconds if seconds else 0.0
         steps = f"{spent.get('steps', 0):,} steps in {seconds:.3g} s"
-        return f"{steps}, {100 * share:.0f} % of it the teacher's"
+        asked = f"; {spent['queries']:,} queries" if "queries" in spent else ""
+        return f"{steps}, {100 * share:.0f} % of it the teacher's{asked}"
 
     def _kept(self) -> str:
         what = str(self.get("kept", "?")).partition(":")[0].partition(",")[0]
@@ -145,12 +147,12 @@ class DistillationReport(dict[str, Any]):
         return max(0.0, 1 - self["kl_ratio"] / before) if before else 0.0
 
 
-def work(history: list[dict[str, Any]], num_steps: int, **seconds: float) -> dict[str, Any]:
-    """The entry "spent": steps taken in all phases, those asked for, and seconds."""
+def work(history: list[dict[str, Any]], num_steps: int, **more: float) -> dict[str, Any]:
+    """The entry "spent": steps taken in all phases, those asked for, seconds and queries."""
     taken: dict[str, int] = {}
     for record in history:
         taken[record["phase"]] = record["step"]
-    return {"steps": sum(taken.values()), "num_steps": num_steps, **seconds}
+    return {"steps": sum(taken.values()), "num_steps": num_steps, **more}
 
 
 def warn_of_worthless(report: Mapping[str, Any]) -> None:

@@ -78,6 +78,7 @@ class JointDraws:
     max_rows: int | None = None
     packing: Packing | None = None  # of several inputs
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
+    queries: int = 0  # evaluations of a draw at an input in all calls so far
     _asked: int = 0
     _cost: Cost | None = None
 
@@ -178,10 +179,10 @@ class JointDraws:
         """:meth:`stream` at inputs that have been checked."""
         yield from self._answers(self._pick(x, self._checked(num_draws)), x)
 
-    def look(self, x: Tensor, draws: Any = None) -> None:
-        """Ask at a few inputs, under all draws or those picked: all about the teacher is known."""
-        with self._at_call(x, None):
-            for _ in self._blocks(x, None) if draws is None else self._answers(draws, x):
+    def look(self, x: Tensor, draws: Any = None, num_draws: int | None = None) -> None:
+        """Ask at a few inputs, under all draws, so many or those picked: it is all known then."""
+        with self._at_call(x, num_draws):
+            for _ in self._blocks(x, num_draws) if draws is None else self._answers(draws, x):
                 pass
 
     def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
@@ -193,6 +194,7 @@ class JointDraws:
         # only thin products are faster for several draws together.
         alone = len(x) >= at_once and width > MOST_COLUMNS
         rows = at_once if alone else max(1, min(at_once // 4, self.chunk_size // cost.alone))
+        self.queries += len(x) * len(draws)
         for block in x.split(min(rows, self.max_rows or rows)):
             step = max(1, at_once // len(block))
             parts = [
@@ -234,6 +236,7 @@ class JointDraws:
 
     def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
         """Meters of one draw at two and at three rows, and K."""
+        self.queries += 5
         with metered() as three:
             self._evaluate(draws[:1], some_rows(x, 3))
         with metered() as two:

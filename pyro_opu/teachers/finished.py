@@ -18,6 +18,7 @@ from pyro_opu.teachers.calls import call_of
 from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.cost import counted
+from pyro_opu.teachers.function import FunctionDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import RegressionTeacher, is_real
 from pyro_opu.teachers.regressors import as_regression_teacher, gives_pair
@@ -98,6 +99,7 @@ def finished_teacher(
     inputs: Callable[..., Tensor] | None = None,
     arguments: Callable[[Any], Any] | None = None,
     packing: Packing | None = None,
+    num_draws: int | None = None,
 ) -> JointDraws:
     """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``.
 
@@ -110,6 +112,7 @@ def finished_teacher(
         site: The observed site, when the model has several.
         inputs, arguments: As in :func:`~pyro_opu.as_teacher`.
         packing: The form of several inputs, which ``x`` holds as one tensor.
+        num_draws: Draws to look at of a teacher that draws afresh; by default all that it gives.
 
     Raises:
         TypeError: ``source`` cannot be made a teacher.
@@ -118,7 +121,9 @@ def finished_teacher(
     with counted():
         called = {"inputs": inputs, "arguments": arguments}
         teacher, draws = _begun(source, x, site, called, packing)
-        teacher.look(x[:2], draws)
+        teacher.look(x[:2], draws, None if teacher.max_draws else num_draws)
+        if isinstance(teacher, FunctionDraws) and teacher is not source and callable(source):
+            teacher.queries += 2 * (teacher.max_draws or 2)  # by `gives_pair`
     if (teacher.max_draws or teacher.default_draws) == 1:
         raise ValueError(
             "`source` holds one posterior draw; expected at least two, or there is no uncertainty "

@@ -54,6 +54,7 @@ class FunctionDraws(JointDraws):
         count = self._checked(num_draws)
         options = {} if self._keyword is None else {self._keyword: count}
         draws = self._read(self.function(x, **options), len(x))
+        self.queries += len(x) * len(draws)
         if self._keyword is None:
             if self.max_draws not in (None, len(draws)):
                 raise ValueError(

@@ -64,6 +64,11 @@ class MixtureTeacher(BaseTeacher):
         kinds = Counter(type(member).__name__ for member in self.members)
         return " + ".join(f"{count} {kind}" for kind, count in kinds.items())
 
+    @property
+    def queries(self) -> int:  # type: ignore[override]
+        """Those of all members."""
+        return sum(member.queries for member in self.members)
+
     def operations(self, x: Tensor) -> int | None:
         """Those of the most costly member, or ``None`` where one does not know."""
         costs = [member.operations(x) for member in self.members]

@@ -204,7 +204,7 @@ class EnsembleTeacher(BaseTeacher):
     def _unpack_by(self, packing: Packing) -> None:
         self.modules = [Unpacked(module, packing) for module in self.modules]
 
-    def look(self, x: Tensor, draws: Any = None) -> None:
+    def look(self, x: Tensor, draws: Any = None, num_draws: int | None = None) -> None:
         """As the cost is measured all members answer, alone and together."""
         with self._at_call(x, None):
             self._measured(draws, x)

@@ -106,7 +106,7 @@ CHECKS: dict[str, Check] = {
     "effort": _effort,
     "num_steps": positive_int,
     "batch_size": positive_int,
-    "num_draws": partial(positive_int, least=2, advice="One draw per input has no spread."),
+    "num_draws": positive_int,
     "learning_rate": positive_float,
     "warm_start": check_bool,
     "recalibrate": check_bool,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import astuple, dataclass
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from pyro_opu.outcomes import ValidationSet
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import weights_sketch
-from pyro_opu.training.pool import affordable, pool_size
+from pyro_opu.training.pool import FEWEST_DRAWS, affordable, pool_size
 from pyro_opu.training.settings import (
     AT_ATTAINABLE,
     BATCH,
@@ -26,7 +27,7 @@ from pyro_opu.training.settings import (
     draws_per_step,
     warm_steps,
 )
-from pyro_opu.training.validation import CALIBRATION_NUMBERS, LABEL_DRAWS
+from pyro_opu.training.validation import CALIBRATION_NUMBERS, HELD_OUT_SHARE, LABEL_DRAWS
 
 __all__ = ["FOLLOWING", "Asked"]
 
@@ -38,7 +39,18 @@ FOLLOWING = (10, 5)
 
 @dataclass(frozen=True)
 class Asked:
-    """What ``distill`` was asked for, in its words.
+    r"""What ``distill`` was asked for, in its words.
+
+    With ``num_draws=1`` a query, one draw at one input, is what is dear. The moments of one input
+    need two draws, :math:`\pi` and :math:`\pi'` of two calls:
+
+    .. math::
+        \mathbb{E}\,\tfrac12\|\pi - \pi'\|^2 = \mathbb{E}A, \qquad
+        1 - \mathbb{E}\,\tfrac12(\|\pi\|^2 + \|\pi'\|^2) = \mathbb{E}B
+
+    (:class:`~pyro_opu.MomentMatching`), so half as many inputs are asked twice each. The student's
+    mean in the place of :math:`\pi'` would make A too large by :math:`\|\bar\pi - h\|^2`, which is
+    more than A itself where the teacher is sure.
 
     Attributes:
         begun: When the run began, by ``time.perf_counter()``.
@@ -60,6 +72,31 @@ class Asked:
     follows: bool
 
     @property
+    def pairs(self) -> bool:
+        """Whether the teacher is asked for one draw at a time, and every input twice."""
+        return self.num_draws == 1
+
+    @property
+    def look(self) -> int | None:
+        """Draws to look at before; ``None`` is all."""
+        return 2 if self.pairs else None
+
+    @property
+    def judging(self) -> int | None:
+        """Queries that judge: where few teach, the share of them that is held out of the inputs."""
+        if not self.pairs:
+            return None
+        steps, most = EFFORTS[self.effort if isinstance(self.effort, str) else "default"]
+        teach = min((self.num_steps or steps) * (self.batch_size or BATCH), most)
+        return round(HELD_OUT_SHARE * teach / self.fewer[1])
+
+    def ask(self, teacher: JointDraws) -> Callable[[Tensor, int], Tensor]:
+        """The teacher's draws; two of one input are from two calls where it draws afresh."""
+        if not self.pairs or teacher.max_draws is not None:
+            return teacher.draws
+        return lambda x, count: torch.cat([teacher.draws(x, 1) for _ in range(count)])
+
+    @property
     def fewer(self) -> tuple[int, int]:
         """Steps and labels of a run from scratch, as multiples of this one's."""
         return FOLLOWING if self.follows else (1, 1)
@@ -79,8 +116,11 @@ class Asked:
         if batch_size is None:
             batch_size = default_batch(guide) if self.default_guide else BATCH
             larger = batch_size // BATCH
+        num_draws = self.num_draws
+        if self.pairs:
+            batch_size, num_draws = -(-batch_size // 2), 2
         most = closed_form.most_draws
-        per_step = draws_per_step(teacher, x, self.num_draws, batch_size, most)
+        per_step = draws_per_step(teacher, x, num_draws, batch_size, most)
         fewer, fewer_labels = self.fewer
         effort = self.effort
         if isinstance(effort, str):
@@ -96,11 +136,15 @@ class Asked:
             draws = per_step[0]
             trial = affordable(guide, closed_form, teacher.draws, some, draws, left, later)
             steps, most_inputs = ranks.broadcast(trial)
+        if self.pairs:
+            most_inputs = -(-most_inputs // 2)
         steps = self.num_steps or steps
         warm = warm_steps(steps, objective, closed_form, self.warm_start)
         wanted = min(warm * self.accumulate * -(-batch_size // ranks.size), most_inputs)
         fixed = self.num_draws is not None or not isinstance(effort, str)
         pool = pool_size(teacher, x, closed_form, wanted, per_step[0], fixed, fewer_labels)
+        if self.pairs:  # as many sets of draws, which the inputs of a block share, as of 32 each
+            pool = replace(pool, block=max(1, pool.block * 2 // FEWEST_DRAWS))
         return Settings(
             warm,
             steps - warm,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -61,13 +62,18 @@ def validation_set(
     numbers: int,
     phase: str,
     progress: bool = False,
+    queries: int | None = None,
 ) -> Any:
     """The teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
-    To stay below that, draws are left out first, down to a quarter of the most, then inputs.
+    To stay below that, draws are left out first, down to a quarter of the most, then inputs. Where
+    only so many ``queries`` may be made, there are as many inputs as draws.
     """
     each = teacher.num_outputs
     most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * each)))
+    if queries is not None:
+        most = min(most, max(4, math.isqrt(queries)))
+        numbers = queries * each
     count = min(most, teacher.max_draws or most)
     some = x[: max(2, numbers // (count * each))]
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]

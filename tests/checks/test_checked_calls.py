@@ -139,7 +139,7 @@ class Silent(nn.Module):
     "name, value, error, message",
     [
         ("batch_size", "3", ValueError, "a positive integer; got '3'"),
-        ("num_draws", "3", ValueError, "an integer of at least 2; got '3'"),
+        ("num_draws", "3", ValueError, "a positive integer; got '3'"),
         ("seed", 1.5, ValueError, "an integer from .* or None; got 1.5"),
         ("warm_start", "no", TypeError, "True or False; got 'no'"),
         ("progress", 1, TypeError, "True or False; got 1"),
