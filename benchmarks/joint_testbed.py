@@ -5,19 +5,20 @@ are drawn from the softmax of a random network of two layers of 50, divided by a
 problems are picked at random from a grid of dimensions, temperatures and training rows for each
 dimension.
 
-The teacher is an ensemble of 500 networks, each with a fixed random network added to it
-(randomised prior functions) and trained with weights of its own for the rows. On the testbed such
-ensembles are good at joint predictions, where dropout is not; 1,000 of them learn together in
-seconds, so that the "other 500 draws" are independent of the first; and each is a function of its
-own, which a student cannot read off. The student sees 1,000 further inputs, and no label.
+Two teachers of 500 draws. An ensemble of networks, each with a fixed random network added to it
+(randomised prior functions) and trained with weights of its own for the rows: on the testbed such
+ensembles are good at joint predictions; 1,000 of them learn together in seconds, so that the "other
+500 draws" are independent of the first; and each is a function of its own, the hardest thing for
+last layers on shared features. And dropout, whose draws are parts of one network. The student sees
+1,000 further inputs, and no label.
 
 The joint log-loss of a group of inputs is minus the logarithm of the probability that a posterior
 gives to all its labels together, of labels from the true model. Groups are of 1, 10 or 100 random
 inputs; a dyadic group of 10 has only two different inputs, each several times, on which a posterior
 that is independent between rows cannot learn the one from the other. With draws the probability is
 a mean over them, and of 500 draws it is noisy for 100 labels: the other 500 draws say how much.
-"Teacher's marginals" are what a perfect marginal student would have. "Plug-in" is one network of
-the ensemble, the mean of ten. Gaps are in per cent of the teacher's log-loss.
+"Teacher's marginals" are what a perfect marginal student would have. "Plug-in" is one network: of
+the ensemble, the mean of ten, or without dropout. Gaps are in per cent of the teacher's log-loss.
 
     python -m benchmarks.joint_testbed
 """
@@ -37,11 +38,15 @@ from torch.nn import functional as F
 
 import pyro_opu
 from benchmarks.results import parser, say, write
+from pyro_opu.models.neural_network import dropout_network, fit_network
+from pyro_opu.teachers.held import hold
 
 HIDDEN, CLASSES = 50, 2
 GRID = tuple(itertools.product((2, 10, 100), (0.01, 0.1, 0.5), (1, 10, 100)))
 #: Training of the ensemble: steps of Adam, rows in each, its rate, the scale of the fixed networks.
 STEPS, BATCH, RATE, PRIOR = 400, 100, 3e-3, 1.0
+#: Dropout, as in the library's other benchmarks of trained networks but for the rate.
+RATE_OF_DROPOUT, EPOCHS = 0.1, 300
 TRANSFER, TEST, GROUPS = 1000, 1000, 2000
 SIZES = {"1": 1, "10": 10, "100": 100, "dyadic": 10}
 TEACHER = "teacher, 500 draws"
@@ -73,7 +78,7 @@ def main() -> None:
     for seed, (dimension, temperature, ratio) in enumerate(chosen):
         rows += of_problem(seed, dimension, temperature, ratio, args)
         tables = {"Summary": summary(rows), "Problems": rows}
-        say({"Summary": tables["Summary"], "Problem": rows[-6:]})
+        say({"Summary": tables["Summary"], "Problem": rows[-12:]})
         if not args.quick:
             write("joint_testbed", "python -m benchmarks.joint_testbed", vars(args), tables)
 
@@ -129,51 +134,84 @@ def of_problem(seed: int, dimension: int, temperature: float, ratio: int, args) 
         return torch.randn(count, dimension, generator=generator)
 
     train, transfer, test = inputs(ratio * dimension), inputs(TRANSFER), inputs(TEST)
-    begun = time.perf_counter()
-    members = ensemble(train, labels(train), 2 * args.draws, 20 if args.quick else STEPS, generator)
-    taught = time.perf_counter()
-    first, other = slice(0, args.draws), slice(args.draws, None)
-    fast = pyro_opu.distill(
-        lambda x: members(x, first).exp(),
-        transfer,
-        guide="joint",
-        num_samples=args.draws,
-        seed=seed,
-        progress=False,
-        **({"num_steps": 20} if args.quick else {}),
-    )
-    distilled = time.perf_counter()
-    student = fast.log_probs(test)
-    teacher = members(test, first)
-    alone = members(test, slice(0, 10))
-    ways: dict[str, list[Tensor]] = {
-        TEACHER: [teacher],
-        "other 500 draws": [members(test, other)],
-        "joint student": [student],
-        "teacher's marginals": [teacher.exp().mean(0, keepdim=True).log()],
-        "marginal student": [fast.dirichlet(test).mean.log()[None]],
-        "plug-in": list(alone[:, None]),
-    }
     groups = {name: groups_of(name, labels, test, generator) for name in SIZES}
     same = {"problem": seed, "dimension": dimension, "temperature": temperature}
     same["training rows"] = len(train)
-    rows = []
-    for way, answers in ways.items():
-        losses = {
-            f"log-loss {name}": statistics.mean(joint_loss(answer, *group) for answer in answers)
-            for name, group in groups.items()
+    y, rows = labels(train), []
+    for kind, posterior in POSTERIORS.items():
+        begun = time.perf_counter()
+        torch.manual_seed(seed)
+        teacher, other, plug_ins = posterior(train, y, args, generator)
+        taught = time.perf_counter()
+        fast = pyro_opu.distill(
+            lambda x, teacher=teacher: teacher(x).exp(),
+            transfer,
+            guide="joint",
+            num_samples=args.draws,
+            seed=seed,
+            progress=False,
+            **({"num_steps": 20} if args.quick else {}),
+        )
+        distilled = time.perf_counter()
+        draws = teacher(test)
+        ways: dict[str, list[Tensor]] = {
+            TEACHER: [draws],
+            "other 500 draws": [other(test)],
+            "joint student": [fast.log_probs(test)],
+            "teacher's marginals": [draws.logsumexp(0, keepdim=True) - math.log(len(draws))],
+            "marginal student": [fast.dirichlet(test).mean.log()[None]],
+            "plug-in": plug_ins(test),
         }
-        rows.append(same | {"way": way} | losses)
-    for row in rows:
-        for name in SIZES:
-            row[f"gap {name}, %"] = gap(row[f"log-loss {name}"], rows[0][f"log-loss {name}"])
-    rows[0] |= {"ensemble, s": taught - begun, "distill, s": distilled - taught}
+        named = same | {"posterior": kind}
+        mine = [named | {"way": way} | losses(each, groups) for way, each in ways.items()]
+        for row in mine:
+            for name in SIZES:
+                row[f"gap {name}, %"] = gap(row[f"log-loss {name}"], mine[0][f"log-loss {name}"])
+        mine[0] |= {"teacher, s": taught - begun, "distill, s": distilled - taught}
+        rows += mine
     return rows
+
+
+def randomised(x: Tensor, y: Tensor, args, generator: torch.Generator):
+    """Two sets of draws and single networks of an ensemble, each a function of x."""
+    steps, first = 20 if args.quick else STEPS, slice(0, args.draws)
+    members = ensemble(x, y, 2 * args.draws, steps, generator)
+    other, ten = slice(args.draws, None), slice(0, 10)
+    return (
+        lambda x: members(x, first),
+        lambda x: members(x, other),
+        lambda x: list(members(x, ten)[:, None]),
+    )
+
+
+def dropout(x: Tensor, y: Tensor, args, generator: torch.Generator):
+    """Two sets of masks, and the network without dropout."""
+    network = dropout_network((x.shape[1], HIDDEN, HIDDEN, CLASSES), RATE_OF_DROPOUT)
+    fit_network(network, x, y, epochs=5 if args.quick else EPOCHS)
+    teacher = pyro_opu.as_teacher(network)
+    first, other = (hold(teacher, x, args.draws) for _ in range(2))
+
+    @torch.no_grad()
+    def plug_in(x: Tensor) -> list[Tensor]:
+        return [network(x).log_softmax(-1)[None]]
+
+    return first.log_probs, other.log_probs, plug_in
+
+
+POSTERIORS = {"random priors": randomised, "dropout": dropout}
+
+
+def losses(answers: list[Tensor], groups: dict[str, tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Joint log-loss in groups of every size, the mean over answers."""
+    return {
+        f"log-loss {name}": statistics.mean(joint_loss(answer, *group) for answer in answers)
+        for name, group in groups.items()
+    }
 
 
 def gap(loss: float, teacher: float) -> float:
     """Per cent of the teacher's log-loss."""
-    return 100 * (loss / teacher - 1)
+    return round(100 * (loss / teacher - 1), 3)  # rounding of float32 is no gap
 
 
 def groups_of(name: str, labels, x: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -197,10 +235,10 @@ def joint_loss(log_probs: Tensor, index: Tensor, y: Tensor) -> float:
 def summary(rows: list[dict]) -> list[dict]:
     """Over problems: gaps of the sums of losses, and the middle and the largest of the gaps."""
     found = []
-    for way in dict.fromkeys(row["way"] for row in rows):
-        mine = [row for row in rows if row["way"] == way]
-        teacher = [row for row in rows if row["way"] == TEACHER]
-        row: dict = {"way": way, "problems": len(mine)}
+    for posterior, way in dict.fromkeys((row["posterior"], row["way"]) for row in rows):
+        of_posterior = [row for row in rows if row["posterior"] == posterior]
+        mine, teacher = ([r for r in of_posterior if r["way"] == w] for w in (way, TEACHER))
+        row: dict = {"posterior": posterior, "way": way, "problems": len(mine)}
         for name in SIZES:
             loss, theirs = (sum(r[f"log-loss {name}"] for r in some) for some in (mine, teacher))
             gaps = [r[f"gap {name}, %"] for r in mine]

@@ -68,7 +68,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "gaussian_process_closed_form": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),
-    "joint_testbed": DISTILLED,
+    "joint_testbed": (*DISTILLED, "models/neural_network.py"),
     "known_answers": (*DISTILLED, *FIDELITY),
     "known_outcomes": DISTILLED,
     "laplace_bridge": (

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from pyro_opu.checks import check_inputs, check_seed, check_tensor
 from pyro_opu.reports.answers import is_student, packing_inputs, teacher_of
@@ -145,10 +146,10 @@ def joint_draws(
 def _drawn(source: Any, x: Tensor, num_draws: int | None, seed: int | None) -> PoolDraws:
     check_inputs(x)
     joint = getattr(source, "joint", False)
-    if not joint and is_student(source, x):
+    if isinstance(source, Distribution) or (not joint and is_student(source, x)):
         raise TypeError(
-            "`source` must answer jointly for all rows; got a marginal student, whose draws are "
-            f"independent between rows, {type(source).__name__}. {_ADVICE}"
+            f"`source` must draw jointly for all rows; got a {type(source).__name__}, a marginal "
+            f"answer or student, whose draws are independent between rows. {_ADVICE}"
         )
     twice = torch.linspace(0, len(x) - 1, min(TWICE, len(x)), device=x.device).long()
     asked = torch.cat([x, x[twice]])

@@ -56,9 +56,15 @@ class TestRefused:
         with pytest.raises(TypeError, match=NAMED):
             joint_draws(marginal, X)
 
-    def test_its_guide(self, marginal):
-        with pytest.raises(TypeError, match=NAMED):
-            joint_draws(marginal.guide, X)
+    def test_its_guide_and_its_answer(self, marginal):
+        for source in (marginal.guide, marginal.dirichlet(X)):
+            with pytest.raises(TypeError, match=NAMED):
+                joint_draws(source, X)
+
+    def test_it_as_a_teacher(self, marginal):
+        """Which no longer says what it is, but draws row by row."""
+        with pytest.raises(ValueError, match=NAMED):
+            joint_draws(pyro_opu.as_teacher(marginal), X)
 
     def test_a_function_that_draws_from_it(self, marginal):
         function = lambda x, num_draws: marginal.dirichlet(x).sample((num_draws,))  # noqa: E731
@@ -102,6 +108,31 @@ class TestRefused:
 
 
 class TestAccepted:
+    def test_a_joint_student(self):
+        """Linear draws, which it has exactly; all of them, or those of a seed."""
+        student = pyro_opu.distill(
+            posterior, X.repeat(20, 1), guide="joint", num_samples=30, num_steps=3, seed=0,
+            progress=False,
+        )  # fmt: skip
+        pool = joint_draws(student, X)
+        assert torch.allclose(pool.draws, posterior(X), atol=1e-4)
+        some = joint_draws(student, X, 9, seed=0)
+        assert torch.equal(some.draws, joint_draws(student, X, 9, seed=0).draws)
+
+    @pytest.mark.filterwarnings("ignore::pyro_opu.FidelityWarning")  # of its marginal answer
+    def test_a_joint_student_of_a_real_y(self):
+        slopes = SLOPES[:, :, 0]
+        line = lambda x: (slopes @ x.mT, torch.full((30, 1), 0.5))  # noqa: E731
+        student = pyro_opu.distill(
+            line, X.repeat(20, 1), guide="joint", num_samples=30, num_steps=3, seed=0,
+            progress=False,
+        )  # fmt: skip
+        pool = joint_draws(student, X)
+        assert pool.kind == "real" and torch.allclose(
+            pool.values(), (slopes @ X.mT).double(), atol=1e-3
+        )
+        assert torch.allclose(pool.noise(), torch.tensor(0.25).double(), rtol=1e-3)
+
     def test_draws_that_are_rounded(self):
         """Equal answers to float32's rounding, of rows that all draws agree on."""
         sure = torch.tensor([[1.0, 0.0]]).expand(10, 5, 2)
