@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_device, check_inputs, check_row_shape, positive_int, sizes
+from pyro_opu.checks import (
+    check_device,
+    check_inputs,
+    check_path,
+    check_row_shape,
+    positive_int,
+    sizes,
+)
 from pyro_opu.distributions import PredictiveDirichlet, PredictiveNormal, as_answer
 from pyro_opu.export import export
 from pyro_opu.export.capture import Captured, capture
@@ -21,6 +28,7 @@ from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
+from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_folder
 from pyro_opu.predictive.like_predictive import LikePredictive
 from pyro_opu.predictive.like_teacher import LikeTeacher
 from pyro_opu.predictive.student_file import (
@@ -213,8 +221,12 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
             "inputs=lambda *args, **kwargs: ... that picks the input."
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, card: str | None = None) -> None:
         """Write the student to one safetensors file with its configuration as text; no pickle.
+
+        A ``path`` that is a folder, or ends as one, gets that file, its description and a model
+        card, in the layout that model hubs read; ``card`` is the text of the latter, by default
+        :func:`~pyro_opu.predictive.folder.model_card` of this student.
 
         The file has a checksum, replaces an older one atomically, and keeps its permissions and
         symbolic link. For a guide of your own pass the architecture to :meth:`load`; ``inputs`` is
@@ -222,9 +234,17 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
 
         Raises:
             FileNotFoundError: its folder does not exist.
-            ValueError: ``path`` is a folder or a device; a student that :meth:`fuse` made.
+            ValueError: ``path`` is a device; a student that :meth:`fuse` made; a ``card`` for one
+                file.
         """
-        files.write(path, KIND, self.guide.state_dict(), describe(self))
+        description = describe(self)
+        if is_folder(path):
+            write_folder(path, description, model_card(self) if card is None else card)
+        elif card is not None:
+            raise ValueError(
+                f"`card` needs a folder; {os.fspath(path)!r} is one file. Add a slash at its end."
+            )
+        files.write(file_of(path), KIND, self.guide.state_dict(), description)
 
     def fuse(self) -> OnePassPredictive:
         """The same student in fewer operations: a frozen copy, the same answers to rounding.
@@ -295,7 +315,7 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
         A file is refused where a single bit has changed (files of 0.1.0 have no checksum).
 
         Args:
-            path: The file.
+            path: The file, or a folder that :meth:`save` wrote.
             guide: The architecture, for a student whose guide was one of your own.
             inputs: As in the constructor.
             device: By default the CPU.
@@ -305,7 +325,7 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
             ValueError: a damaged or foreign file, or of a newer format; one of classes, read by
                 ``OnePassRegression``; a ``guide`` that is missing or does not match.
         """
-        target = check_device(device)
+        target, path = check_device(device), file_of(check_path("path", path))
         tensors, config = read_student(path)
         kind = STUDENTS[config["answer"]]
         if not issubclass(kind, cls):
