@@ -37,15 +37,12 @@ def by_hand(text):
     return [line for line in text.splitlines() if MEASURED.search(line)]
 
 
-def section(text, title):
-    return text.split(f"## {title}\n")[1].split("\n## ")[0]
-
-
 class TestByHand:
     """No measured number is typed by hand where documents say what is measured."""
 
     def test_readme(self):
-        assert not by_hand(section((docs.ROOT / "README.md").read_text(), "What is measured"))
+        found = by_hand((docs.ROOT / "README.md").read_text())
+        assert not [line for line in found if not re.search(r"Python 3|Apache-2.0", line)]
 
     @pytest.mark.parametrize("name", ["measured", "students"])
     def test_pages(self, name):
