@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from pyro_opu.outcomes import SiteLayout
+from pyro_opu.packing import Packing
+
+#: Picks the input from the arguments of a call.
+InputPicker = Callable[..., Tensor]
 
 #: Attributes that a student cannot have, and why.
 _LACKING = {
@@ -25,6 +29,9 @@ class LikePredictive(nn.Module):
     """The interface of ``pyro.infer.Predictive`` beside its call."""
 
     sites: Sequence[SiteLayout]
+    input_name: str | None
+    inputs: InputPicker | None
+    packing: Packing | None
 
     @property
     def return_sites(self) -> tuple[str, ...]:
@@ -39,6 +46,23 @@ class LikePredictive(nn.Module):
         """Draws as a call gives them; ``Predictive``'s deprecated name for it."""
         draws: dict[str, Tensor] = self(*args, **kwargs)
         return draws
+
+    def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """The input of a call."""
+        if self.inputs is not None:
+            return self.inputs(*args, **kwargs)
+        if self.packing is not None and self.packing.form != "tensor":
+            return self.packing.of_call(args, kwargs)
+        if args:
+            return args[0]
+        if self.input_name in kwargs:
+            return kwargs[self.input_name]
+        raise TypeError(
+            "`x`, the input, must be the first positional argument"
+            + (f" or the keyword '{self.input_name}'" if self.input_name else "")
+            + f"; got keywords {sorted(kwargs)}. For a model called otherwise distill with "
+            "inputs=lambda *args, **kwargs: ... that picks the input."
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name in _LACKING:

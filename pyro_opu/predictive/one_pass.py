@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,7 +29,7 @@ from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_folder
-from pyro_opu.predictive.like_predictive import LikePredictive
+from pyro_opu.predictive.like_predictive import InputPicker, LikePredictive
 from pyro_opu.predictive.like_teacher import LikeTeacher
 from pyro_opu.predictive.student_file import (
     KIND,
@@ -44,7 +44,6 @@ from pyro_opu.utils import files
 
 __all__ = ["STUDENTS", "InputPicker", "OnePassPredictive"]
 
-InputPicker = Callable[..., Tensor]
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
@@ -204,22 +203,6 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
         guide = self.guide
         answer = guide.together(x) if isinstance(guide, JointGuide) else self._answer(x)
         return self.outcome.sample(answer, self.sites, self.num_samples)
-
-    def _input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        if self.inputs is not None:
-            return self.inputs(*args, **kwargs)
-        if self.packing is not None and self.packing.form != "tensor":
-            return self.packing.of_call(args, kwargs)
-        if args:
-            return args[0]
-        if self.input_name in kwargs:
-            return kwargs[self.input_name]
-        raise TypeError(
-            "`x`, the input, must be the first positional argument"
-            + (f" or the keyword '{self.input_name}'" if self.input_name else "")
-            + f"; got keywords {sorted(kwargs)}. For a model called otherwise distill with "
-            "inputs=lambda *args, **kwargs: ... that picks the input."
-        )
 
     def save(self, path: str | os.PathLike[str], *, card: str | None = None) -> None:
         """Write the student to one safetensors file with its configuration as text; no pickle.
