@@ -73,6 +73,7 @@ def distill(
     evaluate_every: int = 100,
     accumulate: int = 1,
     precision: torch.dtype | None = None,
+    callback: Callable[[dict[str, Any]], object] | None = None,
 ) -> OnePassPredictive:
     r"""Learn a student :math:`\mathrm{Dir}(\alpha(x))` of a teacher :math:`p(\pi|x,D)`.
 
@@ -179,6 +180,8 @@ def distill(
             of one.
         precision: ``torch.bfloat16`` runs the guide's trunk in it under autocast while it is
             trained; heads, losses and the student that is returned stay in float32.
+        callback: Called at every evaluation, on the first rank, with a record: "phase", "step", the
+            parts of the loss, and held-out scores as in ``fast.report["history"]``.
 
     Returns:
         The drop-in for ``source``; on every rank the same.
@@ -272,7 +275,8 @@ def distill(
             settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
             ask = at_made_up_inputs(asked.ask(teacher))
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
-        report = train(guide, closed_form, objective, batches, held_out, x, random, saved, progress)
+        run = (guide, closed_form, objective, batches, held_out, x, random, saved)
+        report = train(*run, progress, callback)
         if recalibrate and not asked.pairs and outcome.recalibrates(guide):
             shift: dict[str, float] = {}
             if ranks.first:
@@ -305,6 +309,7 @@ def distill(
         packing=packing,
         report={
             "seed": seed,
+            "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",
             "loss": type(objective).__name__,
             **outcome.about(guide, found),
             "mixing": mixing.to_dict(),

@@ -29,6 +29,7 @@ from pyro_opu import (
     MomentMatching,
     PredictiveDirichlet,
     PredictiveGuide,
+    distill,
 )
 from pyro_opu.metrics.distances import energy_distance
 
@@ -186,6 +187,27 @@ def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().err
     for text in ("1/2 warm start", "2/2 objective", "KL ", " x attainable", "18/18"):
         assert text in shown
+
+
+def test_a_callback_is_given_every_record_and_changes_nothing() -> None:
+    records: list[dict[str, Any]] = []
+
+    def callback(record: dict[str, Any]) -> None:
+        records.append(record)
+        torch.rand(7)  # of a logger that draws
+
+    options: dict[str, Any] = {"num_steps": 20, "evaluate_every": 5, "seed": 0, "progress": False}
+    x, draws = torch.randn(60, 2), torch.randn(12, 2, 3)
+
+    def source(x: Tensor) -> Tensor:
+        return (x @ draws).softmax(-1)
+
+    watched, plain = (distill(source, x, callback=c, **options) for c in (callback, None))
+    assert records == watched.report["history"]
+    assert [record["step"] for record in records] == [0, 5, 10, 15, 20]
+    assert torch.equal(watched.dirichlet(x).mean, plain.dirichlet(x).mean)
+    with pytest.raises(TypeError, match="`callback` must be a callable"):
+        distill(source, x, callback=3)  # type: ignore[arg-type]
 
 
 def test_report() -> None:

@@ -80,7 +80,7 @@ def model_card(
     lines += ["## How to use it", "", "```python", "from pyro_opu import OnePassPredictive", ""]
     lines += ['student = OnePassPredictive.load("folder/")', "student.uncertainty(x)  # one pass"]
     lines += ["```", "", "## What it was taught by", "", f"- Data: {data}."]
-    lines += [f"- Teacher: {report.get('teacher', _UNSAID)}."]
+    lines += [f"- Teacher: {report.get('taught_by', _UNSAID)}."]
     lines += [f"- pyro_opu {__version__}, seed {report.get('seed', _UNSAID)}.", ""]
     lines += ["## How near it is to its teacher", ""]
     lines += _block(report if "kl_ratio" in report else "No report was kept.")

@@ -120,4 +120,5 @@ CHECKS: dict[str, Check] = {
     "checkpoint": lambda name, value: placed(value, name),
     "evaluate_every": positive_int,
     "accumulate": positive_int,
+    "callback": partial(check_callable, form="(record) -> None"),
 }

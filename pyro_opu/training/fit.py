@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks
-from pyro_opu.rng import RandomStream
+from pyro_opu.rng import RandomStream, preserve_rng
 from pyro_opu.training.console import line
 
 #: Draws a batch; returns the named parts of the loss there, and the student's answer.
@@ -22,6 +22,8 @@ Losses = Callable[[], tuple[dict[str, Tensor], Any]]
 Schedule = Callable[[int], float]
 #: Scores of a guide; "energy_distance", the less the better, decides what is kept.
 Judge = Callable[[nn.Module], dict[str, float]]
+#: Is given the record of an evaluation.
+Callback = Callable[[dict[str, Any]], object]
 #: Attributes of a selection that are saved beside the weights.
 _COUNTED = ("best", "score", "mark", "evals_since_best", "settling", "history")
 #: Weight of a step in the running mean of the loss.
@@ -203,8 +205,8 @@ class KeepBest(KeepLast):
     """Keeps the best exponential average of the weights by held-out energy distance.
 
     All ranks take the weights of rank 0, which judges; theirs differ in buffers, and by rounding
-    where machines differ. ``history`` has one record per evaluation. An improvement by less than
-    ``least_gain``, or a fiftieth, is kept but does not end a plateau.
+    where machines differ. ``history`` has one record per evaluation; the ``callback`` gets a copy.
+    An improvement by less than ``least_gain``, or a fiftieth, is kept but ends no plateau.
     """
 
     def __init__(
@@ -214,8 +216,10 @@ class KeepBest(KeepLast):
         averaging: float = 0.99,
         ranks: Ranks = ALONE,
         least_gain: float = 0.0,
+        callback: Callback | None = None,
     ) -> None:
         super().__init__()
+        self.callback = callback
         self.least_gain, self.mark = least_gain, math.inf
         self.guide, self.judge, self.averaging, self.ranks = guide, judge, averaging, ranks
         self.average = copy.deepcopy(guide).requires_grad_(False).eval()
@@ -255,6 +259,9 @@ class KeepBest(KeepLast):
         if self.mark == math.inf or score < self.mark - max(self.least_gain, 0.02 * abs(self.mark)):
             self.mark, self.evals_since_best = score, 0
         self.history.append({**parts, "phase": phase, "step": step, **found})
+        if self.callback is not None and self.ranks.first:
+            with preserve_rng():  # what it draws is not the run's
+                self.callback(dict(self.history[-1]))
 
     @property
     def shown(self) -> str:

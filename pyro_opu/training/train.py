@@ -19,7 +19,16 @@ from pyro_opu.rng import RandomStream, fold_in, preserve_rng
 from pyro_opu.teachers.cost import counted, metered
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
-from pyro_opu.training.fit import Descent, KeepBest, Phase, Schedule, cosine, fit, settling
+from pyro_opu.training.fit import (
+    Callback,
+    Descent,
+    KeepBest,
+    Phase,
+    Schedule,
+    cosine,
+    fit,
+    settling,
+)
 from pyro_opu.training.pool import Pool, labelled
 from pyro_opu.training.settings import Batches
 
@@ -133,6 +142,7 @@ def train(
     random: RandomStream,
     checkpoint: Checkpoint | None = None,
     progress: bool = True,
+    callback: Callback | None = None,
 ) -> dict[str, Any]:
     """Run the warm start and the refinement, and keep the best iterate in ``guide``.
 
@@ -149,7 +159,7 @@ def train(
     ranks.broadcast_state(guide, objective)
     skip_below = ranks.broadcast(skip_below)
     least_gain = LEAST_GAIN * max(0.0, skip_below)
-    selection = KeepBest(guide, validation.judge, settings.averaging, ranks, least_gain)
+    selection = KeepBest(guide, validation.judge, settings.averaging, ranks, least_gain, callback)
     start = (0, 0)
     if checkpoint is not None:
         start = checkpoint.start(run, selection, batches.policy, random)
