@@ -162,7 +162,7 @@ def test_a_real_y_whose_mean_is_linear() -> None:
     exact = float((weights @ NEW.mT).sum(1).var(correction=0)) + len(NEW) * 0.09
     # Of 12,000 draws; the noise's part alone is what independent draws share of it.
     assert float(total.var()) == pytest.approx(exact, rel=0.1)
-    with pytest.raises(TypeError, match="no class probabilities"):
+    with pytest.raises(TypeError, match="student of class labels"):
         fast.probs(NEW)
 
 

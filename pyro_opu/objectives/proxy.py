@@ -55,9 +55,17 @@ def proxy_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
     By Stirling's formula, right for draws of a Dirichlet with large :math:`\alpha` and otherwise
     too low, by at most one half. Zeros are raised to the smallest normal number. Both are float64.
 
+    Raises:
+        ValueError: one draw, which has no spread.
+
     References:
         Minka (2000), Estimating a Dirichlet distribution.
     """
+    if len(draws) < 2:
+        raise ValueError(
+            f"`draws` must hold at least two draws per input; got shape {tuple(draws.shape)}. Pass "
+            "num_draws=2 or more."
+        )
     mean = draws.double().mean(0)
     tiny = torch.finfo(draws.dtype).tiny
     mean_log = draws.clamp_min(tiny).double().log().mean(0)

@@ -21,9 +21,9 @@ _UNSAID = "not said"
 
 def is_folder(path: str | os.PathLike[str]) -> bool:
     """Whether a path names a folder: one that exists, or one that ends as one."""
+    check_path("path", path)
     text = os.fspath(path)
-    ends = isinstance(text, str) and text.endswith(("/", os.sep))
-    return ends or os.path.isdir(text)
+    return text.endswith(("/", os.sep)) or os.path.isdir(text)
 
 
 def file_of(path: str | os.PathLike[str]) -> str | os.PathLike[str]:
@@ -73,6 +73,11 @@ def model_card(
         >>> print(model_card(OnePassPredictive(guide, (4,), 3), license="mit").splitlines()[2])
         license: mit
     """
+    if not hasattr(student, "report"):
+        raise TypeError(
+            f"`student` must be a OnePassPredictive; got {type(student).__name__}. Pass the result of "
+            "distill."
+        )
     report = student.report
     lines = ["---", "library_name: pyro_opu", f"license: {license or 'other'}"]
     lines += [f"pipeline_tag: {_task(student)}", "tags:", "- bayesian", "- uncertainty", "---", ""]

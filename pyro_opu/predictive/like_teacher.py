@@ -56,7 +56,9 @@ class LikeTeacher(nn.Module):
     def log_probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Logarithms of :meth:`probs`, which keep the digits of small ones."""
         if self.num_classes is None:
-            raise TypeError("a regressor's y has no class probabilities. Call .draws(x).")
+            raise TypeError(
+                "`probs` needs a student of class labels; this one's y is real. Call .draws(x)."
+            )
         return self.draws(x, num_draws, seed)
 
     def probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
