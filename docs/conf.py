@@ -6,14 +6,19 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 #: Links, but for pictures, to files that the site does not hold.
 ELSEWHERE = re.compile(
     r"(?<!!)\[([^]]*)\]\(\.\./((?:benchmarks|models|pyro_opu|tests|README)[^)]*)\)"
 )
+#: A function's name before a letter, from which MathML sets it apart by no space.
+NAMED = re.compile(r"(\\(?:log|operatorname\{\w+\}))\s*(?=[A-Za-z]|\\(?!left|[bB]ig)[A-Za-z])")
 sys.path.insert(0, str(HERE.parent))  # `pyro_opu` of this checkout
 
+from docutils.nodes import SkipNode, math, math_block  # noqa: E402
+from latex2mathml.converter import convert  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
 
 import pyro_opu  # noqa: E402
@@ -27,11 +32,13 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
 ]
 exclude_patterns = ["_build", "README.md"]
 html_theme = "furo"
+html_math_renderer = "mathml"  # browsers draw it themselves: no script, and no network
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_title = "pyro_opu"
 
 # Tutorials hold their outputs; they are run by the tests, not here.
@@ -53,6 +60,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"pyro_opu\.models\..*|The model|Latent functions O"),  # the inner parts of `models`
     ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf)"),  # type variables
     ("py:.*", r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws)"),
+    ("py:.*", r"pyro_opu\.training\.plan\.Asked"),
     ("py:.*", r"pyro_opu\.outcomes\..*"),
 ]
 
@@ -76,6 +84,14 @@ def fit_links(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = ELSEWHERE.sub(r"\1 (`\2`)", text)
 
 
+def write_math(page: Any, formula: math | math_block) -> None:
+    """A formula as MathML, in a line or as a block."""
+    display = "block" if isinstance(formula, math_block) else "inline"
+    page.body.append(convert(NAMED.sub(r"\1\,", formula.astext()), display=display))
+    raise SkipNode
+
+
 def setup(app: Sphinx) -> None:
     copied_tutorials()
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("source-read", fit_links)
