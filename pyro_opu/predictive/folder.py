@@ -75,8 +75,8 @@ def model_card(
     """
     if not hasattr(student, "report"):
         raise TypeError(
-            f"`student` must be a OnePassPredictive; got {type(student).__name__}. Pass the result of "
-            "distill."
+            f"`student` must be a OnePassPredictive; got {type(student).__name__}. Pass the result "
+            "of distill."
         )
     report = student.report
     lines = ["---", "library_name: pyro_opu", f"license: {license or 'other'}"]
