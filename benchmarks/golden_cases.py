@@ -55,6 +55,11 @@ def weights(fast: OnePassPredictive) -> list[Tensor]:
     return list(fast.guide.state_dict().values())
 
 
+def measures(fast: OnePassPredictive) -> Items:
+    """What the student says of the posterior; its novelty is none of that."""
+    return {k: v for k, v in fast.uncertainty(NEW).to_dict().items() if k != "novelty"}
+
+
 def kept(fast: OnePassPredictive) -> Items:
     return {"weights": weights(fast), **reported("report", fast.report)}
 
@@ -67,8 +72,8 @@ def answers(fast: OnePassPredictive) -> Items:
     torch.manual_seed(1)
     return {
         "draws": fast(NEW),
-        "uncertainty": fast.uncertainty(NEW).to_dict(),
-        "loaded": [loaded.uncertainty(NEW).to_dict(), weights(loaded)],
+        "uncertainty": measures(fast),
+        "loaded": [measures(loaded), weights(loaded)],
     }
 
 
@@ -182,11 +187,12 @@ def exported(name: str, suffix: str) -> Items:
         path = f"{folder}/student{suffix}"
         fast.export(path, NEW)
         if suffix == ".pt2":
-            return {suffix: dict(torch.export.load(path).module()(NEW))}
+            found = dict(torch.export.load(path).module()(NEW))
+            return {suffix: {k: v for k, v in found.items() if k != "novelty"}}
         import onnxruntime
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        names = [each.name for each in session.get_outputs()]
+        names = [each.name for each in session.get_outputs() if each.name != "novelty"]
         return {suffix: dict(zip(names, session.run(None, {"x": NEW.numpy()}), strict=True))}
 
 

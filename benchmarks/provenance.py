@@ -65,6 +65,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "export_check": ("pyro_opu/export", *STUDENTS),
     "following": (*DISTILLED, *FIDELITY, "models", "pyro_opu/samplers"),
     "forests": DISTILLED,
+    "novelty": DISTILLED,
     "gaussian_process_closed_form": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),

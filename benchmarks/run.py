@@ -33,6 +33,7 @@ NAMES = (
     "gaussian_process",
     "teachers",
     "forests",
+    "novelty",
     "joint_testbed",
     "batch_bald",
     "following",

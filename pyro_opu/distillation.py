@@ -20,6 +20,7 @@ from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.predictive.following import begin_at, moved
+from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
 from pyro_opu.rng import RandomStream, fold_in, seeded
@@ -299,7 +300,7 @@ def distill(
         report |= ranks.broadcast(beside)
         if ranks.first:
             warn_of_worthless(report)
-    return drop_in(
+    fast = drop_in(
         guide,
         teacher,
         x,
@@ -316,6 +317,7 @@ def distill(
             **report,
         },
     )
+    return with_novelty(fast, x)
 
 
 @checked_arguments

@@ -12,6 +12,7 @@ from pyro_opu.checks import check_inputs, check_path, instance_of
 from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
 from pyro_opu.export.program import PackedProgram, StudentProgram, differing, trace
 from pyro_opu.guides.base import in_dtype_of
+from pyro_opu.guides.novelty import Novelty
 from pyro_opu.packing import Packing
 from pyro_opu.utils import files
 from pyro_opu.utils.version import __version__
@@ -27,6 +28,7 @@ def export(
     outputs: Sequence[str] | None = None,
     sites: Sequence[str] = (),
     packing: Packing | None = None,
+    novelty: Novelty | None = None,
 ) -> None:
     """Write a guide as one program x -> mean, concentration and the uncertainties.
 
@@ -53,6 +55,7 @@ def export(
         packing: The form of several inputs, which ``example_x`` holds as one tensor. The program
             takes its parts, by position; in ONNX by name. At an index that was not seen, which it
             cannot refuse, it answers NaN.
+        novelty: That of a student, for one more output (``fast.detector``).
 
     Raises:
         ValueError: another suffix; an unknown output; a guide that cannot be traced, or that ONNX
@@ -84,9 +87,9 @@ def export(
     check_packages(path.suffix)
     shape = example_x.shape[1:]
     student = (
-        StudentProgram(guide, shape, outputs)
+        StudentProgram(guide, shape, outputs, novelty)
         if packing is None
-        else PackedProgram(guide, shape, outputs, packing)
+        else PackedProgram(guide, shape, outputs, novelty, packing)
     )
     check_inputs(example_x, "example_x", dtype=student.dtype)
     inputs = student.inputs(in_dtype_of(student.guide, example_x.detach().cpu()))

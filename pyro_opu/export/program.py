@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.networks import Indexed, centres
+from pyro_opu.guides.novelty import Novelty, answer_and_features
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.packing import Packing
 
@@ -33,21 +35,29 @@ class StudentProgram(nn.Module):
     """
 
     def __init__(
-        self, guide: nn.Module, input_shape: Sequence[int], outputs: Sequence[str] | None = None
+        self,
+        guide: nn.Module,
+        input_shape: Sequence[int],
+        outputs: Sequence[str] | None = None,
+        novelty: Novelty | None = None,
     ) -> None:
         super().__init__()
         self.guide = fused(marginal_of(guide)).cpu()
+        self.novelty = None if novelty is None else copy.deepcopy(novelty).cpu()
         weight = next(self.guide.parameters(), None)
         self.dtype = torch.get_default_dtype() if weight is None else weight.dtype
         answer = as_answer(self.guide(torch.zeros(1, *input_shape, dtype=self.dtype)))
         units = answer.measures().units
+        if novelty is not None:
+            units = {**units, "novelty": "share of held-out rows"}
         self.num_classes = answer.event_shape[0] if answer.event_shape else None
         if isinstance(answer, SeveralAnswer):
             self.num_classes = None
         self.outputs = _checked(outputs, answer, units)
         self.units = {name: units[name] for name in self.outputs}
         found = self._named(answer)  # caches, such as fixed points, are filled here
-        self.shapes = {name: ["N", *value.shape[1:]] for name, value in found.items()}
+        shapes = {name: ["N", *value.shape[1:]] for name, value in found.items()}
+        self.shapes = {"novelty": ["N"], **shapes}
 
     def inputs(self, x: Tensor) -> dict[str, Tensor]:
         """The arguments of :meth:`forward` by name, from the guide's inputs."""
@@ -60,7 +70,8 @@ class StudentProgram(nn.Module):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """The outputs at inputs ``(N, *input_shape)``: mean ``(N, C)``, all others ``(N,)``."""
         if not isinstance(self.guide, (TrunkGuide, SeveralGuide)):
-            return self._named(self.guide(x))
+            answer, features = answer_and_features(self.guide, x)
+            return self._beside(self._named(answer), x, features)
         # One row at a time: families look at shapes, which must be numbers in a trace.
         guide = self.guide
         given = (x,) if isinstance(guide, SeveralGuide) else ()
@@ -69,7 +80,16 @@ class StudentProgram(nn.Module):
             named = self._named(guide.answer(*(each[None] for each in row)))
             return {name: value.squeeze(0) for name, value in named.items()}
 
-        return torch.vmap(of_one)(guide.head(guide.trunk(x)), *given)
+        features = guide.trunk(x)
+        return self._beside(torch.vmap(of_one)(guide.head(features), *given), x, features)
+
+    def _beside(
+        self, named: dict[str, Tensor], x: Tensor, features: Tensor | None
+    ) -> dict[str, Tensor]:
+        """All outputs in order, the novelty of the inputs beside what is said of the answer."""
+        if self.novelty is not None and "novelty" in self.outputs:
+            named["novelty"] = self.novelty(x, features).to(self.dtype)
+        return {name: named[name] for name in self.outputs}
 
     @property
     def dynamic_shapes(self) -> Any:
@@ -77,7 +97,8 @@ class StudentProgram(nn.Module):
         return ({0: torch.export.Dim("N")},)
 
     def _named(self, answer: Any) -> dict[str, Tensor]:
-        return as_answer(answer).measures().rounded(self.outputs)
+        names = [name for name in self.outputs if name != "novelty"]
+        return as_answer(answer).measures().rounded(names)
 
 
 class PackedProgram(StudentProgram):
@@ -91,9 +112,10 @@ class PackedProgram(StudentProgram):
         guide: nn.Module,
         input_shape: Sequence[int],
         outputs: Sequence[str] | None,
+        novelty: Novelty | None,
         packing: Packing,
     ) -> None:
-        super().__init__(guide, input_shape, outputs)
+        super().__init__(guide, input_shape, outputs, novelty)
         self.packing = packing
         for column, values in packing.indices:
             seen = torch.zeros(max(values, default=0) + 2, dtype=torch.bool)  # last: above all
@@ -188,7 +210,8 @@ def differing(
         if len(rows[0]):
             found = run(*rows)
             for name, value in student(*rows).items():
-                if not same(found[name], value):
+                fits = _of_two_digits if name == "novelty" else same
+                if not fits(found[name], value):
                     return name
     return None
 
@@ -217,6 +240,11 @@ def _far_from(trunk: Any, like: Tensor) -> Tensor:
 def _close(found: Tensor, expected: Tensor) -> bool:
     """Whether two answers differ by rounding only, of whatever precision the weights have."""
     return torch.allclose(found, expected, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
+def _of_two_digits(found: Tensor, expected: Tensor) -> bool:
+    """Whether two shares agree to 0.01: distances of features that hardly vary are rounded most."""
+    return torch.allclose(found, expected, rtol=0, atol=1e-2, equal_nan=True)
 
 
 def _same_kind(found: Tensor, expected: Tensor) -> bool:

@@ -122,8 +122,8 @@ class PredictiveGuide(nn.Module):
             hidden: Widths of the hidden layers (for images: channels of two convolutions and the
                 width after them); by default chosen by the input's size.
             concentration_hidden: Widths of a network for g alone, which makes ``shared`` False. A
-                small one, such as ``(32, 32)`` beside ``(400, 400)``, can detect
-                out-of-distribution inputs better than a head on features that classify.
+                small one is a coarse copy of the posterior's concentration; to tell inputs that the
+                student was not taught at, call :meth:`.OnePassPredictive.novelty`.
         """
         x, packing = packed(x)
         trunk = default_trunk_config(x, hidden, packing)

@@ -55,7 +55,8 @@ class _Table:
 
     def keys(self) -> tuple[str, ...]:
         """Names of the fields."""
-        return tuple(field.name for field in fields(self))  # type: ignore[arg-type]
+        names = (field.name for field in fields(self))  # type: ignore[arg-type]
+        return tuple(name for name in names if getattr(self, name) is not None)
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in (*self.keys(), *self.aliases):
@@ -88,6 +89,8 @@ class Uncertainty(_Table):
         max_probability: Largest component of the mean.
         differential_entropy: That of the density on the simplex.
         concentration: Sum of the Dirichlet's parameters.
+        novelty: How far an input lies outside what a student was taught; of ``fast.uncertainty(x)``
+            alone, and no key where there is none (:meth:`.OnePassPredictive.novelty`).
     """
 
     aliases = ("entropy", "mutual_information")
@@ -99,6 +102,7 @@ class Uncertainty(_Table):
     max_probability: Tensor
     differential_entropy: Tensor
     concentration: Tensor
+    novelty: Tensor | None = None
 
     entropy = property(attrgetter("total"), doc="The usual name of ``total``.")
     mutual_information = property(attrgetter("epistemic"), doc="That of ``epistemic``.")
@@ -114,12 +118,14 @@ class RegressionUncertainty(_Table):
         aleatoric: Mean variance of the noise, ``(N,)``: what remains if the parameters were known.
         epistemic: Variance of the mean between posterior draws, ``(N,)``: what more data would
             take away.
+        novelty: As of :class:`Uncertainty`.
     """
 
     mean: Tensor
     total: Tensor
     aleatoric: Tensor
     epistemic: Tensor
+    novelty: Tensor | None = None
 
 
 #: Tables by the ``kind`` of the measures that fill them.
@@ -172,7 +178,8 @@ def uncertainty(source: Source | RealAnswer) -> Uncertainty | RegressionUncertai
     """
     measures = _measures(source)
     table: type[Uncertainty | RegressionUncertainty] = _TABLES[measures.kind]
-    return table(**measures.rounded(field.name for field in fields(table)))
+    names = [field.name for field in fields(table) if field.name != "novelty"]
+    return table(**measures.rounded(names))
 
 
 def total_uncertainty(source: Source) -> Tensor:

@@ -24,7 +24,6 @@ from pyro_opu.export.capture import Captured, capture
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import JointGuide
-from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
@@ -38,7 +37,10 @@ from pyro_opu.predictive.student_file import (
     describe,
     read_student,
     restore_guide,
+    restore_novelty,
+    tensors_of,
 )
+from pyro_opu.predictive.with_novelty import WithNovelty
 from pyro_opu.rng import preserve_rng
 from pyro_opu.utils import files
 
@@ -47,7 +49,7 @@ __all__ = ["STUDENTS", "InputPicker", "OnePassPredictive"]
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
 
-class OnePassPredictive(LikeTeacher, LikePredictive):
+class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
     r"""A drop-in for :class:`pyro.infer.Predictive` that runs one forward pass.
 
     ``fast(x)`` gives the keys, shapes and dtypes of the ``Predictive`` it replaces: S draws of the
@@ -105,6 +107,7 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
         self.inputs = inputs
         self.packing = packing
         self.report = DistillationReport(report or {})
+        self.detector = None
 
     @property
     def outcome(self) -> Outcome:
@@ -149,7 +152,9 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
         return in_dtype_of(self.guide, x)
 
     def _answer(self, x: Tensor) -> Any:
-        answer = as_answer(self.guide(x))
+        return self._of_outcome(as_answer(self.guide(x)))
+
+    def _of_outcome(self, answer: Any) -> Any:
         if answer.event_shape != self.outcome.event_shape:
             raise ValueError(
                 f"`guide` must answer with {self.num_classes or 'no'} classes, as `num_classes` "
@@ -187,9 +192,10 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
     def uncertainty(self, x: Tensor) -> Any:
         """Total = aleatoric + epistemic uncertainty and the other measures, ``(N,)`` each.
 
-        See :func:`pyro_opu.uncertainty`; for a real y mean and variances.
+        See :func:`pyro_opu.uncertainty`; for a real y mean and variances. Beside them stands the
+        :meth:`novelty` of the inputs, which is none of the posterior.
         """
-        return uncertainty(self.distribution(x))
+        return self._uncertainty(*self._answer_and_novelty(x))
 
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -227,7 +233,7 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
             raise ValueError(
                 f"`card` needs a folder; {os.fspath(path)!r} is one file. Add a slash at its end."
             )
-        files.write(file_of(path), KIND, self.guide.state_dict(), description)
+        files.write(file_of(path), KIND, tensors_of(self), description)
 
     def fuse(self) -> OnePassPredictive:
         """The same student in fewer operations: a frozen copy, the same answers to rounding.
@@ -269,7 +275,8 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
         check_inputs(example_x, "example_x")
         check_row_shape("example_x", example_x, self.input_shape, _RESHAPE)
         names = [site.name for site in self.sites]
-        export(self.guide, path, example_x, outputs=outputs, sites=names, packing=self.packing)
+        beside: dict[str, Any] = {"sites": names, "packing": self.packing, "novelty": self.detector}
+        export(self.guide, path, example_x, outputs=outputs, **beside)
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
         """:meth:`dirichlet` or :meth:`normal` as a CUDA graph, or on the CPU compiled.
@@ -316,8 +323,11 @@ class OnePassPredictive(LikeTeacher, LikePredictive):
                 f"`path` must hold a student of {cls.__name__}; {os.fspath(path)!r} holds one of "
                 f"{kind.__name__}. Call OnePassPredictive.load, which reads all."
             )
+        detector = restore_novelty(path, tensors, config)
         guide = restore_guide(path, tensors, config, guide)
-        return kind(guide, **constructor_arguments(config), inputs=inputs).to(target)
+        student = kind(guide, **constructor_arguments(config), inputs=inputs)
+        student.detector = detector
+        return student.to(target)
 
     def extra_repr(self) -> str:
         names = ", ".join(site.name for site in self.sites)

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from pyro_opu.distributions import PredictiveDirichlet, PredictiveNormal
 from pyro_opu.distributions.several import Part, SeveralAnswer
 from pyro_opu.export.capture import Captured
-from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.outcomes import Outcome, Several, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import STUDENTS, InputPicker, OnePassPredictive
@@ -123,9 +122,10 @@ class OnePassSeveral(OnePassPredictive):
         """Total = aleatoric + epistemic uncertainty and more, ``(N, *shape)`` each.
 
         Of labels in nats, see :func:`pyro_opu.uncertainty`; of a real y or a count its mean and
-        variances. Where there are several sites, a dict of these.
+        variances. Where there are several sites, a dict of these. The novelty is ``(N,)``.
         """
-        by_site = {name: uncertainty(each) for name, each in self.answer(x).by_site().items()}
+        answer, novelty = self._answer_and_novelty(x)
+        by_site = {k: self._uncertainty(each, novelty) for k, each in answer.by_site().items()}
         return by_site if len(by_site) > 1 else by_site[self.parts[0].site]
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:

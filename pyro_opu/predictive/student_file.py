@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -15,6 +16,7 @@ from pyro_opu.distributions.several import Part
 from pyro_opu.guides import FORMER, of_packed
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import DrawHeads, JointGuide
+from pyro_opu.guides.novelty import Novelty
 from pyro_opu.outcomes import OUTCOMES, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.utils import files
@@ -33,7 +35,10 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
     "report": (dict,),
     "packing": (dict, type(None)),
     "parts": (list,),
+    "novelty": (dict, type(None)),
 }
+#: How the names of the tensors of its novelty begin.
+_OF_NOVELTY = "novelty/"
 
 
 def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any) -> None:
@@ -71,7 +76,15 @@ def describe(student: Any) -> dict[str, Any]:
         "guide": getattr(student.guide, "config", None),
         "report": student.report,
         "packing": None if student.packing is None else student.packing.describe(),
+        "novelty": None if student.detector is None else student.detector.config,
     }
+
+
+def tensors_of(student: Any) -> dict[str, Tensor]:
+    """The tensors of a student's file: those of its guide, and of its novelty."""
+    of_novelty = {} if student.detector is None else student.detector.state_dict()
+    named = {_OF_NOVELTY + name: value for name, value in of_novelty.items()}
+    return {**student.guide.state_dict(), **named}
 
 
 def _written(site: SiteLayout) -> dict[str, Any]:
@@ -84,7 +97,7 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
     tensors, plain = files.read(path, KIND)
     with files.description_of(path):
         config: dict[str, Any] = {"answer": "classes", "num_classes": 1, "packing": None}
-        config |= {"parts": [], **plain}
+        config |= {"parts": [], "novelty": None, **plain}
         for name, known in _ENTRIES.items():
             if type(config[name]) not in known:
                 raise TypeError(f"{name} is {config[name]!r:.50}")
@@ -155,6 +168,26 @@ def _built(config: dict[str, Any], families: dict[str, Any]) -> nn.Module:
         return JointGuide(marginal, DrawHeads(**config["heads"]))
     guide: nn.Module = families[FORMER.get(kind, kind)].from_config(config)
     return guide
+
+
+def restore_novelty(
+    path: str | os.PathLike[str], tensors: dict[str, Tensor], config: dict[str, Any]
+) -> Novelty | None:
+    """The novelty of a file, whose tensors are taken out of the others; older ones have none."""
+    own = [name for name in tensors if name.startswith(_OF_NOVELTY)]
+    found = {name.removeprefix(_OF_NOVELTY): tensors.pop(name) for name in own}
+    with files.description_of(path), torch.device("meta"):
+        if config["novelty"] is None:
+            if found:
+                raise ValueError("there are tensors of a novelty that is not described")
+            return None
+        novelty = Novelty(config["novelty"])
+        novelty.check(math.prod(config["input_shape"]))
+        shapes = {name: value.shape for name, value in novelty.state_dict().items()}
+        if shapes != {name: value.shape for name, value in found.items()}:
+            raise ValueError("the tensors of the novelty are not those described")
+    novelty.load_state_dict(found, assign=True)
+    return novelty.eval()
 
 
 def constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
