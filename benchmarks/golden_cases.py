@@ -193,7 +193,7 @@ def exported(name: str, suffix: str) -> Items:
 
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         names = [each.name for each in session.get_outputs() if each.name != "novelty"]
-        return {suffix: dict(zip(names, session.run(None, {"x": NEW.numpy()}), strict=True))}
+        return {suffix: dict(zip(names, session.run(names, {"x": NEW.numpy()}), strict=True))}
 
 
 def captured(name: str) -> Items:
