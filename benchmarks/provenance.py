@@ -78,6 +78,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
         "models/laplace.py",
     ),
     "laplace_mnist": ("pyro_opu/distributions/bridge.py", "models", *DISTILLED, *DETECTION),
+    "local_fidelity": (*FIDELITY, *under("pyro_opu/reports", "local.py", "regions.py")),
     "logistic_regression": ("models/logistic_regression.py", "pyro_opu/samplers"),
     "main_job": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
     "many_classes": (*DISTILLED, *FIDELITY),

@@ -37,6 +37,7 @@ NAMES = (
     "joint_testbed",
     "batch_bald",
     "following",
+    "local_fidelity",
     "before_after",
     "compact",
     "laplace_bridge",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from pyro_opu.reports.base import Report
 from pyro_opu.reports.certainty import CertaintyRow
+from pyro_opu.reports.regions import Region, region_table
 from pyro_opu.utils.tables import cell, table
 
 __all__ = ["FidelityReport", "NamedNumbers", "Row", "SetFidelity"]
@@ -179,11 +180,13 @@ class FidelityReport(NamedNumbers):
         sets: Every set by name, the main one first.
         num_draws: S, teacher draws in each of the two sets that were compared.
         max_draws: M; ``None`` where the posterior gives any number of draws.
+        where: Regions of the main set, the worst first, where they were asked for.
     """
 
     sets: dict[str, SetFidelity]
     num_draws: int
     max_draws: int | None
+    where: tuple[Region, ...] = ()
     _totals = ("verdict", "faithful")
 
     def __getitem__(self, name: str) -> Any:
@@ -212,4 +215,5 @@ class FidelityReport(NamedNumbers):
 
     def __repr__(self) -> str:
         notes = f"{self.main._notes}\n{self.main.draws_text(self.num_draws, self.max_draws)}"
-        return "\n\n".join([*(str(part) for part in self.sets.values()), notes])
+        local = [region_table(self.where)] if self.where else []
+        return "\n\n".join([*(str(part) for part in self.sets.values()), *local, notes])
