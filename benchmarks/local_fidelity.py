@@ -3,8 +3,9 @@
 The teacher is a Dirichlet whose mean and concentration depend on two inputs of the x, of 2 or 8.
 The perfect student is that Dirichlet; its false alarms are reports that call it wrong anywhere, of
 which 5 % are allowed. Others are wrong for x0 > 1 alone, a sixth of the rows: alpha_0 is larger
-there by a factor, or the mean is moved. "Found" are reports that call a region there wrong; "elsewhere" those
-that call one wrong which has no row with x0 > 1. Rows are halved: one half finds the regions.
+there by a factor, or the mean is moved. "Found" are reports that call a region there wrong;
+"elsewhere" those that call one wrong which has no row with x0 > 1. Rows are halved: one half finds
+the regions.
 
     python -m benchmarks.local_fidelity
 """
