@@ -66,6 +66,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "following": (*DISTILLED, *FIDELITY, "models", "pyro_opu/samplers"),
     "forests": DISTILLED,
     "novelty": DISTILLED,
+    "conformal": DISTILLED,
     "gaussian_process_closed_form": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
     "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),

@@ -34,6 +34,7 @@ NAMES = (
     "teachers",
     "forests",
     "novelty",
+    "conformal",
     "joint_testbed",
     "batch_bald",
     "following",

@@ -25,7 +25,7 @@ DOCS = ROOT / "docs"
 TASKS = sorted((DOCS / "how_to").glob("*.md"))
 PAGES = [*sorted(path for path in DOCS.glob("*.md") if path.name != "README.md"), *TASKS]
 #: What an example may import and a user need not have.
-OPTIONAL = ("laplace", "onnxruntime", "polyagamma", "torchmetrics")
+OPTIONAL = ("laplace", "mapie", "onnxruntime", "polyagamma", "torchmetrics")
 EXAMPLES = [
     (path.relative_to(DOCS).with_suffix("").as_posix(), number, code)
     for path in PAGES
