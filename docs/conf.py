@@ -61,6 +61,7 @@ nitpick_ignore_regex = [
     ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf)"),  # type variables
     ("py:.*", r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws)"),
     ("py:.*", r"pyro_opu\.training\.plan\.Asked"),
+    ("py:.*", r"(pyro_opu\.)?Uncertainty(\.epistemic)?"),
     ("py:.*", r"pyro_opu\.outcomes\..*"),
 ]
 
