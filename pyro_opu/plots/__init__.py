@@ -13,6 +13,7 @@ nothing is shown, saved or styled beyond that. Colours are for colour-blind read
 :func:`concentration_histograms`  a measure of uncertainty, in and out of the domain
 :func:`training_curves`           a distillation, step by step
 :func:`fidelity_scatter`          a measure of uncertainty, student against teacher
+:func:`report`                    all of these about one student, on one page
 ================================  ======================================================
 """
 
@@ -22,6 +23,7 @@ from pyro_opu.plots.errors import reliability, risk_coverage
 from pyro_opu.plots.learning_curves import training_curves
 from pyro_opu.plots.maps import decision_map
 from pyro_opu.plots.measures import concentration_histograms, fidelity_scatter
+from pyro_opu.plots.page import report
 from pyro_opu.plots.triangle import simplex, three_classes
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "decision_map",
     "fidelity_scatter",
     "reliability",
+    "report",
     "risk_coverage",
     "simplex",
     "three_classes",

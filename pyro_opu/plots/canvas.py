@@ -15,6 +15,7 @@ from pyro_opu.reports.readings import Array, Reader, Reading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 def axes_for(ax: Axes | None, size: tuple[float, float] = (5.0, 4.2)) -> Axes:
@@ -29,6 +30,11 @@ def axes_for(ax: Axes | None, size: tuple[float, float] = (5.0, 4.2)) -> Axes:
 
 def new_axes(size: tuple[float, float], rows: int = 1) -> Any:
     """Axes of a new pyplot figure, or an array of them, one above the other."""
+    return new_figure(size).subplots(rows, sharex=True)
+
+
+def new_figure(size: tuple[float, float]) -> Figure:
+    """A new pyplot figure."""
     try:
         from matplotlib import pyplot
     except ImportError as error:
@@ -36,7 +42,7 @@ def new_axes(size: tuple[float, float], rows: int = 1) -> Any:
             "pyro_opu.plots needs matplotlib, which is not installed: "
             'pip install "pyro_opu[plots]".'
         ) from error
-    return pyplot.subplots(rows, sharex=True, figsize=size, layout="constrained")[1]
+    return pyplot.figure(figsize=size, layout="constrained")
 
 
 def check_names(named: Any, argument: str) -> Mapping[str, Any]:
@@ -91,6 +97,21 @@ def read(source: Any, x: Tensor, num_draws: int) -> Reading:
     """What a student or a teacher says at ``x``, the latter by one set of draws for all inputs."""
     check_inputs(x)
     return Reader(source, x, is_student(source, x), num_draws, None).together(x)
+
+
+def read_by_halves(source: Any, x: Tensor, num_draws: int) -> list[Reading]:
+    """What a teacher says by all of its draws, and by every other one; a student says one thing."""
+    check_inputs(x)
+    if is_student(source, x):
+        return [read(source, x, num_draws)]
+    reader = Reader(source, x, False, num_draws, None)
+    if reader.num_draws < 4:  # a half without spread
+        return [reader.together(x)]
+    parts = [
+        [Reading.of(some) for some in (block, block[::2], block[1::2])]
+        for block in reader.source.stream(x, reader.num_draws)
+    ]
+    return [Reading.joined(list(each)) for each in zip(*parts, strict=True)]
 
 
 def finite(values: Array, measure: str) -> Array:

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_probs, positive_int
-from pyro_opu.metrics.scores import expected_calibration_error
+from pyro_opu.checks import check_bool, check_labels, check_probs, positive_int
 from pyro_opu.plots.canvas import axes_for, check_names, legend, look_of
 from pyro_opu.plots.colours import BLACK, GREY
 from pyro_opu.reports.readings import Array
@@ -20,54 +19,81 @@ if TYPE_CHECKING:
 
 
 def reliability(
-    probs: Tensor | Mapping[str, Tensor], y: Tensor, *, bins: int = 15, ax: Axes | None = None
+    probs: Tensor | Mapping[str, Tensor],
+    y: Tensor,
+    *,
+    bins: int = 15,
+    equal_mass: bool = True,
+    ax: Axes | None = None,
 ) -> Axes:
     r"""Draw accuracy against confidence (the largest probability), bin by bin, for some models.
 
-    Bins are :math:`((b-1)/B, b/B]`; each that holds inputs has a point at their means, with an area
-    that grows with their share. The diagonal is a calibrated model. The legend shows
-    :func:`~pyro_opu.metrics.scores.expected_calibration_error` over the same bins.
+    Each bin holds as many inputs as any other, and its accuracy has Wilson's interval of 95 %. With
+    ``equal_mass=False`` bins are :math:`((b-1)/B, b/B]`, most of which hold next to nothing where a
+    model is sure; each that holds inputs has a point whose area grows with their share. The
+    diagonal is a calibrated model. The legend shows the expected calibration error over the same
+    bins, :math:`\sum_b \tfrac{n_b}{N} |\mathrm{acc}_b - \mathrm{conf}_b|`.
 
     Args:
         probs: Class probabilities ``(N, C)``, such as ``fast.distribution(x).mean``, or a dict of
             them by name.
         y: Labels, integers in ``[0, C)``, ``(N,)``.
-        bins: B.
+        bins: B, at most N bins of equal mass.
 
     References:
-        Guo et al. (2017), On calibration of modern neural networks, Fig. 1 and eq. 3.
+        Guo et al. (2017), On calibration of modern neural networks, Fig. 1 and eq. 3. Wilson
+        (1927), Probable inference, the law of succession, and statistical inference.
     """
     positive_int("bins", bins)
+    check_bool("equal_mass", equal_mass)
     several = isinstance(probs, Mapping)
     named = check_names(probs if several else {"model": probs}, "probs")
     points = {
-        name: _points(f"probs[{name!r}]" if several else "probs", each, y, bins)
+        name: _points(f"probs[{name!r}]" if several else "probs", each, y, bins, equal_mass)
         for name, each in named.items()
     }
     ax = axes_for(ax, (4.4, 4.2))
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=0.9, linestyle="--", label="calibrated")
-    for index, (name, (error, (confidence, accuracy, share))) in enumerate(points.items()):
+    for index, (name, (confidence, accuracy, count)) in enumerate(points.items()):
+        share = count / count.sum()
+        error = float((share * (accuracy - confidence).abs()).sum())
         label, look = f"{name} (ECE {error:.3f})", look_of(index)
         ax.plot(confidence, accuracy, linewidth=1.3, label=label, **look)
         area = 12 + 150 * share
         ax.scatter(confidence, accuracy, s=area, color=look["color"], alpha=0.6, linewidths=0)
+        if equal_mass:
+            ax.vlines(confidence, *_wilson(accuracy, count), color=look["color"], linewidth=0.8)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     ax.set(xlabel="confidence (largest class probability)", ylabel="accuracy (share right)")
     legend(ax)
     return ax
 
 
-def _points(name: str, probs: Tensor, y: Tensor, bins: int) -> tuple[float, Tensor]:
-    """The ECE; mean confidence, accuracy and share of the inputs for each bin that holds some."""
+def _points(name: str, probs: Tensor, y: Tensor, bins: int, equal_mass: bool) -> Tensor:
+    """Mean confidence, accuracy and number of inputs of each bin that holds some."""
     values = check_probs(name, probs, "(N, C)").detach().double()
-    error = expected_calibration_error(values, y, bins)
+    if values.ndim != 2:
+        raise ValueError(f"`{name}` must have shape (N, C); got {tuple(values.shape)}.")
+    labels = check_labels(y, len(values), values.shape[-1]).to(values.device)
     confidence, predicted = values.max(-1)
-    right = (predicted == y.to(values.device)).double()
-    which = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)  # as in the ECE
+    right = (predicted == labels).double()
+    if equal_mass:
+        rank = confidence.argsort().argsort()
+        which = rank * min(bins, len(rank)) // len(rank)
+    else:
+        which = (confidence * bins).ceil().long().sub(1).clamp(0, bins - 1)  # as in the ECE
     count = torch.bincount(which, minlength=bins)
     sums = [torch.bincount(which, each, bins)[count > 0] for each in (confidence, right)]
     held = count[count > 0].double()
-    return error, torch.stack([sums[0] / held, sums[1] / held, held / len(y)]).cpu()
+    return torch.stack([sums[0] / held, sums[1] / held, held]).cpu()
+
+
+def _wilson(share: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
+    """Ends of the 95 % interval of a probability, from the share of so many."""
+    z = 1.959964
+    centre = (share + z**2 / (2 * count)) / (1 + z**2 / count)
+    half = z * (share * (1 - share) / count + (z / (2 * count)) ** 2).sqrt() / (1 + z**2 / count)
+    return centre - half, centre + half
 
 
 def risk_coverage(

@@ -21,9 +21,10 @@ from pyro_opu.plots.canvas import (
     legend,
     look_of,
     read,
+    read_by_halves,
     scale_of,
 )
-from pyro_opu.plots.colours import BLACK, SERIES, STUDENT
+from pyro_opu.plots.colours import BLACK, GREY, SERIES, STUDENT
 from pyro_opu.reports.answers import packing_inputs
 from pyro_opu.reports.readings import Array, check_same_classes
 from pyro_opu.rng import seeded
@@ -95,8 +96,8 @@ def fidelity_scatter(
     """Draw a measure at every input, student against teacher, and the diagonal.
 
     The title shows Spearman's rank correlation over the inputs. The teacher's values are estimates
-    from its draws, so that even a perfect student scatters around the diagonal, as much as
-    ``fidelity_scatter(teacher, teacher, x)`` does. The measures that
+    from its draws, so that even a perfect student scatters around the diagonal: as much as the grey
+    points behind, the teacher by one half of its draws against the other. The measures that
     :func:`concentration_histograms` shows by their logarithm have logarithmic axes where their
     values, clipped at 1e-6, span a power of ten.
 
@@ -112,14 +113,19 @@ def fidelity_scatter(
     if isinstance(x, Tensor) and len(x) < 2:
         raise ValueError(f"`x` must hold at least 2 inputs, to be ranked; got {len(x)}.")
     with seeded(seed):
-        readings = [read(who, x, num_draws) for who in (teacher, student)]
-    check_same_classes(readings[1], readings[0])
-    theirs, mine = (finite(reading.measures[measure], measure) for reading in readings)
+        whole, *halves = read_by_halves(teacher, x, num_draws)
+        readings = [whole, read(student, x, num_draws), *halves]
+    check_same_classes(readings[1], whole)
+    theirs, mine, *own = (finite(each.measures[measure], measure) for each in readings)
     rank = spearman(theirs, mine)
     if scale.log:
-        theirs, mine = theirs.clip(FLOOR), mine.clip(FLOOR)
+        theirs, mine, *own = (each.clip(FLOOR) for each in (theirs, mine, *own))
     ax = axes_for(ax, (4.4, 4.4))
-    ax.scatter(theirs, mine, s=12, color=STUDENT, alpha=0.6, linewidths=0)
+    if own:
+        ax.scatter(
+            own[0], own[1], s=12, color=GREY, alpha=0.5, linewidths=0, label="teacher, by halves"
+        )
+    ax.scatter(theirs, mine, s=12, color=STUDENT, alpha=0.6, linewidths=0, label="student")
     both = (*theirs, *mine)
     if scale.log and max(both) > 10 * min(both):
         ax.set(xscale="log", yscale="log")
@@ -129,4 +135,5 @@ def fidelity_scatter(
     ax.set(xlim=limits, ylim=limits, box_aspect=1)
     ax.set(xlabel=f"teacher: {scale.label}", ylabel=f"student: {scale.label}")
     ax.set_title(f"rank correlation {rank:.3f} (N = {len(x)})", fontsize=10)
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
     return ax

@@ -252,9 +252,8 @@ def test_decision_map_has_one_set_of_draws(ax, kind):
 def test_reliability_equals_the_loop_and_the_ece(ax):
     probs = Dirichlet(torch.tensor([0.5, 1.0, 2.0])).sample((400,))
     y = torch.distributions.Categorical(probs).sample()
-    plots.reliability(
-        {"one": probs, "two": probs.square() / probs.square().sum(-1, True)}, y, ax=ax
-    )
+    named = {"one": probs, "two": probs.square() / probs.square().sum(-1, True)}
+    plots.reliability(named, y, equal_mass=False, ax=ax)
     confidence, predicted = probs.double().max(-1)
     expected = []
     for b in range(15):
@@ -270,6 +269,33 @@ def test_reliability_equals_the_loop_and_the_ece(ax):
     assert (share * gaps).sum() == pytest.approx(ece, rel=1e-9)  # rounding
     assert labels(ax.get_legend())[1] == f"one (ECE {ece:.3f})"
     assert ax.lines[1].get_color() != ax.lines[2].get_color()
+
+
+def test_reliability_by_bins_of_equal_mass_equals_the_loop(ax):
+    probs = Dirichlet(torch.tensor([0.5, 1.0, 2.0])).sample((403,))
+    y = torch.distributions.Categorical(probs).sample()
+    plots.reliability(probs, y, bins=10, ax=ax)
+    confidence, predicted = probs.double().max(-1)
+    order = confidence.argsort()
+    expected, ends, error = [], [], 0.0
+    for b in range(10):
+        part = order[[i for i in range(403) if i * 10 // 403 == b]]
+        right = (predicted == y)[part].double()
+        expected.append([float(confidence[part].mean()), float(right.mean())])
+        interval = proportion(int(right.sum()), len(part))
+        ends.append(interval)
+        error += len(part) / 403 * abs(expected[-1][0] - expected[-1][1])
+    np.testing.assert_allclose(ax.lines[1].get_xydata(), expected, rtol=1e-12)  # rounding
+    drawn = [segment[:, 1] for segment in ax.collections[1].get_segments()]
+    np.testing.assert_allclose(drawn, ends, rtol=1e-6, atol=1e-9)  # 1.959964 has seven digits
+    assert labels(ax.get_legend())[1] == f"model (ECE {error:.3f})"
+
+
+def proportion(right: int, count: int) -> tuple[float, float]:
+    from scipy.stats import binomtest
+
+    found = binomtest(right, count).proportion_ci(0.95, "wilson")
+    return found.low, found.high
 
 
 def test_reliability_of_one_input(ax):
@@ -415,7 +441,11 @@ def test_fidelity_scatter_equals_the_measures_of_both(ax, measure):
     plots.fidelity_scatter(student, held_teacher, x, measure=measure, ax=ax)
     theirs = pyro_opu.uncertainty(held_teacher(x))[measure]
     mine = pyro_opu.uncertainty(student(x))[measure]
-    (points,) = ax.collections
+    halves, points = ax.collections
+    drawn = held_teacher(x)
+    own = [pyro_opu.uncertainty(half)[measure] for half in (drawn[::2], drawn[1::2])]
+    expected = torch.stack(own, -1).double()
+    np.testing.assert_allclose(halves.get_offsets(), expected, rtol=1e-4, atol=1e-6)  # float32
     expected = torch.stack([theirs, mine], -1).double()
     np.testing.assert_allclose(points.get_offsets(), expected, rtol=1e-4, atol=1e-6)  # float32
     rank = spearmanr(theirs, mine).statistic
@@ -446,7 +476,7 @@ def test_fidelity_scatter_of_a_student_that_knows_no_spread(ax):
         return Empirical(torch.zeros(1, len(x), 3).log_softmax(-1))
 
     plots.fidelity_scatter(point, held_teacher, torch.randn(5, 2), ax=ax)
-    np.testing.assert_array_equal(ax.collections[0].get_offsets()[:, 1], np.full(5, 1e-6))
+    np.testing.assert_array_equal(ax.collections[1].get_offsets()[:, 1], np.full(5, 1e-6))
     assert ax.get_title() == "rank correlation nan (N = 5)"
     ax.figure.savefig(BytesIO(), format="png")
 
@@ -460,11 +490,28 @@ def test_fidelity_scatter_of_fresh_draws_is_reproducible_and_leaves_the_generato
         plots.fidelity_scatter(student, teacher, x, num_draws=10, seed=3, ax=Figure().subplots())
         for _ in range(2)
     )
-    np.testing.assert_array_equal(*(ax.collections[0].get_offsets() for ax in (first, second)))
+    np.testing.assert_array_equal(*(ax.collections[1].get_offsets() for ax in (first, second)))
     assert torch.equal(state, torch.get_rng_state())
     again = plots.fidelity_scatter(teacher, teacher, x, seed=3, ax=Figure().subplots())
-    asked = again.collections[0].get_offsets()
+    asked = again.collections[1].get_offsets()
     assert (asked[:, 0] != asked[:, 1]).all()  # asked a second time, the teacher draws afresh
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_page_has_words_and_charts(labelled):
+    x = torch.randn(40, 2)
+    settings = {"num_steps": 10, "seed": 0, "progress": False}
+    fast = pyro_opu.distill(held_teacher, x, **settings)
+    y = fast.dirichlet(x).mean.argmax(-1) if labelled else None
+    figure = plots.report(fast, held_teacher, x, y, seed=0)
+    words, charts = figure.subfigs
+    shown = " ".join(text.get_text() for text in words.texts)
+    assert "x attainable held out" in shown and "coverage, central 90 %" in shown
+    titles = [ax.get_xlabel() for ax in charts.axes if ax.axison]
+    assert any("mutual information" in title for title in titles)
+    assert any("confidence" in title for title in titles) == labelled
+    figure.savefig(BytesIO(), format="png")
+    pyplot.close(figure)
 
 
 # What all have in common
@@ -504,7 +551,7 @@ def test_without_axes_one_new_figure(agg, name):
 
 
 def test_public_names_are_tested():
-    assert set(plots.__all__) == {*CALLS, "three_classes", "training_curves"}
+    assert set(plots.__all__) == {*CALLS, "report", "three_classes", "training_curves"}
 
 
 def draw_simplex(**given):
