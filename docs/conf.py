@@ -60,8 +60,6 @@ nitpick_ignore_regex = [
     ("py:.*", r"pyro_opu\.models\..*|The model|Latent functions O"),  # the inner parts of `models`
     ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf)"),  # type variables
     ("py:.*", r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws)"),
-    ("py:.*", r"pyro_opu\.training\.plan\.Asked"),
-    ("py:.*", r"(pyro_opu\.)?Uncertainty(\.epistemic)?"),
     ("py:.*", r"pyro_opu\.outcomes\..*"),
 ]
 

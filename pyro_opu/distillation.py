@@ -148,7 +148,7 @@ def distill(
             and in the warm start as many more, up to all, as cost little: all 500 of a logistic
             regression of two classes, 32 of a network. 1 is for a teacher whose queries are dear,
             a simulator or a language model: it is asked for one draw at a time, at each of half as
-            many inputs twice (:class:`~pyro_opu.training.plan.Asked`); as many queries judge as
+            many inputs twice (``Asked`` in ``training/plan.py``); as many queries judge as
             are 15 % of those that teach; and neither g is recalibrated nor the rows' own looked at.
         learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 where no
             layer is wider than 256 units, otherwise 1.024 over the width of the widest.

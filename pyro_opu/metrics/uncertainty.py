@@ -118,7 +118,7 @@ class RegressionUncertainty(_Table):
         aleatoric: Mean variance of the noise, ``(N,)``: what remains if the parameters were known.
         epistemic: Variance of the mean between posterior draws, ``(N,)``: what more data would
             take away.
-        novelty: As of :class:`Uncertainty`.
+        novelty: As of ``Uncertainty``.
     """
 
     mean: Tensor

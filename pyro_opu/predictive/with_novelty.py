@@ -23,7 +23,7 @@ class WithNovelty(nn.Module):
 
         It is about the inputs alone: 0.5 at the median row of ``distill``'s ``x``, above ``1 - a``
         at a share a of new rows like them, towards 1 outside. The posterior's own uncertainty, of
-        which a student's is a copy, is :attr:`~pyro_opu.Uncertainty.epistemic`; it may be small
+        which a student's is a copy, is ``uncertainty(x).epistemic``; it may be small
         where the student is far outside, and its answer worth nothing. See
         :mod:`pyro_opu.guides.novelty`.
 
