@@ -120,7 +120,6 @@ def test_temperature_and_smoothing_matter() -> None:
         (endd, {"smoothing": -0.1}, r"`smoothing` must be a number in \[0, 1\); got -0.1"),
         (endd, {"num_steps": 0}, "`num_steps` must be a positive integer; got 0"),
         (endd, {"num_steps": 2.5}, "`num_steps` must be a positive integer; got 2.5"),
-        (proxy_dirichlet, {"num_draws": 1}, "`num_draws` must be .*at least 2"),
         (
             proxy_dirichlet,
             {"learning_rate": 0.0},

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from pyro_opu import as_teacher, distill
 from pyro_opu.teachers import ArrayFunction
-from pyro_opu.teachers.regressors import as_regression_teacher, is_regressor
+from pyro_opu.teachers.finished import is_regressor
+from pyro_opu.teachers.regressors import as_regression_teacher
 
 WEIGHTS = np.random.default_rng(0).normal(size=(6, 4, 3))
 X = torch.randn(2500, 4, generator=torch.Generator().manual_seed(1))
