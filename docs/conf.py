@@ -56,7 +56,10 @@ napoleon_use_ivar = True
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(torch|pyro|numpy|collections|os|sklearn)\..*"),  # other packages
-    ("py:.*", r"Tensor|Array|Axes|Figure|Captured|MCMC"),  # the same, by the names they are imported as
+    (
+        "py:.*",
+        r"Tensor|Array|Axes|Figure|Captured|MCMC",
+    ),  # the same, by the names they are imported as
     ("py:.*", r"pyro_opu\.models\..*|The model|Latent functions O"),  # the inner parts of `models`
     ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf)"),  # type variables
     ("py:.*", r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws)"),
