@@ -36,7 +36,7 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.digits import Digits, digits
-from benchmarks.results import over_seeds, parser, say, write
+from benchmarks.results import parser, record_seeds
 from benchmarks.timing import spans
 from pyro_opu.guides.joint import inputs_of_heads
 from pyro_opu.joint import PoolDraws, batch_bald, joint_information, total
@@ -61,14 +61,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if args.quick:
         args.seeds, args.draws = 1, 30
-    tables: dict[str, list[dict]] = {}
-    for seed in range(args.seeds):
-        for title, rows in of_seed(seed, args).items():
-            tables.setdefault(title, []).extend(rows)
-        means = {f"{title}, mean": over_seeds(tables[title], by) for title, by in MEANS.items()}
-        say(means | {title: tables[title] for title in ("Seconds", "Passes")})
-        if not args.quick:
-            write("batch_bald", "python -m benchmarks.batch_bald", vars(args), means | tables)
+    record_seeds("batch_bald", args, of_seed, MEANS)
 
 
 def dropout(data: Digits, args: Any, sizes: tuple[int, ...] = SIZES) -> tuple[Any, Predictive, Any]:

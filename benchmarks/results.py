@@ -120,16 +120,32 @@ def spread(values: list[float]) -> str:
 
 
 def record_seeds(
-    name: str, args: Any, of_seed: Callable[[int, Any], dict[str, list[dict]]]
+    name: str,
+    args: Any,
+    of_seed: Callable[[int, Any], dict[str, list[dict]]],
+    means: dict[str, tuple[str, ...]] | None = None,
 ) -> None:
-    """Tables of one seed after another, said and written as they come; nothing is where quick."""
+    """Tables of one seed after another, said and written as they come; nothing is where quick.
+
+    Args:
+        name: Of the results file.
+        args: Options, with "seeds".
+        of_seed: Rows of a seed by title.
+        means: Titles whose rows are averaged over seeds, and by which columns; these tables are
+            written first, and are said in the place of theirs.
+    """
     tables: dict[str, list[dict]] = {}
     for seed in range(args.seeds):
         for title, rows in of_seed(seed, args).items():
             tables.setdefault(title, []).extend(rows)
-        say(tables)
+        averaged = {
+            f"{title}, mean": over_seeds(tables[title], by) for title, by in (means or {}).items()
+        }
+        say(
+            averaged | {title: rows for title, rows in tables.items() if title not in (means or {})}
+        )
         if not args.quick:
-            write(name, f"python -m benchmarks.{name}", vars(args), tables)
+            write(name, f"python -m benchmarks.{name}", vars(args), averaged | tables)
 
 
 def over_seeds(rows: list[dict], by: tuple[str, ...]) -> list[dict]:

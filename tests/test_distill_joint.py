@@ -75,6 +75,7 @@ def test_draws_of_a_linear_posterior_are_the_teachers(fast: OnePassPredictive) -
 def test_a_student_is_a_teacher(fast: OnePassPredictive) -> None:
     assert isinstance(fast, Teacher)
     torch.testing.assert_close(fast.log_probs(NEW).exp(), fast.probs(NEW))
+    assert torch.equal(fast.draws(NEW), fast.probs(NEW))
     again = distill(fast, X, num_steps=20, seed=0, progress=False)
     assert (fast.max_draws, again.max_draws) == (S, None)
     assert again.num_samples == S

@@ -157,7 +157,6 @@ def _drawn(source: Any, x: Tensor, num_draws: int | None, seed: int | None) -> P
         if joint:
             kind = "real" if source.num_classes is None else "classes"
             draws = source.draws(asked, num_draws, seed)
-            draws = draws.exp() if kind == "classes" else draws
         else:
             teacher = teacher_of(source, x)
             kind, draws = teacher.kind, teacher.draws(asked, num_draws)

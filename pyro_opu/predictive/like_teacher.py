@@ -30,9 +30,8 @@ class LikeTeacher(nn.Module):
         """How many draws a joint student holds; ``None`` of any other, which draws afresh."""
         return self.guide.num_draws if isinstance(self.guide, JointGuide) else None
 
-    @torch.no_grad()
     def draws(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
-        r"""What draws say of the inputs: log class probabilities, or :math:`f_s, \log\sigma_s`.
+        r"""What draws say of the inputs: class probabilities, or :math:`f_s, \log\sigma_s`.
 
         Of a joint student draw s is one function of x, in all calls: all draws in order, or with
         the same ``seed`` the same ones. Of any other, draws are independent between inputs.
@@ -45,13 +44,8 @@ class LikeTeacher(nn.Module):
         Returns:
             ``(S, N, C)``, or ``(S, N, 2)`` of a real y: its mean and the noise's log deviation.
         """
-        x, count = self._checked(x), self.num_samples
-        if num_draws is not None:
-            count = positive_int("num_draws", num_draws)
-        with seeded(seed):
-            if isinstance(self.guide, JointGuide):
-                return self.guide.draws(x, self.guide.chosen(count)).contiguous()
-            return self.outcome.draws_of(self._answer(x), count)
+        said = self._said(x, num_draws, seed)
+        return said if self.num_classes is None else said.exp()
 
     def log_probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Logarithms of :meth:`probs`, which keep the digits of small ones."""
@@ -59,11 +53,22 @@ class LikeTeacher(nn.Module):
             raise TypeError(
                 "`probs` needs a student of class labels; this one's y is real. Call .draws(x)."
             )
-        return self.draws(x, num_draws, seed)
+        return self._said(x, num_draws, seed)
 
     def probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Draws of class probabilities ``(S, N, C)``: a student is a teacher. See :meth:`draws`."""
         return self.log_probs(x, num_draws, seed).exp()
+
+    @torch.no_grad()
+    def _said(self, x: Any, num_draws: int | None, seed: int | None) -> Tensor:
+        """:meth:`draws`, of classes in logarithms."""
+        x, count = self._checked(x), self.num_samples
+        if num_draws is not None:
+            count = positive_int("num_draws", num_draws)
+        with seeded(seed):
+            if isinstance(self.guide, JointGuide):
+                return self.guide.draws(x, self.guide.chosen(count)).contiguous()
+            return self.outcome.draws_of(self._answer(x), count)
 
     def _checked(self, x: Any) -> Tensor:
         """Inputs as the guide takes them."""
