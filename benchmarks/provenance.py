@@ -42,9 +42,26 @@ FIDELITY = (
     "pyro_opu/metrics/distances.py",
 )
 DETECTION = ("pyro_opu/reports/detection.py", "pyro_opu/reports/readings.py", "pyro_opu/metrics")
-POSTERIORS = ("models", "pyro_opu/samplers", "benchmarks/posteriors.py", "benchmarks/digits.py")
+_CHAINS = under("pyro_opu/samplers", "latents.py", "minibatches.py")
+GIBBS = (*_CHAINS, *under("pyro_opu/samplers", "affine.py", "polya_gamma.py"))
+LANGEVIN = (
+    *_CHAINS,
+    *under("pyro_opu/samplers", "potential.py", "schedules.py", "sgld.py", "tempering.py"),
+)
+POSTERIORS = ("models", *GIBBS, *LANGEVIN, "benchmarks/posteriors.py", "benchmarks/digits.py")
 PAPERS = (*DISTILLED, *DETECTION, "models", "benchmarks/paper_tables.py")
-REGRESSION = (*TEACHERS, *STUDENTS, *TRAINING, "pyro_opu/samplers")
+REGRESSION = (*TEACHERS, *STUDENTS, *TRAINING, *LANGEVIN)
+PROCESSES = under(
+    "models",
+    *(
+        "gaussian_process.py",
+        "kernels.py",
+        "likelihoods.py",
+        "normals.py",
+        "pseudo_observations.py",
+    ),
+    *("quadrature.py", "sgpmc.py"),
+)
 DARK_KNOWLEDGE = under("pyro_opu/rivals", "base.py", "bayesian_dark_knowledge.py", "online.py")
 #: Results file -> what it measures, beside the command itself; files, folders and patterns.
 MEASURES: dict[str, tuple[str, ...]] = {
@@ -60,16 +77,16 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "boston": (*REGRESSION, *DARK_KNOWLEDGE),
     "compact": (*under("pyro_opu/rivals", "base.py", "compact.py", "subsets.py"), *TEACHERS),
     "concentration": DISTILLED,
-    "dark_knowledge": ("pyro_opu/rivals", "pyro_opu/samplers", *DISTILLED),
+    "dark_knowledge": ("pyro_opu/rivals", *LANGEVIN, *DISTILLED),
     "digits_fidelity": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
     "export_check": ("pyro_opu/export", *STUDENTS),
-    "following": (*DISTILLED, *FIDELITY, "models", "pyro_opu/samplers"),
+    "following": (*DISTILLED, *FIDELITY, "models", *GIBBS),
     "forests": DISTILLED,
     "novelty": DISTILLED,
     "conformal": DISTILLED,
-    "gaussian_process_closed_form": ("models", "benchmarks/gaussian_process.py"),
-    "gaussian_process_pima": ("models", "benchmarks/gaussian_process.py"),
-    "gaussian_process_spambase": ("models", "benchmarks/gaussian_process.py"),
+    "gaussian_process_closed_form": (*PROCESSES, "benchmarks/gaussian_process.py"),
+    "gaussian_process_pima": (*PROCESSES, "benchmarks/gaussian_process.py"),
+    "gaussian_process_spambase": (*PROCESSES, "benchmarks/gaussian_process.py"),
     "joint_testbed": (*DISTILLED, "models/neural_network.py"),
     "known_answers": (*DISTILLED, *FIDELITY),
     "known_outcomes": DISTILLED,
@@ -80,18 +97,18 @@ MEASURES: dict[str, tuple[str, ...]] = {
     ),
     "laplace_mnist": ("pyro_opu/distributions/bridge.py", "models", *DISTILLED, *DETECTION),
     "local_fidelity": (*FIDELITY, *under("pyro_opu/reports", "local.py", "regions.py")),
-    "logistic_regression": ("models/logistic_regression.py", "pyro_opu/samplers"),
+    "logistic_regression": ("models/logistic_regression.py", *GIBBS),
     "main_job": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
     "many_classes": (*DISTILLED, *FIDELITY),
     "memory": (*DISTILLED, *FIDELITY, "pyro_opu/utils/chunks.py"),
     "mnist_dropout": ("models/neural_network.py",),
     "mnist_students": (*DISTILLED, *FIDELITY, "benchmarks/mnist_dropout.py"),
-    "mnist_sgld": ("pyro_opu/samplers", "models/neural_network.py"),
+    "mnist_sgld": (*LANGEVIN, "models/neural_network.py"),
     "newcomer": ("pyro_opu", "models"),
     "opu_table1": (*PAPERS, "benchmarks/tabular_protocol.py", "pyro_opu/rivals"),
     "opu_table2": (*PAPERS, "benchmarks/mnist_dropout.py", "benchmarks/mnist_sgld.py"),
     "opu_table3": (*PAPERS, "benchmarks/tabular_protocol.py", "benchmarks/gaussian_process.py"),
-    "polya_gamma": ("pyro_opu/samplers",),
+    "polya_gamma": (*GIBBS, "models/logistic_regression.py"),
     "pyro_programs": (
         *DISTILLED,
         *FIDELITY,
@@ -102,7 +119,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "reliability": ("pyro_opu", "benchmarks/reliability_*.py"),
     "richer_guides": (*DISTILLED, *FIDELITY),
     "scale": (*DISTILLED, "pyro_opu/distributed.py", "benchmarks/scale_worker.py"),
-    "sgld": ("pyro_opu/samplers",),
+    "sgld": (*LANGEVIN, "models/neural_network.py"),
     "speed": (
         *DISTILLED,
         "pyro_opu/export/capture.py",
