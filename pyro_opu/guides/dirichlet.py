@@ -12,6 +12,7 @@ from pyro_opu.checks import in_range, positive_float
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
+from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.guides.trunks import build_trunk
 from pyro_opu.packing import packed
 
@@ -148,11 +149,26 @@ class PredictiveGuide(nn.Module):
 
     def forward(self, x: Tensor) -> PredictiveDirichlet:
         """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
-        features = self.trunk(x)
+        trunk = self.trunk
+        if type(trunk) is PlugInTrunk and self.has_linear_heads() and trunk.merges(len(x)):
+            return self._merged(trunk, x)
+        features = trunk(x)
         other = features if self.concentration_trunk is None else self.concentration_trunk(x)
         log_mean = self.mean_head(features).log_softmax(-1)
         g = self._bounded(self.concentration_head(other))
         return PredictiveDirichlet(log_mean, g, validate_args=False)
+
+    def has_linear_heads(self) -> bool:
+        """Whether both heads are on one trunk, and nobody has put anything else in their place."""
+        return self.shared and type(self.mean_head) is type(self.concentration_head) is nn.Linear
+
+    def _merged(self, trunk: PlugInTrunk, x: Tensor) -> PredictiveDirichlet:
+        """The Dirichlet from both heads in one product, to rounding."""
+        heads = self.mean_head, self.concentration_head
+        weight, bias = (torch.cat([getattr(h, name) for h in heads]) for name in ("weight", "bias"))
+        outputs = trunk.through(x, *trunk.merged(weight, bias))
+        log_mean = outputs[:, :-1].log_softmax(-1)
+        return PredictiveDirichlet(log_mean, self._bounded(outputs[:, -1:]), validate_args=False)
 
     def mean(self, x: Tensor) -> Tensor:
         """The prediction model h(x), class probabilities ``(N, C)``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,16 +14,9 @@ from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import PredictiveGuide, soft_clamp
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
+from pyro_opu.guides.plug_in import PlugInTrunk
 
 __all__ = ["fused", "is_fused"]
-
-#: How many deviations from zero the location of a feature may lie, |location| scale, if its inputs
-#: are not centred first. A product with a weight then rounds x, up to so many times as large as x
-#: less its location, and the sum cancels: of the 24 bits of float32 at most four are lost. Means of
-#: pixels lie within three deviations, those of time stamps at 1e8.
-MOST_OFF = 16.0
-#: A deviation is between 2^-60 and 2^60: weight times scale keeps clear of the ends of float32.
-MOST_BITS = 60.0
 
 
 class Folded(Standardize):
@@ -30,6 +24,10 @@ class Folded(Standardize):
 
     def forward(self, x: Tensor) -> Tensor:
         return x.to(self.shift.dtype)
+
+    def folded(self, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights and biases themselves."""
+        return weight, bias
 
 
 class OneHeadGuide(HeadGuide):
@@ -39,6 +37,9 @@ class OneHeadGuide(HeadGuide):
     """
 
     form = "alpha(x) = h(x) exp(g(x)), one trunk, one head"
+    first: Tensor
+    first_bias: Tensor
+    last: Tensor | None
 
     def __init__(self, guide: PredictiveGuide) -> None:
         super().__init__()
@@ -49,10 +50,19 @@ class OneHeadGuide(HeadGuide):
         for name in ("weight", "bias"):
             rows = torch.cat([getattr(head, name).detach() for head in heads])
             setattr(self.head, name, nn.Parameter(rows))
+        parts: Sequence[Tensor | None] = (None, None, None)
+        if type(guide.trunk) is PlugInTrunk and guide.trunk.merges():
+            parts = guide.trunk.merged(self.head.weight.detach(), self.head.bias.detach())
+        for name, part in zip(("first", "first_bias", "last"), parts, strict=True):
+            self.register_buffer(name, part, persistent=False)
 
     def forward(self, x: Tensor) -> PredictiveDirichlet:
         """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
-        outputs = self.head(self.trunk(x))
+        trunk = self.trunk
+        if self.last is not None and type(trunk) is PlugInTrunk:  # not what stands for it
+            outputs = trunk.through(x, self.first, self.first_bias, self.last)
+        else:
+            outputs = self.head(trunk(x))
         log_concentration = soft_clamp(outputs[..., -1], *LOG_CONCENTRATION_RANGE)
         log_mean = outputs[..., :-1].log_softmax(-1)
         return PredictiveDirichlet(log_mean, log_concentration, validate_args=False)
@@ -111,9 +121,7 @@ def _foldable(trunk: DefaultTrunk) -> bool:
         or (isinstance(first, nn.Conv2d) and (first.padding == "same" or any(first.padding)))
     ):
         return False
-    scale = old.scale.double()
-    off = (_location(old) * scale).abs()
-    return bool((off <= MOST_OFF).all() and (scale.log2().abs() <= MOST_BITS).all())
+    return old.is_near()
 
 
 def _fold(trunk: DefaultTrunk) -> None:
@@ -125,12 +133,8 @@ def _fold(trunk: DefaultTrunk) -> None:
     axes = (-1, *(1 for _ in weight.shape[2:]))  # those of the channels, or of the features
     weight.copy_(weight.double() * old.scale.double().reshape(axes))
     # With the weights as they are rounded, the location itself maps to the bias.
-    shift = (weight.double() * _location(old).reshape(axes)).flatten(1).sum(1)
+    shift = (weight.double() * old.location().reshape(axes)).flatten(1).sum(1)
     first.bias.copy_(first.bias.double() - shift)
     trunk.layers = nn.Sequential(first, *trunk.layers[1:])
     setattr(trunk, name, Folded(tuple(old.shift.shape)).to(old.shift))
-    getattr(trunk, name).load_state_dict(old.state_dict())
-
-
-def _location(standardize: Standardize) -> Tensor:
-    return standardize.inverse(torch.zeros_like(standardize.scale))
+    getattr(trunk, name).load_state_dict(old.state_dict())  # near, as the old one

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from pyro_opu.distributions import Answer
 from pyro_opu.guides import GUIDES as FAMILIES
 from pyro_opu.guides import PredictiveGuide, SingleHeadGuide
-from pyro_opu.guides.fused import MOST_OFF, Folded, OneHeadGuide, fused, is_fused
-from pyro_opu.guides.networks import Convolutions, Perceptron, Standardize
+from pyro_opu.guides.fused import Folded, OneHeadGuide, fused, is_fused
+from pyro_opu.guides.networks import MOST_OFF, Convolutions, Perceptron, Standardize
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
 
 Build, Inputs = Callable[[], nn.Module], Callable[[int], Tensor]
@@ -157,7 +157,7 @@ def test_the_limit(location: float, folds: bool) -> None:
 
 def test_beyond_the_limit_digits_would_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The criterion is needed: folded all the same, time stamps lose their answers."""
-    monkeypatch.setattr("pyro_opu.guides.fused.MOST_OFF", float("inf"))
+    monkeypatch.setattr("pyro_opu.guides.networks.MOST_OFF", float("inf"))
     x = time_stamps(1e4)
     guide = SingleHeadGuide.for_inputs(x.float(), C, hidden=(8,))
     guide.trunk.fit_scale(x)

@@ -1,0 +1,138 @@
+"""Heads that read a network's features in one product with the small network beside them."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from pyro_opu import as_teacher
+from pyro_opu.guides import PredictiveGuide, guide_at
+from pyro_opu.guides.beginning import find_beginning
+from pyro_opu.guides.fused import fused
+from pyro_opu.guides.networks import MOST_OFF
+from pyro_opu.guides.plug_in import MANY
+from pyro_opu.training.autocast import in_precision
+
+X = torch.randn(2 * MANY, 6, generator=torch.Generator().manual_seed(0))
+
+
+def student() -> PredictiveGuide:
+    """One that begins as a dropout network 6-40-3; its heads and recalibration are made up."""
+    torch.manual_seed(0)
+    source = nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, 3)).eval()
+    teacher = as_teacher(source)
+    plug_ins = teacher.plug_ins(X)
+    guide = guide_at("dirichlet", find_beginning(plug_ins, X, teacher.probs(X).mean(0)), X)
+    with torch.no_grad():
+        for head in (guide.mean_head, guide.concentration_head):
+            head.weight.normal_()
+            head.bias.normal_()
+    guide.recalibrate(1.3, -0.4)
+    return guide
+
+
+def side_by_side(guide: PredictiveGuide, x: Tensor) -> list[Tensor]:
+    """Its answer from features that are laid side by side."""
+    features = guide.trunk(x)
+    log_mean = guide.mean_head(features).log_softmax(-1)
+    return [log_mean, guide._bounded(guide.concentration_head(features))]
+
+
+def answer(guide: nn.Module, x: Tensor) -> list[Tensor]:
+    found = guide(x)
+    return [found.log_mean, found.log_concentration]
+
+
+def run_by(guide: nn.Module, x: Tensor) -> list[str]:
+    with torch.profiler.profile() as found:
+        guide(x)
+    return [event.name for event in found.events()]
+
+
+@pytest.mark.parametrize("rows", [1, MANY - 1, MANY, 2 * MANY])
+@pytest.mark.parametrize("finish", [lambda guide: guide, fused], ids=["trained", "fused"])
+def test_answers_and_gradients_are_those_of_features_side_by_side(rows, finish):
+    guide = student().double()
+    x = X[:rows].double()
+    torch.testing.assert_close(answer(finish(guide), x), side_by_side(guide, x))  # rounding
+    if finish is not fused:
+        slopes = []
+        for found in (answer(guide, x), side_by_side(guide, x)):
+            loss = found[0].square().sum() + found[1].square().sum()
+            slopes.append(torch.autograd.grad(loss, list(guide.parameters())))
+        torch.testing.assert_close(*slopes)
+
+
+def test_no_tensor_as_wide_as_all_features_is_made():
+    """Products: the network's own, one with all that reads its features, and the small network."""
+    guide = student()
+    for each, rows in ((guide, MANY), (fused(guide), 1)):
+        done = run_by(each, X[:rows])
+        assert done.count("aten::addmm") == 4
+        assert "aten::mul_" not in done  # of a standardisation of its own
+    assert "aten::cat" not in done
+    few = run_by(guide, X[: MANY - 1])
+    assert "aten::mul_" in few and "aten::cat" in few
+
+
+def test_features_far_from_zero_are_centred_first():
+    guide = student()
+    standardize = guide.trunk.standardize
+    assert guide.trunk.merges()
+    standardize.shift.fill_(1.1 * MOST_OFF)
+    standardize.scale.fill_(1.0)
+    standardize.load_state_dict(standardize.state_dict())
+    assert not guide.trunk.merges() and not fused(guide).trunk.merges()
+    x = X[:MANY]
+    torch.testing.assert_close(answer(guide, x), side_by_side(guide, x), rtol=0, atol=0)
+
+
+def test_a_file_says_whether_they_merge():
+    guide = student()
+    loaded = PredictiveGuide.from_config(guide.config)
+    assert not loaded.trunk.merges()  # before it is known where the features lie
+    loaded.load_state_dict(guide.state_dict())
+    assert loaded.trunk.merges()
+    assert all(torch.equal(*pair) for pair in zip(answer(loaded, X), answer(guide, X), strict=True))
+
+
+def test_half_precision_runs_the_trunk_by_itself():
+    guide = student()
+    x = X[:MANY]
+    with in_precision(guide, "bfloat16"):
+        found, expected = answer(guide, x), side_by_side(guide, x)
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+    halved = copy.deepcopy(guide).bfloat16()
+    assert not halved.trunk.merges()
+
+
+def test_what_is_put_in_the_place_of_a_head_or_hooked_to_the_trunk_is_run():
+    doubled, hooked = student(), student()
+    doubled.mean_head = nn.Sequential(doubled.mean_head, nn.Tanh())
+    torch.testing.assert_close(answer(doubled, X), side_by_side(doubled, X), rtol=0, atol=0)
+    heard: list[Tensor] = []
+    hooked.trunk.register_forward_hook(lambda module, args, features: heard.append(features))
+    answer(hooked, X)
+    assert heard[0].shape == (len(X), hooked.trunk.num_features)
+
+
+def test_a_trunk_that_stands_for_another_is_run():
+    """Features are heard by whoever takes the place of the trunk, and their heads still answer."""
+
+    class Heard(nn.Module):
+        def __init__(self, trunk: nn.Module) -> None:
+            super().__init__()
+            self.trunk, self.features = trunk, None
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.features = self.trunk(x)
+            return self.features
+
+    for guide in (student(), fused(student())):
+        expected = answer(guide, X)
+        guide.trunk = Heard(guide.trunk)
+        torch.testing.assert_close(answer(guide, X), expected, rtol=1e-5, atol=1e-5)  # rounding
+        assert guide.trunk.features.shape == (len(X), guide.trunk.trunk.num_features)
