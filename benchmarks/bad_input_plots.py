@@ -35,6 +35,8 @@ for _what, _distribution, _settings in (
     ("two labels", Dirichlet(torch.ones(3)), {"labels": ["a", "b"]}),
     ("labels that are a number", Dirichlet(torch.ones(3)), {"labels": 3}),
     ("axes that are none", Dirichlet(torch.ones(3)), {"ax": "left"}),
+    ("a zoom that is no number", Dirichlet(torch.ones(3)), {"zoom": "in"}),
+    ("a zoom that makes smaller", Dirichlet(torch.ones(3)), {"zoom": 0.1}),
     ("draws that are logits", None, {"draws": LOGITS[0]}),
     ("draws that are a list", None, {"draws": PROBS.tolist()}),
     ("draws with NaN", None, {"draws": broken(PROBS)}),
@@ -64,8 +66,17 @@ for _what, _bounds, _settings in (
     ("labels out of range", SQUARE, {"x": X, "y": LABELS + 5, "resolution": 5}),
     ("labels that are a number", SQUARE, {"x": X, "y": 3}),
     ("axes that are none", SQUARE, {"ax": 3, "resolution": 5}),
+    ("a range upside down", SQUARE, {"vmin": 1.0, "vmax": 0.5, "resolution": 5}),
+    ("a range that is a name", SQUARE, {"vmax": "most", "resolution": 5}),
 ):
     add("plots.decision_map", _what, plots.decision_map, student, _bounds, **_settings)
+for _what, _sources, _settings in (
+    ("no panels", {}, {}),
+    ("a student without a title", student, {}),
+    ("a panel that is a number", {"a": 3}, {}),
+    ("no columns", {"a": student}, {"columns": 0}),
+):
+    add("plots.decision_maps", _what, plots.decision_maps, _sources, SQUARE, **_settings)
 for _what, _probs, _y, _settings in (
     ("logits", LOGITS[0], LABELS, {}),
     ("NaN", broken(PROBS), LABELS, {}),

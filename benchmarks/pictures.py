@@ -3,11 +3,13 @@
 Four files in ``docs/pictures``, each from one seed: they show what the tables of the other
 benchmarks measure, and are no measurement themselves.
 
-``simplex.png`` is Fig. 1 of Cui et al. (2019) for three inputs: the MNIST test digit where the
-teacher's mutual information is smallest (confident), the one whose two likeliest classes are
-nearest in the teacher's mean (ambiguous), and the Fashion-MNIST test image where the teacher's
-mutual information is largest (outside). The three classes are the likeliest in the teacher's mean;
-draws are renormalised to them, and the student's Dirichlet on them is the exact sub-composition.
+``simplex.png`` is Fig. 1 of Cui et al. (2019) for three inputs: the MNIST test digit whose largest
+probability in the teacher's mean is nearest to .999 (confident), the one whose two likeliest
+classes are nearest in the teacher's mean (ambiguous), and the Fashion-MNIST test image where the
+teacher's mutual information is largest (outside). The three classes are the likeliest in the
+teacher's mean; draws are renormalised to them, and the student's Dirichlet on them is the exact
+sub-composition. What takes a corner of the triangle alone is drawn again inside it, as much
+enlarged for both.
 The paper's teacher knows three digits only; this one knows all ten, so that the three classes do
 not hold all of the probability. How much they hold is written beside the image.
 
@@ -41,6 +43,7 @@ from benchmarks.results import parser
 from pyro_opu import datasets, plots
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.plots.colours import BLUE, GREEN, ORANGE
+from pyro_opu.plots.zoom import window
 from pyro_opu.transfer import default_transfer
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
@@ -100,8 +103,8 @@ def outside_images(count: int) -> dict[str, Tensor]:
 
 def chosen(x: Tensor, answers: Tensor, outside: Tensor, teacher: Any) -> Tensor:
     """One input for every row of the triptych, ``(3, 784)``, by the rules above."""
-    confident = pyro_opu.uncertainty(answers).epistemic.argmin()
     first, second = answers.mean(0).topk(2).values.T
+    confident = (first - 0.999).abs().argmin()
     elsewhere = pyro_opu.uncertainty(teacher.probs(outside, len(answers))).epistemic.argmax()
     return torch.stack([x[confident], x[(first - second).argmin()], outside[elsewhere]])
 
@@ -115,8 +118,12 @@ def triptych(fast: Any, teacher: Any, x: Tensor, quick: bool) -> None:
         classes = answers[:, n].mean(0).topk(3).indices.tolist()
         student = pyro_opu.PredictiveDirichlet(students.log_mean[n], students.log_concentration[n])
         labels = [str(k) for k in classes]
-        plots.simplex(draws=plots.three_classes(answers[:, n], classes), labels=labels, ax=draws)
-        plots.simplex(plots.three_classes(student, classes), labels=labels, ax=density)
+        theirs = plots.three_classes(answers[:, n], classes)
+        mine = plots.three_classes(student, classes)
+        part = window(torch.cat([theirs, mine.sample((4000,))]))
+        same: dict[str, Any] = {"labels": labels, "zoom": part and part.times}
+        plots.simplex(draws=theirs, ax=draws, **same)
+        plots.simplex(mine, ax=density, **same)
         image.imshow(x[n].reshape(28, 28), cmap="gray_r")
         image.set(xticks=[], yticks=[])
         image.set_ylabel(ROWS[n], fontsize=13)
@@ -126,7 +133,7 @@ def triptych(fast: Any, teacher: Any, x: Tensor, quick: bool) -> None:
             f"mean and {held[1]:.0f} % of the student's"
         )
         alpha_0 = student.log_concentration.exp().item()
-        density.set_title(rf"$\alpha_0$ = {alpha_0:.3g}, ten classes", y=-0.08, fontsize=10)
+        density.set_title(rf"$\alpha_0$ = {alpha_0:.3g}, ten classes", y=-0.16, fontsize=10)
     for panel, title in zip(panels[0], ("input", "teacher", "student, one pass"), strict=True):
         panel.annotate(
             title, (0.5, 1.0), (0, 12), xycoords="axes fraction", textcoords="offset points",

@@ -7,7 +7,8 @@ nothing is shown, saved or styled beyond that. Colours are for colour-blind read
 ================================  ======================================================
 :func:`simplex`                   three classes: a student's density, a teacher's draws
 :func:`three_classes`             three of many classes, for it
-:func:`decision_map`              2-D inputs: class probabilities, shaded by uncertainty
+:func:`decision_map`              2-D inputs: classes by hue, uncertainty by darkness
+:func:`decision_maps`             several such maps by one scale, to compare
 :func:`reliability`               accuracy against confidence
 :func:`risk_coverage`             error among the inputs kept against their share
 :func:`concentration_histograms`  a measure of uncertainty, in and out of the domain
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 from pyro_opu.plots.errors import reliability, risk_coverage
 from pyro_opu.plots.learning_curves import training_curves
-from pyro_opu.plots.maps import decision_map
+from pyro_opu.plots.maps import decision_map, decision_maps
 from pyro_opu.plots.measures import concentration_histograms, fidelity_scatter
 from pyro_opu.plots.page import report
 from pyro_opu.plots.triangle import simplex, three_classes
@@ -29,6 +30,7 @@ from pyro_opu.plots.triangle import simplex, three_classes
 __all__ = [
     "concentration_histograms",
     "decision_map",
+    "decision_maps",
     "fidelity_scatter",
     "reliability",
     "report",

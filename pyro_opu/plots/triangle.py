@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,13 +13,12 @@ from pyro_opu.distributions import PredictiveDirichlet, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, GREY, STUDENT, TEACHER
+from pyro_opu.plots.zoom import CORNERS, WHOLE, Window, checked_zoom, window
 from pyro_opu.rng import seeded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Corners of the classes 0, 1 and 2: left, right, top; sides of length 1.
-CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(3) / 2))
 #: Probabilities of the regions, from the outer to the inner.
 SHARES = (0.95, 0.75, 0.5, 0.25)
 _OPACITIES = (0.15, 0.35, 0.6, 0.9)
@@ -43,6 +41,7 @@ def simplex(
     draws: Tensor | None = None,
     *,
     labels: Sequence[str] | None = None,
+    zoom: float | Literal["auto"] | None = "auto",
     ax: Axes | None = None,
 ) -> Axes:
     r"""Draw a student's density, a teacher's draws, or both, at one input of three classes.
@@ -56,11 +55,17 @@ def simplex(
     torch's generator is restored. The density is evaluated at least a hundredth away from the
     edges, where it may be infinite. Means are marked.
 
+    At an input of which draws and student are sure, all of this lies in a corner. The smallest
+    triangle around it with sides parallel to the whole one's,
+    :math:`\{\pi : \pi_k \ge a_k\}`, is then drawn a second time, enlarged, where there is room.
+
     Args:
         distribution: A student's answer at one input, ``fast.distribution(x[n : n + 1])``: a
             distribution on the simplex with a density, batch shape ``()`` or ``(1,)``.
         draws: A teacher's draws at one input, ``(S, 3)`` or ``(S, 1, 3)``.
         labels: Names of the three classes; by default 0, 1, 2.
+        zoom: "auto" enlarges what takes at most a fifth of a side; a number enlarges so many
+            times, for panels that are to be compared; None draws the whole triangle alone.
 
     Example:
         >>> import torch
@@ -81,19 +86,18 @@ def simplex(
     names = ("0", "1", "2") if labels is None else labels
     if not isinstance(names, Sequence) or len(names) != 3:
         raise ValueError(f"`labels` must name the 3 classes; got {labels!r}. Pass three strings.")
+    zoom = checked_zoom(zoom)
     ax = axes_for(ax)
+    own = None if answer is None else _own_draws(answer)
     _frame(ax, names)
-    if answer is not None:
-        regions = _regions(ax, answer)
+    regions = _fill(ax, WHOLE, answer, own, points)
+    if regions:
         ax.add_artist(ax.legend(handles=regions, loc="upper left", **_LEGEND))
-        _mean(ax, answer.mean.reshape(1, 3), "student's mean", marker="x", c=BLACK, s=25)
-    if points is not None:
-        across, up = _places(points).T.numpy()
-        look: dict[str, Any] = {"s": 7, "color": TEACHER, "alpha": 0.45, "linewidths": 0}
-        ax.scatter(across, up, label="teacher's draws", zorder=3, **look)
-        ring = {"marker": "o", "facecolors": "none", "edgecolors": TEACHER, "s": 60}
-        _mean(ax, points.mean(0, keepdim=True), "teacher's mean", **ring)
     ax.legend(loc="upper right", **_LEGEND)
+    shown = torch.cat([part for part in (own, points) if part is not None])
+    if (enlarged := window(shown, zoom)) is not None:
+        _enlarge(ax, enlarged, names)
+        _fill(ax, enlarged, answer, own, points)
     return ax
 
 
@@ -185,9 +189,10 @@ def _checked_draws(draws: Tensor) -> Tensor:
     return check_probs("draws", draws, "(S, 3)").detach().double().cpu()
 
 
-def _places(points: Tensor) -> Tensor:
-    """Places ``(M, 2)`` in the plane of points ``(M, 3)`` of the simplex."""
-    return points.detach().double().cpu() @ torch.tensor(CORNERS, dtype=torch.float64)
+def _own_draws(answer: SimplexDistribution) -> Tensor:
+    """Draws ``(M, 3)`` of the student, the same ones at every call; float64."""
+    with torch.no_grad(), seeded(0):
+        return answer.sample((_OWN_DRAWS,)).reshape(-1, 3).double().cpu()
 
 
 def _frame(ax: Axes, names: Sequence[str]) -> None:
@@ -199,33 +204,77 @@ def _frame(ax: Axes, names: Sequence[str]) -> None:
     ax.set_axis_off()
 
 
-def _mean(ax: Axes, mean: Tensor, label: str, **look: Any) -> None:
-    across, up = _places(mean).T.numpy()
-    ax.scatter(across, up, linewidths=1.5, zorder=4, label=label, clip_on=False, **look)
+def _enlarge(ax: Axes, part: Window, names: Sequence[str]) -> None:
+    """The frame of the part, where it is and where it is drawn, lines between, and its words."""
+    where, drawn = part.corners(drawn=False).numpy(), part.corners().numpy()
+    thin: dict[str, Any] = {"edgecolor": GREY, "linewidth": 0.8}
+    for start, end in zip(where, drawn, strict=True):
+        ax.plot(*zip(start, end, strict=True), color=GREY, linewidth=0.5, linestyle=":", zorder=4)
+    ax.fill(*where.T, facecolor="none", zorder=4, **thin)
+    ax.fill(*drawn.T, facecolor="white", zorder=4.5, **thin)
+    largest = int(part.floor.argmax())
+    words = f"inner triangle: {part.times:g} times as large"
+    if part.floor.sum() - part.floor[largest] < 1e-12:
+        words += f",\n{names[largest]} above {1 - part.width:g}"
+    ax.annotate(
+        words, (0.5, 0), (0, -6), textcoords="offset points", ha="center", va="top", fontsize=7
+    )
 
 
-def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
+def _fill(
+    ax: Axes,
+    part: Window,
+    answer: SimplexDistribution | None,
+    own: Tensor | None,
+    points: Tensor | None,
+) -> list[Any]:
+    """Draw the student and the teacher inside a window; the legend of the student's regions."""
+    above = 0 if part is WHOLE else 4
+    regions = []
+    if answer is not None and own is not None:
+        regions = _regions(ax, part, answer, own)
+        _mean(ax, part, answer.mean.reshape(1, 3), "student's mean", marker="x", c=BLACK, s=25)
+    if points is not None:
+        across, up = part.places(part.inside(points)).T.numpy()
+        look: dict[str, Any] = {"s": 7, "color": TEACHER, "alpha": 0.45, "linewidths": 0}
+        ax.scatter(across, up, label="teacher's draws", zorder=3 + above, **look)
+        ring = {"marker": "o", "facecolors": "none", "edgecolors": TEACHER, "s": 60}
+        _mean(ax, part, points.mean(0, keepdim=True), "teacher's mean", **ring)
+    return regions
+
+
+def _mean(ax: Axes, part: Window, mean: Tensor, label: str, **look: Any) -> None:
+    across, up = part.places(part.inside(mean)).T.numpy()
+    above = 4 if part is WHOLE else 8
+    ax.scatter(across, up, linewidths=1.5, zorder=above, label=label, clip_on=False, **look)
+
+
+def _regions(ax: Axes, part: Window, answer: SimplexDistribution, own: Tensor) -> list[Any]:
     """Draw the regions of highest density, interpolated between a grid and draws; the legend."""
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
     from matplotlib.tri import Triangulation
 
-    with torch.no_grad(), seeded(0):
-        own = answer.sample((_OWN_DRAWS,)).reshape(-1, 3).double().cpu()
-    # A regular grid of the simplex, corners and edges included.
+    # A regular grid of the window, corners and edges included.
     rows = [(a, b, _GRID - a - b) for a in range(_GRID + 1) for b in range(_GRID + 1 - a)]
-    points = torch.cat([own, torch.tensor(rows, dtype=torch.float64) / _GRID])
-    height = _log_density(answer, points)
+    grid = part.floor + part.width * torch.tensor(rows, dtype=torch.float64) / _GRID
+    step = part.width / _GRID
     # A little below the quantiles, so that points on a threshold, as on a plateau, are inside.
     low = 1 - torch.tensor(SHARES, dtype=torch.float64)
-    levels = (height[:_OWN_DRAWS].quantile(low) - 1e-6).tolist()
+    levels = (_log_density(answer, own, step).quantile(low) - 1e-6).tolist()
+    points = torch.cat([part.inside(own), grid])
+    height = _log_density(answer, points, step)
     colours = [to_rgba(STUDENT, strength) for strength in _OPACITIES]
     # Of equal regions, as of a uniform density, the one of the largest share is drawn.
     kept = [k for k in range(len(levels)) if k == 0 or levels[k] > levels[k - 1]]
     bounds = [levels[k] for k in kept]
-    mesh, top = Triangulation(*_places(points).T.numpy()), float(height.max()) + 1.0
-    ax.tricontourf(mesh, height, [*bounds, top], colors=[colours[k] for k in kept])
-    ax.tricontour(mesh, height, bounds, colors=[STUDENT], linewidths=0.9, linestyles="-")
+    mesh = Triangulation(*part.places(points).T.numpy())
+    top = max(float(height.max()), bounds[-1]) + 1.0
+    above = 0.0 if part is WHOLE else 5.0
+    fill: dict[str, Any] = {"colors": [colours[k] for k in kept], "zorder": 1 + above}
+    line: dict[str, Any] = {"colors": [STUDENT], "linewidths": 0.9, "linestyles": "-"}
+    ax.tricontourf(mesh, height, [*bounds, top], **fill)
+    ax.tricontour(mesh, height, bounds, zorder=2 + above, **line)
     return [
         Patch(facecolor=colour, edgecolor=STUDENT, label=f"student's {100 * share:.0f} %")
         for share, colour in zip(SHARES, colours, strict=True)
@@ -233,9 +282,9 @@ def _regions(ax: Axes, answer: SimplexDistribution) -> list[Any]:
 
 
 @torch.no_grad()
-def _log_density(answer: SimplexDistribution, points: Tensor) -> Tensor:
+def _log_density(answer: SimplexDistribution, points: Tensor, step: float = 1 / _GRID) -> Tensor:
     """Log density ``(M,)`` at points ``(M, 3)`` moved away from the edges by a step; float64."""
-    inside = points.clamp_min(1 / _GRID)
+    inside = points.clamp_min(step)
     # Taken from the largest class: all points of a corner, or across an edge, have one height.
     excess = inside.sum(-1, keepdim=True) - 1
     inside = inside.scatter_add(-1, inside.argmax(-1, keepdim=True), -excess)

@@ -9,13 +9,10 @@ import sys
 from io import BytesIO
 
 import numpy as np
-import pyro
 import pytest
 import torch
 from matplotlib import pyplot
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from pyro.infer import Predictive
 from scipy.stats import spearmanr
 from torch import Tensor
 from torch.distributions import Dirichlet
@@ -24,7 +21,6 @@ import pyro_opu
 from pyro_opu import PredictiveDirichlet, plots
 from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
 from pyro_opu.metrics.scores import expected_calibration_error
-from pyro_opu.plots.colours import SERIES
 from pyro_opu.plots.triangle import CORNERS, SHARES
 
 
@@ -132,7 +128,8 @@ def test_simplex_takes_every_family(ax, answer):
     draws, random = answer.sample((30,)), torch.get_rng_state()
     plots.simplex(answer, draws, ax=ax)
     assert torch.equal(random, torch.get_rng_state())
-    assert len(ax.collections) == 5  # regions, outlines, the draws, two means
+    whole = 5  # regions, outlines, the draws, two means
+    assert len(ax.collections) in (whole, 2 * whole)
     mean = ax.collections[2].get_offsets()
     np.testing.assert_allclose(mean, in_plane(answer.mean.reshape(1, 3)), atol=1e-6)  # float32
     ax.figure.savefig(BytesIO(), format="png")
@@ -142,7 +139,7 @@ def test_simplex_legends_leave_the_triangle_alone(ax):
     answer = Dirichlet(torch.tensor([9.0, 7.0, 6.0]))
     ax.figure.set(size_inches=(5.0, 4.2), layout_engine="constrained")
     plots.simplex(answer, answer.sample((30,)), labels=["T-shirt", "pullover", "boot"], ax=ax)
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     triangle = ax.transData.transform_path(ax.patches[0].get_path())
     boxes = [child.get_window_extent() for child in ax.get_children() if hasattr(child, "texts")]
     words = [text.get_window_extent() for text in ax.texts]
@@ -161,89 +158,6 @@ def test_three_classes_of_a_dirichlet_is_the_law_of_renormalised_draws():
     # 0.01: Monte Carlo of 20,000 draws, whose deviation is at most 0.002.
     torch.testing.assert_close(draws.mean(0), part.mean, atol=0.01, rtol=0.0)
     torch.testing.assert_close(draws.var(0), part.variance, atol=0.01, rtol=0.0)
-
-
-# The decision map
-
-
-def test_decision_map_paints_what_the_student_says(ax):
-    plots.decision_map(student, ((-2, 2), (0, 3)), resolution=5, ax=ax)
-    across = torch.tensor([-1.6, -0.8, 0.0, 0.8, 1.6])
-    up = torch.tensor([0.3, 0.9, 1.5, 2.1, 2.7])
-    mixed, shade = (image.get_array() for image in ax.images)
-    colours = 0.45 + 0.55 * torch.tensor([to_rgb(colour) for colour in SERIES[:3]])
-    for row, column in itertools.product(range(5), range(5)):
-        answer = student(torch.stack([across[column], up[row]])[None])
-        expected = pyro_opu.mutual_information(answer).item()
-        assert shade[row, column] == pytest.approx(expected, rel=1e-5)  # float32
-        blend = (answer.mean[0][:, None] * colours).sum(0)
-        np.testing.assert_allclose(mixed[row, column], blend, atol=1e-6)  # float32
-    assert ax.images[0].get_extent() == [-2, 2, 0, 3]
-    assert ax.images[0].origin == ax.images[1].origin == "lower"
-
-
-def test_decision_map_draws_the_border_the_data_and_the_measure(ax):
-    x, y = torch.tensor([[0.5, -0.5], [-0.5, 0.5]]), torch.tensor([0, 1])
-
-    def two(x: Tensor) -> Dirichlet:
-        return Dirichlet(x.exp())
-
-    plots.decision_map(
-        two, ((-1, 1), (-1, 1)), x=x, y=y, measure="concentration", resolution=8, ax=ax
-    )
-    border, data = ax.collections
-    line = border.get_paths()[0].vertices
-    np.testing.assert_allclose(line[:, 0], line[:, 1], atol=1e-6)  # float32: x_1 = x_2
-    np.testing.assert_allclose(data.get_offsets(), x)
-    np.testing.assert_allclose(data.get_facecolors()[:, :3], [to_rgb(c) for c in SERIES[:2]])
-    bar = ax.figure.axes[1]
-    assert bar.get_ylabel() == r"$-\log\,\alpha_0$ (concentration)"
-    corner = torch.full((2,), 0.875).exp().sum().log()  # the most certain cell
-    assert float(ax.images[1].get_array().min()) == pytest.approx(-float(corner), rel=1e-5)
-    assert labels(ax.get_legend()) == ["class 0", "class 1"]
-
-
-def test_decision_map_of_a_teacher(ax):
-    x = torch.zeros(1, 2, dtype=torch.float64)
-    plots.decision_map(held_teacher, ((-1, 1), (-1, 1)), x=x.float(), resolution=3, ax=ax)
-    middle = pyro_opu.mutual_information(held_teacher(x)).item()
-    # 1e-6: float32 at the centre of the map, which is the input 0.
-    assert ax.images[1].get_array()[1, 1] == pytest.approx(middle, abs=1e-6)
-
-
-def drawn_by_a_function(x: Tensor, num_draws: int) -> Tensor:
-    return torch.randn(num_draws, 1, 3).softmax(-1).expand(-1, len(x), -1)
-
-
-def drawn_by_a_guide() -> Predictive:
-    def guide(x: Tensor, y: Tensor | None = None) -> None:
-        pyro.sample("w", pyro.distributions.Normal(torch.zeros(3), 1.0).to_event(1))
-
-    def model(x: Tensor, y: Tensor | None = None) -> Tensor:
-        w = pyro.sample("w", pyro.distributions.Normal(torch.zeros(3), 1.0).to_event(1))
-        with pyro.plate("data", len(x)):
-            logits = w + 0 * x[:, :1]
-            return pyro.sample("obs", pyro.distributions.Categorical(logits=logits), obs=y)
-
-    return Predictive(model, guide=guide, num_samples=9)
-
-
-class DrawnByDropout(torch.nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.nn.functional.dropout(torch.ones(len(x), 3), 0.5)
-
-
-@pytest.mark.parametrize("kind", ["function", "guide", "dropout"])
-def test_decision_map_has_one_set_of_draws(ax, kind):
-    """A posterior that says the same everywhere, but is drawn afresh: one colour, no seam."""
-    teachers = {"function": drawn_by_a_function, "dropout": DrawnByDropout()}
-    teacher = drawn_by_a_guide() if kind == "guide" else teachers[kind]
-    plots.decision_map(teacher, ((-1, 1), (-1, 1)), resolution=40, num_draws=9, seed=0, ax=ax)
-    for image in ax.images:
-        painted = image.get_array()
-        # 1e-6: float32 sums over draws in blocks of several sizes.
-        expected = np.broadcast_to(painted[0, 0], painted.shape)
-        np.testing.assert_allclose(painted, expected, atol=1e-6)
 
 
 # Reliability, and risk against coverage
@@ -551,7 +465,8 @@ def test_without_axes_one_new_figure(agg, name):
 
 
 def test_public_names_are_tested():
-    assert set(plots.__all__) == {*CALLS, "report", "three_classes", "training_curves"}
+    figures = {"decision_maps", "report", "three_classes", "training_curves"}
+    assert set(plots.__all__) == {*CALLS, *figures}
 
 
 def draw_simplex(**given):
@@ -579,6 +494,9 @@ def draw_map(*args, **given):
         (draw_simplex(draws=torch.rand(5, 2, 3)), ValueError, r"shape \(S, 3\).* got \(5, 2, 3\)"),
         (draw_simplex(draws=torch.ones(5, 3)), ValueError, "sum to 1; got a smallest"),
         (draw_simplex(draws=PROBS, labels="ab"), ValueError, "`labels` must name the 3 classes"),
+        (draw_simplex(draws=PROBS, zoom=0.5), ValueError, "`zoom` must be 'auto'.* got 0.5"),
+        (draw_simplex(draws=PROBS, zoom="in"), ValueError, "`zoom` must be 'auto'.* got 'in'"),
+        (draw_simplex(draws=PROBS, zoom=True), ValueError, "`zoom` must be 'auto'.* got True"),
         (draw_simplex(draws=PROBS, ax="axes"), TypeError, "`ax` must be a matplotlib Axes .* str"),
         (lambda: plots.three_classes([1.0], [0, 1, 2]), TypeError, "`source` must be a Dirichlet"),
         (lambda: plots.three_classes(PROBS, [0, 1, 1]), ValueError, r"0 to 2; got \[0, 1, 1\]"),
@@ -593,6 +511,15 @@ def draw_map(*args, **given):
         (draw_map(student, "ab"), ValueError, "`bounds` must be .* got 'ab'"),
         (draw_map(student, BOUNDS, resolution=1), ValueError, "at least 2; got 1"),
         (draw_map(student, BOUNDS, measure="size"), ValueError, "`measure` must be .* got 'size'"),
+        (draw_map(student, BOUNDS, vmin=2.0), ValueError, "`vmin` must be less than `vmax`"),
+        (draw_map(student, BOUNDS, vmax=float("nan")), ValueError, "both finite.* got 0 and nan"),
+        (lambda: plots.decision_maps(student, BOUNDS), TypeError, "`sources` must be a dict"),
+        (lambda: plots.decision_maps({}, BOUNDS), ValueError, "`sources` must hold at least one"),
+        (
+            lambda: plots.decision_maps({"a": student}, BOUNDS, columns=0),
+            ValueError,
+            "`columns` must be a positive integer; got 0",
+        ),
         (draw_map(student, BOUNDS, y=Y), ValueError, "`y` needs `x`"),
         (draw_map(student, BOUNDS, x=torch.zeros(4, 3)), ValueError, r"\(N, 2\).* got \(4, 3\)"),
         (draw_map(student, BOUNDS, x=X, y=Y[:2]), ValueError, "one label per row of `x`, 4; got 2"),
