@@ -120,7 +120,7 @@ def triptych(fast: Any, teacher: Any, x: Tensor, quick: bool) -> None:
         labels = [str(k) for k in classes]
         theirs = plots.three_classes(answers[:, n], classes)
         mine = plots.three_classes(student, classes)
-        part = window(torch.cat([theirs, mine.sample((4000,))]))
+        part = window(theirs, mine.sample((4000,)))
         same: dict[str, Any] = {"labels": labels, "zoom": part and part.times}
         plots.simplex(draws=theirs, ax=draws, **same)
         plots.simplex(mine, ax=density, **same)

@@ -15,6 +15,7 @@ nothing is shown, saved or styled beyond that. Colours are for colour-blind read
 :func:`training_curves`           a distillation, step by step
 :func:`fidelity_scatter`          a measure of uncertainty, student against teacher
 :func:`report`                    all of these about one student, on one page
+:func:`use_style`                 pyplot's defaults as in the tutorials
 ================================  ======================================================
 """
 
@@ -25,6 +26,7 @@ from pyro_opu.plots.learning_curves import training_curves
 from pyro_opu.plots.maps import decision_map, decision_maps
 from pyro_opu.plots.measures import concentration_histograms, fidelity_scatter
 from pyro_opu.plots.page import report
+from pyro_opu.plots.style import use_style
 from pyro_opu.plots.triangle import simplex, three_classes
 
 __all__ = [
@@ -38,4 +40,5 @@ __all__ = [
     "simplex",
     "three_classes",
     "training_curves",
+    "use_style",
 ]

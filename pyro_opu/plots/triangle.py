@@ -55,9 +55,9 @@ def simplex(
     torch's generator is restored. The density is evaluated at least a hundredth away from the
     edges, where it may be infinite. Means are marked.
 
-    At an input of which draws and student are sure, all of this lies in a corner. The smallest
-    triangle around it with sides parallel to the whole one's,
-    :math:`\{\pi : \pi_k \ge a_k\}`, is then drawn a second time, enlarged, where there is room.
+    At an input of which draws and student are sure, all of this lies in a corner. A triangle
+    :math:`\{\pi : \pi_k \ge a_k\}` that holds 95 % of both is then drawn a second time, enlarged,
+    where there is room.
 
     Args:
         distribution: A student's answer at one input, ``fast.distribution(x[n : n + 1])``: a
@@ -94,8 +94,8 @@ def simplex(
     if regions:
         ax.add_artist(ax.legend(handles=regions, loc="upper left", **_LEGEND))
     ax.legend(loc="upper right", **_LEGEND)
-    shown = torch.cat([part for part in (own, points) if part is not None])
-    if (enlarged := window(shown, zoom)) is not None:
+    shown = [part for part in (points, own) if part is not None]
+    if (enlarged := window(*shown, zoom=zoom)) is not None:
         _enlarge(ax, enlarged, names)
         _fill(ax, enlarged, answer, own, points)
     return ax

@@ -16,8 +16,8 @@ SIDE = 0.5
 SMALL = 0.2
 #: The narrowest window; float32 tells a few hundred points of its side apart.
 _NARROWEST = 1e-5
-#: Share of the points that may lie beyond each side of a window.
-_BEYOND = 0.005
+#: Share of each set of points that a window holds, as the outer region of a density does.
+_HELD = 0.95
 
 
 class Window(NamedTuple):
@@ -71,18 +71,19 @@ def checked_zoom(zoom: Any) -> float | Literal["auto"] | None:
     return float(zoom)
 
 
-def window(points: Tensor, zoom: float | Literal["auto"] | None = "auto") -> Window | None:
-    """The window on points ``(M, 3)`` that is drawn enlarged; None where there is none.
+def window(*parts: Tensor, zoom: float | Literal["auto"] | None = "auto") -> Window | None:
+    """The window on sets of points, ``(M, 3)`` each, that is drawn enlarged; None without one.
 
-    For "auto" its side is the least of 1, 2 or 5 times a power of ten that leaves a two-hundredth
-    of the points beyond each of its sides; there is none if they take more than a fifth of the
-    whole triangle's. A number of times fixes the side instead.
+    For "auto" its side is the least of 1, 2 or 5 times a power of ten in which 95 % of each set
+    have room, those that are nearest to its median; there is none if they take more than a fifth
+    of the whole triangle's. A number of times fixes the side instead.
     """
     if zoom is None:
         return None
-    points = points.detach().double().cpu()
-    low, middle = points.quantile(torch.tensor([_BEYOND, 0.5], dtype=torch.float64), 0)
-    middle = middle / middle.sum()  # a mean would follow a few draws far away
+    points = [part.detach().double().cpu() for part in parts]
+    middle = points[0].median(0).values  # a mean would follow a few draws far away
+    middle = middle / middle.sum()
+    low = torch.stack([_lowest(each) for each in points]).amin(0)
     extent = max(1 - float(low.sum()), 1e-9)
     width = _round_up(extent) if zoom == "auto" else SIDE / zoom
     if zoom == "auto" and width > SMALL:
@@ -91,7 +92,16 @@ def window(points: Tensor, zoom: float | Literal["auto"] | None = "auto") -> Win
     if width < extent:  # too narrow for all: some room on each side of the middle
         reach = reach.clamp_min(0.2 * float(reach.max()))
     floor = _within(middle - width * reach / reach.sum(), width)
+    likeliest = int(low.argmax())
+    if low[likeliest] >= 1 - width:  # the corner itself has room for all
+        floor = (1 - width) * torch.eye(3, dtype=torch.float64)[likeliest]
     return Window(floor, width, _free_place(floor), SIDE)
+
+
+def _lowest(points: Tensor) -> Tensor:
+    """The least probability of each class among the points nearest to the median, ``(3,)``."""
+    far = (points.median(0).values - points).amax(-1)
+    return points[far <= far.quantile(_HELD, interpolation="higher")].amin(0)
 
 
 def _round_up(extent: float) -> float:

@@ -21,6 +21,7 @@ import pyro_opu
 from pyro_opu import PredictiveDirichlet, plots
 from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
 from pyro_opu.metrics.scores import expected_calibration_error
+from pyro_opu.plots.colours import SERIES
 from pyro_opu.plots.triangle import CORNERS, SHARES
 
 
@@ -465,8 +466,16 @@ def test_without_axes_one_new_figure(agg, name):
 
 
 def test_public_names_are_tested():
-    figures = {"decision_maps", "report", "three_classes", "training_curves"}
+    figures = {"decision_maps", "report", "three_classes", "training_curves", "use_style"}
     assert set(plots.__all__) == {*CALLS, *figures}
+
+
+def test_style_is_pyplots_and_can_be_undone():
+    with pyplot.rc_context():
+        plots.use_style()
+        assert pyplot.figure().dpi >= 120
+        assert pyplot.rcParams["axes.prop_cycle"].by_key()["color"] == list(SERIES)
+        pyplot.close()
 
 
 def draw_simplex(**given):

@@ -12,6 +12,7 @@ from torch.distributions import Dirichlet
 from pyro_opu import PredictiveDirichlet, plots
 from pyro_opu.plots.triangle import SHARES
 from pyro_opu.plots.zoom import CORNERS, SIDE, SMALL, WHOLE, window
+from pyro_opu.rng import seeded
 
 
 @pytest.fixture
@@ -32,10 +33,17 @@ def test_a_window_holds_the_points_and_no_more_than_need_be(alpha):
     found = window(points)
     assert float(found.floor.min()) >= 0
     assert float(found.floor.sum()) + found.width == pytest.approx(1, abs=1e-12)  # rounding
-    # At most a two-hundredth beyond each side, and 0.01 for the rounding to one point.
-    assert len(found.inside(points)) >= (1 - 3 * 0.005 - 0.01) * len(points)
-    extent = 1 - float(points.quantile(0.005, 0).sum())
-    assert extent <= found.width * (1 + 1e-9) and found.width <= 2.5 * extent
+    assert len(found.inside(points)) >= 0.95 * len(points)
+    # The narrowest of the widths 1, 2, 5, 10: half as wide, it would not hold 95 % anywhere near.
+    far = (points.median(0).values - points).amax(-1).sort().values[: int(0.95 * len(points))]
+    assert found.width <= 2.5 * 3 * float(far.max())
+
+
+def test_a_window_holds_each_of_several_sets_however_large():
+    few, many = drawn([30.0, 1.0, 1.0], 100), drawn([3e4, 1.0, 1.0], 4000)
+    found = window(few, many)
+    assert found is not None and len(found.inside(few)) >= 95
+    assert window(many).width < found.width / 50
 
 
 @pytest.mark.parametrize("alpha", SURE, ids=str)
@@ -55,7 +63,7 @@ def test_an_enlarged_triangle_is_in_the_whole_one_and_not_on_what_it_shows(alpha
 
 def test_points_all_over_are_not_enlarged():
     assert window(drawn([2.0, 1.0, 1.0])) is None
-    assert window(drawn([500.0, 0.3, 0.2]), None) is None
+    assert window(drawn([500.0, 0.3, 0.2]), zoom=None) is None
 
 
 @pytest.mark.parametrize("extent", [0.19, 0.21])
@@ -73,14 +81,14 @@ def test_one_answer_for_all_draws_is_shown_at_the_narrowest_window():
 def test_a_window_too_narrow_for_all_draws_is_where_most_are():
     """Nearly all at a corner and a few far from it: enlarged as much as a surer answer's are."""
     points = torch.cat([drawn([1e6, 1.0, 1.0], 490), drawn([30.0, 1.0, 1.0], 10)])
-    found = window(points, 5000.0)
+    found = window(points, zoom=5000.0)
     assert len(found.inside(points)) >= 490
     assert found.floor.tolist() == pytest.approx([1 - 1e-4, 0, 0], abs=2e-6)  # draws at 1e-6
 
 
 def test_a_number_of_times_is_kept(ax):
     points = drawn([9.0, 7.0, 6.0])
-    assert window(points, 10.0).times == pytest.approx(10)
+    assert window(points, zoom=10.0).times == pytest.approx(10)
     plots.simplex(draws=points.float(), zoom=10, ax=ax)
     assert ax.texts[-1].get_text().startswith("inner triangle: 10 times as large")
 
@@ -92,8 +100,9 @@ def test_a_teacher_at_999_can_be_seen(ax):
     plots.simplex(draws=points, labels=["cat", "dog", "cow"], ax=ax)
     whole, _, inner, mean = (c.get_offsets() for c in ax.collections)
     assert np.ptp(whole, axis=0).max() < 0.01 and len(whole) == 300
-    assert np.ptp(inner, axis=0).min() > 0.1
+    assert np.ptp(inner, axis=0).min() > 0.1  # of 0.5
     found = window(points)
+    assert len(inner) >= 285
     np.testing.assert_allclose(inner, found.places(found.inside(points)))
     np.testing.assert_allclose(mean, found.places(points.double().mean(0)[None]), atol=1e-12)
     words = ax.texts[-1].get_text()
@@ -112,12 +121,13 @@ def test_regions_of_the_enlarged_part_hold_the_shares_they_say(ax):
     plots.simplex(answer, ax=ax)
     outlines = ax.collections[4].get_paths()  # regions, outlines, mean; the same enlarged
     fresh = Dirichlet(answer.concentration.double()).sample((20_000,))
-    own = Dirichlet(answer.concentration.double()).sample((4000,))
+    with seeded(0):
+        own = answer.sample((4000,))
     found = window(own)
     places = found.places(fresh)
     shares = [path.contains_points(places).mean() for path in outlines]
     # 0.03: the thresholds come from 4,000 draws (deviation at most 0.008); the outer region may be
-    # cut by the window, beyond which a hundredth of the draws lie.
+    # cut by the window, beyond which a few of a hundred draws lie.
     np.testing.assert_allclose(shares, SHARES, atol=0.03)
 
 
