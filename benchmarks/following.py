@@ -7,8 +7,8 @@ one that is distilled anew, and of one that begins at the earlier student. Secon
 ``distill`` alone, on one thread, one after the other in one process. Aimed at were the KL within
 10 % in a tenth of the time.
 
-The family of the answers stays that of the earlier student ("answers"): where its draws were just
-in groups enough for a mixture, one distilled anew may be a single Dirichlet, quicker and nearer.
+The family of the answers ("answers" before, "answers now") is chosen anew: where the earlier draws
+were just in groups enough for a mixture, those of now may suit a single Dirichlet.
 
 Transfer inputs are rows without labels, the same for all, and test rows others.
 
@@ -156,6 +156,7 @@ def compared(
     errors = [report.mutual_information / report.mutual_information_teacher for report in reports]
     return {
         "answers": before.report["family"].removeprefix("Predictive"),
+        "answers now": following.report["family"].removeprefix("Predictive"),
         "moved": moved,
         "anew": scratch,
         "following": near,

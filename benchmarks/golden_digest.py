@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 #: Entries of reports that differ from run to run, or that are younger than the record.
-PASSING = ("seconds", "path", "queries", "where", "taught_by")
+PASSING = ("seconds", "path", "queries", "where", "taught_by", "family_by_default")
 
 
 @dataclass(frozen=True)

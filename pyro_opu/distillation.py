@@ -19,7 +19,7 @@ from pyro_opu.packing import Structured
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.predictive.following import begin_at, moved
+from pyro_opu.predictive.following import begin_at, chosen_by_default, follow, moved
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
@@ -128,7 +128,8 @@ def distill(
         start: An earlier student of the same inputs and outcome, to begin at when the posterior has
             changed a little: new rows, or more draws. It stays as it is. By default a tenth of the
             steps and a fifth of the labels are then taken; the report says how far the posterior
-            has moved.
+            has moved. A family that was left to the draws is chosen anew, and another begins at
+            the posterior's network.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
@@ -268,8 +269,8 @@ def distill(
                 guide = outcome.guide(guide, x, held_out, found, plug_ins, packing)
             guide = prepare_guide(of_packed(guide, packing), target)
             before = moved(start, guide, held_out)
-            if start is not None:
-                outcome.tell_again(guide, held_out, plug_ins)
+            guide = follow(start, guide, outcome, x, held_out, found, plug_ins, packing)
+            guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
             # Training.
@@ -313,6 +314,7 @@ def distill(
             "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",
             "loss": type(objective).__name__,
             **outcome.about(guide, found),
+            **chosen_by_default(start, begun_here),
             "mixing": mixing.to_dict(),
             **report,
         },

@@ -27,7 +27,8 @@ class DistillationReport(dict[str, Any]):
     student was finished "energy_to_posterior", beside it "energy_of_draws"; the student's and the
     teacher's "mutual_information" in nats (of a real y "epistemic_share", that of the variance).
     "start" is of students that begin at another, and has the KL of that one
-    (``pyro_opu/predictive/following.py``).
+    (``pyro_opu/predictive/following.py``); "family_by_default" is whether such a one may choose the
+    family of its answers anew.
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
     steps and seconds of this run, the teacher's among them, and its "queries", inputs times draws

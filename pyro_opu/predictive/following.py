@@ -13,8 +13,12 @@ from pyro_opu.guides.joint import marginal_of
 from pyro_opu.outcomes import Outcome, SiteLayout, ValidationSet
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import OnePassPredictive
+from pyro_opu.teachers.plug_in import PlugIn
 
-__all__ = ["begin_at", "moved"]
+__all__ = ["begin_at", "chosen_by_default", "follow", "moved"]
+
+#: Entry of a report: whether the family of the answers is the one that suits the posterior.
+BY_DEFAULT = "family_by_default"
 
 
 def begin_at(
@@ -57,6 +61,47 @@ def begin_at(
                 f"of it, {theirs} here. Call distill as for `start`, or leave it out."
             )
     return copy.deepcopy(marginal_of(start.guide)).requires_grad_(True)
+
+
+def chosen_by_default(start: OnePassPredictive | None, default: bool) -> dict[str, bool]:
+    """The entry of the report that lets a later student choose its family anew.
+
+    Args:
+        start: The earlier student, of which it is passed on; one of an older file has none.
+        default: Whether ``guide`` was left out, where there is no earlier student.
+    """
+    return {BY_DEFAULT: default if start is None else start.report.get(BY_DEFAULT, False)}
+
+
+def follow(
+    start: OnePassPredictive | None,
+    guide: nn.Module,
+    outcome: Outcome,
+    x: Tensor,
+    held_out: ValidationSet,
+    found: dict[str, Any],
+    plug_ins: list[PlugIn],
+    packing: Packing | None,
+) -> nn.Module:
+    """Where training begins: the earlier student's guide, told what is true of the posterior now.
+
+    If the family of its answers was chosen by the draws, and another suits them now, a guide of
+    that family takes its place, at the posterior's network: an earlier mixture is dear, and a
+    Dirichlet begun there is nearer in as many steps.
+
+    Args:
+        start: The earlier student; ``None`` gives back the guide.
+        guide: Its guide, which is told in place.
+        outcome, x, held_out, found, plug_ins, packing: As of ``Outcome.guide``.
+    """
+    if start is None:
+        return guide
+    if start.report.get(BY_DEFAULT, False):
+        now = outcome.guide(None, x, held_out, found, plug_ins, packing)
+        if type(now) is not type(guide):
+            return now
+    outcome.tell_again(guide, held_out, plug_ins)
+    return guide
 
 
 def moved(
