@@ -15,8 +15,8 @@ Sums are how many rows of the pool are of each class, differences how many more 
 first half than in its second; what is compared is the epistemic variance, the median over classes
 of the relative error.
 
-Times are of the pool of 497 on one thread; those of a wider dropout network, 64-512-512-10, stand
-beside them, to show what they depend on. Predictive's loop draws labels, which is less than
+Times and passes are of the pool of 497 on one thread; those of a wider dropout network,
+64-512-512-10, stand beside them, to show what they depend on. Predictive's loop draws labels, which is less than
 BatchBALD needs. An acquisition is the draws and the choice from them, which costs all the same.
 
     python -m benchmarks.batch_bald
@@ -121,8 +121,13 @@ def of_seed(seed: int, args: Any) -> dict[str, list[dict]]:
     if seed == 0:
         source, loop, network = dropout(data, args, SIZES if args.quick else WIDE)
         fast = distilled(source, data, args, num_steps=20)  # what it answers costs the same
-        rows = seconds(pyro_opu.as_teacher(source), fast, loop, network, pool, args)
-        tables["Seconds"] += [{"seed": 0, "posterior": "dropout, wide"} | row for row in rows]
+        wide = {
+            "Seconds": seconds(pyro_opu.as_teacher(source), fast, loop, network, pool, args),
+            "Passes": passes(fast, network, pool, args),
+        }
+        for title, rows in wide.items():
+            same = {"seed": 0, "posterior": "dropout, wide"}
+            tables[title] += [same | row for row in rows]
     return tables
 
 
