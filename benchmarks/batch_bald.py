@@ -16,8 +16,9 @@ first half than in its second; what is compared is the epistemic variance, the m
 of the relative error.
 
 Times and passes are of the pool of 497 on one thread; those of a wider dropout network,
-64-512-512-10, stand beside them, to show what they depend on. Predictive's loop draws labels, which is less than
-BatchBALD needs. An acquisition is the draws and the choice from them, which costs all the same.
+64-512-512-10, stand beside them, to show what they depend on. Predictive's loop draws labels, which
+is less than BatchBALD needs. An acquisition is the draws and the choice from them, which costs all
+the same.
 
     python -m benchmarks.batch_bald
 """
