@@ -21,10 +21,15 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "tutorials"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
-QUICK = 'QUICK = bool(os.environ.get("PYRO_OPU_QUICK"))'
 PLACES = re.compile(r"/(root|tmp|home|work|usr|opt|Users)\b|site-packages|ipykernel_\d")
 
+#: Notebooks of the former layout.
+FORMER = ("07", "08", "09", "10", "11", "12", "13")
 every = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+renewed = pytest.mark.parametrize(
+    "path", [path for path in PATHS if not path.stem.startswith(FORMER)], ids=lambda path: path.stem
+)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -63,15 +68,34 @@ def test_form_is_plain(path: Path) -> None:
     assert not any(cell["metadata"] for cell in notebook["cells"])
 
 
-@every
+@renewed
 def test_begins_with_its_question_and_ends_with_where_to_go(path: Path) -> None:
     first, last = (source(read(path)["cells"][place]) for place in (0, -1))
-    title, question, expect = re.split(r"\n\n(?=\*\*)", first)
+    title, question, expect, elsewhere = re.split(r"\n\n(?=\*\*)", first)
     assert title.startswith("# ") and question.startswith("**Question.**") and "?" in question
     assert expect.startswith("**What to expect**")
     assert 4 <= len(re.findall(r"^\* ", expect, re.MULTILINE)) <= 6
     assert re.search(r"\bminute[^.;]* on one core", expect)
+    assert elsewhere.startswith("**Without a clone.** `pip install") and "Data: " in elsewhere
     assert "## Where to go on" in last
+
+
+@renewed
+def test_has_exercises_with_answers(path: Path) -> None:
+    """Questions before what computes the answers, and the answers in words, folded away."""
+    places = {}
+    for place, cell in enumerate(read(path)["cells"]):
+        for words in ("## Exercises", "# Answers\n", "<summary>Answers</summary>"):
+            if words in source(cell):
+                places[words] = place, cell
+    exercises, computed, told = (
+        places[words] for words in ("## Exercises", "# Answers\n", "<summary>Answers</summary>")
+    )
+    assert exercises[0] < computed[0] < told[0]
+    numbered = re.compile(r"^\d\. ", re.MULTILINE)
+    questions = numbered.findall(source(exercises[1]))
+    assert len(questions) >= 2 and questions == numbered.findall(source(told[1]))
+    assert computed[1]["cell_type"] == "code" and computed[1]["outputs"]
 
 
 @every
@@ -86,13 +110,22 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert link.startswith("https://") or (FOLDER / link).is_file(), link
 
 
-@every
+@renewed
 def test_sizes_are_chosen_in_one_cell(path: Path) -> None:
-    """The second cell, plain; no other asks the environment."""
+    """The first of code, behind the imports: full ones, and in a comment as many small ones."""
     code = [source(cell) for cell in cells(path, "code")]
-    assert code[0].count(QUICK) == 1 and read(path)["cells"][1]["cell_type"] == "code"
-    assert sum("environ" in text for text in code) == 1
-    assert not any("QUICK =" in text for text in code[1:])
+    assert read(path)["cells"][1]["cell_type"] == "code"
+    lines = [line for line in code[0].splitlines() if "# quick:" in line]
+    assert lines and not any("# quick:" in text or "environ" in text for text in code[1:])
+    for line in lines:
+        names, full = line.partition("  # quick:")[0].split(" = ")
+        small = line.partition("# quick: ")[2]
+        counts = {
+            len(ast.parse(f"({part},)").body[0].value.elts)  # type: ignore[attr-defined]
+            for part in (names, full, small)
+        }
+        assert len(counts) == 1 and small in runner().small(line)
+    assert "plots.use_style()" in code[0] and "environ" not in code[0]
 
 
 @every
@@ -140,14 +173,15 @@ def test_numbers_are_numbers(path: Path) -> None:
 
 
 @every
-def test_pictures_are_modest(path: Path) -> None:
-    assert path.stat().st_size < 400_000
+def test_pictures_are_sharp_and_modest(path: Path) -> None:
+    """At 120 dots per inch, and at most 16 by 11 of them; notebooks of a size that opens fast."""
+    assert path.stat().st_size < 1_500_000
     for cell in cells(path, "code"):
         for output in cell["outputs"]:
             if "image/png" in output.get("data", {}):
                 png = base64.b64decode("".join(output["data"]["image/png"]))
                 width, height = struct.unpack(">II", png[16:24])
-                assert width <= 1300 and height <= 900
+                assert 300 <= width <= 1920 and height <= 1320
 
 
 @every
@@ -188,15 +222,19 @@ def test_a_warning_of_the_project_is_an_error(line: str, fails: bool) -> None:
     assert "ours" in done.stderr
 
 
-def test_pictures_are_made_smaller_and_stay_what_they_are() -> None:
+@pytest.mark.parametrize("colours", [20, 300])
+def test_pictures_are_packed_without_a_loss(colours: int) -> None:
     image = pytest.importorskip("PIL.Image")
-    across, up = np.meshgrid(*[np.linspace(0, 1, 300)] * 2)
-    waves = 128 + 115 * np.stack([np.sin(9 * across), np.cos(7 * up), across * up], -1)
-    pixels = (waves + np.random.default_rng(0).normal(size=waves.shape)).round().astype("uint8")
+    ramp = np.linspace(0, colours - 1, 300).round()[None] + np.zeros((100, 1))
+    pixels = np.stack([ramp % 256, ramp // 256, 0 * ramp], -1).astype("uint8")
     before = BytesIO()
-    image.fromarray(pixels).save(before, "PNG")
-    after = base64.b64decode(runner().smaller(base64.b64encode(before.getvalue()).decode()))
+    image.fromarray(pixels).save(before, "PNG", compress_level=1)
+    after = base64.b64decode(runner().packed(base64.b64encode(before.getvalue()).decode()))
     assert len(after) < len(before.getvalue())
-    found = np.asarray(image.open(BytesIO(after)).convert("RGB"))
-    # 256 colours for a surface in a cube of side 230, 16 by 16: half the side of a patch at most.
-    assert abs(found.astype(int) - pixels).mean() < 8
+    np.testing.assert_array_equal(np.asarray(image.open(BytesIO(after)).convert("RGB")), pixels)
+
+
+def test_small_sizes_take_the_place_of_full_ones() -> None:
+    source = "import torch\n\nSTEPS, DRAWS = 500, 3_000  # quick: 20, 30\nx = 3  # quick: no size"
+    found = runner().small(source)
+    assert found == "import torch\n\nSTEPS, DRAWS = 20, 30\nx = 3  # quick: no size"
