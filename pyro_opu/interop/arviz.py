@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyro
 import torch
 from pyro import poutine
 
 from pyro_opu.checks import check_mapping
-from pyro_opu.interop.groups import Groups, Wanted, class_groups, gives_class_probs
+from pyro_opu.interop.groups import Arrays, Groups, Wanted, class_groups, gives_class_probs
 from pyro_opu.interop.runs import run_groups
 from pyro_opu.rng import seeded
 
-__all__ = ["to_inference_data"]
+__all__ = ["summary", "to_inference_data"]
 
 
 def to_inference_data(
@@ -35,7 +36,9 @@ def to_inference_data(
     ======================  ====================================================================
     posterior               every latent site, (chain, draw, ...); of a student or a teacher
                             "probs", the class probabilities, (chain, draw, data, class)
-    sample_stats            of a run: "diverging", where the kernel records it; "lp", the log joint
+    sample_stats            of a run: "diverging" and "energy", where the kernel records them
+                            (Pyro's NUTS keeps no energy;
+                            :class:`~pyro_opu.samplers.NUTSWithEnergy` does); "lp", the log joint
                             density of data and constrained latents (without Jacobian)
     log_likelihood          :math:`\log p(y_i|\theta_s)` of every observed site,
                             (chain, draw, N); a subsampling or tempering scale is left out
@@ -60,8 +63,8 @@ def to_inference_data(
     the teacher's LOO as far as the student's marginals are the teacher's, tails included, on the
     rows and labels that the posterior was fitted to. A student that gives a mean alone has a p_loo
     of 0 in ArviZ 0.x, and no LOO in 1.x. A student's draws are independent between inputs, so what
-    concerns several rows at once (``az.plot_ppc``, ``az.plot_bpv``) varies less than the teacher's,
-    and R-hat and effective draws do not apply.
+    concerns several rows at once (``az.plot_ppc``, ``az.plot_bpv``) varies less than the teacher's.
+    R-hat and effective draws do not apply; :func:`~pyro_opu.interop.arviz.summary` leaves them out.
 
     Args:
         run: A ``pyro.infer.MCMC`` after ``run(x, y)``, or a ``Predictive`` with posterior samples
@@ -110,12 +113,7 @@ def to_inference_data(
         Eqs. 7-10, for what ``az.loo`` makes of the log-likelihood. The student's closed form is
         this project's.
     """
-    try:
-        import arviz
-    except ImportError as error:
-        raise ImportError(
-            "to_inference_data needs ArviZ, which is not installed: pip install 'pyro-opu[arviz]'."
-        ) from error
+    arviz = _arviz("to_inference_data")
     answers = gives_class_probs(run)
     if num_draws is not None and not answers:
         raise ValueError(
@@ -130,6 +128,54 @@ def to_inference_data(
         else:
             groups = run_groups(run, wanted, args, kwargs)
     return _assembled(arviz, groups, coords, dims)
+
+
+def summary(data: Any, **options: Any) -> Any:
+    """``az.summary``; of a student without the columns that judge chains.
+
+    R-hat, effective draws and Monte Carlo errors say how well chains have mixed. A student's draws
+    are independent, as many as were asked for, so the columns would only repeat their number.
+
+    Args:
+        data: What :func:`to_inference_data` returned, of a run, a teacher or a student.
+        **options: Those of ``az.summary``, as ``var_names`` and ``coords``. A ``kind`` is kept.
+
+    Returns:
+        The table: a ``pandas.DataFrame``, a row per element of every variable.
+
+    Raises:
+        ImportError: ArviZ is not installed.
+        TypeError: ``data`` has no posterior.
+
+    Example:
+        >>> import torch, pyro.distributions as dist
+        >>> from pyro_opu.interop.arviz import summary, to_inference_data
+        >>> student = lambda x: dist.Dirichlet(torch.ones(len(x), 3))
+        >>> data = to_inference_data(student, torch.randn(4, 2), num_draws=100)
+        >>> "r_hat" in summary(data)
+        False
+    """
+    try:
+        attributes = data["posterior"].attrs
+    except (KeyError, TypeError) as error:
+        raise TypeError(
+            "`data` must have a group 'posterior', as what to_inference_data returns has; got "
+            f"{type(data).__name__}. Write summary(to_inference_data(fast, x))."
+        ) from error
+    if attributes.get("independent_draws"):
+        options = {"kind": "stats", **options}
+    return _arviz("summary").summary(data, **options)
+
+
+def _arviz(who: str) -> Any:
+    """The package ArviZ, of either version."""
+    try:
+        import arviz
+    except ImportError as error:
+        raise ImportError(
+            f"{who} needs ArviZ, which is not installed: pip install 'pyro-opu[arviz]'."
+        ) from error
+    return arviz
 
 
 def _assembled(
@@ -148,11 +194,24 @@ def _assembled(
         if newer:
             found = arviz.from_dict(full, coords=coords, dims=names)
         else:
-            found = arviz.from_dict(**full, coords=coords, dims=names)
+            found = arviz.from_dict(**_rounded(full), coords=coords, dims=names)
     except (ValueError, KeyError, IndexError) as error:  # of xarray
         raise ValueError(
             f"`coords` and `dims` must fit the variables' shapes; got {coords!r} and {dims!r}: "
             f"{str(error).splitlines()[0]}. Give a name to each axis, a value to each entry."
         ) from error
-    found["posterior"].attrs["chains"] = groups.note
+    about = {"chains": groups.note, "independent_draws": int(groups.independent)}
+    found["posterior"].attrs.update(about)
     return found
+
+
+def _rounded(full: dict[str, Arrays]) -> dict[str, Arrays]:
+    """Groups whose log-likelihoods are zero where their exponentials are one to rounding.
+
+    From differences that the exponential loses ``az.loo`` of ArviZ 0.x makes NaN; 1.x wants them.
+    """
+    rounded = {
+        name: np.where(abs(values) < 1e-15, 0.0, values)
+        for name, values in full.get("log_likelihood", {}).items()
+    }
+    return {**full, "log_likelihood": rounded} if rounded else full

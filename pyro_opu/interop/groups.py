@@ -36,6 +36,7 @@ class Groups(NamedTuple):
     values: dict[str, Arrays]  # group -> variable -> array; draws begin with (chain, draw)
     dims: dict[str, list[str]]  # variable -> names of its other axes, from the first on
     note: str  # what the chains are, in words: the attribute "chains" of the posterior
+    independent: bool = False  # whether the draws are those of a student, and no chain's
 
 
 def arrays(values: Mapping[str, Tensor]) -> Arrays:
@@ -59,7 +60,8 @@ def class_groups(
     The labels of draw s are drawn from its own :math:`\pi_s`: a teacher's stay joint over inputs.
     """
     x = check_inputs(x)
-    site, flat, note = _log_draws(source, x, wanted.num_draws)
+    independent = is_student(source, x)
+    site, flat, note = _log_draws(source, x, wanted.num_draws, independent)
     held = Predictive(lambda: None, {"probs": flat.cpu()})
     draws = chains_of(held, wanted.num_chains)["probs"]
     points = draws.exp()
@@ -72,19 +74,20 @@ def class_groups(
     if y is not None:
         labels = _checked_labels(y, *points.shape[-2:])
         if wanted.log_likelihood:
-            index = labels[:, None].expand(*draws.shape[:-1], 1)
-            groups["log_likelihood"] = arrays({site: draws.gather(-1, index).squeeze(-1)})
+            groups["log_likelihood"] = arrays({site: log_prob_of(labels, draws)})
         groups["observed_data"] = arrays({site: labels})
     packing = getattr(source, "packing", None)
     inputs = {"x": x} if packing is None else packing.named_parts(x)
     groups["constant_data"] = arrays(inputs)
     dims = {"probs": ["data", "class"], site: ["data"], **{name: ["data"] for name in inputs}}
-    return Groups(groups, dims, f"{note}, cut into {wanted.num_chains} chain(s)")
+    return Groups(groups, dims, f"{note}, cut into {wanted.num_chains} chain(s)", independent)
 
 
-def _log_draws(source: Any, x: Tensor, num_draws: int | None) -> tuple[str, Tensor, str]:
+def _log_draws(
+    source: Any, x: Tensor, num_draws: int | None, of_student: bool
+) -> tuple[str, Tensor, str]:
     """The observed site's name, logarithms of the draws ``(S, N, C)``, and what they are."""
-    if not is_student(source, x):
+    if not of_student:
         teacher = ready_teacher(source, x)
         return getattr(teacher, "site", "obs"), teacher.log_probs(x, num_draws), "teacher's draws"
     answer = student_answer(source, x)
@@ -93,6 +96,20 @@ def _log_draws(source: Any, x: Tensor, num_draws: int | None) -> tuple[str, Tens
     labels = [layout.name for layout in getattr(source, "sites", ()) if not layout.shows_parameters]
     note = "student's draws, independent of each other and between inputs"
     return (*labels, "obs")[0], answer.log_rsample((count,)), note
+
+
+def log_prob_of(labels: Tensor, log_probs: Tensor) -> Tensor:
+    r"""The label's log-probability ``(..., N)`` in float64, of log-probabilities ``(..., N, C)``.
+
+    A probability near one is rounded to it; that of the other classes is not, so that it is
+    :math:`\log(1 - \sum_{c \ne y} \pi_c)`. Otherwise the sure rows of many draws have equal
+    likelihoods, for which ``az.loo`` of ArviZ 1.x fails.
+    """
+    index = labels.expand(log_probs.shape[:-1])[..., None]
+    exact = log_probs.double()
+    own = exact.gather(-1, index).squeeze(-1)
+    others = exact.exp().scatter(-1, index, 0.0).sum(-1)
+    return torch.where(others < 0.5, torch.log1p(-others.clamp_max(0.5)), own)
 
 
 def _checked_labels(y: Any, rows: int, classes: int) -> Tensor:

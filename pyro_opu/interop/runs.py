@@ -14,15 +14,16 @@ from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
+from torch import distributions as dist
 
-from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays
-from pyro_opu.reports.convergence import chains_of, divergences_of
+from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, log_prob_of
+from pyro_opu.reports.convergence import chains_of, divergences_of, energies_of
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.teachers.base import CHUNK_SIZE
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.sites import class_log_probs, site_kind
+from pyro_opu.teachers.sites import class_log_probs, site_kind, wrapped_log_probs
 
 _LOG_JOINT = ""  # beside the sites' names, none of which is empty
 
@@ -32,14 +33,9 @@ def run_groups(
 ) -> Groups:
     """The groups of a run, or of a ``Predictive``."""
     read = _read(run, args, kwargs, wanted.num_chains)
-    groups: dict[str, Arrays] = {"posterior": arrays(read.samples), "sample_stats": {}}
+    groups: dict[str, Arrays] = {"posterior": arrays(read.samples)}
     names: dict[str, list[str]] = {}
-    positions = divergences_of(run)
-    if positions is not None:
-        diverging = np.zeros(next(iter(read.samples.values())).shape[:2], dtype=bool)
-        for chain, places in enumerate(positions):
-            diverging[chain, places] = True
-        groups["sample_stats"]["diverging"] = diverging
+    groups["sample_stats"] = _recorded(run, next(iter(read.samples.values())).shape[:2])
     if read.model is not None and (wanted.log_likelihood or wanted.posterior_predictive):
         sites = _sites(read)
         observed = {n: node for n, node in sites.items() if n not in read.samples}
@@ -51,6 +47,19 @@ def run_groups(
         groups["constant_data"] = _constants(read, groups["observed_data"])
         names = _site_dims(sites, observed, groups)
     return Groups(groups, names, read.note)
+
+
+def _recorded(run: MCMC | Predictive, shape: tuple[int, ...]) -> Arrays:
+    """What the kernel says of every draw, (chain, draw)."""
+    found: Arrays = {}
+    positions, energies = divergences_of(run), energies_of(run)
+    if positions is not None:
+        found["diverging"] = np.zeros(shape, dtype=bool)
+        for chain, places in enumerate(positions):
+            found["diverging"][chain, places] = True
+    if energies is not None:
+        found["energy"] = np.array(energies)
+    return found
 
 
 class _Read(NamedTuple):
@@ -151,7 +160,7 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
         trace.compute_log_prob()
         nodes = {name: trace.nodes[name] for name in observed}
         return {_LOG_JOINT: trace.log_prob_sum()} | {
-            n: scale_and_mask(v["unscaled_log_prob"], mask=v["mask"]) for n, v in nodes.items()
+            n: scale_and_mask(_log_prob(v), mask=v["mask"]) for n, v in nodes.items()
         }
 
     def label(draw: Draws) -> Draws:
@@ -167,6 +176,16 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
     batched = Batched("the model")
     densities = _over_draws(batched, density, read)
     return densities, _over_draws(batched, label, read) if wanted.posterior_predictive else {}
+
+
+def _log_prob(node: dict[str, Any]) -> Tensor:
+    """Log-density of a site's value; of one label to the digits that a sure row needs."""
+    fn, value = node["fn"], node["value"]
+    if isinstance(fn, dist.OneHotCategorical):
+        return log_prob_of(value.argmax(-1), wrapped_log_probs(fn))
+    if isinstance(fn, (dist.Categorical, dist.Bernoulli)) and not fn.event_shape:
+        return log_prob_of(value.long(), wrapped_log_probs(fn))
+    return node["unscaled_log_prob"]
 
 
 def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> Arrays:

@@ -163,10 +163,20 @@ def chains_of(run: MCMC | Predictive, num_chains: int = 1) -> dict[str, Tensor]:
 
 def divergences_of(run: MCMC | Predictive) -> list[list[int]] | None:
     """Positions of the divergent draws of every chain; ``None`` where the sampler has none."""
+    return _diagnostic(run, "divergences")
+
+
+def energies_of(run: MCMC | Predictive) -> list[list[float]] | None:
+    """Energy of every draw of every chain; ``None`` where the sampler does not keep it."""
+    return _diagnostic(run, "energy")
+
+
+def _diagnostic(run: MCMC | Predictive, name: str) -> list[list[Any]] | None:
+    """What the kernel of every chain says under a name; ``None`` where it says nothing."""
     found: list[Any] = run._diagnostics if isinstance(run, MCMC) else [{}]
-    if any("divergences" not in each for each in found):
+    if any(name not in each for each in found):
         return None
-    return [list(each["divergences"]) for each in found]
+    return [list(each[name]) for each in found]
 
 
 def _site(draws: Tensor) -> SiteDiagnosis:

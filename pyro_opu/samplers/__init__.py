@@ -1,5 +1,6 @@
 """Samplers that Pyro lacks, as MCMC kernels; schedules and tempering."""
 
+from pyro_opu.samplers.energy import NUTSWithEnergy
 from pyro_opu.samplers.polya_gamma import PolyaGammaGibbs
 from pyro_opu.samplers.schedules import Constant, Halving, PolynomialDecay
 from pyro_opu.samplers.sgld import SGLD
@@ -9,6 +10,7 @@ __all__ = [
     "SGLD",
     "Constant",
     "Halving",
+    "NUTSWithEnergy",
     "PolyaGammaGibbs",
     "PolynomialDecay",
     "tempered",

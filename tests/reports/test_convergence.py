@@ -10,12 +10,12 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-import arviz as az
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from either_arviz import NEW, az, groups, loo
 from pyro import poutine
 from pyro.infer import HMC, MCMC, NUTS, Predictive
 from pyro.infer.autoguide import AutoMultivariateNormal, AutoNormal
@@ -109,13 +109,15 @@ def test_every_group_of_a_compiled_run_of_two_chains() -> None:
 @pytest.mark.filterwarnings("ignore:For one or more samples the posterior variance")
 def test_arviz_works_on_it() -> None:
     found = to_inference_data(two_chains())
-    loo, waic = az.loo(found, pointwise=True), az.waic(found)
-    assert loo.loo_i.shape == (N,) and loo.n_samples == 200
-    # Two estimates of one quantity for a regular model: far closer than its standard error.
-    assert loo.elpd_loo == pytest.approx(waic.elpd_waic, abs=0.3)
+    elpd, _, pointwise, _ = loo(found)
+    assert pointwise.shape == (N,)
+    # WAIC, which ArviZ 1 has no more: the two estimate one quantity, and for a regular model are
+    # far closer than its standard error.
+    inside = found.log_likelihood["obs"].values.reshape(200, N)
+    within = np.log(np.exp(inside).mean(0))
+    assert elpd == pytest.approx((within - inside.var(0)).sum(), abs=0.3)
     # log mean p(y | draw) bounds the left-out density from above.
-    inside = found.log_likelihood["obs"].values
-    assert loo.elpd_loo < np.log(np.exp(inside).mean((0, 1))).sum()
+    assert elpd < within.sum()
     summary = az.summary(found)
     assert list(summary.index) == ["bias[0]", "weight[0, 0]", "weight[1, 0]"]
     assert summary["r_hat"].notna().all()
@@ -127,8 +129,9 @@ def test_arviz_draws_it() -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    axes = az.plot_trace(to_inference_data(two_chains()))
-    assert axes.shape == (2, 2)
+    az.plot_trace(to_inference_data(two_chains()))
+    # 0.x: density and trace of two sites; 1.x: traces of their three elements.
+    assert sum(axes.has_data() for axes in pyplot.gcf().axes) == (3 if NEW else 4)
     pyplot.close("all")
 
 
@@ -154,6 +157,7 @@ def test_any_kernel_against_the_loop(kernel: Any, classes: int) -> None:
     assert found.posterior_predictive["obs"].values.max() < classes
 
 
+@pytest.mark.skipif(NEW, reason="ArviZ 1 has no from_pyro")
 def test_arviz_itself_is_wrong_for_vector_latents() -> None:
     """Why the log-likelihood is our own: should this fail, ArviZ or Pyro has changed."""
 
@@ -283,10 +287,11 @@ def test_groups_can_be_left_out() -> None:
     mcmc = sampled(RandomWalkKernel(model), *data())
     calls.clear()
     found = to_inference_data(mcmc, log_likelihood=False, posterior_predictive=False)
-    assert found.groups() == ["posterior"] and not calls
+    assert groups(found) == {"posterior"} and not calls
     found = to_inference_data(mcmc, log_likelihood=False)
-    assert "log_likelihood" not in found.groups() and "lp" in found.sample_stats
-    assert "posterior_predictive" not in to_inference_data(mcmc, posterior_predictive=False)
+    assert "log_likelihood" not in groups(found) and "lp" in found.sample_stats
+    found = to_inference_data(mcmc, posterior_predictive=False)
+    assert "posterior_predictive" not in groups(found)
 
 
 def test_a_kernel_without_a_model() -> None:
@@ -294,7 +299,7 @@ def test_a_kernel_without_a_model() -> None:
     mcmc = MCMC(kernel, 20, 5, initial_params={"a": torch.zeros(3)}, disable_progbar=True)
     mcmc.run()
     found = to_inference_data(mcmc)
-    assert found.groups() == ["posterior", "sample_stats"]
+    assert groups(found) == {"posterior", "sample_stats"}
     assert list(found.sample_stats) == ["diverging"]
 
 
@@ -369,12 +374,15 @@ def test_without_arviz(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_diagnosis_is_what_arviz_says() -> None:
     report = diagnose(two_chains())
     # In float64, as here: in float32 two distances to the median may tie.
-    found = to_inference_data(two_chains()).posterior.astype("float64")
-    rhat, ess = az.rhat(found, method="rank"), az.ess(found, method="bulk")
+    found = to_inference_data(two_chains()).posterior
     for name, site in report.sites.items():
-        assert site.r_hat == pytest.approx(float(rhat[name].max()), rel=1e-6)
+        draws = found[name].values.astype("float64").reshape(2, 100, -1)
+        columns = [draws[..., k] for k in range(draws.shape[-1])]
+        rhat = max(float(az.rhat(column, method="rank")) for column in columns)
+        assert site.r_hat == pytest.approx(rhat, rel=1e-6)
         # ArviZ divides autocovariances by n instead of n - k, 50 draws in a half chain.
-        assert site.ess == pytest.approx(float(ess[name].min()), rel=0.15)
+        ess = min(float(az.ess(column, method="bulk")) for column in columns)
+        assert site.ess == pytest.approx(ess, rel=0.15)
     assert report.r_hat == max(site.r_hat for site in report.sites.values())
     assert report.ess == min(site.ess for site in report.sites.values())
     assert report.sites["weight"].shape == (2, 1)
@@ -473,4 +481,4 @@ def test_models_that_cannot_be_evaluated() -> None:
     with pytest.raises(ValueError, match="its plate 'data' draws 7 of 30 at random"):
         to_inference_data(run, *data())
     found = to_inference_data(run, *data(), log_likelihood=False, posterior_predictive=False)
-    assert found.groups() == ["posterior"]
+    assert groups(found) == {"posterior"}
