@@ -137,11 +137,11 @@ def summary(data: Any, **options: Any) -> Any:
     are independent, as many as were asked for, so the columns would only repeat their number.
 
     Args:
-        data: What :func:`to_inference_data` returned, of a run, a teacher or a student.
+        data: What :func:`~pyro_opu.to_inference_data` returned, of a run, a teacher or a student.
         **options: Those of ``az.summary``, as ``var_names`` and ``coords``. A ``kind`` is kept.
 
     Returns:
-        The table: a ``pandas.DataFrame``, a row per element of every variable.
+        A ``pandas.DataFrame``, a row per element of every variable.
 
     Raises:
         ImportError: ArviZ is not installed.

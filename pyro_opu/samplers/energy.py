@@ -16,9 +16,7 @@ class NUTSWithEnergy(NUTS):
     U is the potential of the unconstrained latents and :math:`p_n` the fresh momentum. Draws are
     those of ``pyro.infer.NUTS`` under the same seed, bit for bit; Pyro does not keep energies.
     :func:`~pyro_opu.to_inference_data` hands them on as "energy" of ``sample_stats``.
-
-    Args:
-        model: As in ``pyro.infer.NUTS``, whose other arguments it takes as well.
+    Its arguments are those of ``pyro.infer.NUTS``.
 
     Example:
         >>> import torch, pyro, pyro.distributions as dist
