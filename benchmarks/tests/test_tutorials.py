@@ -24,7 +24,7 @@ PATHS = sorted(FOLDER.glob("*.ipynb"))
 PLACES = re.compile(r"/(root|tmp|home|work|usr|opt|Users)\b|site-packages|ipykernel_\d")
 
 #: Notebooks of the former layout.
-FORMER = ("11", "13")
+FORMER = ("11",)
 every = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 renewed = pytest.mark.parametrize(
