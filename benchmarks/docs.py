@@ -28,6 +28,12 @@ says so. For single numbers the next such pair of comments says so, and may be e
     <!-- made -->
     <!-- /made -->
 
+A last pair of comments takes one table of all numbers in sentences, and one of all tables, of all
+documents, each with the command, the commit and the file behind it:
+
+    <!-- claims -->
+    <!-- /claims -->
+
 ``--check`` writes nothing and fails where a document differs from the results.
 """
 
@@ -41,13 +47,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.provenance import staleness
+from benchmarks.provenance import made, staleness
 from benchmarks.results import FOLDER
 
 ROOT = Path(__file__).parent.parent
 TABLE = re.compile(r"(<!-- table (\{.*?\}) -->\n).*?(<!-- /table -->)", re.DOTALL)
 VALUE = re.compile(r"(<!-- value (\{.*?\})\s-->).*?(<!-- /value -->)", re.DOTALL)
 MADE = re.compile(r"(<!-- made -->\n).*?(<!-- /made -->)", re.DOTALL)
+TABLE_MARK = re.compile(r"<!-- table (\{.*?\}) -->")
+CLAIMS = re.compile(r"(<!-- claims -->\n).*?(<!-- /claims -->)", re.DOTALL)
+COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+SENTENCE = re.compile(r"(?<=[.:;])\s+(?=[A-Z`*(])")
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
 #: Name of a results file and its folder -> the commit and day of one that is stale.
 Staleness = Callable[[str, Path], str | None]
@@ -58,7 +68,7 @@ def main() -> int:
     options.add_argument("--check", action="store_true", help="write nothing")
     args = options.parse_args()
     differ = []
-    for path in documents():
+    for path in sorted(documents(), key=lambda path: path.stem == "claims"):  # it reads the others
         text = path.read_text()
         new = filled(text)
         if new == text:
@@ -96,7 +106,56 @@ def filled(text: str, folder: Path = FOLDER, stale: Staleness = staleness) -> st
 
     if re.search(r"^\s*<!-- value", text, re.MULTILINE):
         raise ValueError("a number must not begin a line, where a comment takes all of it")
-    return sources(VALUE.sub(number, TABLE.sub(table, text)), source)
+    text = sources(VALUE.sub(number, TABLE.sub(table, text)), source)
+    return CLAIMS.sub(lambda block: f"{block[1]}\n{claims(folder, source)}\n{block[2]}", text)
+
+
+def claims(folder: Path, source: Callable[[str], str | None]) -> str:
+    """Tables of what the documents claim, and of where each claim comes from."""
+    found: dict[str, list[str]] = {"sentence": [], "table": []}
+
+    def claim(kind: str, said: str, path: Path, section: str, name: str) -> None:
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", said).replace("|", "\\|")
+        cells = words, f"{place(path)}, {section}", *origin(name, folder, source)
+        found[kind].append(f"| {' | '.join(cells)} |")
+
+    for path in documents():
+        section = ""
+        for paragraph in re.split(r"\n\s*\n|\n(?=[-*#] )", path.read_text()):
+            if heading := re.match(r"#+ (.*)", paragraph):
+                section = heading[1]
+            for mark in TABLE_MARK.finditer(paragraph):
+                what = json.loads(mark[1])
+                if wanted(what, folder):
+                    claim("table", what["table"].strip("?"), path, section, what["file"])
+            for sentence in SENTENCE.split(paragraph):
+                said = " ".join(COMMENT.sub("", sentence).split()).lstrip("*- ")
+                files = [json.loads(mark[2])["file"] for mark in VALUE.finditer(sentence)]
+                for name in dict.fromkeys(files):
+                    claim("sentence", said, path, section, name)
+    rest = ("page", "command", "results file", "commit", "since")
+    lines = []
+    for kind, rows in found.items():
+        lines += [f"## Every {kind}", "", f"| {' | '.join((kind, *rest))} |"]
+        lines += ["| --- " * (1 + len(rest)) + "|", *rows, ""]
+    return "\n".join(lines)
+
+
+def origin(name: str, folder: Path, source: Callable[[str], str | None]) -> tuple[str, ...]:
+    """A results file's command, its name, its commit, and what has changed since."""
+    whole = json.loads((folder / f"{name}.json").read_text())
+    old = source(name)
+    since = "code" if old else "nothing"
+    if old and "bit-equal" in old:
+        since = "code; golden students are bit-equal"
+    link = f"[{name}](../benchmarks/results/{name}.md)"
+    return f"`{whole['command']}`", link, f"`{made(whole, name)['commit']}`", since
+
+
+def place(path: Path) -> str:
+    """A link from a page of the documents to one of them."""
+    file = path.relative_to(ROOT / "docs") if path.is_relative_to(ROOT / "docs") else None
+    return f"[{path.stem}]({file or '../' + path.name})"
 
 
 def sources(text: str, source: Callable[[str], str | None]) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks import docs, provenance, results
 
+READ = docs.Path.read_text
 TABLE = [
     {"model": "a", "data": "x", "accuracy": 97.123, "error": "0.01234 ± 0.0021"},
     {"model": "b", "data": "y", "accuracy": 123456.0, "error": "1.234e-05 ± 0"},
@@ -132,6 +133,27 @@ def test_a_number_at_the_beginning_of_a_line(folder):
     text = f"It is\n{mark(column='accuracy', of='max')}<!-- /value -->."
     with pytest.raises(ValueError, match="begin a line"):
         docs.filled(text, folder, fresh)
+
+
+def test_claims_lead_to_command_commit_and_file(folder, monkeypatch):
+    page = docs.ROOT / "docs" / "page.md"
+    number = mark(rows={"model": "a"}, column="accuracy")
+    tables = '<!-- table {"file": "some", "table": "Main"} -->\nold\n<!-- /table -->'
+    said = f"No number. It is {number}97.1<!-- /value --> | [so](a.md). No."
+    text = f"# Page\n\n{said}\n\n## B\n\n{tables}\n"
+    monkeypatch.setattr(docs, "documents", lambda: [page])
+    monkeypatch.setattr(type(page), "read_text", lambda path: text if path == page else READ(path))
+    whole = {"command": "c", "made": {"commit": "1234567"}, "tables": {"Main": TABLE}}
+    (folder / "some.json").write_text(json.dumps(whole))
+    origin = "`c` | [some](../benchmarks/results/some.md) | `1234567` |"
+    for old, since in ((None, "nothing"), ("x, bit-equal", "code; golden students are bit-equal")):
+        lines = docs.claims(folder, lambda name, old=old: old).splitlines()
+        rows = [line for line in lines if line.startswith("| ") and "---" not in line]
+        assert rows[1:4:2] == [
+            f"| It is 97.1 \\| so. | [page](page.md), Page | {origin} {since} |",
+            f"| Main | [page](page.md), B | {origin} {since} |",
+        ]
+        assert len(rows) == 4
 
 
 class TestOldResults:
