@@ -23,13 +23,7 @@ FOLDER = Path(__file__).parents[2] / "tutorials"
 PATHS = sorted(FOLDER.glob("*.ipynb"))
 PLACES = re.compile(r"/(root|tmp|home|work|usr|opt|Users)\b|site-packages|ipykernel_\d")
 
-#: Notebooks of the former layout.
-FORMER = ("11",)
 every = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-
-renewed = pytest.mark.parametrize(
-    "path", [path for path in PATHS if not path.stem.startswith(FORMER)], ids=lambda path: path.stem
-)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -68,7 +62,7 @@ def test_form_is_plain(path: Path) -> None:
     assert not any(cell["metadata"] for cell in notebook["cells"])
 
 
-@renewed
+@every
 def test_begins_with_its_question_and_ends_with_where_to_go(path: Path) -> None:
     first, last = (source(read(path)["cells"][place]) for place in (0, -1))
     title, question, expect, elsewhere = re.split(r"\n\n(?=\*\*)", first)
@@ -80,7 +74,7 @@ def test_begins_with_its_question_and_ends_with_where_to_go(path: Path) -> None:
     assert "## Where to go on" in last
 
 
-@renewed
+@every
 def test_has_exercises_with_answers(path: Path) -> None:
     """Questions before what computes the answers, and the answers in words, folded away."""
     places = {}
@@ -110,7 +104,7 @@ def test_links_lead_somewhere(path: Path) -> None:
         assert link.startswith("https://") or (FOLDER / link).is_file(), link
 
 
-@renewed
+@every
 def test_sizes_are_chosen_in_one_cell(path: Path) -> None:
     """The first of code, behind the imports: full ones, and in a comment as many small ones."""
     code = [source(cell) for cell in cells(path, "code")]
