@@ -25,7 +25,11 @@ DOCS = ROOT / "docs"
 TASKS = sorted((DOCS / "how_to").glob("*.md"))
 PAGES = [*sorted(path for path in DOCS.glob("*.md") if path.name != "README.md"), *TASKS]
 #: What an example may import and a user need not have.
-OPTIONAL = ("laplace", "mapie", "onnxruntime", "polyagamma", "torchmetrics")
+OPTIONAL = (
+    *("laplace", "mapie", "onnxruntime", "polyagamma", "torchmetrics"),
+    *("mlflow", "tensorboard", "wandb"),
+    "alembic",  # mlflow-skinny has no store without it
+)
 EXAMPLES = [
     (path.relative_to(DOCS).with_suffix("").as_posix(), number, code)
     for path in PAGES
@@ -181,6 +185,7 @@ def test_examples_run(page, number, code, monkeypatch, tmp_path):
     for module in (pyro_opu, pyro_opu.models.estimator):
         monkeypatch.setattr(module, "distill", quick)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     torch.manual_seed(0)
     try:
         exec(compile(code, page, "exec"), {})
