@@ -8,9 +8,9 @@ import numpy as np
 import pyro
 import pytest
 import torch
-from matplotlib import pyplot
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from plotted import held_teacher, labels, student
 from pyro.infer import Predictive
 from torch import Tensor
 from torch.distributions import Dirichlet
@@ -34,37 +34,6 @@ OKLAB = np.array(
         [0.0259040371, 0.7827717662, -0.8086757660],
     ]
 )
-
-
-@pytest.fixture
-def ax():
-    """Axes of a figure that pyplot does not know."""
-    return Figure().subplots()
-
-
-@pytest.fixture
-def agg():
-    before = pyplot.get_backend()
-    pyplot.switch_backend("Agg")
-    pyplot.close("all")
-    yield
-    pyplot.close("all")
-    pyplot.switch_backend(before)
-
-
-def student(x: Tensor) -> Dirichlet:
-    """Of two features: three classes, the more certain the farther from 0."""
-    return Dirichlet(torch.stack([x[:, 0].exp(), x[:, 1].exp(), torch.ones(len(x))], -1))
-
-
-def held_teacher(x: Tensor) -> Tensor:
-    """Twenty draws, the same at every call."""
-    weights = torch.linspace(-1, 1, 20)[:, None, None] * torch.tensor([[1.0, 0.3, -1.0]])
-    return torch.softmax(x.sum(-1, keepdim=True) * weights + weights.square(), -1)
-
-
-def labels(legend) -> list[str]:
-    return [text.get_text() for text in legend.get_texts()]
 
 
 def oklab(colours: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from matplotlib import pyplot
 from matplotlib.figure import Figure
+from plotted import held_teacher, labels, student
 from scipy.stats import spearmanr
 from torch import Tensor
 from torch.distributions import Dirichlet
@@ -23,40 +24,6 @@ from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
 from pyro_opu.metrics.scores import expected_calibration_error
 from pyro_opu.plots.colours import SERIES
 from pyro_opu.plots.triangle import CORNERS, SHARES
-
-
-@pytest.fixture
-def ax():
-    """Axes of a figure that pyplot does not know; a plot on them must not make another."""
-    before = pyplot.get_fignums()
-    yield Figure().subplots()
-    assert pyplot.get_fignums() == before
-
-
-@pytest.fixture
-def agg():
-    """Pyplot without a screen and without figures before and after, for plots that make theirs."""
-    before = pyplot.get_backend()
-    pyplot.switch_backend("Agg")
-    pyplot.close("all")
-    yield
-    pyplot.close("all")
-    pyplot.switch_backend(before)
-
-
-def student(x: Tensor) -> Dirichlet:
-    """Of two features: three classes, the more certain the farther from 0."""
-    return Dirichlet(torch.stack([x[:, 0].exp(), x[:, 1].exp(), torch.ones(len(x))], -1))
-
-
-def held_teacher(x: Tensor) -> Tensor:
-    """Twenty draws, the same at every call."""
-    weights = torch.linspace(-1, 1, 20)[:, None, None] * torch.tensor([[1.0, 0.3, -1.0]])
-    return torch.softmax(x.sum(-1, keepdim=True) * weights + weights.square(), -1)
-
-
-def labels(legend) -> list[str]:
-    return [text.get_text() for text in legend.get_texts()]
 
 
 def in_plane(points: Tensor) -> np.ndarray:
