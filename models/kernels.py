@@ -87,18 +87,21 @@ class Kernel:
     def __call__(self, a: Tensor, b: Tensor, parameters: Parameters) -> Tensor:
         """Covariances ``(*B, N, M)`` of rows ``(N, D)`` with rows ``(M, D)``."""
         product, lengthscale = a @ b.mT, parameters["lengthscale"]
-        # With one lengthscale all hyper-parameters share the distances of the rows.
+        log_variance = parameters["variance"].log()[..., None, None]
+        # Few operations: under many draws each is a pass over memory.
         if self.ard:
             left = a / lengthscale[..., None, :]
             right = left if a is b else b / lengthscale[..., None, :]
-            distances = _squared_distances(left, right, left @ right.mT)
-        else:
-            distances = _squared_distances(a, b, product) / lengthscale.square()[..., None, None]
-        log_variance = parameters["variance"].log()[..., None, None]
-        covariance = (log_variance - 0.5 * distances).exp()
+            exponent = log_variance - 0.5 * _squared_distances(left, right, left @ right.mT)
+        else:  # all hyper-parameters share the distances of the rows
+            distances = _squared_distances(a, b, product)
+            scale = -0.5 / lengthscale.square()[..., None, None]
+            exponent = torch.addcmul(log_variance, distances, scale)
+        covariance = exponent.exp()
         if self.linear:
-            covariance = covariance + parameters["slope"].square()[..., None, None] * product
-        return covariance + self.constant
+            slope = parameters["slope"].square()[..., None, None]
+            covariance = torch.addcmul(covariance, product, slope)
+        return covariance + self.constant if self.constant else covariance
 
     def diagonal(self, a: Tensor, parameters: Parameters) -> Tensor:
         """Variances of rows, ``(*B, N)``: the diagonal of ``kernel(a, a, parameters)``."""

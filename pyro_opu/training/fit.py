@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.rng import RandomStream, preserve_rng
 from pyro_opu.training.console import line
+from pyro_opu.training.rates import Schedule, settled
 
 #: Draws a batch; returns the named parts of the loss there, and the student's answer.
 Losses = Callable[[], tuple[dict[str, Tensor], Any]]
-#: Learning rate by the number of the step.
-Schedule = Callable[[int], float]
 #: Scores of a guide; "energy_distance", the less the better, decides what is kept.
 Judge = Callable[[nn.Module], dict[str, float]]
 #: Is given the record of an evaluation.
@@ -32,41 +31,6 @@ LOSS_WEIGHT = 0.01
 
 class DistillationError(RuntimeError):
     """Training stopped at a loss or an answer that is not finite; what was saved is untouched."""
-
-
-def _scheduled(rate: float, rise: int, fall: Callable[[int], float]) -> Schedule:
-    """A rise to ``rate``, then by the cosine of the angle ``fall`` down to a hundredth of it."""
-
-    def schedule(step: int) -> float:
-        if step < rise:
-            return rate * ((step + 1) / rise)
-        return rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(fall(step))))
-
-    return schedule
-
-
-def _rise(steps: int) -> int:
-    return min(50, max(1, steps // 10))
-
-
-def cosine(rate: float, steps: int) -> Schedule:
-    """A short rise to ``rate``, then a cosine down to a hundredth of it."""
-    rise = _rise(steps)
-    return _scheduled(rate, rise, lambda step: math.pi * (step - rise) / max(1, steps - rise))
-
-
-def settling(rate: float, steps: int, settle: int, begun: Callable[[], int | None]) -> Schedule:
-    """A short rise to ``rate``, which then stays; at last a cosine down to a hundredth of it.
-
-    The last ``settle`` of the steps begin where ``begun`` says, at the latest in time for the end.
-    """
-
-    def fall(step: int) -> float:
-        begin = begun()
-        since = step - (steps - settle if begin is None else begin)
-        return math.pi * min(1.0, max(0, since) / max(1, settle))
-
-    return _scheduled(rate, _rise(steps), fall)
 
 
 @dataclass(frozen=True)
@@ -139,7 +103,8 @@ class Phase:
         critics: Descents before each of these.
         anneal: Called before every step with the share of the steps that is done.
         patience: Evaluations without an improvement that end the phase, or begin its settling.
-        settle: Last steps of the phase, which a plateau moves forward.
+        near: Held-out KL, as a multiple of attainable, at which one such evaluation is enough.
+        settle: Last steps of the phase, which a plateau moves forward and may shorten.
         skip_below: The phase is left out where the best score is already no more than this.
         module: Saved with the optimizers: an objective, with its critic.
     """
@@ -150,6 +115,7 @@ class Phase:
     critics: Sequence[Descent] = ()
     anneal: Callable[[float], None] = lambda done: None
     patience: int | None = None
+    near: float = -math.inf
     settle: int = 0
     skip_below: float = -math.inf
     module: nn.Module = field(default_factory=nn.Module)
@@ -161,7 +127,14 @@ class Phase:
 
     def end(self, settling: int | None) -> int:
         """The phase's last step, where its settling has begun at a plateau."""
-        return self.steps if settling is None else settling + self.settle
+        return self.steps if settling is None else settled(settling, self.settle)
+
+    def done(self, selection: KeepLast) -> bool:
+        """Whether the selection's evaluations say that more steps at this rate bring no more."""
+        if self.patience is None:
+            return False
+        patience = 1 if selection.kl_ratio <= self.near else self.patience
+        return selection.evals_since_best >= patience
 
     def step(self, number: int) -> dict[str, float]:
         """Step the critics, then the student; returns the parts of all losses."""
@@ -182,6 +155,11 @@ class KeepLast:
         self.loss = self.score = math.inf
         self.evals_since_best = 0
         self.settling: int | None = None
+
+    @property
+    def kl_ratio(self) -> float:
+        """KL of the last evaluation, as a multiple of attainable."""
+        return math.inf
 
     def update(self, step: int, parts: dict[str, float]) -> None:
         """Note that a step, counted from 1 in its phase, has been taken."""
@@ -264,6 +242,11 @@ class KeepBest(KeepLast):
                 self.callback(dict(self.history[-1]))
 
     @property
+    def kl_ratio(self) -> float:
+        found: float = self.history[-1]["kl_ratio"]
+        return found
+
+    @property
     def shown(self) -> str:
         """The KL of the weights that are kept."""
         best = min(self.history, key=lambda record: record["energy_distance"])
@@ -336,7 +319,7 @@ def fit(
                 with borrowed():
                     selection.evaluate(phase.name, step, parts)
                 bar.set_postfix_str(selection.shown)
-                if phase.patience is not None and selection.evals_since_best >= phase.patience:
+                if phase.done(selection):
                     if not phase.settle:
                         break
                     if selection.settling is None and step < phase.steps - phase.settle:

@@ -24,17 +24,17 @@ from pyro_opu.training.fit import (
     Descent,
     KeepBest,
     Phase,
-    Schedule,
-    cosine,
     fit,
-    settling,
 )
 from pyro_opu.training.pool import Pool, labelled
+from pyro_opu.training.rates import Schedule, cosine, settling
 from pyro_opu.training.settings import Batches
 
 #: Share of the warm start in which the rate falls, and evaluations without an improvement that
 #: begin it.
 SETTLE_SHARE, PLATEAU = 0.5, 6
+#: Held-out KL, as a multiple of attainable, at which one such evaluation is enough.
+NEAR = 1.25
 #: Improvement that counts, as a part of the energy distance that the judging draws have by chance.
 LEAST_GAIN = 0.02
 #: Operations of a step, forward and back, up to which one thread takes it.
@@ -81,6 +81,7 @@ def distillation_phase(
     pool: Pool | None = None,
     schedule: Schedule | None = None,
     settle: int = 0,
+    near: float = -math.inf,
 ) -> Phase:
     """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
 
@@ -128,7 +129,7 @@ def distillation_phase(
         rates = schedule or cosine(rate, steps)
         turns.append(descent(partial(student_losses, turn), adam, rates))
     return Phase(
-        name, steps, turns, critics, objective.anneal, patience, settle, skip_below, objective
+        name, steps, turns, critics, objective.anneal, patience, near, settle, skip_below, objective
     )
 
 
@@ -186,6 +187,7 @@ def train(
         schedule=settling(rate, steps, settle, lambda: selection.settling) if settle else None,
         settle=settle,
         patience=PLATEAU if settle else None,
+        near=NEAR,
     )
     refinement = make_phase(
         "objective",

@@ -18,8 +18,9 @@ from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.teachers import as_teacher
 from pyro_opu.training import pool
-from pyro_opu.training.fit import Descent, KeepBest, Phase, fit, settling
+from pyro_opu.training.fit import Descent, KeepBest, Phase, fit
 from pyro_opu.training.pool import FEWEST, NUMBERS, affordable, labelled, pool_size
+from pyro_opu.training.rates import settling
 from pyro_opu.training.settings import Batches, PoolSize, Settings
 from pyro_opu.transfer import HeldOut
 
@@ -110,14 +111,25 @@ def test_sizes_by_memory_and_by_what_the_loss_reads() -> None:
     assert size(wide, MomentMatching(), 500).inputs == 500
 
 
-@pytest.mark.parametrize(("scores", "last"), [([1.0], 14), ([0.9**k for k in range(40)], 40)])
-def test_a_plateau_begins_the_fall_of_the_rate(scores: list[float], last: int) -> None:
+#: A score at every second step; the KL; the step after which the rate falls, and the last one.
+FALLS = {
+    "at the latest": ([0.9**k for k in range(40)], 1.0, 32, 40),
+    "three evaluations without an improvement": ([1.0], 3.0, 6, 12),
+    "as long as before, at most eight": ([0.9**k for k in range(5)] + [0.6], 3.0, 16, 24),
+    "one, where the KL is attainable": ([1.0, 0.8, 0.6], 1.2, 6, 12),
+}
+
+
+@pytest.mark.parametrize(("scores", "ratio", "begin", "last"), FALLS.values(), ids=FALLS)
+def test_a_plateau_begins_the_fall_of_the_rate(
+    scores: list[float], ratio: float, begin: int, last: int
+) -> None:
     guide, rates = nn.Linear(1, 1), []
     left = list(scores)
 
     def judge(_: nn.Module) -> dict[str, float]:
         score = left.pop(0) if len(left) > 1 else left[0]
-        return {"energy_distance": score, "kl": 0.0, "kl_ratio": 1.0}
+        return {"energy_distance": score, "kl": 0.0, "kl_ratio": ratio}
 
     selection = KeepBest(guide, judge)
     selection.evaluate("start", 0, {})
@@ -128,12 +140,32 @@ def test_a_plateau_begins_the_fall_of_the_rate(scores: list[float], last: int) -
         rates.append(optimizer.param_groups[0]["lr"])
         return {"loss": guide.weight.square().sum()}, None
 
-    phase = Phase("warm", 40, [Descent(losses, optimizer, schedule)], patience=3, settle=8)
+    descents = [Descent(losses, optimizer, schedule)]
+    phase = Phase("warm", 40, descents, patience=3, near=1.25, settle=8)
     fit([phase], selection, evaluate_every=2, progress=False)
     assert len(rates) == last
-    falling = rates[-8:]
-    assert falling == sorted(falling, reverse=True) and falling[0] == 1.0 and falling[-1] < 0.1
-    assert rates[4:-8] == [1.0] * (last - 12)
+    falling = rates[begin:]
+    assert falling == sorted(falling, reverse=True)
+    assert falling[0] == 1.0 and falling[-1] < 0.5 + 0.01
+    assert rates[4:begin] == [1.0] * (begin - 4)
+    assert len(set(falling)) == len(falling)
+
+
+@pytest.mark.parametrize(
+    ("held", "cost", "draws"),
+    [
+        (None, 1, 500),  # no more of a posterior that draws afresh
+        (1000, 1, 1000),  # all, without luck
+        (1000, 2**15, 512),  # too dear for all
+        (1000, 2**17, 128),  # fewer are affordable
+        (None, 2**30, 32),
+    ],
+)
+def test_draws_by_cost_and_by_luck(held: int | None, cost: int, draws: int) -> None:
+    """At 2^14 inputs, in 32 blocks."""
+    source = SimpleNamespace(num_outputs=2, max_draws=held, operations=lambda x: cost)
+    found = pool_size(source, inputs(), MomentMatching(), 2**14, 32, fixed=False)
+    assert found.draws == draws
 
 
 @pytest.mark.parametrize(("width", "threads"), [(8, 1), (2048, 2)])

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from pyro_opu import PredictiveGuide, distill, distillation
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
-from pyro_opu.training.fit import Phase, cosine
+from pyro_opu.training.fit import Phase
+from pyro_opu.training.rates import cosine
 from pyro_opu.training.settings import Batches, Settings
 from pyro_opu.training.train import distillation_phase
 from pyro_opu.transfer import HeldOut
