@@ -141,8 +141,9 @@ def distill(
             once, at most 2^14, 2^16 or 2^18 of them. A student that begins at what is attainable,
             as that of a logistic regression can, gets the quick ones by default. Or about so many
             seconds for all, of which a trial decides; another run then takes other steps.
-        num_steps: Steps in all, in place of those of ``effort``. The closed-form steps end early
-            where the held-out energy distance no longer falls.
+        num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end
+            early where the held-out energy distance no longer falls, sooner where the KL is at what
+            is attainable.
         batch_size: Inputs per batch, of all ranks together. By default 256, or 1,024 where the
             default student has more than 2^18 weights, and then four times the labelled inputs.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
