@@ -1,9 +1,11 @@
-"""Run the notebooks, each in a fresh kernel on one thread, one after another.
+"""Run the notebooks, each in a fresh kernel on one thread.
 
     python -m tutorials.run              # all of them; their outputs are written into them
     python -m tutorials.run 03 objective # those with this in their names
     python -m tutorials.run --quick      # small sizes, nothing is written
 
+In full one runs after another, since they show times, in small sizes as many at once as there are
+cores.
 A run fails if a cell raises, or if this project warns. Notebooks run in an empty folder, so that
 what they write is gone afterwards. A notebook is moved into place when it is whole; its pictures
 are packed without a loss. The small sizes stand in the first cell of code, behind the full ones:
@@ -21,6 +23,7 @@ import tempfile
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 
@@ -64,7 +67,8 @@ def main() -> None:
     options.add_argument("--quick", action="store_true", help="small sizes, nothing is written")
     args = options.parse_args()
     failed = []
-    for path, seconds, notebook in run(args.names, args.quick):
+    at_once = os.cpu_count() or 1 if args.quick else 1
+    for path, seconds, notebook in run(args.names, args.quick, at_once):
         if notebook is None:
             failed.append(path.stem)
         elif not args.quick:
@@ -74,15 +78,21 @@ def main() -> None:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
-def run(names: list[str], quick: bool) -> Iterator[tuple[Path, float, NotebookNode | None]]:
+def run(
+    names: list[str], quick: bool, at_once: int = 1
+) -> Iterator[tuple[Path, float, NotebookNode | None]]:
     """Every chosen notebook, its seconds, and what came out: None where it failed."""
-    for path in chosen(names):
+
+    def one(path: Path) -> tuple[Path, float, NotebookNode | None]:
         start, notebook = time.perf_counter(), None
         try:
             notebook = executed(nbformat.read(path, as_version=4), quick)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
             print(error)
-        yield path, time.perf_counter() - start, notebook
+        return path, time.perf_counter() - start, notebook
+
+    with ThreadPoolExecutor(at_once) as pool:
+        yield from pool.map(one, chosen(names))
 
 
 def chosen(names: list[str]) -> list[Path]:
