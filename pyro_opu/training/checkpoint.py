@@ -25,6 +25,8 @@ from pyro_opu.utils import files
 from pyro_opu.utils.warnings import warn_user
 
 _KIND = "distillation checkpoint"
+#: Another where a release resumes otherwise, or keeps its state in another form.
+_FORM = 2
 #: Length of a sketch, and the period of its signs.
 BUCKETS, PERIOD = 64, 2**14
 #: Deviations of draws below this share of the draws themselves are rounding.
@@ -140,6 +142,7 @@ def fingerprint(
     shapes = {name: list(value.shape) for name, value in guide.state_dict().items()}
     stream = batches.policy if isinstance(batches.policy, Stream) else None
     return {
+        "form of the file": _FORM,
         "seed": seed,
         "objective": text(objective),
         **asdict(batches.settings),

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.rng import RandomStream, preserve_rng
 from pyro_opu.training.console import line
-from pyro_opu.training.rates import Schedule, settled
+from pyro_opu.training.rates import Schedule
 
 #: Draws a batch; returns the named parts of the loss there, and the student's answer.
 Losses = Callable[[], tuple[dict[str, Tensor], Any]]
@@ -102,9 +102,9 @@ class Phase:
         turns: Descents of the student, taken in turn.
         critics: Descents before each of these.
         anneal: Called before every step with the share of the steps that is done.
-        patience: Evaluations without an improvement that end the phase, or begin its settling.
+        patience: Evaluations without an improvement that begin the settling.
         near: Held-out KL, as a multiple of attainable, at which one such evaluation is enough.
-        settle: Last steps of the phase, which a plateau moves forward and may shorten.
+        settle: Steps of the settling, the last ones of the phase; 0 ends it at a plateau.
         skip_below: The phase is left out where the best score is already no more than this.
         module: Saved with the optimizers: an objective, with its critic.
     """
@@ -125,16 +125,15 @@ class Phase:
         """The optimizers of all descents, in the order in which they are saved."""
         return [descent.optimizer for descent in (*self.turns, *self.critics)]
 
-    def end(self, settling: int | None) -> int:
-        """The phase's last step, where its settling has begun at a plateau."""
-        return self.steps if settling is None else settled(settling, self.settle)
+    def settled(self, step: int, selection: KeepLast) -> int | None:
+        """Last step of a settling that begins now, if the evaluations say that it should.
 
-    def done(self, selection: KeepLast) -> bool:
-        """Whether the selection's evaluations say that more steps at this rate bring no more."""
-        if self.patience is None:
-            return False
-        patience = 1 if selection.kl_ratio <= self.near else self.patience
-        return selection.evals_since_best >= patience
+        Where the KL is near what is attainable it is as long as what was before.
+        """
+        near = selection.kl_ratio <= self.near
+        if self.patience is None or selection.evals_since_best < (1 if near else self.patience):
+            return None
+        return step + (min(step, self.settle) if near else self.settle)
 
     def step(self, number: int) -> dict[str, float]:
         """Step the critics, then the student; returns the parts of all losses."""
@@ -154,7 +153,8 @@ class KeepLast:
     def __init__(self) -> None:
         self.loss = self.score = math.inf
         self.evals_since_best = 0
-        self.settling: int | None = None
+        #: First and last step of a settling that a plateau has moved forward.
+        self.settling: tuple[int, int] | None = None
 
     @property
     def kl_ratio(self) -> float:
@@ -304,7 +304,7 @@ def fit(
             break  # one that had begun when the run was killed goes on
         if saver is not None:
             saver.restore(phase)
-        end = phase.end(selection.settling)
+        end = phase.steps if selection.settling is None else selection.settling[1]
         number = f"{index + 1}/{len(phases)} " if len(phases) > 1 else ""
         with line(number + phase.name, end, step, show=progress) as bar:
             bar.set_postfix_str(selection.shown, refresh=False)
@@ -319,12 +319,10 @@ def fit(
                 with borrowed():
                     selection.evaluate(phase.name, step, parts)
                 bar.set_postfix_str(selection.shown)
-                if phase.done(selection):
-                    if not phase.settle:
-                        break
-                    if selection.settling is None and step < phase.steps - phase.settle:
-                        selection.settling = step
-                        bar.total = end = phase.end(step)
+                last = phase.settled(step, selection)
+                if last is not None and selection.settling is None and last < phase.steps:
+                    selection.settling = step, last
+                    bar.total = end = last
                 if saver is not None:
                     saver.save(phase, index, step)
             bar.total = step

@@ -26,8 +26,8 @@ NUMBERS, FEWEST = 2**28, 2**13
 #: Operations to label a pool, and numbers in all draws of its labels, where there are more than
 #: `FEWEST_DRAWS` per input: up to ten seconds of one core. The luck of few draws is noise in steps.
 OPERATIONS, LABELS, FEWEST_DRAWS = 2**38, 2**27, 32
-#: Draws of all blocks together that are enough where a block cannot take all: twice as many leave
-#: students of Gaussian processes with .7 to .85 of the KL, and take twice the time.
+#: Draws of all blocks together that are enough where all are too dear: twice as many leave students
+#: of Gaussian processes with .7 to .85 of the KL, and take twice the time.
 JOINT_DRAWS = 2**14
 #: Numbers in the fewest draws of all inputs: 2^16 inputs of 1,000 classes.
 MOST_LABELS = 2**31
@@ -95,11 +95,11 @@ def pool_size(
         return PoolSize()
     if not fixed and cost is not None:
         whole = inputs * share
-        each = min(OPERATIONS // (whole * max(1, cost)), LABELS // (whole * outputs))
         most_draws = teacher.max_draws or MOST_DRAWS
+        each = OPERATIONS // (whole * max(1, cost))
         if each < most_draws:
             each = min(each, JOINT_DRAWS * BLOCK // whole)
-        draws = min(most_draws, max(FEWEST_DRAWS, each))
+        draws = min(most_draws, max(FEWEST_DRAWS, min(each, LABELS // (whole * outputs))))
     block = (HELD_BLOCK if draws == teacher.max_draws else BLOCK) // share
     return PoolSize(inputs, draws, min(block, max(1, BLOCK_NUMBERS // (draws * outputs))))
 

@@ -30,20 +30,16 @@ def cosine(rate: float, steps: int) -> Schedule:
     return _scheduled(rate, rise, lambda step: math.pi * (step - rise) / max(1, steps - rise))
 
 
-def settled(begin: int, settle: int) -> int:
-    """Last step of a settling that begins there: as long as what was before, at most ``settle``."""
-    return begin + min(begin, settle)
-
-
-def settling(rate: float, steps: int, settle: int, begun: Callable[[], int | None]) -> Schedule:
+def settling(
+    rate: float, steps: int, settle: int, moved: Callable[[], tuple[int, int] | None]
+) -> Schedule:
     """A short rise to ``rate``, which then stays; at last a cosine down to a hundredth of it.
 
-    The settling begins where ``begun`` says, at the latest ``settle`` steps before the end.
+    That settling is the last ``settle`` of the steps, or from and to where ``moved`` says.
     """
 
     def fall(step: int) -> float:
-        begin = begun()
-        begin, end = (steps - settle, steps) if begin is None else (begin, settled(begin, settle))
+        begin, end = moved() or (steps - settle, steps)
         return math.pi * min(1.0, max(0, step - begin) / max(1, end - begin))
 
     return _scheduled(rate, _rise(steps), fall)

@@ -114,9 +114,9 @@ def test_sizes_by_memory_and_by_what_the_loss_reads() -> None:
 #: A score at every second step; the KL; the step after which the rate falls, and the last one.
 FALLS = {
     "at the latest": ([0.9**k for k in range(40)], 1.0, 32, 40),
-    "three evaluations without an improvement": ([1.0], 3.0, 6, 12),
-    "as long as before, at most eight": ([0.9**k for k in range(5)] + [0.6], 3.0, 16, 24),
-    "one, where the KL is attainable": ([1.0, 0.8, 0.6], 1.2, 6, 12),
+    "three evaluations without an improvement": ([1.0], 3.0, 6, 14),
+    "one, where the KL is attainable, for as long as before": ([1.0, 0.8, 0.6], 1.2, 6, 12),
+    "of eight at most": ([0.9**k for k in range(5)], 1.2, 10, 18),
 }
 
 
