@@ -47,7 +47,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.provenance import made, staleness
+from benchmarks.provenance import EQUAL, made, staleness
 from benchmarks.results import FOLDER
 
 ROOT = Path(__file__).parent.parent
@@ -146,8 +146,8 @@ def origin(name: str, folder: Path, source: Callable[[str], str | None]) -> tupl
     whole = json.loads((folder / f"{name}.json").read_text())
     old = source(name)
     since = "code" if old else "nothing"
-    if old and "bit-equal" in old:
-        since = "code; golden students are bit-equal"
+    if old and EQUAL in old:
+        since = f"code; {EQUAL}{old.partition(f'{EQUAL} since')[2]}"
     link = f"[{name}](../benchmarks/results/{name}.md)"
     return f"`{whole['command']}`", link, f"`{made(whole, name)['commit']}`", since
 

@@ -22,6 +22,8 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "results"
 GOLDEN = FOLDER / "golden_students.json"
+#: What is said of them, how many that have changed are named, and the end of the items compared.
+EQUAL, MOST_CHANGED, WEIGHTS = "golden students bit-equal", 4, "/weights"
 #: What golden students are made by.
 LIBRARY = ("pyro_opu", "models")
 #: Quoting results changes these, and they change no result.
@@ -248,7 +250,7 @@ def staleness(name: str, folder: Path = FOLDER) -> str | None:
     """Where and when a results file was made that is older than what it measures; else None.
 
     It says so where nothing but the place of the code can have changed, as far as the golden
-    students (``benchmarks/golden.py``) show it.
+    students (``benchmarks/golden.py``) show it; few that have changed are named.
     """
     whole = json.loads((folder / f"{name}.json").read_text())
     found = made(whole, name)
@@ -258,24 +260,29 @@ def staleness(name: str, folder: Path = FOLDER) -> str | None:
         fresh = git("diff", "--quiet", found["commit"], "--", *measured(name)) is not None
     if fresh:
         return None
-    since = ", golden students bit-equal since" * same_students(found["commit"])
+    changed, since = changed_students(found["commit"]), ""
+    if changed is not None and len(changed) <= MOST_CHANGED:
+        but = f" but for {', '.join(changed)}" if changed else ""
+        since = f", {EQUAL} since{but}"
     return f"commit `{found['commit']}` ({found['date'][:10]}){since}"
 
 
 @cache
-def same_students(commit: str) -> bool:
-    """Whether the golden students recorded for the code of a commit are those recorded now.
+def changed_students(commit: str) -> list[str] | None:
+    """Golden students recorded now whose weights are not those of a commit; None if unknown.
 
     They are recorded in that commit, or in the next that records any, if the library is the same.
-    Compared are the weights of the cases that both have.
+    Compared are the cases that both have.
     """
     path = GOLDEN.relative_to(ROOT).as_posix()
     if git("cat-file", "-e", f"{commit}:{path}") is None:
         later = git("rev-list", "--reverse", f"{commit}..HEAD", "--", path)
         if not later or git("diff", "--quiet", commit, later[:40], "--", *LIBRARY) is None:
-            return False
+            return None
         commit = later[:40]
     old = json.loads(git("show", f"{commit}:{path}") or "{}").get("items", {})
     new = json.loads(GOLDEN.read_text())["items"]
-    both = [key for key in old if key in new and key.endswith("/weights")]
-    return bool(both) and all(old[key][0] == new[key][0] for key in both)
+    both = [key for key in old if key in new and key.endswith(WEIGHTS)]
+    if not both:
+        return None
+    return [key.removesuffix(WEIGHTS) for key in both if old[key][0] != new[key][0]]

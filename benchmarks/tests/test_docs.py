@@ -146,7 +146,12 @@ def test_claims_lead_to_command_commit_and_file(folder, monkeypatch):
     whole = {"command": "c", "made": {"commit": "1234567"}, "tables": {"Main": TABLE}}
     (folder / "some.json").write_text(json.dumps(whole))
     origin = "`c` | [some](../benchmarks/results/some.md) | `1234567` |"
-    for old, since in ((None, "nothing"), ("x, bit-equal", "code; golden students are bit-equal")):
+    equal = "golden students bit-equal"
+    for old, since in (
+        (None, "nothing"),
+        (f"x, {equal} since", f"code; {equal}"),
+        (f"x, {equal} since but for a", f"code; {equal} but for a"),
+    ):
         lines = docs.claims(folder, lambda name, old=old: old).splitlines()
         rows = [line for line in lines if line.startswith("| ") and "---" not in line]
         assert rows[1:4:2] == [
@@ -241,13 +246,13 @@ class TestProvenance:
         for name, value in {"GOLDEN": recorded, "ROOT": tmp_path}.items():
             monkeypatch.setattr(provenance, name, value)
         monkeypatch.setattr(provenance, "git", lambda *arguments: said.get(arguments))
-        same = provenance.same_students.__wrapped__
-        assert same("old") and not same("unknown")
+        changed = provenance.changed_students.__wrapped__
+        assert changed("old") == [] and changed("unknown") is None
         recorded.write_text(json.dumps({"items": items | {"a/weights": ["other", "0.5"]}}))
-        assert not same("old")
+        assert changed("old") == ["a"]
         recorded.write_text(json.dumps({"items": items}))
         del said["diff", "--quiet", "old", "f" * 40, "--", "pyro_opu", "models"]
-        assert not same("old")
+        assert changed("old") is None
 
     def test_indentation_counts(self):
         inside, outside = (b"if a:\n    b()\n" + end for end in (b"    c()", b"c()"))
