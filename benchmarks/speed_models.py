@@ -199,8 +199,12 @@ def guides(x: Tensor, classes: int, hidden: tuple[int, ...] | None) -> dict[str,
 
 
 def student_name(end: str, guide: PredictiveGuide) -> str:
-    """ "default (512-512-512)" or "teacher's widths (400-400)"."""
-    widths = "-".join(map(str, guide.config["trunk"]["hidden"]))
+    """ "default (the posterior's network, 32-32 on it)" or "teacher's widths (400-400)"."""
+    trunk = guide.config["trunk"]
+    widths = "-".join(map(str, trunk["hidden"]))
+    if trunk["kind"] == "plug_in":  # a small network beside what the posterior's computes
+        told = "moments of logits" if trunk["outputs"] else "the posterior's network"
+        widths = f"{told}, {widths} on {'them' if trunk['outputs'] else 'it'}"
     return f"{end.removeprefix(', ') or 'default'} ({widths})"
 
 

@@ -14,6 +14,7 @@ from benchmarks import (
 from benchmarks.speed_models import ALIKE, SUBJECTS, Kit, lined_up, student_name
 from benchmarks.speed_parallel import checks, logits
 from benchmarks.speed_peers import JittedPredictive, absent, laplace_ways
+from pyro_opu.models.neural_network import dropout_network
 
 CPU = torch.device("cpu")
 #: Two classes are another model for the regression alone.
@@ -60,6 +61,16 @@ def test_the_students_that_are_timed() -> None:
         ALIKE: "teacher's widths (400-400)",
     }
     assert kit.names[""].startswith("default (")
+
+
+def test_names_of_students_that_begin_at_a_posterior() -> None:
+    kit = Kit(SUBJECTS["logistic"], 2, 4, CPU)
+    for source, x, widths in (
+        (dropout_network((3, 8, 2)), torch.randn(20, 3), "the posterior's network, 128-128 on it"),
+        (kit.predictive(4), kit.inputs(20), "moments of logits, 128-128 on them"),
+    ):
+        made = pyro_opu.distill(source, x, num_steps=1, recalibrate=False, progress=False)
+        assert student_name("", made.guide) == f"default ({widths})"
 
 
 def test_fewer_draws_than_a_subset() -> None:
