@@ -21,8 +21,9 @@ CHUNK = 256
 #: Logarithm of a probability of zero, where candidates are compared.
 LEAST_LOG = -1e4
 #: An uncertain network bends smoothly, as its average does, unless its KL from the posterior's mean
-#: then is more than so many times as large.
-MOST_WORSE = 1.25
+#: then is more than so many times as large. That of MC dropout on MNIST begins 1.4 times as far,
+#: and ends nearer.
+MOST_WORSE = 1.5
 #: Error of a head that is taken for linear, as a share of its largest logit: rounding.
 LINEAR = 1e-4
 

@@ -100,15 +100,15 @@ class Batched:
         """Whether ``vmap`` gave for the first draw what the loop gives, or that is random."""
         expected, self.expected = self.expected, None
         fast = {k: v[:1] for k, v in result.items()} if isinstance(result, dict) else result[:1]
-        if expected is not None and _close(fast, expected):
+        if expected is not None and close(fast, expected):
             return True
         first = {name: value[:1] for name, value in draws.items()}
         with preserve_rng():
             again = loop(fn, first)
-            if _close(fast, again):
+            if close(fast, again):
                 return True
             # Random by itself, so that no two runs agree, or few of labels.
-            random = any(not _close(loop(fn, first), again) for _ in range(LOOPED))
+            random = any(not close(loop(fn, first), again) for _ in range(LOOPED))
         return has_nan(result) <= has_nan(again) and random
 
     def give_up(self, reason: Exception | str) -> None:
@@ -229,10 +229,10 @@ def _dirichlet_by_gammas() -> Iterator[None]:
         _BY_GAMMAS.reset(token)
 
 
-def _close(a: Any, b: Any) -> bool:
+def close(a: Any, b: Any) -> bool:
     """Equal to float rounding; a function with randomness of its own never is."""
     if isinstance(a, dict):
-        return all(_close(a[name], b[name]) for name in b)
+        return all(close(a[name], b[name]) for name in b)
     eps = torch.finfo(b.dtype).eps if b.is_floating_point() else 0.0
     relative, absolute = max(1e-3, 16 * eps), max(1e-4, 16 * eps)  # the second for half precision
     return a.shape == b.shape and torch.allclose(

@@ -25,6 +25,7 @@ from pyro_opu.training.settings import (
     default_batch,
     default_rate,
     draws_per_step,
+    pass_operations,
     warm_steps,
 )
 from pyro_opu.training.validation import CALIBRATION_NUMBERS, HELD_OUT_SHARE, LABEL_DRAWS
@@ -142,7 +143,9 @@ class Asked:
         warm = warm_steps(steps, objective, closed_form, self.warm_start)
         wanted = min(warm * self.accumulate * -(-batch_size // ranks.size), most_inputs)
         fixed = self.num_draws is not None or not isinstance(effort, str)
-        pool = pool_size(teacher, x, closed_form, wanted, per_step[0], fixed, fewer_labels)
+        cost = pass_operations(guide, held_out.x) if self.default_guide else 0
+        size = wanted, per_step[0], fixed, fewer_labels, 3 * warm * batch_size * cost
+        pool = pool_size(teacher, x, closed_form, *size)
         if self.pairs:  # as many sets of draws, which the inputs of a block share, as of 32 each
             pool = replace(pool, block=max(1, pool.block * 2 // FEWEST_DRAWS))
         return Settings(

@@ -29,11 +29,15 @@ OPERATIONS, LABELS, FEWEST_DRAWS = 2**38, 2**27, 32
 #: Draws of all blocks together that are enough where all are too dear: twice as many leave students
 #: of Gaussian processes with .7 to .85 of the KL, and take twice the time.
 JOINT_DRAWS = 2**14
+#: Operations of labels that a student of many weights is worth, as a multiple of those of its
+#: steps: by a third of them that of MC dropout on MNIST learns the luck of the draws, and is left
+#: with 1.4 times the KL.
+LABELS_BY_STEPS = 2.5
 #: Numbers in the fewest draws of all inputs: 2^16 inputs of 1,000 classes.
 MOST_LABELS = 2**31
 #: Inputs that share draws, which are joint over them: the luck of one set averages out over the
-#: sets. Held draws, all taken, have no luck.
-BLOCK, HELD_BLOCK = 2**9, 2**12
+#: sets, so there are no more than so many. Held draws, all taken, have no luck.
+BLOCK, HELD_BLOCK, MOST_BLOCKS = 2**9, 2**12, 2**8
 #: Numbers in the draws of a block.
 BLOCK_NUMBERS = 2**23
 #: Of seconds that are given, the share for labels; what a step takes, with its share of Adam and
@@ -74,6 +78,7 @@ def pool_size(
     draws: int,
     fixed: bool,
     share: int = 1,
+    steps: int = 0,
 ) -> PoolSize:
     """Inputs and draws of a pool, by cost and memory; none where the loss reads every draw.
 
@@ -87,6 +92,7 @@ def pool_size(
         draws: Draws per input where they are ``fixed``, or the cost of one is not known.
         fixed: Whether the user has said how many.
         share: The pool is to cost one over so much of what it may, in as many blocks.
+        steps: Operations of all steps; 0 where they do not count.
     """
     outputs, cost = teacher.num_outputs, teacher.operations(x)
     most = NUMBERS // (math.prod(x.shape[1:]) + outputs + 2), MOST_LABELS // FEWEST_DRAWS // outputs
@@ -96,11 +102,14 @@ def pool_size(
     if not fixed and cost is not None:
         whole = inputs * share
         most_draws = teacher.max_draws or MOST_DRAWS
-        each = OPERATIONS // (whole * max(1, cost))
+        one, numbers = whole * max(1, cost), whole * outputs
+        each = OPERATIONS // one
         if each < most_draws:
             each = min(each, JOINT_DRAWS * BLOCK // whole)
-        draws = min(most_draws, max(FEWEST_DRAWS, min(each, LABELS // (whole * outputs))))
-    block = (HELD_BLOCK if draws == teacher.max_draws else BLOCK) // share
+        by_steps = min(int(LABELS_BY_STEPS * steps) // one, 2 * LABELS // numbers)
+        draws = min(most_draws, max(FEWEST_DRAWS, min(each, LABELS // numbers), by_steps))
+    block = max(BLOCK, inputs // MOST_BLOCKS)
+    block = (HELD_BLOCK if draws == teacher.max_draws else block) // share
     return PoolSize(inputs, draws, min(block, max(1, BLOCK_NUMBERS // (draws * outputs))))
 
 

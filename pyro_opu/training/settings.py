@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks
+from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.objectives import Objective
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.cost import counted, metered
 
 #: Teacher's draws per input and step. The noise of so few averages out over the steps, but not at
 #: inputs that few batches come near: the warm start takes more, up to so many operations in matrix
@@ -129,6 +132,13 @@ def default_rate(guide: nn.Module) -> float:
 def default_batch(guide: nn.Module) -> int:
     """Inputs per batch by the number of weights."""
     return LARGE_BATCH if sum(p.numel() for p in guide.parameters()) > MANY else BATCH
+
+
+def pass_operations(guide: nn.Module, x: Tensor) -> int:
+    """Floating-point operations of a guide's pass per input."""
+    with torch.no_grad(), preserve_rng(), counted(), metered() as meter:
+        guide(in_dtype_of(guide, x[:2]))
+    return (meter.operations or 0) // 2
 
 
 def warm_steps(

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.guides import PredictiveGuide
-from pyro_opu.guides.base import in_dtype_of, student_at
+from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.outcomes import ValidationSet
-from pyro_opu.rng import RandomStream, fold_in, preserve_rng
-from pyro_opu.teachers.cost import counted, metered
+from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
 from pyro_opu.training.fit import (
@@ -28,7 +27,7 @@ from pyro_opu.training.fit import (
 )
 from pyro_opu.training.pool import Pool, labelled
 from pyro_opu.training.rates import Schedule, cosine, settling
-from pyro_opu.training.settings import Batches
+from pyro_opu.training.settings import Batches, pass_operations
 
 #: Share of the warm start in which the rate falls, and evaluations without an improvement that
 #: begin it.
@@ -49,9 +48,7 @@ def few_threads(guide: nn.Module, x: Tensor, rows: int) -> Iterator[None]:
     process such a step takes up to 30 times as long on two threads as on one.
     """
     before = torch.get_num_threads()
-    with torch.no_grad(), preserve_rng(), counted(), metered() as meter:
-        guide(in_dtype_of(guide, x[:2]))
-    small = not x.is_cuda and 3 * rows * (meter.operations or 0) / 2 <= SINGLE
+    small = not x.is_cuda and 3 * rows * pass_operations(guide, x) <= SINGLE
     torch.set_num_threads(1 if small else before)
     try:
         yield

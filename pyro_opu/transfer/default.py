@@ -22,7 +22,7 @@ from pyro_opu.transfer.features import (
     Stretch,
 )
 from pyro_opu.transfer.policy import Mixture, TransferPolicy
-from pyro_opu.utils.images import are_images, look_exchangeable
+from pyro_opu.utils.images import are_images, flattened_shape, look_exchangeable
 
 __all__ = ["default_transfer"]
 
@@ -46,7 +46,8 @@ def default_transfer(
 
     Args:
         x: Transfer inputs ``(N, *input_shape)``, floating and finite.
-        image_shape: (H, W) or (channels, H, W) where x holds flattened images.
+        image_shape: (H, W) or (channels, H, W) where x holds flattened images; by default found
+            by their neighbours.
         indices: Columns of x ``(N, D)`` that hold an index, which is never made up
             (:class:`~pyro_opu.transfer.Seen`).
         in_steps: Whether the teacher's answers are constant in pieces, as those of trees are: half
@@ -68,6 +69,8 @@ def default_transfer(
     check_inputs(x, features=False)
     if image_shape is not None:
         sizes("image_shape", image_shape)
+    else:
+        image_shape = flattened_shape(x)
     if image_shape is not None or are_images(x):
         return Mixture(
             [

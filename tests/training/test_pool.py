@@ -168,6 +168,30 @@ def test_draws_by_cost_and_by_luck(held: int | None, cost: int, draws: int) -> N
     assert found.draws == draws
 
 
+@pytest.mark.parametrize(
+    ("steps", "draws"),
+    [
+        (0, 32),
+        (2**40, 160),  # two and a half times as many operations in labels as in steps
+        (2**50, 409),  # as many numbers as are held at once
+    ],
+)
+def test_draws_by_the_operations_of_the_steps(steps: int, draws: int) -> None:
+    """Labels of a dear posterior, at 2^16 inputs of 10 classes."""
+    source = SimpleNamespace(num_outputs=10, max_draws=None, operations=lambda x: 2**18)
+    found = pool_size(source, inputs(), MomentMatching(), 2**16, 32, False, steps=steps)
+    assert found.draws == draws
+
+
+def test_draws_are_shared_by_at_most_so_many_blocks() -> None:
+    source = SimpleNamespace(num_outputs=2, max_draws=None, operations=lambda x: 1)
+    blocks = {
+        wanted: pool_size(source, inputs(), MomentMatching(), wanted, 32, False).block
+        for wanted in (2**14, 2**17, 2**18)
+    }
+    assert blocks == {2**14: 2**9, 2**17: 2**9, 2**18: 2**10}
+
+
 @pytest.mark.parametrize(("width", "threads"), [(8, 1), (2048, 2)])
 def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypatch) -> None:
     seen, step = set(), Phase.step

@@ -1,0 +1,228 @@
+"""Dropout masks that all rows share, and networks under them without their dropped units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+__all__ = ["Mask", "SharedMasks", "Thinned"]
+
+#: Shape of a mask, and the probability of zero.
+Mask = tuple[tuple[int, ...], float]
+
+#: Dropout functions whose mask spans all axes but the rows, or two leading axes.
+_UNITS = {F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout}
+_CHANNELS = {F.dropout1d, F.dropout2d, F.dropout3d, torch.feature_dropout}
+_CHANNELS |= {F.feature_alpha_dropout, torch.feature_alpha_dropout}
+_DROPOUTS = _UNITS | _CHANNELS
+_ALPHA = {function for function in _DROPOUTS if "alpha" in function.__name__}
+_SATURATION = -1.7580993408473766  # what a dropped SELU unit is set to
+
+#: Functions of one number each, which may be computed for some units of a layer alone.
+_POINTWISE = {
+    *(F.relu, F.relu6, F.leaky_relu, F.elu, F.selu, F.gelu, F.silu, F.mish, F.softplus),
+    *(F.hardtanh, F.hardswish, F.tanh, F.sigmoid),
+    *(torch.relu, torch.tanh, torch.sigmoid, Tensor.relu, Tensor.tanh, Tensor.sigmoid),
+}
+#: Methods that ask for no number of a layer, unless they give a tensor, as the property `T` does.
+_SHAPES = {"dim", "ndimension", "size", "numel", "__len__", "__get__"}
+
+Columns = Tensor | None
+
+
+class SharedMasks(TorchFunctionMode):
+    """Gives every dropout call a keep-mask, shared by all rows, and records its shape and p.
+
+    Without masks every unit is kept.
+    """
+
+    def __init__(self, mask: Callable[[tuple[int, ...], float], Tensor] | None = None) -> None:
+        super().__init__()
+        self.mask = mask
+        self.calls: list[Mask] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DROPOUTS:
+            return self._dropout(func, args, kwargs)
+        return func(*args, **kwargs)
+
+    def _dropout(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
+        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+        x, p = given["input"], float(given.get("p", 0.5))
+        if p == 0 or self.mask is None:
+            return x
+        axes = 2 if func in _CHANNELS else x.dim()
+        shape = (1, *x.shape[1:axes], *(1 for _ in x.shape[axes:]))
+        self.calls.append((shape, p))
+        return self._masked(x, self.mask(shape, p), p, func in _ALPHA)
+
+    def _masked(self, x: Tensor, keep: Tensor, p: float, alpha: bool) -> Tensor:
+        keep = keep.to(x.device, x.dtype)
+        if not alpha:
+            return x * (keep / (1 - p)) if p < 1 else x * 0
+        scale = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5 if p < 1 else 0.0
+        return scale * (x * keep + _SATURATION * (1 - keep) - p * _SATURATION)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """A layer's units ``(N, F)``, of which only those are computed that are read.
+
+    Attributes:
+        stands_for: What the network is given in its place, of its shape and without memory.
+        units: Those of these columns, all for ``None``.
+        kept: The columns that are not zero; ``None`` is all.
+    """
+
+    stands_for: Tensor
+    units: Callable[[Columns], Tensor]
+    kept: Columns = None
+
+    def whole(self) -> Tensor:
+        """All units, with zeros where they were dropped."""
+        units = self.units(self.kept)
+        if self.kept is None:
+            return units
+        whole = units.new_zeros(self.stands_for.shape)
+        whole[:, self.kept] = units
+        return whole
+
+
+class Thinned(SharedMasks):
+    """Runs a network under the masks of one draw after another, and leaves out dropped units.
+
+    Under one draw's masks the dropped units of a layer are zero: the layer before need not compute
+    them, and the one after need not read them. With a rate of one half a product between two such
+    layers takes a quarter of its operations. What comes before the first dropout is computed once
+    for all draws. Anything but products, functions of one number and dropout is given whole layers.
+
+    Args:
+        fixed: The inputs and weights, the same for all draws.
+    """
+
+    def __init__(self, fixed: Iterable[Tensor]) -> None:
+        super().__init__()
+        self._fixed = {id(tensor): tensor for tensor in fixed}
+        self._results: dict[Hashable, Tensor] = {}
+        self._turned: dict[int, Tensor] = {}
+        self._layers: dict[int, _Layer] = {}
+
+    def run(
+        self, network: Callable[[Tensor], Tensor], x: Tensor, masks: Iterator[Tensor]
+    ) -> Tensor:
+        """What the network answers under a draw's masks, in the order in which dropout is met."""
+        self.mask = lambda *_: next(masks)
+        self._layers.clear()
+        with self:
+            answer = network(x)
+        layer = self._layers.get(id(answer))
+        return answer if layer is None else layer.whole()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DROPOUTS:
+            return self._dropout(func, args, kwargs)
+        flat = not kwargs and not any(isinstance(arg, (list, tuple, dict)) for arg in args)
+        leaves = args if flat else tree_leaves((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if not any(id(tensor) in self._layers for tensor in tensors):
+            return self._once(func, args, kwargs, tensors)
+        if id(args[0]) in self._layers and len(tensors) == 1 and func in _POINTWISE:
+            return self._pointwise(func, *args, **kwargs)
+        if id(args[0]) in self._layers and func is F.linear and not kwargs:
+            return self._linear(*args)
+        if getattr(func, "__name__", "") in _SHAPES:
+            found = func(*args, **kwargs)
+            if not isinstance(found, Tensor):
+                return found
+
+        def whole(value: Any) -> Any:
+            layer = self._layers.get(id(value))
+            return value if layer is None else layer.whole()
+
+        return func(*tree_map(whole, args), **tree_map(whole, kwargs))
+
+    def _masked(self, x: Tensor, keep: Tensor, p: float, alpha: bool) -> Tensor:
+        before = self._layers.get(id(x))
+        if x.ndim != 2 or alpha or p == 1:
+            return super()._masked(x if before is None else before.whole(), keep, p, alpha)
+        units = self._columns_of(x) if before is None else before.units
+        kept = keep[0].nonzero().squeeze(1)
+        if before is not None and before.kept is not None:
+            kept = before.kept[keep[0][before.kept]]
+        return self._later(x, lambda columns: units(columns) / (1 - p), kept)
+
+    def _columns_of(self, x: Tensor) -> Callable[[Columns], Tensor]:
+        """The units of a layer that is there; its columns are rows of a copy, which is quick."""
+        turned = self._turned.get(id(x))
+        if turned is None:
+            turned = x.mT.contiguous()
+            if id(x) in self._fixed:
+                self._turned[id(x)] = turned
+        return lambda columns: x if columns is None else turned.index_select(0, columns).mT
+
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        layer = self._layers[id(x)]
+        read = layer.units(layer.kept)
+
+        def units(columns: Columns) -> Tensor:
+            rows, own = weight, bias
+            if columns is not None:
+                rows = weight.index_select(0, columns)
+                own = None if bias is None else bias[columns]
+            if layer.kept is not None:
+                rows = rows.index_select(1, layer.kept)
+            return F.linear(read, rows, own)
+
+        return self._later(x.new_empty(()).expand(len(x), len(weight)), units)
+
+    def _pointwise(self, func: Callable[..., Tensor], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        layer = self._layers[id(x)]
+        if layer.kept is not None:  # zero need not stay zero
+            return func(layer.whole(), *args, **kwargs)
+        return self._later(x, lambda columns: func(layer.units(columns), *args, **kwargs))
+
+    def _later(self, like: Tensor, units: Callable[[Columns], Tensor], kept: Columns = None) -> Any:
+        stands_for = like.new_empty(()).expand(like.shape)
+        self._layers[id(stands_for)] = _Layer(stands_for, units, kept)
+        return stands_for
+
+    def _once(
+        self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], tensors: list[Tensor]
+    ) -> Any:
+        """Call the function, or give what it gave before where it is the same for all draws."""
+        fixed = tensors and all(id(tensor) in self._fixed for tensor in tensors)
+        name = getattr(func, "__name__", "_")
+        if not fixed or name.endswith("_") or kwargs.get("inplace"):
+            return func(*args, **kwargs)
+        key = func, str([_named(leaf) for leaf in tree_leaves((args, kwargs))])
+        if key not in self._results:
+            result = func(*args, **kwargs)
+            if not isinstance(result, Tensor):
+                return result
+            self._results[key] = self._fixed[id(result)] = result
+        return self._results[key]
+
+
+def _named(value: Any) -> Any:
+    return id(value) if isinstance(value, Tensor) else value

@@ -1,0 +1,153 @@
+"""Networks without their dropped units: equal to networks with zeros in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pyro_opu.teachers import as_teacher, networks
+from pyro_opu.teachers.cost import counted, metered
+from pyro_opu.teachers.masks import Mask, SharedMasks, Thinned
+
+# Rounding of float32 products summed in another order, on logits of size 1.
+ROUNDING = {"rtol": 1e-5, "atol": 1e-5}
+WIDTH = 24
+
+
+class Written(nn.Module):
+    """A network whose forward pass is written out."""
+
+    def __init__(self, forward: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.last = nn.Linear(WIDTH, 3)
+        self.written = forward
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.written(self, x)
+
+
+def plain(net: Written, x: Tensor) -> Tensor:
+    h = F.dropout(net.first(x).relu())
+    return net.last(F.dropout(net.second(h).tanh(), 0.3))
+
+
+def residual(net: Written, x: Tensor) -> Tensor:
+    h = F.dropout(net.first(x).relu())
+    return net.last(h + F.dropout(F.gelu(net.second(h))))
+
+
+def of_inputs(net: Written, x: Tensor) -> Tensor:
+    return net.last(F.dropout(net.first(F.dropout(x, 0.2)), 0.5).relu())
+
+
+def twice(net: Written, x: Tensor) -> Tensor:
+    h = F.dropout(F.dropout(net.first(x), 0.3).sigmoid(), 0.3)
+    h = F.dropout(F.dropout(net.second(h), 0.3), 0.3)
+    return net.last(h)
+
+
+def in_place(net: Written, x: Tensor) -> Tensor:
+    h = F.dropout(F.relu(net.first(x), inplace=True))
+    return net.last(F.dropout(F.relu(net.second(h), inplace=True)))
+
+
+def joined(net: Written, x: Tensor) -> Tensor:
+    h = F.dropout(net.first(x))
+    g = net.second(h)
+    assert h.shape == g.shape == (len(x), WIDTH) and h.dim() == 2
+    both = torch.cat([h, g], 1)
+    return net.last(both[:, ::2] * g.size(1) ** -0.5 + g.T.mT)
+
+
+def scaled(net: Written, x: Tensor) -> Tensor:
+    h = F.dropout(net.first(x))
+    return F.linear(h / h.norm(dim=-1, keepdim=True), net.last.weight * 2)
+
+
+def of_all(net: Written, x: Tensor) -> Tensor:
+    return F.dropout(net.last(F.dropout(net.first(x), 1.0)), 0.0) + F.dropout(x, 0.5)[:, :3]
+
+
+def alpha(net: Written, x: Tensor) -> Tensor:
+    h = F.alpha_dropout(F.selu(net.first(x)), 0.2, training=True)
+    return F.dropout(net.last(F.alpha_dropout(net.second(F.dropout(h)), 0.2, training=True)))
+
+
+FORWARD = [plain, residual, of_inputs, twice, in_place, joined, scaled, of_all, alpha]
+forwards = pytest.mark.parametrize("forward", FORWARD, ids=lambda forward: forward.__name__)
+
+
+def masks(seed: int, calls: list[Mask]) -> Iterator[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(shape, generator=generator) >= p for shape, p in calls)
+
+
+@forwards
+@torch.no_grad()
+def test_dropped_units_are_zero(forward: Callable[..., Tensor]) -> None:
+    net, x = Written(forward), torch.randn(5, 4)
+    with SharedMasks(lambda shape, p: torch.ones(shape)) as mode:  # which notes the calls
+        net(x)
+    thinned, calls = Thinned((x, *net.parameters())), mode.calls
+    for seed in range(4):
+        given = masks(seed, calls)
+        with SharedMasks(lambda *_, given=given: next(given)):
+            expected = net(x)
+        torch.testing.assert_close(thinned.run(net, x, masks(seed, calls)), expected, **ROUNDING)
+
+
+@torch.no_grad()
+def test_what_is_left_out() -> None:
+    """Half of the units, of both sides of a product; what is before dropout once for all draws."""
+    rows, inputs, width, draws = 8, 50, 400, 16
+    net = nn.Sequential(
+        *(nn.Linear(inputs, width), nn.ReLU(), nn.Dropout()),
+        *(nn.Linear(width, width), nn.ReLU(), nn.Dropout()),
+        nn.Linear(width, 10),
+    )
+    x = torch.randn(rows, inputs)
+    thinned = Thinned((x, *net.parameters()))
+    with counted(), metered() as meter:
+        for seed in range(draws):
+            thinned.run(net, x, masks(seed, [((1, width), 0.5)] * 2))
+    expected = 2 * rows * (inputs * width + draws * (width**2 / 4 + width / 2 * 10))
+    # a mask keeps 200 of 400 units up to 10, and all products average over 16 draws
+    assert meter.operations == pytest.approx(expected, rel=0.06)
+
+
+@forwards
+def test_a_teacher_thins_large_layers(
+    forward: Callable[..., Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net, x = Written(forward), torch.randn(7, 4)
+    answers = []
+    for threshold in (networks.THINNED, 0):
+        monkeypatch.setattr(networks, "THINNED", threshold)
+        teacher = as_teacher(net)
+        torch.manual_seed(3)
+        answers.append(teacher.log_probs(x, 6))
+    assert teacher._thinned and teacher.queries == 6 * 7
+    torch.testing.assert_close(*answers, **ROUNDING)
+
+
+def test_a_network_that_answers_otherwise_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def counting(net: Written, x: Tensor) -> Tensor:
+        h = net.first(x)
+        h.relu_()  # of what stands for a layer after the first
+        g = net.second(F.dropout(h))
+        F.relu(g, inplace=True)
+        return net.last(F.dropout(g))
+
+    net, x = Written(counting), torch.randn(7, 4)
+    torch.manual_seed(3)
+    expected = as_teacher(net).log_probs(x, 6)
+    monkeypatch.setattr(networks, "THINNED", 0)
+    teacher = as_teacher(net)
+    torch.manual_seed(3)
+    torch.testing.assert_close(teacher.log_probs(x, 6), expected, **ROUNDING)
+    assert teacher._thinned is False
