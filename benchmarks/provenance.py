@@ -104,7 +104,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "many_classes": (*DISTILLED, *FIDELITY),
     "memory": (*DISTILLED, *FIDELITY, "pyro_opu/utils/chunks.py"),
     "mnist_dropout": ("models/neural_network.py",),
-    "mnist_students": (*DISTILLED, *FIDELITY, "benchmarks/mnist_dropout.py"),
+    "mnist_students": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/mnist_dropout.py"),
     "mnist_sgld": (*LANGEVIN, "models/neural_network.py"),
     "newcomer": ("pyro_opu", "models"),
     "opu_table1": (*PAPERS, "benchmarks/tabular_protocol.py", "pyro_opu/rivals"),
