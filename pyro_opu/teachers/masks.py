@@ -147,10 +147,11 @@ class Thinned(SharedMasks):
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if not any(id(tensor) in self._layers for tensor in tensors):
             return self._once(func, args, kwargs, tensors)
-        if id(args[0]) in self._layers and len(tensors) == 1 and func in _POINTWISE:
-            return self._pointwise(func, *args, **kwargs)
-        if id(args[0]) in self._layers and func is F.linear and not kwargs:
-            return self._linear(*args)
+        if args and id(args[0]) in self._layers:
+            if func in _POINTWISE and len(tensors) == 1:
+                return self._pointwise(func, *args, **kwargs)
+            if func is F.linear:
+                return self._linear(*args, **kwargs)
         if getattr(func, "__name__", "") in _SHAPES:
             found = func(*args, **kwargs)
             if not isinstance(found, Tensor):

@@ -69,6 +69,12 @@ def scaled(net: Written, x: Tensor) -> Tensor:
     return F.linear(h / h.norm(dim=-1, keepdim=True), net.last.weight * 2)
 
 
+def by_name(net: Written, x: Tensor) -> Tensor:
+    h = F.dropout(input=F.linear(input=x, weight=net.first.weight), p=0.3)
+    g = F.linear(h, net.second.weight, bias=net.first.bias)
+    return F.linear(input=F.relu(input=F.dropout(g)), weight=net.last.weight)
+
+
 def of_all(net: Written, x: Tensor) -> Tensor:
     return F.dropout(net.last(F.dropout(net.first(x), 1.0)), 0.0) + F.dropout(x, 0.5)[:, :3]
 
@@ -78,7 +84,7 @@ def alpha(net: Written, x: Tensor) -> Tensor:
     return F.dropout(net.last(F.alpha_dropout(net.second(F.dropout(h)), 0.2, training=True)))
 
 
-FORWARD = [plain, residual, of_inputs, twice, in_place, joined, scaled, of_all, alpha]
+FORWARD = [plain, residual, of_inputs, twice, in_place, joined, scaled, by_name, of_all, alpha]
 forwards = pytest.mark.parametrize("forward", FORWARD, ids=lambda forward: forward.__name__)
 
 
@@ -135,7 +141,15 @@ def test_a_teacher_thins_large_layers(
     torch.testing.assert_close(*answers, **ROUNDING)
 
 
-def test_a_network_that_answers_otherwise_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_that_take_their_size_from_the_inputs() -> None:
+    lazy = nn.Sequential(nn.LazyLinear(WIDTH), nn.ReLU(), nn.Dropout(), nn.LazyLinear(3))
+    assert as_teacher(lazy).probs(torch.randn(7, 4), 5).shape == (5, 7, 3)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_network_that_answers_otherwise_or_fails_is_left_whole(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def counting(net: Written, x: Tensor) -> Tensor:
         h = net.first(x)
         h.relu_()  # of what stands for a layer after the first
@@ -147,6 +161,8 @@ def test_a_network_that_answers_otherwise_is_left_whole(monkeypatch: pytest.Monk
     torch.manual_seed(3)
     expected = as_teacher(net).log_probs(x, 6)
     monkeypatch.setattr(networks, "THINNED", 0)
+    if fails:
+        monkeypatch.setattr(networks.Thinned, "run", lambda *_: 1 / 0)
     teacher = as_teacher(net)
     torch.manual_seed(3)
     torch.testing.assert_close(teacher.log_probs(x, 6), expected, **ROUNDING)
