@@ -143,7 +143,8 @@ class Asked:
         warm = warm_steps(steps, objective, closed_form, self.warm_start)
         wanted = min(warm * self.accumulate * -(-batch_size // ranks.size), most_inputs)
         fixed = self.num_draws is not None or not isinstance(effort, str)
-        cost = pass_operations(guide, held_out.x) if self.default_guide else 0
+        large = self.default_guide and default_batch(guide) > BATCH
+        cost = pass_operations(guide, held_out.x) if large else 0
         size = wanted, per_step[0], fixed, fewer_labels, 3 * warm * batch_size * cost
         pool = pool_size(teacher, x, closed_form, *size)
         if self.pairs:  # as many sets of draws, which the inputs of a block share, as of 32 each
