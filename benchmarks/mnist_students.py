@@ -4,7 +4,8 @@ The teacher is the network 784-400-400-10 of ``benchmarks.mnist_dropout`` with f
 student is the default one, taught at the teacher's training rows without their labels. It is judged
 on test rows of MNIST, and out of domain on Fashion-MNIST and KMNIST.
 
-- "one pass / plug-in": medians of calls in turn, 1,000 rows, student against the network itself.
+- "one pass / plug-in": medians of calls in turn, 1,000 rows, student against the network itself;
+  "fused" is ``fast.fuse()``.
 - "distill / sweep": of one ``Predictive`` over all training rows, 500 draws, in calls of 1,000 rows
   of which one is timed.
 - "Detection": AUROC in per cent of teacher and student, beside that of norm or mean of the input,
@@ -112,15 +113,18 @@ def detection(seed: int, fast: Any, network: nn.Module, args: Any) -> list[dict[
 @torch.no_grad()
 def passes(fast: Any, network: nn.Module, x: Tensor, budget: float) -> dict[str, float]:
     """One pass of a student beside one of the plain network, in turn, within so many seconds."""
+    fused = fast.fuse()
     calls = {
         "student": lambda: fast.dirichlet(x),
+        "fused": lambda: fused.dirichlet(x),
         "plug-in": lambda: network(x).softmax(-1),
     }
-    student, plug_in = (each.median for each in spans(calls, budget=budget).values())
+    student, merged, plug_in = (each.median for each in spans(calls, budget=budget).values())
     return {
         "plug-in, ms": 1e3 * plug_in,
         "one pass, ms": 1e3 * student,
         "one pass / plug-in": student / plug_in,
+        "fused / plug-in": merged / plug_in,
     }
 
 

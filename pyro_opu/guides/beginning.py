@@ -24,6 +24,10 @@ LEAST_LOG = -1e4
 #: then is more than so many times as large. That of MC dropout on MNIST begins 1.4 times as far,
 #: and ends nearer.
 MOST_WORSE = 1.5
+#: How it bends. Hardswish takes the time of ReLU, SiLU three times as long, which counts from so
+#: many weights on; it also leaves MC dropout on MNIST with .7 to .9 of the KL. Digits are left with
+#: 1.1 times as much by it.
+SMOOTH, QUICK, MANY = "silu", "hardswish", 2**18
 #: Error of a head that is taken for linear, as a share of its largest logit: rounding.
 LINEAR = 1e-4
 
@@ -72,7 +76,8 @@ def find_beginning(plug_ins: list[PlugIn], x: Tensor, mean: Tensor) -> Beginning
     start = _beginning(found, plug_in, x)
     if start is None or not _uncertain(start.trunk, plug_in):
         return start
-    smooth = found.smoothed()
+    many = sum(value.numel() for value in found.weights.values()) > MANY
+    smooth = found.smoothed(QUICK if many else SMOOTH)
     near = _distance(mean, smooth.run(x)) <= MOST_WORSE * distance
     return _beginning(smooth, plug_in, x) if near else start
 

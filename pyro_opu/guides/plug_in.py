@@ -279,7 +279,7 @@ class PlugInTrunk(DefaultTrunk):
         features = self.shaped(x)
         z = self.standardize(features)
         if self.temperature is not None:
-            return [z.asinh(), self.average(z).clamp_min(LEAST).log()], features
+            return [z, self.average(z).clamp_min(LEAST).log()], features
         if not self.outputs:
             return [z], features
         mean, variance = self.moments(z)

@@ -56,8 +56,11 @@ class SharedMasks(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _DROPOUTS:
-            return self._dropout(func, args, kwargs)
+        call = self._dropout if func in _DROPOUTS else self._other
+        return call(func, args, kwargs)
+
+    def _other(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Any other call."""
         return func(*args, **kwargs)
 
     def _dropout(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
@@ -132,16 +135,7 @@ class Thinned(SharedMasks):
         layer = self._layers.get(id(answer))
         return answer if layer is None else layer.whole()
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in _DROPOUTS:
-            return self._dropout(func, args, kwargs)
+    def _other(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         flat = not kwargs and not any(isinstance(arg, (list, tuple, dict)) for arg in args)
         leaves = args if flat else tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]

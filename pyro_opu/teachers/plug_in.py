@@ -30,12 +30,22 @@ class PlugIn:
     draws: dict[str, Tensor] | None = None
 
     @classmethod
-    def of_draws(cls, log_probs: LogProbs, draws: Mapping[str, Tensor]) -> PlugIn:
-        """A network under the mean of draws ``{site: (S, ...)}``, where it exists, or some."""
+    def of_draws(
+        cls,
+        log_probs: LogProbs,
+        draws: Mapping[str, Tensor],
+        centre: dict[str, Tensor] | None = None,
+    ) -> PlugIn:
+        """A network under the mean of draws ``{site: (S, ...)}``, where it exists, or some.
+
+        ``centre`` is the mean itself, where it is known.
+        """
         size = min((len(value) for value in draws.values()), default=1)
         some = [{k: v[s] for k, v in draws.items()} for s in range(min(size, CANDIDATES))]
         if all(value.is_floating_point() for value in draws.values()):
             some.insert(0, {name: value.mean(0) for name, value in draws.items()})
+        if centre is not None:
+            some.insert(0, centre)
         return cls(log_probs, some, dict(draws) or None)
 
 

@@ -156,6 +156,14 @@ class ObservedSites(Messenger):
             msg["value"] = self.stand_in(msg["fn"])  # in the place of labels, too
 
 
+class AtMeans(Messenger):
+    """Gives every site its mean; raises ``NotImplementedError`` at one that has none."""
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["value"] is None and not site_is_subsample(msg):
+            msg["value"] = msg["fn"].mean
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """No gradients, no validation (it branches on values), no handlers of the caller."""

@@ -20,11 +20,12 @@ from pyro_opu.training.settings import (
     AT_ATTAINABLE,
     BATCH,
     EFFORTS,
+    LARGE_BATCH,
     PoolSize,
     Settings,
-    default_batch,
     default_rate,
     draws_per_step,
+    has_many_weights,
     pass_operations,
     warm_steps,
 )
@@ -113,10 +114,9 @@ class Asked:
         ranks: Ranks,
     ) -> Settings:
         """Numbers of the run, the same on all ranks; ``x`` are the inputs to teach at."""
-        batch_size, larger = self.batch_size, 1
-        if batch_size is None:
-            batch_size = default_batch(guide) if self.default_guide else BATCH
-            larger = batch_size // BATCH
+        large = self.default_guide and has_many_weights(guide)
+        batch_size = self.batch_size or (LARGE_BATCH if large else BATCH)
+        larger = 1 if self.batch_size else batch_size // BATCH
         num_draws = self.num_draws
         if self.pairs:
             batch_size, num_draws = -(-batch_size // 2), 2
@@ -143,7 +143,6 @@ class Asked:
         warm = warm_steps(steps, objective, closed_form, self.warm_start)
         wanted = min(warm * self.accumulate * -(-batch_size // ranks.size), most_inputs)
         fixed = self.num_draws is not None or not isinstance(effort, str)
-        large = self.default_guide and default_batch(guide) > BATCH
         cost = pass_operations(guide, held_out.x) if large else 0
         size = wanted, per_step[0], fixed, fewer_labels, 3 * warm * batch_size * cost
         pool = pool_size(teacher, x, closed_form, *size)

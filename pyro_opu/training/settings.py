@@ -129,9 +129,9 @@ def default_rate(guide: nn.Module) -> float:
     return RATE * min(1.0, NARROW / max((min(shape) for shape in matrices), default=NARROW))
 
 
-def default_batch(guide: nn.Module) -> int:
-    """Inputs per batch by the number of weights."""
-    return LARGE_BATCH if sum(p.numel() for p in guide.parameters()) > MANY else BATCH
+def has_many_weights(guide: nn.Module) -> bool:
+    """Whether a default guide takes large batches, and labels by more draws."""
+    return sum(p.numel() for p in guide.parameters()) > MANY
 
 
 def pass_operations(guide: nn.Module, x: Tensor) -> int:

@@ -19,8 +19,10 @@ from pyro.infer.autoguide import (
 from pyro.nn import PyroModule, PyroParam
 from pyro_models import assert_moments, line_model, logit_of
 from torch import Tensor
+from torch.distributions.transforms import AffineTransform
 
 from pyro_opu.teachers import as_teacher
+from pyro_opu.teachers.plug_in import CANDIDATES
 
 
 def _fitted(guide: Callable, model: Callable, *args: Tensor) -> Callable:
@@ -161,3 +163,27 @@ class TestGuides:
             logits = logit_of(teacher.log_probs(torch.tensor([[1.0], [1.0], [-1.0]])))
         assert_moments(logits, torch.tensor([2.0, 2.0, -2.0]), 0.5)
         assert_moments(logits[:, 0] - logits[:, 1], 0.0, 0.5 * 2**0.5)
+
+
+class TestPlugIns:
+    """The networks that a student may begin at."""
+
+    x = torch.ones(4, 1)
+
+    @pytest.mark.parametrize("kind", [AutoNormal, AutoMultivariateNormal])
+    def test_the_first_is_at_the_means_of_the_guide(self, kind: type) -> None:
+        guide = _fitted(kind(observed_line, init_scale=3.0), observed_line, self.x, torch.ones(4))
+        predictive = Predictive(observed_line, guide=guide, num_samples=9)
+        (found,) = as_teacher(predictive).plug_ins(self.x)
+        torch.testing.assert_close(found.candidates[0]["w"], guide.median()["w"])
+
+    def test_the_first_is_the_mean_of_draws_where_a_site_has_no_other(self) -> None:
+        def guide(x: Tensor) -> None:
+            base = dist.Normal(0.0, 1.0)
+            pyro.sample("w", dist.TransformedDistribution(base, AffineTransform(3.0, 1.0)))
+
+        predictive = Predictive(line_model, guide=guide, num_samples=9)
+        (found,) = as_teacher(predictive).plug_ins(self.x)
+        assert found.draws is not None
+        expected = [found.draws["w"].mean(0), *found.draws["w"][:CANDIDATES]]
+        torch.testing.assert_close([each["w"] for each in found.candidates], expected)
