@@ -125,10 +125,10 @@ class Recorded:
         """The same steps under other weights, where they are named."""
         return Recorded(self.steps, {**self.weights, **weights}, self.trained)
 
-    def smoothed(self, activation: str) -> Recorded:
-        """The same steps with another activation in the place of ReLU."""
+    def smoothed(self) -> Recorded:
+        """The same steps with SiLU in the place of ReLU, as the average of many networks bends."""
         steps = [
-            Step(f"{activation}.{step.name.partition('.')[2]}", step.args, step.kwargs)
+            Step(f"silu.{step.name.partition('.')[2]}", step.args, step.kwargs)
             if step.name.partition(".")[0] == "relu"
             else step
             for step in self.steps

@@ -162,14 +162,9 @@ def test_a_student_begins_as_the_network_of_its_teacher(source, monkeypatch):
         torch.testing.assert_close(guide(x[:rows]).log_mean, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    ("scale", "many", "bend"),
-    [(3.0, 2**18, F.silu), (3.0, 2, F.hardswish), (0.01, 2**18, torch.relu)],
-)
-def test_a_network_bends_smoothly_unless_it_is_then_another(scale, many, bend, monkeypatch):
+@pytest.mark.parametrize(("scale", "bend"), [(3.0, F.silu), (0.01, torch.relu)])
+def test_a_network_bends_smoothly_unless_it_is_then_another(scale, bend):
     """SiLU is ReLU at large arguments, and half of the identity at small ones."""
-    monkeypatch.setattr(beginning, "MANY", many)
-    monkeypatch.setattr(beginning, "MOST_WORSE", 1.5)
     torch.manual_seed(0)
     first, last = nn.Linear(6, 40), nn.Linear(40, 3)
     with torch.no_grad():
