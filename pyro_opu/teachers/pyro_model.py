@@ -23,10 +23,10 @@ from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
 from pyro_opu.teachers.row_latents import affordable, behind, dependence, mixture, row_latents
 from pyro_opu.teachers.runs import (
-    AtMeans,
     Latents,
     ObservedSites,
     Run,
+    at_means,
     check_samples,
     few_rows,
     fresh_latents,
@@ -310,33 +310,13 @@ class ModelDraws(JointDraws):
             with quiet():
                 return self._at(dict(latents), x)
 
-        return [PlugIn.of_draws(log_probs, draws, self._centre(draws, x))]
-
-    def _centre(self, draws: Draws, x: Tensor) -> Draws | None:
-        """The latents where every site of the guide is at its mean; ``None`` if there are none.
-
-        Of many weights few draws are looked at, and their mean is far from it.
-        """
-        if self._guide is None or self._samples:
-            return None
-        try:
-            with quiet(), AtMeans():
-                found = fresh_latents(self._guide, {}, x[:2])
-        except NotImplementedError:
-            return None
-        centre = {name: found[name] for name in draws}
-        alike = all(
-            value.shape == draws[name].shape[1:] and bool(value.isfinite().all())
-            for name, value in centre.items()
-        )
-        return centre if alike else None
+        return [PlugIn.of_draws(log_probs, draws, at_means(self._guide, draws, x))]
 
     def _at(self, latents: Draws, x: Tensor) -> Tensor:
         """What one draw says of the inputs."""
         if not self._row_latents:
             return self._under(latents, x)
-        under = partial(self._under, latents, x)
-        return self._mixed(*mixture(self._row_latents, len(x), under))
+        return self._mixed(*mixture(self._row_latents, len(x), partial(self._under, latents, x)))
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         """What a mixture says, of V in it ``(V, N, K)`` with weights ``(V, N)``."""

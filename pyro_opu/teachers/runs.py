@@ -164,6 +164,26 @@ class AtMeans(Messenger):
             msg["value"] = msg["fn"].mean
 
 
+def at_means(guide: Model | None, draws: Draws, x: Tensor) -> Draws | None:
+    """The latents where every site of a guide is at its mean; ``None`` if there are none.
+
+    Of many weights few ``draws`` are looked at, and their mean is far from it.
+    """
+    if guide is None:
+        return None
+    try:
+        with quiet(), AtMeans():
+            found = fresh_latents(guide, {}, x[:2])
+    except NotImplementedError:
+        return None
+    centre = {name: found[name] for name in draws}
+    alike = all(
+        value.shape == draws[name].shape[1:] and bool(value.isfinite().all())
+        for name, value in centre.items()
+    )
+    return centre if alike else None
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """No gradients, no validation (it branches on values), no handlers of the caller."""
