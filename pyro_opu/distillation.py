@@ -114,8 +114,9 @@ def distill(
             many rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
         guide: By default the posterior's own network where it can be read off what the model
             computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
-            where the posterior is over a linear head alone, a small network that is told mean and
-            variance of the logits, or learns a temperature where those are too many. It answers
+            where the posterior is over a linear head alone, or is a Gaussian process, a small
+            network that is told mean and variance of the logits, or learns a temperature where
+            those are too many. It answers
             with a Dirichlet, or with a mixture where the best Dirichlet of every input leaves more
             than 4 % of the draws' spread (``fast.report["misfit"]``), unless that has many
             weights and more than twice as many. "network" is the same family on a network of this
@@ -138,8 +139,8 @@ def distill(
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
-            once, at most 2^14, 2^16 or 2^18 of them. A student that begins at what is attainable,
-            as that of a logistic regression can, gets the quick ones by default. Or about so many
+            once, at most 2^14, 2^16 or 2^18 of them. A student that begins within 1.5 times what is
+            attainable, as that of a Gaussian process can, gets the quick ones. Or about so many
             seconds for all, of which a trial decides; another run then takes other steps.
         num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end
             early where the held-out energy distance no longer falls, sooner where the KL is at what

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from pyro_opu.guides.indexing import with_products
-from pyro_opu.guides.recording import Recorded, Step, Unrecorded, record
+from pyro_opu.guides.products import with_products
+from pyro_opu.guides.recorded import Recorded, Step
+from pyro_opu.guides.recording import Unrecorded, record
 from pyro_opu.teachers.plug_in import PlugIn
 
 __all__ = ["Beginning", "find_beginning"]
@@ -22,8 +23,15 @@ CHUNK = 256
 LEAST_LOG = -1e4
 #: An uncertain network bends smoothly, as its average does, unless its KL from the posterior's mean
 #: then is more than so many times as large. That of MC dropout on MNIST begins 1.4 to 1.6 times as
-#: far, and ends farther: by hardswish at 1.5 times the KL that ReLU ends at.
+#: far, ends level with that of ReLU, and takes longer.
 MOST_WORSE = 1.25
+#: Functions that one kernel spans carry a posterior over the kernel, too, where they give its
+#: probabilities' variance within this factor; rows and draws by which they are found, at least and
+#: at most; draws that are run at once; and the least singular value of the features that counts,
+#: as a share of the largest.
+CARRIED, PROJECTED, PAIRS, FEW, ROUNDING = 1.5, 256, 512, 16, 1e-4
+#: Products of the moments of logits, at most, that a student is told.
+MOST_TOLD = 2**14
 #: Error of a head that is taken for linear, as a share of its largest logit: rounding.
 LINEAR = 1e-4
 
@@ -36,27 +44,34 @@ class Beginning:
         trunk: Steps to the features; ``None`` where they are the inputs ``(N, D)`` themselves.
         head: Weights and, last, biases ``(C, F + 1)``, of mean 0 over the classes.
         draws: The head under draws of the posterior ``(S, C, F + 1)``, where it is over the head
-            alone.
+            alone, or nearly so (:attr:`process`).
+        process: Whether it is over the trunk, too, but the trunk of one draw stands for all, and
+            stays as it is: that of a Gaussian process, the functions that one kernel spans.
     """
 
     trunk: Recorded | None
     head: Tensor
     draws: Tensor | None = None
+    process: bool = False
 
 
 @torch.no_grad()
-def find_beginning(plug_ins: list[PlugIn], x: Tensor, mean: Tensor) -> Beginning | None:
+def find_beginning(
+    plug_ins: list[PlugIn], x: Tensor, draws: Tensor, others: Tensor | None = None
+) -> Beginning | None:
     """The head of the network that is nearest to the posterior's mean.
 
     Args:
         plug_ins: Networks of the posterior.
         x: Inputs ``(N, ...)`` at which they are compared.
-        mean: The posterior's mean there ``(N, C)``.
+        draws: The posterior's class probabilities there ``(S, N, C)``.
+        others: More inputs ``(M, ...)``, at which no probabilities are known.
 
     Returns:
         ``None`` where there is no network, where what it computes is not recorded, or where nothing
         on its way determines the logits linearly.
     """
+    mean = draws.mean(0)
     scored: list[tuple[float, Recorded, PlugIn]] = []
     for plug_in in plug_ins:
         try:
@@ -70,6 +85,8 @@ def find_beginning(plug_ins: list[PlugIn], x: Tensor, mean: Tensor) -> Beginning
         return None
     distance, found, plug_in = min(scored, key=lambda each: each[0])
     start = _beginning(found, plug_in, x)
+    if start is not None and start.trunk is not None and plug_in.deviations:
+        return _process(start, found, plug_in, x, draws, x if others is None else others)
     if start is None or not _uncertain(start.trunk, plug_in):
         return start
     smooth = found.smoothed()
@@ -84,11 +101,13 @@ def _uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
 
 def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
     """The trunk and the head of a network, where there is a linear one."""
-    for cut, trunk in _features(found):
+    for cut, trunk in _features(found, plug_in.deviations):
         parts = [found.until(step).run(x[:2]) for step in cut] or [x[:2]]
-        if any(part.ndim not in (1, 2) for part in parts) or (trunk is None and x.ndim != 2):
+        # Recorded by rows, a vector may be a matrix of one row or one column.
+        flat = [_is_vector(part[0]) if plug_in.deviations else part.ndim < 3 for part in parts]
+        if not all(flat) or (trunk is None and x.ndim != 2):
             continue
-        if len(cut) > 1 or parts[0].ndim == 1:
+        if len(cut) > 1 or parts[0].ndim != 2:
             trunk = found.joined({step: part.ndim for step, part in zip(cut, parts, strict=True)})
         read = Head(found, cut, [part[0] for part in parts])
         head = _head(read)
@@ -100,19 +119,86 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
     return None
 
 
+def _is_vector(row: Tensor) -> bool:
+    return row.numel() == max(row.shape, default=1)
+
+
+def _process(
+    start: Beginning, found: Recorded, plug_in: PlugIn, x: Tensor, draws: Tensor, others: Tensor
+) -> Beginning | None:
+    """The trunk as it is, with a head for every draw.
+
+    Where the posterior is over the trunk, too, the head is the nearest to what the draw says at
+    other inputs, by least squares. ``None`` where such heads do not carry the posterior: at x their
+    mean must be no farther from its than the network is, and their variance must be its own.
+    """
+    assert start.trunk is not None
+    classes, size = start.head.shape
+    if classes > 2 and classes * size**2 > MOST_TOLD:
+        return None
+    heads, trunk = start.draws, start.trunk.folded(x[:2])
+    if heads is None:
+        heads = _projected(trunk, found, plug_in, others.to(x.device))
+        if heads is None:
+            return None
+        told, mean = (_with_one(trunk, x) @ heads.mT).softmax(-1), draws.mean(0)
+        share = float(told.var(0).sum() / draws.var(0).sum())
+        nearer = _distance(mean, told.mean(0).log()) <= _distance(mean, found.run(x))
+        if not nearer or not 1 / CARRIED <= share <= CARRIED:
+            return None
+    return Beginning(trunk, start.head, heads.to(start.head.dtype), process=True)
+
+
+def _projected(trunk: Recorded, found: Recorded, plug_in: PlugIn, x: Tensor) -> Tensor | None:
+    """The heads ``(S, C, F + 1)`` on a trunk that are nearest to what draws say at x, if finite."""
+    assert plug_in.draws is not None
+    pairs = len(next(iter(plug_in.draws.values()))) // 2  # each with both signs
+    picked = _spread(pairs, PAIRS)
+    under = {
+        name: value[torch.cat([picked, picked + pairs])] for name, value in plug_in.draws.items()
+    }
+    size = trunk.run(x[:1]).numel()
+    x = x[_spread(len(x), max(PROJECTED, 2 * size))]
+
+    def logits(weights: dict[str, Tensor]) -> Tensor:
+        log_probs = found.under(weights).run(x)
+        return log_probs - log_probs.mean(-1, keepdim=True)
+
+    said: Tensor = torch.func.vmap(logits, chunk_size=FEW)(under).double()
+    if not bool(said.isfinite().all()):
+        return None
+    weight = (1.0 + said.square().mean((0, 2))).rsqrt()[:, None]  # far out logits are large
+    inverse = torch.linalg.pinv(weight * _with_one(trunk, x), rtol=ROUNDING)
+    heads: Tensor = (inverse @ (weight * said)).mT
+    return heads
+
+
+def _with_one(trunk: Recorded, x: Tensor) -> Tensor:
+    """Features in float64, and 1 ``(N, F + 1)``."""
+    features = trunk.run(x).double()
+    return torch.cat([features, torch.ones_like(features[:, :1])], 1)
+
+
+def _spread(size: int, most: int) -> Tensor:
+    """Indices of at most so many, evenly spread."""
+    return torch.linspace(0, size - 1, min(size, most)).long()
+
+
 def _distance(mean: Tensor, log_probs: Tensor) -> float:
     """KL from the posterior's mean ``(N, C)``, nats."""
     apart = torch.xlogy(mean, mean) - mean * log_probs.clamp_min(LEAST_LOG)
     return float(apart.sum(-1).mean().nan_to_num(torch.inf))
 
 
-def _features(found: Recorded) -> Iterator[tuple[list[int], Recorded | None]]:
+def _features(
+    found: Recorded, deviations: frozenset[str]
+) -> Iterator[tuple[list[int], Recorded | None]]:
     """What products multiply: the steps, none for the inputs, and what leads to them.
 
     First all that the last products on every way to the answer multiply, then what each product
     does, the last first.
     """
-    several = sorted(_frontier(found))
+    several = sorted(_frontier(found, deviations))
     if several:
         yield several, found.until(several[0])
     for step in reversed(found.steps):
@@ -125,11 +211,11 @@ def _features(found: Recorded) -> Iterator[tuple[list[int], Recorded | None]]:
                 yield [], None
 
 
-def _frontier(found: Recorded) -> set[int]:
+def _frontier(found: Recorded, deviations: frozenset[str]) -> set[int]:
     """What the last products on the ways from inputs to answer multiply; none where one has none.
 
-    What has no weights may be multiplied by numbers, too. On the way there may be any other step;
-    the head is asked whether it is linear.
+    What has no weights may be multiplied by numbers, too, and anything by deviations. On the way
+    there may be any other step; the head is asked whether it is linear.
     """
     cut: set[int] = set()
     seen, open_ones = set[int](), [len(found.steps) - 1]
@@ -137,11 +223,14 @@ def _frontier(found: Recorded) -> set[int]:
         step = found.steps[open_ones.pop()]
         if step.inputs("x"):
             return set()
-        before = {index: found.until(index) for index in step.inputs("step")}
-        before = {index: trunk for index, trunk in before.items() if trunk.reads_inputs()}
+        every = {index: found.until(index) for index in step.inputs("step")}
+        before = {index: trunk for index, trunk in every.items() if trunk.reads_inputs()}
+        others = {name for index in every.keys() - before for name in every[index].weights}
         times = step.name.startswith("mul.") and len(before) == 1
+        deviates = bool(deviations & {*others, *step.inputs("weight")})
         for index, trunk in before.items():
-            if _is_product(step) or (times and not trunk.trained & set(trunk.weights)):
+            fixed = deviates or not trunk.trained & set(trunk.weights)
+            if _is_product(step) or (times and fixed):
                 cut.add(index)
             elif index not in seen:
                 seen.add(index)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from pyro_opu.guides.recording import Recorded, Step, dtype_of, operation
+from pyro_opu.guides.recorded import Recorded, Step, dtype_of, operation
 
 __all__ = ["Operations"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.guides.beginning import Beginning
+from pyro_opu.guides.beginning import MOST_TOLD, Beginning
 from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize
 from pyro_opu.guides.operations import Operations
 from pyro_opu.teachers.cost import counted, metered
@@ -19,9 +19,10 @@ __all__ = ["PlugInTrunk"]
 #: Widths of the network on the features: the first that takes no more products than `SMALL`, or of
 #: a network of more than `LARGE` products this share of them.
 WIDTHS, SMALL, LARGE, SHARE = (128, 64, 32, 16), 40_000, 2**18, 0.04
-#: Products of the moments of logits, at most, that a student is told; of more it is told one
-#: variance, by so many directions and a diagonal.
-MOST_TOLD, DIRECTIONS = 2**14, 8
+#: Where the moments of logits take more than `MOST_TOLD` products, a student is told one variance,
+#: by so many directions and a diagonal; or of a single logit those of the leading directions that
+#: take this share of the network's products.
+DIRECTIONS, SHARE_TOLD = 8, 0.5
 #: Rows of a matrix are filled up to a multiple of so many: products of 48 rows take three quarters
 #: of the time of 43.
 ALIGNED = 16
@@ -95,10 +96,14 @@ class PlugInTrunk(DefaultTrunk):
     the logarithm of the variance of a logit averaged over the classes instead, and the heads read
     :math:`t(x)\, (\phi, 1)`: it learns the temperature that the spread calls for.
 
+    The features of a process, such as the functions that the kernel of a Gaussian process spans,
+    are many, dependent, and stay as they are: the small network reads the inputs in their place.
+
     Args:
         config: From :meth:`describe`: "network" with the steps to ``size`` features, ``None`` where
             they are the inputs; "outputs", the number of logits whose moments are told, and "rank"
-            of their covariances, or of the averaged one where it is "tempered"; "hidden" widths.
+            of their covariances, or of the averaged one where it is "tempered"; "hidden" widths;
+            whether it is a "process".
 
     References:
         MacKay (1992), The evidence framework applied to classification networks, eq. 10.
@@ -107,6 +112,7 @@ class PlugInTrunk(DefaultTrunk):
     mean: Tensor
     factor: Tensor
     rest: Tensor
+    read: Standardize | None
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -126,7 +132,10 @@ class PlugInTrunk(DefaultTrunk):
         self.register_buffer("factor", torch.zeros(rank, outputs or tempered, size + 1))
         if tempered:
             self.register_buffer("rest", torch.zeros(size + 1))
-        small = Perceptron((size + 2 * outputs + self.told + tempered,), hidden)
+        self.process = bool(config.get("process", False))
+        width = math.prod(config["input_shape"]) if self.process else size
+        self.read = Standardize((width,)) if self.process else None
+        small = Perceptron((width + 2 * outputs + self.told + tempered,), hidden)
         self.scale, self.layers = small.standardize, small.layers
 
     @classmethod
@@ -138,25 +147,28 @@ class PlugInTrunk(DefaultTrunk):
         """
         classes, size = start.head.shape
         outputs = 1 if classes == 2 else classes
-        alone = start.draws is not None
-        told = alone and outputs * size**2 <= MOST_TOLD
-        tempered = alone and not told
         network, products = None, classes * size
         if start.trunk is not None:
             network = Operations.describe(start.trunk)
             with counted(), metered() as meter:
                 start.trunk.run(x[:2])
             products += (meter.operations or 0) // 4
+        alone = start.draws is not None
         if not alone and (network is None or not network["weights"]):
             return None
         rank = 0 if start.draws is None else min(len(start.draws) - 1, size)
-        rank = min(rank, DIRECTIONS) if tempered else rank
+        told = alone and (outputs == 1 or outputs * size**2 <= MOST_TOLD)
+        tempered = alone and not told
+        most = max(MOST_TOLD, int(SHARE_TOLD * products)) // (outputs * size)
+        rank = min(rank, DIRECTIONS if tempered else max(1, most))
         budget = SHARE * products if products > LARGE else SMALL
-        cost = {w: (size + 3 * outputs * told + w) * w + w * classes for w in WIDTHS}
+        read = x[0].numel() if start.process else size
+        cost = {w: (read + 3 * outputs * told + w) * w + w * classes for w in WIDTHS}
         width = next((w for w in WIDTHS if cost[w] <= budget), WIDTHS[-1])
         sizes = {"size": size - 1, "outputs": outputs * told, "rank": rank}
         plain = {"kind": "plug_in", "input_shape": list(x.shape[1:]), "network": network}
-        return {**plain, **sizes, "hidden": [width, width], "tempered": tempered}
+        found = {**plain, **sizes, "hidden": [width, width], "tempered": tempered}
+        return {**found, "process": True} if start.process else found
 
     def merges(self, rows: int = MANY) -> bool:
         """Whether linear heads and the first layer had better read so many rows in one product."""
@@ -203,6 +215,8 @@ class PlugInTrunk(DefaultTrunk):
         if self.network is not None and start.trunk is not None:
             self.network.start_at(start.trunk.weights.values())
         self.fit_scale(x)
+        if self.read is not None:
+            self.read.fit(x.flatten(1), (0,))
         classes = len(start.head)
         weight, bias = start.head[:, :-1], start.head[:, -1:]
         if self.outputs:
@@ -225,8 +239,11 @@ class PlugInTrunk(DefaultTrunk):
 
     def tell_again(self, start: Beginning) -> None:
         """Take the moments of the logits of a posterior that has changed, where they are told."""
-        if self.outputs and start.draws is not None:
-            self._take_moments(start.draws)
+        if not self.outputs or start.draws is None:
+            return
+        if self.process and self.network is not None and start.trunk is not None:
+            self.network.start_at(start.trunk.weights.values())
+        self._take_moments(start.draws)
 
     @torch.no_grad()
     def _take_moments(self, heads: Tensor) -> None:
@@ -287,7 +304,7 @@ class PlugInTrunk(DefaultTrunk):
             moderated = torch.cat(averaged_logit(mean, variance), -1)
         else:
             moderated = mean * (1.0 + math.pi / 8.0 * variance).rsqrt()
-        bent = z.asinh()  # features with heavy tails, such as counts of words
+        bent = (z if self.read is None else self.read(x.flatten(1))).asinh()  # for heavy tails
         return [bent, mean.asinh(), variance.clamp_min(LEAST).log(), moderated], moderated
 
     def forward(self, x: Tensor) -> Tensor:

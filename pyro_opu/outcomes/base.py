@@ -118,7 +118,7 @@ class Outcome(SiteReader):
         """
 
     def tell_again(  # noqa: B027 - most guides are told nothing
-        self, guide: nn.Module, held_out: Any, plug_ins: list[PlugIn]
+        self, guide: nn.Module, x: Tensor, held_out: Any, plug_ins: list[PlugIn]
     ) -> None:
         """Give a guide, if it is told anything of the posterior, what is true of it now."""
 

@@ -147,7 +147,7 @@ class Classes(Outcome):
         """By default a Dirichlet, or a mixture where one does not fit; on the teacher's network."""
         # A recorded network is in float32, which has not the digits of every index or time stamp.
         exact = packing is None or x.dtype != torch.float64
-        start = find_beginning(plug_ins if exact else [], held_out.x, held_out.draws.mean(0))
+        start = find_beginning(plug_ins if exact else [], held_out.x, held_out.draws, x)
         log_concentration = log_concentration_of(held_out)
         given = x if packing is None else packing.unpack(x)
 
@@ -170,10 +170,10 @@ class Classes(Outcome):
         return mixture if _weights(mixture) <= MOST_WEIGHTS * _weights(single) else single
 
     def tell_again(
-        self, guide: nn.Module, held_out: ClassValidation, plug_ins: list[PlugIn]
+        self, guide: nn.Module, x: Tensor, held_out: ClassValidation, plug_ins: list[PlugIn]
     ) -> None:
         trunk = getattr(guide, "trunk", None)
-        start = find_beginning(plug_ins, held_out.x, held_out.draws.mean(0))
+        start = find_beginning(plug_ins, held_out.x, held_out.draws, x)
         if isinstance(trunk, PlugInTrunk) and start is not None:
             trunk.tell_again(start)
 

@@ -100,7 +100,7 @@ def follow(
         now = outcome.guide(None, x, held_out, found, plug_ins, packing)
         if type(now) is not type(guide):
             return now
-    outcome.tell_again(guide, held_out, plug_ins)
+    outcome.tell_again(guide, x, held_out, plug_ins)
     return guide
 
 

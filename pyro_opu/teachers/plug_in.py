@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 __all__ = ["CANDIDATES", "PlugIn", "plug_in_draws"]
@@ -12,6 +13,8 @@ __all__ = ["CANDIDATES", "PlugIn", "plug_in_draws"]
 #: Single draws that a student may begin with; draws that give the moments of the weights, and
 #: numbers in them (128 MB), at most.
 CANDIDATES, PLUG_IN_DRAWS, PLUG_IN_NUMBERS = 8, 8000, 2**25
+#: Pairs of signs where nothing else is drawn.
+SIGNS = 256
 LogProbs = Callable[[Mapping[str, Tensor], Tensor], Tensor]
 
 
@@ -23,11 +26,14 @@ class PlugIn:
         log_probs: ``(weights, x (N, ...)) -> (N, C)``.
         candidates: Weights by name; the mean of the posterior, where it has one, and some draws.
         draws: Draws of the weights by name ``(S, ...)``, where the posterior is over them.
+        deviations: Names of those by which a normal latent of a row is away from its mean, in
+            standard deviations; with any, ``log_probs`` takes one row, and does so under ``vmap``.
     """
 
     log_probs: LogProbs
     candidates: list[dict[str, Tensor]]
     draws: dict[str, Tensor] | None = None
+    deviations: frozenset[str] = frozenset()
 
     @classmethod
     def of_draws(
@@ -35,10 +41,13 @@ class PlugIn:
         log_probs: LogProbs,
         draws: Mapping[str, Tensor],
         centre: dict[str, Tensor] | None = None,
+        deviations: Mapping[str, Tensor] | None = None,
     ) -> PlugIn:
         """A network under the mean of draws ``{site: (S, ...)}``, where it exists, or some.
 
-        ``centre`` is the mean itself, where it is known.
+        ``centre`` is the mean itself, where it is known, and ``deviations`` are zeros of the shapes
+        of those. Their draws are signs, which have mean 0 and variance 1: every draw of the rest
+        comes once with each, so that they vary with nothing else.
         """
         size = min((len(value) for value in draws.values()), default=1)
         some = [{k: v[s] for k, v in draws.items()} for s in range(min(size, CANDIDATES))]
@@ -46,7 +55,15 @@ class PlugIn:
             some.insert(0, {name: value.mean(0) for name, value in draws.items()})
         if centre is not None:
             some.insert(0, centre)
-        return cls(log_probs, some, dict(draws) or None)
+        found = dict(draws)
+        if deviations:
+            some = [{**each, **deviations} for each in some]
+            found = {name: torch.cat([value, value]) for name, value in found.items()}
+            pairs = size if draws else SIGNS
+            for name, zero in deviations.items():
+                sign = 2.0 * torch.randint(2, (pairs, *zero.shape)).to(zero) - 1.0
+                found[name] = torch.cat([sign, -sign])
+        return cls(log_probs, some, found or None, frozenset(deviations or ()))
 
 
 def plug_in_draws(some: Mapping[str, Tensor], held: int | None) -> int:

@@ -31,6 +31,7 @@ from pyro_opu.teachers.runs import (
     few_rows,
     fresh_latents,
     is_deterministic,
+    plug_in,
     quiet,
 )
 from pyro_opu.teachers.sites import stand_in, unwrap
@@ -175,11 +176,11 @@ class ModelDraws(JointDraws):
         """Free sites but for discrete latents of the rows; the last, if all may be enumerated."""
         left = []
         latents = {k for k, n in self.runs[0].nodes.items() if n["infer"].get("enumerate")}
-        for name in reversed(self.free_sites()):
+        for name in reversed(free := list(self.free_sites())):
             if name not in latents:
                 latents |= self._latents_behind(name).keys()
                 left.append(name)
-        return left[::-1] or list(self.free_sites())[-1:]
+        return left[::-1] or free[-1:]
 
     def _latents_behind(self, site: str) -> dict[str, int]:
         """Discrete latents of the rows on which a site depends, and their numbers of values."""
@@ -300,17 +301,14 @@ class ModelDraws(JointDraws):
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """The model under the mean of the latents, or under a draw of them."""
         self.prepare(x)
-        if self._local or self._row_latents:
+        if self._row_latents or (self._local and not self._from_prior):
             return []
         held = self.max_draws
         draws = self._drawn(x, min(CANDIDATES, held or CANDIDATES)).values
         draws = self._drawn(x, plug_in_draws(draws, held)).values
 
-        def log_probs(latents: Mapping[str, Tensor], x: Tensor) -> Tensor:
-            with quiet():
-                return self._at(dict(latents), x)
-
-        return [PlugIn.of_draws(log_probs, draws, at_means(self._guide, draws, x))]
+        known = {*self.observed, *self.posterior_sites, *draws}
+        return [plug_in(self._at, self.runs, known, draws, at_means(self._guide, draws, x))]
 
     def _at(self, latents: Draws, x: Tensor) -> Tensor:
         """What one draw says of the inputs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +19,8 @@ from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.cost import Meter, metered
+from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.teachers.sites import unwrap
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,67 @@ def at_means(guide: Model | None, draws: Draws, x: Tensor) -> Draws | None:
         for name, value in centre.items()
     )
     return centre if alike else None
+
+
+class Deviations(Messenger):
+    """Gives normal sites that a model draws itself their mean and some standard deviations more.
+
+    ``given`` says how many by :func:`deviation`, 0 by default.
+    """
+
+    def __init__(self, given: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.given = given
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["value"] is None and not site_is_subsample(msg) and _is_normal(msg["fn"]):
+            mean, times = msg["fn"].mean, self.given.get(deviation(msg["name"]))
+            msg["value"] = mean if times is None else mean + times * msg["fn"].stddev
+
+
+def plug_in(
+    at: Callable[[Draws, Tensor], Tensor],
+    runs: tuple[Run, Run],
+    known: Collection[str],
+    draws: Draws,
+    centre: Draws | None,
+) -> PlugIn:
+    """The network of a model, whose normal sites other than the ``known`` are at their means.
+
+    Args:
+        at: What one draw says of the inputs, ``(latents, x)``.
+        runs: The model's, at two and at three rows.
+        draws: Of the latents ``(S, ...)``.
+        centre: Their mean, where it is known.
+    """
+
+    def log_probs(latents: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        with quiet(), Deviations(latents):
+            return at(dict(latents), x)
+
+    return PlugIn.of_draws(log_probs, draws, centre, _no_deviations(runs, known))
+
+
+def deviation(site: str) -> str:
+    """Name of the deviation of a site."""
+    return f"deviation of {site}"
+
+
+def _no_deviations(runs: tuple[Run, Run], known: Collection[str]) -> Draws:
+    """Zeros by :func:`deviation`, of the shapes at one row, of sites that are not ``known``."""
+    zeros = {}
+    two, three = (run.nodes for run in runs)
+    for name in two.keys() - known:
+        if _is_normal(two[name]["fn"]):
+            sizes = zip(two[name]["value"].shape, three[name]["value"].shape, strict=True)
+            shape = [a if a == b else 1 for a, b in sizes]
+            zeros[deviation(name)] = two[name]["value"].new_zeros(shape)
+    return zeros
+
+
+def _is_normal(fn: Any) -> bool:
+    normal = torch.distributions.Normal, torch.distributions.MultivariateNormal
+    return isinstance(unwrap(fn), normal)
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def student() -> PredictiveGuide:
     source = nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, 3)).eval()
     teacher = as_teacher(source)
     plug_ins = teacher.plug_ins(X)
-    guide = guide_at("dirichlet", find_beginning(plug_ins, X, teacher.probs(X).mean(0)), X)
+    guide = guide_at("dirichlet", find_beginning(plug_ins, X, teacher.probs(X)), X)
     with torch.no_grad():
         for head in (guide.mean_head, guide.concentration_head):
             head.weight.normal_()

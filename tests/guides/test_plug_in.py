@@ -145,7 +145,7 @@ def source(request):
 def begun(source, x):
     teacher = as_teacher(source)
     plug_ins = teacher.plug_ins(x)
-    return plug_ins, find_beginning(plug_ins, x, teacher.probs(x).mean(0))
+    return plug_ins, find_beginning(plug_ins, x, teacher.probs(x))
 
 
 def test_a_student_begins_as_the_network_of_its_teacher(source, monkeypatch):
@@ -315,7 +315,7 @@ def test_the_nearest_candidate_is_taken():
     torch.manual_seed(0)
     members = [perceptron((6, 8, 3)) for _ in range(4)]
     mean = normalised(members[2](X), probs=False).exp().detach()
-    start = find_beginning(as_teacher(members).plug_ins(X), X, mean)
+    start = find_beginning(as_teacher(members).plug_ins(X), X, mean[None])
     torch.testing.assert_close(guide_at("dirichlet", start, X)(X).mean, mean, rtol=0, atol=1e-5)
 
 
@@ -333,7 +333,7 @@ def test_moments_of_logits_are_those_of_the_draws(spread):
             pyro.sample("obs", dist.Bernoulli(logits=x @ w[:6] + w[6]), obs=y)
 
     teacher = as_teacher(Predictive(model, {"w": draws}))
-    start = find_beginning(teacher.plug_ins(x), x, teacher.probs(x).mean(0))
+    start = find_beginning(teacher.plug_ins(x), x, teacher.probs(x))
     guide = guide_at("dirichlet", start, x)
     logits = torch.cat([x, torch.ones(50, 1)], 1).double() @ draws.double().mT
     found = guide.trunk.moments(guide.trunk.standardize(x))

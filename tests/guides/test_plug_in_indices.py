@@ -17,10 +17,10 @@ from torch.nn.functional import embedding
 
 import pyro_opu
 from pyro_opu import OnePassPredictive
-from pyro_opu.guides import indexing
-from pyro_opu.guides.indexing import with_products
+from pyro_opu.guides import products
 from pyro_opu.guides.networks import Indexed
 from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recording import record
 from pyro_opu.packing import packing_of
 from pyro_opu.teachers.plug_in import PlugIn
@@ -114,7 +114,7 @@ def test_a_networks_embedding_is_read() -> None:
 @pytest.mark.parametrize("why", ["large", "float64"])
 def test_otherwise_indices_are_embedded(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if why == "large":
-        monkeypatch.setattr(indexing, "MOST_ROWS", G - 1)
+        monkeypatch.setattr(products, "MOST_ROWS", G - 1)
         fast = quick(posterior(), FORMS["dict"], num_steps=1)
     else:  # which a recorded network would round
         network = TwoInputs().double()

@@ -1,0 +1,210 @@
+"""A list of tensor operations with weights: a network as plain values.
+
+It trains, saves, loads, compiles and exports without the model that it was recorded from.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["KNOWN", "Recorded", "Step", "changed", "dtype_of", "operation"]
+
+#: Operations of PyTorch's core library that a network may be made of: no randomness, nothing in
+#: place, nothing that depends on a value.
+KNOWN = frozenset(
+    """
+    linear matmul mm addmm mv bmm baddbmm einsum dot outer mT
+    linalg_cholesky_ex linalg_solve_triangular eye diagonal diag_embed addcmul addcdiv
+    conv1d conv2d conv3d max_pool1d max_pool2d avg_pool1d avg_pool2d
+    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d
+    relu gelu silu tanh sigmoid softplus leaky_relu elu selu hardtanh relu6 mish prelu hardswish
+    log_sigmoid exp log log1p expm1 sqrt rsqrt square pow abs neg sin cos erf reciprocal
+    add sub mul div rsub where clamp clamp_min clamp_max maximum minimum sign _softmax _log_softmax
+    mean sum amax amin var std softmax log_softmax logsumexp cumsum norm
+    layer_norm group_norm batch_norm rms_norm embedding index scaled_dot_product_attention
+    lstm gru rnn_tanh rnn_relu
+    reshape view _unsafe_view flatten unflatten squeeze unsqueeze expand permute transpose t numpy_T
+    movedim cat stack split split_with_sizes chunk unbind select slice index_select gather narrow
+    repeat broadcast_tensors contiguous clone to _to_copy type_as expand_as view_as
+    zeros ones full arange zeros_like ones_like full_like new_zeros new_ones new_full
+    scalar_tensor copy slice_scatter select_scatter diagonal_scatter
+    eq ne gt lt ge le logical_not logical_and tril triu masked_fill
+    """.split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: its name in ``torch.ops.aten``, and arguments in which others are named.
+
+    A value is a plain one, a list, or a dict of one entry: ``{"step": i}``, ``{"weight": name}``,
+    ``{"x": 0}``, ``{"rows": k}`` for k N, ``{"dtype": name}``, ``{"device": 0}``.
+    """
+
+    name: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+    def map(self, change: Callable[[dict[str, Any]], Any]) -> Step:
+        """The step with another value for every named input."""
+        kwargs = {name: changed(value, change) for name, value in self.kwargs.items()}
+        return Step(self.name, changed(self.args, change), kwargs)
+
+    def inputs(self, key: str) -> list[Any]:
+        """Names of the inputs of this kind, in order."""
+        found: list[dict[str, Any]] = []
+        self.map(found.append)
+        return [value[key] for value in found if key in value]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Steps whose last result is the answer, and the tensors that they read.
+
+    Attributes:
+        steps: In order.
+        weights: By name.
+        trained: Names of those that are parameters or latents, not constants.
+    """
+
+    steps: list[Step]
+    weights: dict[str, Tensor]
+    trained: frozenset[str]
+
+    def run(self, x: Tensor) -> Tensor:
+        """The answer at x."""
+        return self.rest(x, {}, len(x))
+
+    def rest(self, x: Tensor | None, known: dict[int, Any], rows: int) -> Tensor:
+        """The answer where some steps' results are known, by the steps that it still needs."""
+        results = dict(known)
+
+        def read(value: dict[str, Any]) -> Any:
+            if "step" in value:
+                return result(value["step"])
+            if "weight" in value:
+                return self.weights[value["weight"]]
+            if "rows" in value:
+                return value["rows"] * rows
+            if "dtype" in value:
+                return dtype_of(value["dtype"])
+            if "device" in value:
+                return (next(iter(known.values())) if x is None else x).device
+            if x is None:
+                raise LookupError("the rest of the network reads the inputs too")
+            return x
+
+        def result(index: int) -> Any:
+            if index not in results:
+                step = self.steps[index].map(read)
+                results[index] = operation(step.name)(*step.args, **step.kwargs)
+            return results[index]
+
+        for index in range(len(self.steps) if x is not None else 0):
+            result(index)  # in order, so that a long network does not recurse
+        answer: Tensor = result(len(self.steps) - 1)
+        return answer
+
+    def under(self, weights: Mapping[str, Tensor]) -> Recorded:
+        """The same steps under other weights, where they are named."""
+        return Recorded(self.steps, {**self.weights, **weights}, self.trained)
+
+    def smoothed(self) -> Recorded:
+        """The same steps with SiLU in the place of ReLU, as the average of many networks bends."""
+        steps = [
+            Step(f"silu.{step.name.partition('.')[2]}", step.args, step.kwargs)
+            if step.name.partition(".")[0] == "relu"
+            else step
+            for step in self.steps
+        ]
+        return Recorded(steps, self.weights, self.trained)
+
+    def until(self, step: int) -> Recorded:
+        """The part that the result of this step needs, with its weights."""
+        needed: set[int] = set()
+        open_ones = [step]
+        while open_ones:
+            index = open_ones.pop()
+            if index not in needed:
+                needed.add(index)
+                open_ones += self.steps[index].inputs("step")
+        order = {old: new for new, old in enumerate(sorted(needed))}
+        steps = [
+            self.steps[old].map(lambda v: {"step": order[v["step"]]} if "step" in v else v)
+            for old in order
+        ]
+        names = dict.fromkeys(name for each in steps for name in each.inputs("weight"))
+        return Recorded(steps, {name: self.weights[name] for name in names}, self.trained)
+
+    def joined(self, several: Mapping[int, int]) -> Recorded:
+        """The part that the results of these steps need, ``(N, ...)``, side by side in one axis.
+
+        They are given with their numbers of axes.
+        """
+        steps, parts = list(self.steps), []
+        for index, axes in several.items():
+            if axes == 1:
+                steps.append(Step("unsqueeze.default", [{"step": index}, 1], {}))
+            elif axes > 2:
+                steps.append(Step("flatten.using_ints", [{"step": index}, 1], {}))
+            parts.append({"step": index if axes == 2 else len(steps) - 1})
+        steps.append(Step("cat.default", [parts, 1], {}))
+        return Recorded(steps, self.weights, self.trained).until(len(steps) - 1)
+
+    def folded(self, x: Tensor) -> Recorded:
+        """The same steps but for those that no input changes, whose results are weights."""
+        fixed: set[int] = set()
+        for index, step in enumerate(self.steps):
+            if not (step.inputs("x") or step.inputs("rows") or {*step.inputs("step")} - fixed):
+                fixed.add(index)
+        weights = dict(self.weights)
+
+        def read(value: dict[str, Any]) -> dict[str, Any]:
+            if value.get("step") not in fixed:
+                return value
+            name = f"folded{value['step']}"
+            if name not in weights:
+                weights[name] = self.until(value["step"]).run(x)
+            return {"weight": name}
+
+        steps = [s if i in fixed else s.map(read) for i, s in enumerate(self.steps)]
+        return Recorded(steps, weights, self.trained).until(len(steps) - 1)
+
+    def reads_inputs(self) -> bool:
+        """Whether a step needs the inputs."""
+        return any(step.inputs("x") for step in self.steps)
+
+
+def operation(name: str) -> Callable[..., Any]:
+    """The operation of this name.
+
+    Raises:
+        ValueError: not one of :data:`KNOWN`.
+    """
+    if name == "getitem":
+        return operator.getitem
+    short, _, overload = name.partition(".")
+    packet = getattr(torch.ops.aten, short) if short in KNOWN else None
+    if packet is None or overload not in packet.overloads():
+        raise ValueError(f"{name!r:.50} is not an operation of a network")
+    return getattr(packet, overload)
+
+
+def changed(value: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
+    """Change every named input in nested lists."""
+    if isinstance(value, list):
+        return [changed(each, change) for each in value]
+    return change(value) if isinstance(value, dict) else value
+
+
+def dtype_of(name: str) -> torch.dtype:
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"{name!r:.50} is no dtype")
+    return found
