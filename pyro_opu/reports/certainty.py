@@ -22,6 +22,9 @@ NAMES = ("below .7", ".7-.9", ".9-.99", ".99-.999", "above .999")
 #: A faithful student has at most this multiple of the attainable KL, and a mutual information
 #: within this share of the teacher's.
 MOST_KL, MOST_ERROR = 2.0, 0.1
+#: Nor does its rank correlation with the teacher's uncertainty lie below the one, where that of the
+#: teacher, asked again, is at least the other: it would be of no use to a detector.
+LEAST_RANKS, TEACHER_RANKS = 0.5, 0.8
 #: Standard errors by which a mean must lie beyond its limit: up to twelve are tested at once, and
 #: draws of sure posteriors have a long tail.
 ERRORS = 3.0
@@ -60,6 +63,23 @@ class Verdict(NamedTuple):
 
     faithful: bool
     sentence: str
+
+    def with_ranks(self, student: float, floor: float) -> Verdict:
+        """The verdict, whose student's ranks of the inputs, and the teacher's own, agree so far.
+
+        Both are rank correlations with the teacher's uncertainty; NaN says nothing.
+        """
+        if not (student < LEAST_RANKS and floor >= TEACHER_RANKS):
+            return self
+        sentence = self.sentence
+        if self.faithful:
+            start, _, rest = sentence.partition(": ")
+            sentence = f"{start} in the mean, but not in rank: {rest}"
+        return Verdict(
+            False,
+            f"{sentence} It ranks the inputs by their uncertainty otherwise: Spearman "
+            f"{student:.2g}, of the teacher asked again {floor:.2g}.",
+        )
 
 
 def class_of(mean: Tensor) -> Tensor:

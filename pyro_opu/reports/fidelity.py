@@ -118,7 +118,9 @@ def fidelity(
     teacher's draws (which inputs share) for the mutual information, and 1e-7 nats, which float32
     answers do not resolve. It must be so on average and in every class of certainty with at least
     10 inputs. A student beyond a limit by less than that counts as ``faithful``, and the verdict
-    says "Not shown to be unfaithful", with the limits.
+    says "Not shown to be unfaithful", with the limits. Nor may it rank the inputs otherwise: it is
+    not faithful where its rank correlation with the teacher's mutual information (or epistemic
+    variance) is below .5 and that of the teacher, asked again, at least .8.
 
     A student's draws are independent between inputs, a teacher's are not: the report is about the
     marginal distribution at every input, which is all that a Dirichlet per input can copy.

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.reports.certainty import CertaintyRow, Verdict, ratio
+from pyro_opu.reports.certainty import FEWEST, CertaintyRow, Verdict, ratio
 from pyro_opu.reports.fidelity_report import Row, SetFidelity
 from pyro_opu.utils.chunks import chunks
 
@@ -46,6 +46,8 @@ class Judge(ABC):
 
     #: The kind of table that comes out.
     table: ClassVar[type[SetFidelity]] = SetFidelity
+    #: The row of ranks by what the teacher does not know.
+    ranks: ClassVar[str] = "mutual_information_spearman"
 
     def __init__(self, teacher: Any, columns: int = 1) -> None:
         self.teacher = teacher  # it has seen an input
@@ -107,10 +109,14 @@ class Judge(ABC):
         ]
         turns = [_joined(turn) for turn in zip(*found, strict=True)]
         by_certainty, verdict = self.verdict(turns)
+        numbers = _average([self.rows(turn) for turn in turns])
+        ranks = numbers[self.ranks]
+        if rows >= FEWEST:
+            verdict = verdict.with_ranks(ranks.student, ranks.floor)
         return self.table(
             name=name,
             num_inputs=rows,
-            rows=_average([self.rows(turn) for turn in turns]),
+            rows=numbers,
             by_certainty=by_certainty,
             faithful=verdict.faithful,
             verdict=verdict.sentence,

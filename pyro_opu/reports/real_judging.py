@@ -36,6 +36,7 @@ class RealJudge(Judge):
     """Judges answers of a real y; see `pyro_opu.fidelity`."""
 
     table = RealSetFidelity
+    ranks = "epistemic_spearman"
     width = 16
 
     def ask(self, student: Any, x: Tensor) -> RealAnswer:

@@ -434,6 +434,30 @@ def test_the_verdict_on_average_and_in_one_class() -> None:
         assert sentence.endswith(place) == ("average" in start)
 
 
+def test_a_student_that_ranks_inputs_the_wrong_way_round_is_not_faithful(x: Tensor) -> None:
+    whole = judged([0.013] * 100, 0.095, 0.0)
+    assert whole.with_ranks(0.6, 0.95) == whole  # near enough
+    assert whole.with_ranks(-0.6, 0.4) == whole  # the teacher's own are luck
+    assert whole.with_ranks(float("nan"), 0.95) == whole
+    assert whole.with_ranks(-0.6, 0.95) == (
+        False,
+        "Faithful in the mean, but not in rank: KL 1.3 times attainable, mutual information 5 % "
+        "below the teacher's. It ranks the inputs by their uncertainty otherwise: Spearman -0.6, "
+        "of the teacher asked again 0.95.",
+    )
+    wrong = judged([0.0423] * 100, 0.095, 0.0).with_ranks(-0.6, 0.95)
+    assert not wrong.faithful and wrong.sentence.startswith("Not faithful: KL 4.23 times")
+
+    def reversed_ranks(x: Tensor) -> torch.distributions.Dirichlet:
+        return torch.distributions.Dirichlet(alpha(x) * torch.exp(-x[:, :1].clamp(-2, 2)))
+
+    for student_, wrong_way in ((reversed_ranks, True), (student(), False)):
+        report = fidelity(student_, DirichletTeacher(), x, num_draws=100, seed=0)
+        assert ("ranks the inputs by their uncertainty otherwise" in report.verdict) == wrong_way
+        assert (report.mutual_information_spearman < 0.5) == wrong_way
+        assert report.faithful != wrong_way
+
+
 def test_few_inputs_say_little(x: Tensor) -> None:
     for count in (1, 2, 9):
         report = fidelity(student(), DirichletTeacher(), x[:count], num_draws=50, seed=0)
