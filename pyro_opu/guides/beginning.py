@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recorded import Recorded, Step
 from pyro_opu.guides.recording import Unrecorded, record
+from pyro_opu.teachers.batched import loop
 from pyro_opu.teachers.plug_in import PlugIn
 
 __all__ = ["Beginning", "find_beginning"]
@@ -164,7 +165,10 @@ def _projected(trunk: Recorded, found: Recorded, plug_in: PlugIn, x: Tensor) -> 
         log_probs = found.under(weights).run(x)
         return log_probs - log_probs.mean(-1, keepdim=True)
 
-    said: Tensor = torch.func.vmap(logits, chunk_size=FEW)(under).double()
+    try:
+        said = torch.func.vmap(logits, chunk_size=FEW)(under).double()
+    except RuntimeError:  # an operation that vmap does not know
+        said = loop(logits, under).double()
     if not bool(said.isfinite().all()):
         return None
     weight = (1.0 + said.square().mean((0, 2))).rsqrt()[:, None]  # far out logits are large

@@ -43,16 +43,17 @@ def with_products(found: Recorded, x: Tensor) -> Recorded:
         return {"weight": name}
 
     for number, step in enumerate(found.steps):
-        if step.name == "getitem" and step.inputs("step")[0] in factors:
-            place[number] = factors[step.inputs("step")[0]][step.args[1]]
+        if step.name == "getitem" and step.args[0].get("step") in factors:
+            place[number] = factors[step.args[0]["step"]][step.args[1]]
             sure |= {number} if step.args[1] else set()
             continue
         if sure and {*step.inputs("step")} <= sure and step.inputs("step"):
             sure.add(number)
         elif step.name.startswith("where.") and step.args[0].get("step") in sure:
             taken = step.args[1 if bool(_value(found, step.args[0], x).all()) else 2]
-            place[number] = place[taken["step"]]
-            continue
+            if isinstance(taken, dict) and "step" in taken:
+                place[number] = place[taken["step"]]
+                continue
         size, new = _looked_up(found, step, x), step.map(moved)
         if size:
             table, index = _table_and_index(new)
@@ -121,9 +122,7 @@ def _varies(found: Recorded, step: Step) -> list[bool]:
 
 def _is_number(found: Recorded, step: Step, x: Tensor) -> bool:
     """Whether a step is given matrices of one row and one column, other ones for every input."""
-    (matrix,) = step.inputs("step")
-    part = found.until(matrix)
-    return part.reads_inputs() and part.run(x).shape[-2:] == (1, 1)
+    return _varies(found, step)[0] and _value(found, step.args[0], x).shape[-2:] == (1, 1)
 
 
 def _value(found: Recorded, value: dict[str, Any], x: Tensor) -> Tensor:

@@ -21,6 +21,7 @@ KNOWN = frozenset(
     """
     linear matmul mm addmm mv bmm baddbmm einsum dot outer mT
     linalg_cholesky_ex linalg_solve_triangular eye diagonal diag_embed addcmul addcdiv
+    cdist _cdist_forward _euclidean_dist
     conv1d conv2d conv3d max_pool1d max_pool2d avg_pool1d avg_pool2d
     adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d
     relu gelu silu tanh sigmoid softplus leaky_relu elu selu hardtanh relu6 mish prelu hardswish

@@ -114,6 +114,34 @@ def test_a_kernel_that_varies_is_carried_by_the_functions_of_one(cached):
     assert 0.9 < float(ratio.median()) < 1.1 and float(ratio.min()) > 0.6
 
 
+def test_a_kernel_written_by_hand_in_place_is_read():
+    torch.manual_seed(0)
+    inducing = X[:M].clone()
+
+    def kernel(a, b, lengthscale):
+        return 2.0 * (-0.5 * (torch.cdist(a, b) / lengthscale).square()).exp()
+
+    def model(x):
+        lengthscale = pyro.sample("lengthscale", dist.LogNormal(0.0, 0.3))
+        v = pyro.sample("v", dist.Normal(torch.zeros(M), 1.0).to_event(1))
+        covariance = kernel(inducing, inducing, lengthscale).contiguous()
+        covariance.view(-1)[:: M + 1] += 1e-3  # which vmap cannot do
+        lower = torch.linalg.cholesky(covariance)
+        found = kernel(inducing, x, lengthscale)
+        projection = torch.linalg.solve_triangular(lower, found, upper=False)
+        scale = (2.0 - projection.square().sum(0)).clamp_min(1e-6).sqrt()
+        with pyro.plate("data", len(x)):
+            f = pyro.sample("f", dist.Normal(v @ projection, scale))
+            pyro.sample("y", dist.Bernoulli(logits=f))
+
+    draws = {"lengthscale": (0.2 * torch.randn(S)).exp(), "v": torch.randn(M) + torch.randn(S, M)}
+    start, probs = beginning(Predictive(model, draws, return_sites=("y",)))
+    assert start is not None and start.process
+    answer = guide_at("dirichlet", start, X)(X)
+    ratio = answer.variance[:, 0].sqrt() / probs[..., 0].std(0)
+    assert 0.9 < float(ratio.median()) < 1.1
+
+
 def test_noise_at_every_row_is_told_with_the_weights():
     torch.manual_seed(0)
 
@@ -268,6 +296,17 @@ def test_a_triangular_system_becomes_a_product(left):
     changed = with_products(found, X[:2])
     torch.testing.assert_close(changed.run(X), found.run(X), atol=1e-5, rtol=1e-5)
     assert changed.steps[-1].name == "matmul.default"
+
+
+def test_a_factor_of_a_constant_matrix_stays():
+    steps = [
+        Step("linalg_cholesky_ex.default", [{"weight": "matrix"}], {}),
+        Step("getitem", [{"step": 0}, 0], {}),
+        Step("matmul.default", [{"x": 0}, {"step": 1}], {}),
+    ]
+    found = Recorded(steps, {"matrix": 4 * torch.eye(D)}, frozenset())
+    torch.testing.assert_close(with_products(found, X[:2]).run(X), 2 * X)
+    torch.testing.assert_close(with_products(found, X[:2]).folded(X).run(X), 2 * X)
 
 
 def test_a_record_by_rows_does_not_depend_on_the_other_rows():
