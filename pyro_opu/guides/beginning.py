@@ -55,6 +55,11 @@ class Beginning:
     draws: Tensor | None = None
     process: bool = False
 
+    def has_few_moments(self) -> bool:
+        """Whether a student can be told mean and covariance of the logits: of one, always."""
+        classes, size = self.head.shape
+        return classes == 2 or classes * size**2 <= MOST_TOLD
+
 
 @torch.no_grad()
 def find_beginning(
@@ -86,9 +91,11 @@ def find_beginning(
         return None
     distance, found, plug_in = min(scored, key=lambda each: each[0])
     start = _beginning(found, plug_in, x)
-    if start is not None and start.trunk is not None and plug_in.deviations:
+    if start is None:
+        return None
+    if start.trunk is not None and plug_in.deviations:
         return _process(start, found, plug_in, x, draws, x if others is None else others)
-    if start is None or not _uncertain(start.trunk, plug_in):
+    if not _uncertain(start.trunk, plug_in):
         return start
     smooth = found.smoothed()
     near = _distance(mean, smooth.run(x)) <= MOST_WORSE * distance
@@ -134,8 +141,7 @@ def _process(
     mean must be no farther from its than the network is, and their variance must be its own.
     """
     assert start.trunk is not None
-    classes, size = start.head.shape
-    if classes > 2 and classes * size**2 > MOST_TOLD:
+    if not start.has_few_moments():
         return None
     heads, trunk = start.draws, start.trunk.folded(x[:2])
     if heads is None:
@@ -155,9 +161,8 @@ def _projected(trunk: Recorded, found: Recorded, plug_in: PlugIn, x: Tensor) -> 
     assert plug_in.draws is not None
     pairs = len(next(iter(plug_in.draws.values()))) // 2  # each with both signs
     picked = _spread(pairs, PAIRS)
-    under = {
-        name: value[torch.cat([picked, picked + pairs])] for name, value in plug_in.draws.items()
-    }
+    both = torch.cat([picked, picked + pairs])
+    under = {name: value[both] for name, value in plug_in.draws.items()}
     size = trunk.run(x[:1]).numel()
     x = x[_spread(len(x), max(PROJECTED, 2 * size))]
 

@@ -157,7 +157,7 @@ class PlugInTrunk(DefaultTrunk):
         if not alone and (network is None or not network["weights"]):
             return None
         rank = 0 if start.draws is None else min(len(start.draws) - 1, size)
-        told = alone and (outputs == 1 or outputs * size**2 <= MOST_TOLD)
+        told = alone and start.has_few_moments()
         tempered = alone and not told
         most = max(MOST_TOLD, int(SHARE_TOLD * products)) // (outputs * size)
         rank = min(rank, DIRECTIONS if tempered else max(1, most))
