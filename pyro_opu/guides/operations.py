@@ -31,6 +31,7 @@ class Operations(nn.Module):
         x = graph.placeholder("x")
         rows = graph.call_method("size", (x, 0))
         places: dict[str, fx.Node] = {}
+        self.shapes = [tuple(shape) for shape, _, _ in config["weights"].values()]
         for number, (name, (shape, dtype, trained)) in enumerate(config["weights"].items()):
             empty = torch.zeros(shape, dtype=dtype_of(dtype))
             if trained:
@@ -70,6 +71,10 @@ class Operations(nn.Module):
             for name, value in found.weights.items()
         }
         return {"steps": [[s.name, s.args, s.kwargs] for s in found.steps], "weights": weights}
+
+    def fits(self, found: Recorded) -> bool:
+        """Whether the weights of a record are as many, and of the shapes, of those here."""
+        return [tuple(value.shape) for value in found.weights.values()] == self.shapes
 
     @torch.no_grad()
     def start_at(self, weights: Iterable[Tensor]) -> None:

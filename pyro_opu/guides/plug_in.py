@@ -238,10 +238,15 @@ class PlugInTrunk(DefaultTrunk):
         return torch.cat([head, last])
 
     def tell_again(self, start: Beginning) -> None:
-        """Take the moments of the logits of a posterior that has changed, where they are told."""
+        """Take the moments of the logits of a posterior that has changed, where they are told.
+
+        A process of other functions, as of more inducing inputs, is not told: training learns it.
+        """
         if not self.outputs or start.draws is None:
             return
         if self.process and self.network is not None and start.trunk is not None:
+            if not self.network.fits(start.trunk):
+                return
             self.network.start_at(start.trunk.weights.values())
         self._take_moments(start.draws)
 

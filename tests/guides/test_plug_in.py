@@ -204,7 +204,7 @@ def linear(x: Tensor, y: Tensor | None = None) -> None:
 
 
 def test_a_temperature_is_learnt_where_moments_are_too_many_to_be_told(monkeypatch):
-    monkeypatch.setattr(plug_in, "MOST_TOLD", 0)
+    monkeypatch.setattr(beginning, "MOST_TOLD", 0)
     torch.manual_seed(0)
     draws = torch.randn(6, 3) + 0.5 * torch.randn(50, 6, 3)
     _, start = begun(Predictive(linear, {"w": draws}), X)
@@ -226,7 +226,7 @@ def test_a_temperature_is_learnt_where_moments_are_too_many_to_be_told(monkeypat
 @pytest.mark.parametrize("directions", [2, 8])
 def test_the_variance_averaged_over_classes_is_that_of_the_draws(directions, monkeypatch):
     """At any input in all directions; with few, at a feature and its opposite together."""
-    monkeypatch.setattr(plug_in, "MOST_TOLD", 0)
+    monkeypatch.setattr(beginning, "MOST_TOLD", 0)
     monkeypatch.setattr(plug_in, "DIRECTIONS", directions)
     torch.manual_seed(0)
     draws = torch.randn(6, 3) + torch.randn(400, 6, 3) @ torch.randn(3, 3)

@@ -25,13 +25,13 @@ X = torch.randn(80, D, generator=torch.Generator().manual_seed(0))
 NEW = 2 * torch.randn(200, D, generator=torch.Generator().manual_seed(1))
 
 
-def process(num_classes=2, spread=0.0, **settings):
+def process(num_classes=2, spread=0.0, inducing=M, **settings):
     """A process and draws of v, whose kernel varies by so many in the logarithm."""
     torch.manual_seed(0)
-    model = gaussian_process(torch.randn(M, D), num_classes, **settings)
+    model = gaussian_process(torch.randn(inducing, D), num_classes, **settings)
     middle = model.kernel.unpack(0.7 * model.kernel.medians(model.inducing))
     draws = {k: v * (spread * torch.randn(S, *v.shape)).exp() for k, v in middle.items()}
-    shape = (M,) if num_classes == 2 else (num_classes, M)
+    shape = (inducing,) if num_classes == 2 else (num_classes, inducing)
     draws["v"] = 0.5 * torch.randn(S, *shape) + torch.randn(shape)
     return model, draws
 
@@ -264,6 +264,16 @@ def test_a_later_student_is_told_of_the_later_kernel():
         fast.guide.trunk.standardize(fast.guide.trunk.shaped(100 * NEW))
     )
     assert float((variance / first).median()) > 1.5  # of 1.5 times the slope and weights
+
+
+def test_a_later_process_of_more_functions_is_learnt_from_where_the_student_is():
+    first, later = (
+        Predictive(*process(spread=0.1, inducing=m), return_sites=["obs"]) for m in (M, M + 2)
+    )
+    fast = pyro_opu.distill(first, X, num_steps=5, seed=0, progress=False)
+    again = pyro_opu.distill(later, X, start=fast, num_steps=2, seed=0, progress=False)
+    mine, own = (each.guide.trunk for each in (again, fast))
+    assert torch.equal(mine.mean, own.mean) and torch.equal(mine.factor, own.factor)
 
 
 def test_folded_steps_give_the_same_answer():
