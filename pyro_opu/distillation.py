@@ -35,7 +35,6 @@ from pyro_opu.training.plan import Asked
 from pyro_opu.training.settings import Batches, Sampler
 from pyro_opu.training.train import prepare_guide, train
 from pyro_opu.training.validation import (
-    CALIBRATION_NUMBERS,
     VALIDATION_NUMBERS,
     as_transfer_inputs,
     hold_out,
@@ -115,8 +114,8 @@ def distill(
         guide: By default the posterior's own network where it can be read off what the model
             computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
             where the posterior is over a linear head alone, or is a Gaussian process, a small
-            network that is told mean and variance of the logits, or learns a temperature where
-            those are too many. It answers with a Dirichlet, or with a mixture where the best
+            network that is told mean and variance of the logits, or where those are too many their
+            average, by which g begins, and learns a temperature. It answers with a Dirichlet, or with a mixture where the best
             Dirichlet of every input leaves more than 4 % of the draws' spread
             (``fast.report["misfit"]``), unless that has many
             weights and more than twice as many. "network" is the same family on a network of this
@@ -139,9 +138,9 @@ def distill(
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
-            once, at most 2^14, 2^16 or 2^18 of them. A student that begins within 1.5 times what is
-            attainable, as that of a Gaussian process can, gets the quick ones. Or about so many
-            seconds for all, of which a trial decides; another run then takes other steps.
+            once, at most 2^14, 2^16 or 2^18 of them. A student that is told the one logit of two
+            classes, or begins within 1.5 times what is attainable, gets the quick ones. Or about so
+            many seconds for all, of which a trial decides; another run then takes other steps.
         num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end
             early where the held-out energy distance no longer falls, sooner where the KL is at what
             is attainable.
@@ -285,8 +284,7 @@ def distill(
             shift: dict[str, float] = {}
             if ranks.first:
                 with random.borrowed():
-                    numbers = CALIBRATION_NUMBERS // asked.fewer[0]
-                    many = label(x, numbers=numbers, phase="calibration")
+                    many = label(x, numbers=settings.calibration, phase="calibration")
                     shift = outcome.calibration(guide, many)
             report["recalibration"] = ranks.broadcast(shift)
             outcome.recalibrate(guide, report["recalibration"]["shift"])

@@ -18,6 +18,10 @@ from pyro_opu.guides.plug_in import PlugInTrunk
 
 __all__ = ["fused", "is_fused"]
 
+#: Classes from which on two heads are quicker at many rows than one: a product of 1,001 columns
+#: takes 1.4 times as long as one of 1,000.
+MANY_CLASSES = 256
+
 
 class Folded(Standardize):
     """Standardisation that the weights of the next layer do; it still says where inputs lie."""
@@ -74,8 +78,9 @@ def fused(guide: nn.Module, *, trunks: bool = True) -> nn.Module:
 
     The standardisation of a default network goes into its first layer, where ``MOST_OFF``
     allows it and no zeros are padded to inputs that are not centred; recalibration and, of one
-    trunk, both heads of a :class:`~pyro_opu.PredictiveGuide` become one linear layer. All else
-    stays as it is. ``trunks=False`` leaves the networks alone, as half precision needs.
+    trunk, both heads of a :class:`~pyro_opu.PredictiveGuide` of fewer than 256 classes become one
+    linear layer. All else stays as it is. ``trunks=False`` leaves the networks alone, as half
+    precision needs.
     """
     if isinstance(guide, JointGuide):
         return JointGuide(fused(guide.marginal, trunks=trunks), copy.deepcopy(guide.heads))
@@ -85,7 +90,7 @@ def fused(guide: nn.Module, *, trunks: bool = True) -> nn.Module:
             _fold(module)
     if type(guide) is PredictiveGuide and _linear_heads(guide):
         guide.fold_calibration()
-        if guide.shared:
+        if guide.shared and guide.mean_head.out_features < MANY_CLASSES:
             return OneHeadGuide(guide).requires_grad_(False).eval()
     return guide
 

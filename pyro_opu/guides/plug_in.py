@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.distributions.normal_logits import LEAST, averaged_logit, informed_concentration
 from pyro_opu.guides.beginning import MOST_TOLD, Beginning
 from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize
 from pyro_opu.guides.operations import Operations
 from pyro_opu.teachers.cost import counted, metered
 
-__all__ = ["PlugInTrunk"]
+__all__ = ["AfterTold", "PlugInTrunk", "tells_one_logit"]
 
 #: Widths of the network on the features: the first that takes no more products than `SMALL`, or of
 #: a network of more than `LARGE` products this share of them.
@@ -30,47 +31,8 @@ ALIGNED = 16
 MANY = 64
 #: Range of the logarithm of a temperature.
 MOST_TEMPERATURE = 2.0
-#: Least variance of a logit.
-LEAST = 1e-12
-#: Nodes of the trapezoidal rule for a standard normal law, from -`REACH` to `REACH`: logits of a
-#: deviation of 3 have an average within 1e-4, of 8 within 0.004, and log alpha_0 within 0.002 and
-#: 0.04. Farther out than an average of 10 the tail that is left out counts.
-NODES, REACH = 32, 5.5
-#: Largest logit whose exponential is taken, and least share of a variance.
-MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
-
-
-def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-    r"""What one normal logit averages to: that of the mean, and log alpha_0 by moments.
-
-    .. math::
-        \sigma(\kappa) = \bar p = \mathbb{E}\,\sigma(z), \quad
-        \alpha_0 = \frac{\mathbb{E}\,\sigma(z)(1 - \sigma(z))}{\operatorname{Var} \sigma(z)}, \qquad
-        z \sim N(m, v)
-
-    by the trapezoidal rule, which converges exponentially for a normal law. It is done on the side
-    where :math:`\bar p \le 1/2`, so that small probabilities and variances keep their digits.
-
-    Args:
-        mean: m, ``(N, 1)``.
-        variance: v, ``(N, 1)``.
-
-    Returns:
-        ``(N, 1)`` each.
-
-    References:
-        Trefethen and Weideman (2014), The exponentially convergent trapezoidal rule, section 5.
-    """
-    nodes = torch.linspace(-REACH, REACH, NODES, dtype=mean.dtype, device=mean.device)
-    weights = (-0.5 * nodes.square()).softmax(0)[:, None]
-    deviation = variance.clamp_min(LEAST).sqrt()
-    p = 1.0 / (1.0 + (mean.abs() - deviation * nodes).clamp_max(MOST_LOGIT).exp())
-    least = p @ weights
-    share = p / least
-    within, between = (share * (1.0 - p)) @ weights, (share - 1.0).square() @ weights
-    logit = least.log() - (1.0 - least).log()
-    log_concentration = within.log() - least.log() - between.clamp_min(LEAST_SHARE).log()
-    return torch.where(mean < 0.0, logit, -logit), log_concentration
+#: Inputs by which log alpha_0 is told.
+TELLING = 128
 
 
 class PlugInTrunk(DefaultTrunk):
@@ -93,8 +55,10 @@ class PlugInTrunk(DefaultTrunk):
     exact, and :math:`\log \alpha_0` of the normal law stands beside it (:func:`averaged_logit`).
 
     Where these moments are too many to be told, as those of 1,000 classes, the small network reads
-    the logarithm of the variance of a logit averaged over the classes instead, and the heads read
-    :math:`t(x)\, (\phi, 1)`: it learns the temperature that the spread calls for.
+    the logarithm of the variance v of a logit averaged over the classes instead, and the heads read
+    :math:`t(x)\, (\phi, 1)`: it learns the temperature that the spread calls for. They read
+    :math:`\log v` and its square too, and g begins as what is nearest in these to what the logits
+    say (:func:`~pyro_opu.distributions.normal_logits.informed_concentration`).
 
     The features of a process, such as the functions that the kernel of a Gaussian process spans,
     are many, dependent, and stay as they are: the small network reads the inputs in their place.
@@ -102,8 +66,8 @@ class PlugInTrunk(DefaultTrunk):
     Args:
         config: From :meth:`describe`: "network" with the steps to ``size`` features, ``None`` where
             they are the inputs; "outputs", the number of logits whose moments are told, and "rank"
-            of their covariances, or of the averaged one where it is "tempered"; "hidden" widths;
-            whether it is a "process".
+            of their covariances, or of the averaged one where it is "tempered", with the "spread"
+            among the features; "hidden" widths; whether it is a "process".
 
     References:
         MacKay (1992), The evidence framework applied to classification networks, eq. 10.
@@ -126,7 +90,8 @@ class PlugInTrunk(DefaultTrunk):
         tempered = int(config.get("tempered", False))
         self.read_by_first = "scale" if outputs or tempered else "standardize"
         self.temperature = nn.Linear(hidden[-1], 1) if tempered else None
-        self.num_features = hidden[-1] + (self.told or size + tempered)
+        self.spread = bool(tempered and config.get("spread", False))
+        self.num_features = hidden[-1] + (self.told or size + tempered + 2 * self.spread)
         self.standardize = Standardize((size,))
         self.register_buffer("mean", torch.zeros(outputs, size + 1))
         self.register_buffer("factor", torch.zeros(rank, outputs or tempered, size + 1))
@@ -168,7 +133,8 @@ class PlugInTrunk(DefaultTrunk):
         sizes = {"size": size - 1, "outputs": outputs * told, "rank": rank}
         plain = {"kind": "plug_in", "input_shape": list(x.shape[1:]), "network": network}
         found = {**plain, **sizes, "hidden": [width, width], "tempered": tempered}
-        return {**found, "process": True} if start.process else found
+        forms = {"process": start.process, "spread": tempered}
+        return {**found, **{name: True for name, so in forms.items() if so}}
 
     def merges(self, rows: int = MANY) -> bool:
         """Whether linear heads and the first layer had better read so many rows in one product."""
@@ -235,7 +201,19 @@ class PlugInTrunk(DefaultTrunk):
         head = torch.cat([each.to(x.device, self.mean.dtype) for each in (unread, weight, bias)], 1)
         last = torch.zeros_like(head[:1])
         last[0, -2] = float(self.outputs == 1)
+        if self.spread:  # which stands before the features
+            last[0, [-3 - weight.shape[1], -2 - weight.shape[1], -1]] = self._spoken(head, x)
         return torch.cat([head, last])
+
+    def _spoken(self, head: Tensor, x: Tensor) -> Tensor:
+        """What g begins as: factors of log v and of its square, and a constant."""
+        x = x[torch.linspace(0, len(x) - 1, min(len(x), TELLING)).long()]
+        log_mean = torch.nn.functional.linear(self(x), head[:, :-1], head[:, -1]).log_softmax(-1)
+        spread = self._read(x)[0][1]
+        told = informed_concentration(log_mean, spread.exp()).double().cpu()
+        powers = torch.cat([spread, spread.square(), torch.ones_like(spread)], 1).double().cpu()
+        # On a processor, whose routine allows for a spread that does not vary.
+        return torch.linalg.lstsq(powers, told).solution.squeeze(1).to(head)
 
     def tell_again(self, start: Beginning) -> None:
         """Take the moments of the logits of a posterior that has changed, where they are told.
@@ -312,12 +290,49 @@ class PlugInTrunk(DefaultTrunk):
         bent = (z if self.read is None else self.read(x.flatten(1))).asinh()  # for heavy tails
         return [bent, mean.asinh(), variance.clamp_min(LEAST).log(), moderated], moderated
 
+    @property
+    def stays(self) -> bool:
+        """Whether no weight that is trained changes what the small network reads."""
+        trained = () if self.network is None else self.network.parameters()
+        return self.outputs > 0 and next(iter(trained), None) is None
+
+    def told_at(self, x: Tensor) -> Tensor:
+        """What the small network reads and what the heads read beside its features ``(N, R)``."""
+        told, plain = self._read(x)
+        return torch.cat([self.scale(torch.cat(told, -1)), plain], -1)
+
+    def after(self, told: Tensor) -> Tensor:
+        """Features ``(N, H + O)`` or H + 2, from what :meth:`told_at` gives."""
+        read, plain = told.tensor_split([told.shape[1] - self.told], 1)
+        return torch.cat([self.layers(read), plain], -1)
+
     def forward(self, x: Tensor) -> Tensor:
         """Features ``(N, H + F)``; where moments of logits are told ``(N, H + O)``, or H + 2."""
+        if self.outputs:
+            return self.after(self.told_at(x))
         told, plain = self._read(x)
         read = told[0] if len(told) == 1 else self.scale(torch.cat(told, -1))
         small = self.layers(read)
         if self.temperature is None:
             return torch.cat([small, plain], -1)
         t = (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
-        return torch.cat([small, t * plain, t], -1)
+        spread = [told[1], told[1].square()] if self.spread else []
+        return torch.cat([small, *spread, t * plain, t], -1)
+
+
+class AfterTold(nn.Module):
+    """What a :class:`PlugInTrunk` does with :meth:`~PlugInTrunk.told_at`, which stays."""
+
+    def __init__(self, trunk: PlugInTrunk) -> None:
+        super().__init__()
+        self.trunk = trunk
+
+    def forward(self, told: Tensor) -> Tensor:
+        """Features ``(N, H + O)``, or H + 2."""
+        return self.trunk.after(told)
+
+
+def tells_one_logit(guide: nn.Module) -> bool:
+    """Whether a guide begins with what one normal logit averages to, which is exact."""
+    trunk = getattr(guide, "trunk", None)
+    return isinstance(trunk, PlugInTrunk) and trunk.outputs == 1

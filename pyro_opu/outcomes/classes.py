@@ -167,7 +167,12 @@ class Classes(Outcome):
         if _weights(mixture) <= MANY_WEIGHTS:
             return mixture
         single = build("dirichlet")
-        return mixture if _weights(mixture) <= MOST_WEIGHTS * _weights(single) else single
+        if _weights(mixture) <= MOST_WEIGHTS * _weights(single):
+            return mixture
+        if isinstance(single, PredictiveGuide) and getattr(single.trunk, "spread", False):
+            # Moments, which the likeliest classes decide, ask for a g that suits no other class.
+            single.concentration_head.requires_grad_(False)
+        return single
 
     def tell_again(
         self, guide: nn.Module, x: Tensor, held_out: ClassValidation, plug_ins: list[PlugIn]

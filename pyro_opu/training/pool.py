@@ -6,18 +6,19 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.guides.base import student_at
+from pyro_opu.guides.base import in_dtype_of, student_at
+from pyro_opu.guides.plug_in import AfterTold, PlugInTrunk
 from pyro_opu.objectives import Objective
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.console import tracked
 from pyro_opu.training.settings import MOST_DRAWS, Batches, PoolSize
 
-__all__ = ["Pool", "affordable", "labelled", "pool_size"]
+__all__ = ["Pool", "affordable", "labelled", "pool_size", "read_once"]
 
 #: Numbers in all tensors of a pool (1 GB): 2^18 images of MNIST. A third of them leave its student
 #: with 1.5 times the KL. One of fewer inputs than `FEWEST` is learnt by heart, so batches are then
@@ -38,8 +39,8 @@ MOST_LABELS = 2**31
 #: Inputs that share draws, which are joint over them: the luck of one set averages out over the
 #: sets, so there are no more than so many. Held draws, all taken, have no luck.
 BLOCK, HELD_BLOCK, MOST_BLOCKS = 2**9, 2**12, 2**8
-#: Numbers in the draws of a block.
-BLOCK_NUMBERS = 2**23
+#: Numbers in the draws of a block, and inputs that a guide reads at once.
+BLOCK_NUMBERS, ROWS = 2**23, 2**12
 #: Of seconds that are given, the share for labels; what a step takes, with its share of Adam and
 #: of judging, as a multiple of its loss and gradient alone; and the least steps.
 LABEL_SHARE, STEP_SPENT, FEWEST_STEPS = 0.3, 1.5, 50
@@ -128,6 +129,21 @@ def labelled(
         found.append(objective.statistics(draws))
     statistics = {name: torch.cat([each[name] for each in found]) for name in found[0]}
     return Pool(x.to(batches.device), statistics, steps * batches.settings.accumulate)
+
+
+@torch.no_grad()
+def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
+    """The guide and its inputs where what its trunk tells of them stays, as moments of logits do.
+
+    It then has its own weights, and the pool what is told in the place of the inputs.
+    """
+    trunk = getattr(guide, "trunk", None)
+    if type(trunk) is not PlugInTrunk or not trunk.stays:
+        return guide, pool
+    told = torch.cat([trunk.told_at(in_dtype_of(guide, some)) for some in pool.x.split(ROWS)])
+    rest = copy.copy(guide)
+    rest._modules = {**guide._modules, "trunk": AfterTold(trunk)}
+    return rest, replace(pool, x=told)
 
 
 def affordable(

@@ -53,8 +53,9 @@ class Settings:
     """Numbers of a distillation; see :func:`~pyro_opu.distill`.
 
     The teacher is asked for ``warm_draws`` per input in the warm start, for ``num_draws`` after it;
-    ``averaging`` is the decay of the exponential average of the weights, ``start`` is a sketch of
-    those of the student that it begins at.
+    ``averaging`` is the decay of the exponential average of the weights, ``calibration`` is how
+    many numbers there are in the draws that calibrate, and ``start`` is a sketch of the weights of
+    the student that it begins at.
     """
 
     warm_steps: int
@@ -69,6 +70,7 @@ class Settings:
     accumulate: int = 1
     precision: str | None = None
     pool: PoolSize = PoolSize()
+    calibration: int = 0
     start: dict[str, list[float]] | None = None
 
 

@@ -25,7 +25,7 @@ from pyro_opu.training.fit import (
     Phase,
     fit,
 )
-from pyro_opu.training.pool import Pool, labelled
+from pyro_opu.training.pool import Pool, labelled, read_once
 from pyro_opu.training.rates import Schedule, cosine, settling
 from pyro_opu.training.settings import Batches, pass_operations
 
@@ -95,6 +95,11 @@ def distillation_phase(
     if objective.alternate and isinstance(guide, PredictiveGuide):
         groups = [list(group) for group in guide.parameter_groups()]
 
+    read: tuple[nn.Module, Pool | None] = guide, pool
+    if pool is not None and batches.settings.precision is None:
+        read = read_once(guide, pool)
+    reader, pool = read
+
     def labelled_batch() -> tuple[Tensor, dict[str, Tensor]]:
         if pool is not None:
             return pool.batch(batches.share)
@@ -103,7 +108,7 @@ def distillation_phase(
 
     def student_losses(turn: int) -> tuple[dict[str, Tensor], Any]:
         x, statistics = labelled_batch()
-        student = student_at(guide, x)
+        student = student_at(reader, x)
         stepped = student
         if len(groups) > 1:  # the other part is held
             stepped = student.detach_concentration() if turn == 0 else student.detach_mean()

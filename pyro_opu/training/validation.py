@@ -26,6 +26,8 @@ LABEL_DRAWS = 1000
 LABEL_BLOCKS = 16
 #: Numbers in all draws that validate, which is done often, and that calibrate, which is done once.
 VALIDATION_NUMBERS, CALIBRATION_NUMBERS = 2**20, 2**23
+#: Inputs, though, at least: by four of them, which 1,000 classes would leave, no order is known.
+FEWEST_INPUTS = 32
 
 
 def as_transfer_inputs(
@@ -66,16 +68,16 @@ def validation_set(
 ) -> Any:
     """The teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
-    To stay below that, draws are left out first, down to a quarter of the most, then inputs. Where
-    only so many ``queries`` may be made, there are as many inputs as draws.
+    To stay below that, draws are left out first, down to a quarter of the most, then inputs, down
+    to 32. Where only so many ``queries`` may be made, there are as many inputs as draws.
     """
-    each = teacher.num_outputs
+    each, fewest = teacher.num_outputs, FEWEST_INPUTS
     most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * each)))
     if queries is not None:
         most = min(most, max(4, math.isqrt(queries)))
-        numbers = queries * each
+        numbers, fewest = queries * each, 2
     count = min(most, teacher.max_draws or most)
-    some = x[: max(2, numbers // (count * each))]
+    some = x[: max(fewest, numbers // (count * each))]
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
     items = tracked(((len(block), block) for block in blocks), phase, len(some), progress)
     draws = torch.cat([teacher.draws(block, count) for block in items], 1)

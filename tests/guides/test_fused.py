@@ -249,3 +249,13 @@ def test_networks_that_share_layers() -> None:
     other.fit_scale(2 * x + 1)
     guide = PredictiveGuide(one, 8, C, other).double()
     assert_same(fused(guide)(x), guide(x), 1e-12)
+
+
+@pytest.mark.parametrize(("classes", "heads"), [(255, OneHeadGuide), (256, PredictiveGuide)])
+def test_many_classes_keep_two_heads(classes: int, heads: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(5, 3)
+    guide = at_work(PredictiveGuide.for_inputs(x, classes), x)
+    quick = fused(guide)
+    assert type(quick) is heads
+    assert_same(quick(x), guide(x), 1e-5)

@@ -16,11 +16,15 @@ from torch.nn import functional as F
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
+from pyro_opu.distributions.normal_logits import averaged_logit
 from pyro_opu.guides import PredictiveGuide, beginning, guide_at, plug_in
 from pyro_opu.guides.beginning import find_beginning
-from pyro_opu.guides.plug_in import PlugInTrunk, averaged_logit
+from pyro_opu.guides.plug_in import AfterTold, PlugInTrunk
+from pyro_opu.metrics.ranks import spearman
+from pyro_opu.metrics.uncertainty import epistemic_uncertainty
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
 from pyro_opu.teachers.sites import normalised
+from pyro_opu.training.pool import Pool, read_once
 
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 IMAGES = torch.randn(20, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -223,6 +227,45 @@ def test_a_temperature_is_learnt_where_moments_are_too_many_to_be_told(monkeypat
     assert torch.equal(again(X).log_alpha, guide(X).log_alpha)
 
 
+def many_classes() -> tuple[Predictive, Tensor]:
+    """A posterior over linear logits of 400 classes, and inputs of unlike lengths."""
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(20, 400), 1.0).to_event(2))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Categorical(logits=x @ w), obs=y)
+
+    torch.manual_seed(0)
+    draws = 0.5 * torch.randn(20, 400) + 0.2 * torch.randn(200, 20, 400)
+    return Predictive(model, {"w": draws}), torch.linspace(0.3, 2.0, 60)[:, None] * torch.randn(
+        60, 20
+    )
+
+
+def test_the_concentration_of_many_classes_begins_where_the_spread_of_logits_says():
+    """One for all inputs ranks them the other way: -0.1."""
+    predictive, x = many_classes()
+    draws = as_teacher(predictive).probs(x)
+    guide = guide_at("dirichlet", find_beginning(as_teacher(predictive).plug_ins(x), x, draws), x)
+    mine, theirs = (epistemic_uncertainty(each) for each in (guide(x), draws))
+    assert spearman(mine, theirs) > 0.9
+    assert float(mine.mean()) == pytest.approx(float(theirs.mean()), rel=0.2)
+
+
+def test_it_stays_there_where_one_dirichlet_cannot_have_the_moments_too():
+    predictive, x = many_classes()
+    fast = pyro_opu.distill(predictive, x, num_steps=100, seed=0, recalibrate=False, progress=False)
+    assert fast.report["misfit"] > 0.04
+    history = fast.report["history"]
+    assert history[-1]["kl"] < history[0]["kl"]
+    with torch.no_grad():
+        spread = fast.guide.trunk._read(x)[0][1]
+        powers = torch.cat([spread, spread.square(), torch.ones_like(spread)], 1).double()
+        g = fast.guide.log_concentration(x).double()
+    # A soft clamp apart, which moves what is within a few units of its ends.
+    assert float((g - powers @ torch.linalg.lstsq(powers, g).solution).abs().max()) < 1e-2
+
+
 @pytest.mark.parametrize("directions", [2, 8])
 def test_the_variance_averaged_over_classes_is_that_of_the_draws(directions, monkeypatch):
     """At any input in all directions; with few, at a feature and its opposite together."""
@@ -252,6 +295,19 @@ def test_a_student_that_begins_at_what_is_attainable_takes_few_steps():
     fast = pyro_opu.distill(predictive, x, seed=0, progress=False)
     assert fast.report["history"][0]["kl_ratio"] < 1.1
     assert fast.report["spent"]["num_steps"] == 1000
+
+
+def test_a_student_that_is_told_its_logit_takes_few_steps_however_far_it_begins():
+    """Of a posterior with two modes, so that its logit is not normal."""
+    torch.manual_seed(0)
+    x = torch.randn(200, 6)
+    sides = torch.randn(400, 1).sign()
+    predictive = Predictive(logistic, {"w": torch.ones(6) + 2 * sides * torch.ones(6)})
+    fast = pyro_opu.distill(predictive, x, seed=0, progress=False, guide=None)
+    assert fast.report["history"][0]["kl_ratio"] > 10
+    assert fast.report["spent"]["num_steps"] == 1000
+    asked = pyro_opu.distill(predictive, x, seed=0, progress=False, effort="thorough", num_steps=50)
+    assert asked.report["spent"]["num_steps"] == 50
 
 
 def test_all_of_it_is_trained_but_for_constants(source):
@@ -398,3 +454,28 @@ def test_the_average_of_a_normal_logit_has_the_right_gradient():
     mean = torch.tensor([[-3.0], [-0.2], [0.7], [4.0]], dtype=torch.float64, requires_grad=True)
     variance = torch.tensor([[0.3], [1.0], [4.0], [0.01]], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(averaged_logit, (mean, variance))
+
+
+def test_what_is_told_is_read_once():
+    """The guide after it has the guide's own weights, answers and gradients."""
+    torch.manual_seed(0)
+    predictive = Predictive(logistic, {"w": torch.ones(6) + 0.3 * torch.randn(50, 6)})
+    guide = guide_at("dirichlet", begun(predictive, X)[1], X)
+    rest, pool = read_once(guide, Pool(X, {"mean": torch.zeros(40)}))
+    assert isinstance(rest.trunk, AfterTold) and len(pool.x) == 40
+    assert {id(p) for p in rest.parameters()} == {id(p) for p in guide.parameters()}
+    gradients = []
+    for each, x in ((guide, X), (rest, pool.x)):
+        guide.zero_grad()
+        answer = each(x)
+        (answer.log_mean[:, 0].sum() + answer.log_concentration.sum()).backward()
+        gradients.append([p.grad.clone() for p in guide.parameters()])
+    assert torch.equal(guide(X).log_alpha, rest(pool.x).log_alpha)
+    for mine, expected in zip(*gradients, strict=True):
+        torch.testing.assert_close(mine, expected)
+
+
+def test_what_training_changes_is_read_at_every_step(source):
+    guide = guide_at("dirichlet", begun(*source)[1], source[1])
+    pool = Pool(source[1], {})
+    assert read_once(guide, pool) == (guide, pool)
