@@ -115,10 +115,10 @@ def distill(
             computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
             where the posterior is over a linear head alone, or is a Gaussian process, a small
             network that is told mean and variance of the logits, or where those are too many their
-            average, by which g begins, and learns a temperature. It answers with a Dirichlet, or with a mixture where the best
-            Dirichlet of every input leaves more than 4 % of the draws' spread
-            (``fast.report["misfit"]``), unless that has many
-            weights and more than twice as many. "network" is the same family on a network of this
+            average, by which g begins, and learns a temperature. It answers with a Dirichlet, or
+            with a mixture where the best Dirichlet of every input leaves more than 4 % of the
+            draws' spread (``fast.report["misfit"]``), unless that has many weights and more than
+            twice as many. "network" is the same family on a network of this
             package, sized to the inputs, which also serves where nothing can be read; a name of
             :data:`pyro_opu.guides.GUIDES` is that family on such a network. "joint" is the default
             with ``num_samples`` draws beside it that are joint over inputs
