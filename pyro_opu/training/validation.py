@@ -26,7 +26,8 @@ LABEL_DRAWS = 1000
 LABEL_BLOCKS = 16
 #: Numbers in all draws that validate, which is done often, and that calibrate, which is done once.
 VALIDATION_NUMBERS, CALIBRATION_NUMBERS = 2**20, 2**23
-#: Inputs, though, at least: by four of them, which 1,000 classes would leave, no order is known.
+#: Inputs that validate, though, if they have no more numbers than those that calibrate: by four, as
+#: 1,000 classes would leave, no order is known.
 FEWEST_INPUTS = 32
 
 
@@ -68,16 +69,19 @@ def validation_set(
 ) -> Any:
     """The teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
 
-    To stay below that, draws are left out first, down to a quarter of the most, then inputs, down
-    to 32. Where only so many ``queries`` may be made, there are as many inputs as draws.
+    To stay below that, draws are left out first, down to a quarter of the most, then inputs, but
+    of up to 1,000 classes 32 are left. Where only so many ``queries`` may be made, there are as
+    many inputs as draws.
     """
-    each, fewest = teacher.num_outputs, FEWEST_INPUTS
+    each = teacher.num_outputs
     most = min(LABEL_DRAWS, max(LABEL_DRAWS // 4, numbers // (len(x) * each)))
+    fewest = FEWEST_INPUTS
     if queries is not None:
         most = min(most, max(4, math.isqrt(queries)))
         numbers, fewest = queries * each, 2
     count = min(most, teacher.max_draws or most)
-    some = x[: max(fewest, numbers // (count * each))]
+    fewest = min(fewest, CALIBRATION_NUMBERS // (count * each))
+    some = x[: max(2, fewest, numbers // (count * each))]
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
     items = tracked(((len(block), block) for block in blocks), phase, len(some), progress)
     draws = torch.cat([teacher.draws(block, count) for block in items], 1)
