@@ -38,6 +38,7 @@ from benchmarks.golden_posteriors import (
     function,
     linear,
     logistic,
+    logits,
     student,
     taught,
 )
@@ -302,6 +303,11 @@ def images() -> Items:
     return {"default": weights(run()), "corrupted": weights(run(transfer=corrupted))}
 
 
+def told(classes: int, **options: Any) -> Items:
+    """A student that is told its logit, or how far 1,200 of them vary, by default settings."""
+    return kept(pyro_opu.distill(logits(classes), X, seed=0, progress=False, **options))
+
+
 CASES: dict[str, Callable[[], Items]] = {
     **{name: partial(whole, name) for name in POSTERIORS},
     **{f"resumed/{name}": partial(resumed, name) for name in ("function", "mixture", "regression")},
@@ -312,6 +318,8 @@ CASES: dict[str, Callable[[], Items]] = {
     **{f"guide/{name}": partial(variant, "function", guide=name) for name in GUIDES},
     **{f"transfer/{name}": partial(variant, "function", transfer=policy)
        for name, policy in POLICIES.items()},
+    "told/two_classes": partial(told, 2),
+    "told/many_classes": partial(told, 1200, num_steps=20, batch_size=32),
     "transfer/images": images,
     "loader/function": lambda: variant("function", x=loader()),
     "loader/regression": lambda: variant("regression", x=loader()),

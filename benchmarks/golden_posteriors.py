@@ -44,6 +44,14 @@ def logistic() -> Predictive:
     return Predictive(logistic_regression(C), samples())
 
 
+def logits(classes: int) -> Predictive:
+    """Of another number of classes; two have one logit."""
+    outputs = 1 if classes == 2 else classes
+    weight = drawn(S, D, outputs, seed=9)
+    samples = {"weight": weight, "bias": torch.zeros(S, outputs)}
+    return Predictive(logistic_regression(classes), samples)
+
+
 def logistic_guide() -> Predictive:
     pyro.clear_param_store()
     torch.manual_seed(0)

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = Path(__file__).parent / "results"
 GOLDEN = FOLDER / "golden_students.json"
 #: What is said of them, how many that have changed are named, and the end of the items compared.
-EQUAL, MOST_CHANGED, WEIGHTS = "golden students bit-equal", 4, "/weights"
+EQUAL, MOST_CHANGED, WEIGHTS = "golden students bit-equal", 6, "/weights"
 #: What golden students are made by.
 LIBRARY = ("pyro_opu", "models")
 #: Quoting results changes these, and they change no result.
@@ -272,7 +272,7 @@ def changed_students(commit: str) -> list[str] | None:
     """Golden students recorded now whose weights are not those of a commit; None if unknown.
 
     They are recorded in that commit, or in the next that records any, if the library is the same.
-    Compared are the cases that both have.
+    One that was not recorded then may have other weights.
     """
     path = GOLDEN.relative_to(ROOT).as_posix()
     if git("cat-file", "-e", f"{commit}:{path}") is None:
@@ -282,7 +282,9 @@ def changed_students(commit: str) -> list[str] | None:
         commit = later[:40]
     old = json.loads(git("show", f"{commit}:{path}") or "{}").get("items", {})
     new = json.loads(GOLDEN.read_text())["items"]
-    both = [key for key in old if key in new and key.endswith(WEIGHTS)]
-    if not both:
+    every = [key for key in new if key.endswith(WEIGHTS)]
+    if not old.keys() & set(every):
         return None
-    return [key.removesuffix(WEIGHTS) for key in both if old[key][0] != new[key][0]]
+    return [
+        key.removesuffix(WEIGHTS) for key in every if key not in old or old[key][0] != new[key][0]
+    ]

@@ -250,6 +250,8 @@ class TestProvenance:
         assert changed("old") == [] and changed("unknown") is None
         recorded.write_text(json.dumps({"items": items | {"a/weights": ["other", "0.5"]}}))
         assert changed("old") == ["a"]
+        recorded.write_text(json.dumps({"items": items | {"c/weights": ["new", "0.5"]}}))
+        assert changed("old") == ["c"]
         recorded.write_text(json.dumps({"items": items}))
         del said["diff", "--quiet", "old", "f" * 40, "--", "pyro_opu", "models"]
         assert changed("old") is None
