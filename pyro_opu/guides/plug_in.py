@@ -15,7 +15,7 @@ from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize
 from pyro_opu.guides.operations import Operations
 from pyro_opu.teachers.cost import counted, metered
 
-__all__ = ["AfterTold", "PlugInTrunk", "tells_one_logit"]
+__all__ = ["AfterTold", "PlugInTrunk"]
 
 #: Widths of the network on the features: the first that takes no more products than `SMALL`, or of
 #: a network of more than `LARGE` products this share of them.
@@ -330,9 +330,3 @@ class AfterTold(nn.Module):
     def forward(self, told: Tensor) -> Tensor:
         """Features ``(N, H + O)``, or H + 2."""
         return self.trunk.after(told)
-
-
-def tells_one_logit(guide: nn.Module) -> bool:
-    """Whether a guide begins with what one normal logit averages to, which is exact."""
-    trunk = getattr(guide, "trunk", None)
-    return isinstance(trunk, PlugInTrunk) and trunk.outputs == 1

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import Ranks
-from pyro_opu.guides.plug_in import tells_one_logit
+from pyro_opu.guides import PredictiveGuide
+from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import ValidationSet
 from pyro_opu.teachers.base import JointDraws
@@ -129,7 +130,7 @@ class Asked:
         per_step = draws_per_step(teacher, x, num_draws, batch_size, most)
         fewer, fewer_labels = self.fewer
         effort = self.effort
-        told = self.default_guide and tells_one_logit(guide) and not self.follows
+        told = self.default_guide and not self.follows and _tells_one_logit(guide)
         if isinstance(effort, str):
             if self.default_guide and effort == "default":
                 near = ranks.first and held_out.judge(guide)["kl_ratio"] <= AT_ATTAINABLE
@@ -168,3 +169,10 @@ class Asked:
             calibration=CALIBRATION_NUMBERS // (fewer * (TOLD if told else 1)),
             start=weights_sketch(guide) if self.follows else None,
         )
+
+
+def _tells_one_logit(guide: nn.Module) -> bool:
+    """Whether it begins with what one normal logit averages to, which is exact."""
+    if not isinstance(guide, PredictiveGuide):
+        return False
+    return isinstance(guide.trunk, PlugInTrunk) and guide.trunk.outputs == 1

@@ -95,10 +95,9 @@ def distillation_phase(
     if objective.alternate and isinstance(guide, PredictiveGuide):
         groups = [list(group) for group in guide.parameter_groups()]
 
-    read: tuple[nn.Module, Pool | None] = guide, pool
+    reader = guide
     if pool is not None and batches.settings.precision is None:
-        read = read_once(guide, pool)
-    reader, pool = read
+        reader, pool = read_once(guide, pool)
 
     def labelled_batch() -> tuple[Tensor, dict[str, Tensor]]:
         if pool is not None:
