@@ -14,7 +14,7 @@ from pyro_opu.guides.recording import Unrecorded, record
 from pyro_opu.teachers.batched import loop
 from pyro_opu.teachers.plug_in import PlugIn
 
-__all__ = ["Beginning", "find_beginning"]
+__all__ = ["Beginning", "evenly", "find_beginning"]
 
 #: Products with weights; what they multiply may be the last hidden layer.
 _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
@@ -160,11 +160,11 @@ def _projected(trunk: Recorded, found: Recorded, plug_in: PlugIn, x: Tensor) -> 
     """The heads ``(S, C, F + 1)`` on a trunk that are nearest to what draws say at x, if finite."""
     assert plug_in.draws is not None
     pairs = len(next(iter(plug_in.draws.values()))) // 2  # each with both signs
-    picked = _spread(pairs, PAIRS)
+    picked = evenly(pairs, PAIRS)
     both = torch.cat([picked, picked + pairs])
     under = {name: value[both] for name, value in plug_in.draws.items()}
     size = trunk.run(x[:1]).numel()
-    x = x[_spread(len(x), max(PROJECTED, 2 * size))]
+    x = x[evenly(len(x), max(PROJECTED, 2 * size))]
 
     def logits(weights: dict[str, Tensor]) -> Tensor:
         log_probs = found.under(weights).run(x)
@@ -188,7 +188,7 @@ def _with_one(trunk: Recorded, x: Tensor) -> Tensor:
     return torch.cat([features, torch.ones_like(features[:, :1])], 1)
 
 
-def _spread(size: int, most: int) -> Tensor:
+def evenly(size: int, most: int) -> Tensor:
     """Indices of at most so many, evenly spread."""
     return torch.linspace(0, size - 1, min(size, most)).long()
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributions.normal_logits import LEAST, averaged_logit, informed_concentration
-from pyro_opu.guides.beginning import MOST_TOLD, Beginning
+from pyro_opu.guides.beginning import MOST_TOLD, Beginning, evenly
 from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize
 from pyro_opu.guides.operations import Operations
 from pyro_opu.teachers.cost import counted, metered
@@ -52,7 +52,8 @@ class PlugInTrunk(DefaultTrunk):
     network reads :math:`\operatorname{arsinh} \phi, \operatorname{arsinh} m, \log v` and
     :math:`\kappa`, the logits that a normal law averages to, which stands in the place of
     :math:`\phi`. Two classes have one logit, the second's less the first's; :math:`\kappa` is then
-    exact, and :math:`\log \alpha_0` of the normal law stands beside it (:func:`averaged_logit`).
+    exact, and :math:`\log \alpha_0` of the normal law stands beside it
+    (:func:`~pyro_opu.distributions.normal_logits.averaged_logit`).
 
     Where these moments are too many to be told, as those of 1,000 classes, the small network reads
     the logarithm of the variance v of a logit averaged over the classes instead, and the heads read
@@ -207,7 +208,7 @@ class PlugInTrunk(DefaultTrunk):
 
     def _spoken(self, head: Tensor, x: Tensor) -> Tensor:
         """What g begins as: factors of log v and of its square, and a constant."""
-        x = x[torch.linspace(0, len(x) - 1, min(len(x), TELLING)).long()]
+        x = x[evenly(len(x), TELLING)]
         log_mean = torch.nn.functional.linear(self(x), head[:, :-1], head[:, -1]).log_softmax(-1)
         spread = self._read(x)[0][1]
         told = informed_concentration(log_mean, spread.exp()).double().cpu()
