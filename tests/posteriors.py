@@ -356,3 +356,14 @@ RIVALS: dict[str, Callable[..., OnePassPredictive]] = {
     "compact, random": partial(rivals.compact_approx, size=4, tries=50, method="random"),
     "laplace bridge": rivals.laplace_bridge_predictive,
 }
+
+
+def averages(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of the sigmoid of a normal logit, and alpha_0 by moments: a sum over 20,001 points."""
+    nodes = torch.linspace(-9, 9, 20_001, dtype=torch.float64)
+    weights = (-0.5 * nodes.square()).softmax(0)
+    z = mean.double()[:, None] + deviation.double()[:, None] * nodes
+    p = torch.sigmoid(z)
+    average = p @ weights
+    within = (p * torch.sigmoid(-z)) @ weights
+    return average, within / ((p - average[:, None]).square() @ weights)

@@ -1,12 +1,13 @@
-"""Log alpha_0 by the mutual information of normal logits; one logit: `guides/test_plug_in.py`."""
+"""One normal logit against a fine sum, and many by their mutual information."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from posteriors import averages
 
 from pyro_opu.distributions import PredictiveDirichlet
-from pyro_opu.distributions.normal_logits import informed_concentration
+from pyro_opu.distributions.normal_logits import averaged_logit, informed_concentration
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
 
 
@@ -36,3 +37,39 @@ def test_a_larger_variance_asks_for_less_and_extremes_stay_finite():
     )
     assert found.isfinite().all()
     assert (found.diff() <= 0).all() and (found[:, 1:4].diff() < -1).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    # Rounding at small deviations; at large ones the step of the rule, and the tail it leaves out.
+    ("deviation", "of_logit", "of_concentration"),
+    [(1e-3, 1e-6, 1e-3), (0.1, 1e-6, 1e-5), (1.0, 5e-6, 3e-4), (3.0, 2e-4, 4e-3), (8.0, 0.01, 0.1)],
+)
+def test_a_normal_logit_averages_as_a_fine_sum_does(deviation, of_logit, of_concentration, dtype):
+    mean = torch.linspace(-25, 25, 101, dtype=dtype)[:, None]
+    spread = torch.full_like(mean, deviation)
+    logit, log_concentration = (each[:, 0] for each in averaged_logit(mean, spread.square()))
+    average, concentration = averages(mean[:, 0], spread[:, 0])
+    exact = average.logit()
+    near = exact.abs() < 10  # farther out the fine sum, too, loses digits of 1 - p
+    assert near.sum() > 35
+    assert (logit - exact)[near].abs().max() < of_logit
+    assert (log_concentration - concentration.log())[near].abs().max() < of_concentration
+    torch.testing.assert_close(logit, -logit.flip(0), rtol=1e-6, atol=1e-6)  # odd
+    assert (logit.diff() > 0).all()
+
+
+def test_extreme_logits_average_to_finite_numbers():
+    mean = torch.tensor([[-1e4], [-100.0], [0.0], [100.0], [1e4]])
+    for variance in (0.0, 1e-12, 1.0, 1e4):
+        mean.requires_grad_(True)
+        found = averaged_logit(mean, torch.full_like(mean, variance))
+        assert all(each.isfinite().all() for each in found)
+        (slope,) = torch.autograd.grad(sum(each.sum() for each in found), mean)
+        assert slope.isfinite().all()
+
+
+def test_the_average_of_a_normal_logit_has_the_right_gradient():
+    mean = torch.tensor([[-3.0], [-0.2], [0.7], [4.0]], dtype=torch.float64, requires_grad=True)
+    variance = torch.tensor([[0.3], [1.0], [4.0], [0.01]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(averaged_logit, (mean, variance))

@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from posteriors import averages
 from pyro.infer import Predictive
 from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
@@ -16,7 +17,6 @@ from torch.nn import functional as F
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
-from pyro_opu.distributions.normal_logits import averaged_logit
 from pyro_opu.guides import PredictiveGuide, beginning, guide_at, plug_in
 from pyro_opu.guides.beginning import find_beginning
 from pyro_opu.guides.plug_in import AfterTold, PlugInTrunk
@@ -238,9 +238,8 @@ def many_classes() -> tuple[Predictive, Tensor]:
 
     torch.manual_seed(0)
     draws = 0.5 * torch.randn(20, 400) + 0.2 * torch.randn(200, 20, 400)
-    return Predictive(model, {"w": draws}), torch.linspace(0.3, 2.0, 60)[:, None] * torch.randn(
-        60, 20
-    )
+    lengths = torch.linspace(0.3, 2.0, 60)[:, None]
+    return Predictive(model, {"w": draws}), lengths * torch.randn(60, 20)
 
 
 def test_the_concentration_of_many_classes_begins_where_the_spread_of_logits_says():
@@ -409,53 +408,6 @@ def test_moments_of_logits_are_those_of_the_draws(spread):
     near &= (g < 6) & (mean.logit().abs() < 10)
     assert near.sum() > 20 or spread > 0.1
     torch.testing.assert_close(found[near], g[near], rtol=0, atol=4e-3)
-
-
-def averages(mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of the sigmoid of a normal logit, and alpha_0 by moments: a sum over 20,001 points."""
-    nodes = torch.linspace(-9, 9, 20_001, dtype=torch.float64)
-    weights = (-0.5 * nodes.square()).softmax(0)
-    z = mean.double()[:, None] + deviation.double()[:, None] * nodes
-    p = torch.sigmoid(z)
-    average = p @ weights
-    within = (p * torch.sigmoid(-z)) @ weights
-    return average, within / ((p - average[:, None]).square() @ weights)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(
-    # Rounding at small deviations; at large ones the step of the rule, and the tail it leaves out.
-    ("deviation", "of_logit", "of_concentration"),
-    [(1e-3, 1e-6, 1e-3), (0.1, 1e-6, 1e-5), (1.0, 5e-6, 3e-4), (3.0, 2e-4, 4e-3), (8.0, 0.01, 0.1)],
-)
-def test_a_normal_logit_averages_as_a_fine_sum_does(deviation, of_logit, of_concentration, dtype):
-    mean = torch.linspace(-25, 25, 101, dtype=dtype)[:, None]
-    spread = torch.full_like(mean, deviation)
-    logit, log_concentration = (each[:, 0] for each in averaged_logit(mean, spread.square()))
-    average, concentration = averages(mean[:, 0], spread[:, 0])
-    exact = average.logit()
-    near = exact.abs() < 10  # farther out the fine sum, too, loses digits of 1 - p
-    assert near.sum() > 35
-    assert (logit - exact)[near].abs().max() < of_logit
-    assert (log_concentration - concentration.log())[near].abs().max() < of_concentration
-    torch.testing.assert_close(logit, -logit.flip(0), rtol=1e-6, atol=1e-6)  # odd
-    assert (logit.diff() > 0).all()
-
-
-def test_extreme_logits_average_to_finite_numbers():
-    mean = torch.tensor([[-1e4], [-100.0], [0.0], [100.0], [1e4]])
-    for variance in (0.0, 1e-12, 1.0, 1e4):
-        mean.requires_grad_(True)
-        found = averaged_logit(mean, torch.full_like(mean, variance))
-        assert all(each.isfinite().all() for each in found)
-        (slope,) = torch.autograd.grad(sum(each.sum() for each in found), mean)
-        assert slope.isfinite().all()
-
-
-def test_the_average_of_a_normal_logit_has_the_right_gradient():
-    mean = torch.tensor([[-3.0], [-0.2], [0.7], [4.0]], dtype=torch.float64, requires_grad=True)
-    variance = torch.tensor([[0.3], [1.0], [4.0], [0.01]], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(averaged_logit, (mean, variance))
 
 
 def test_what_is_told_is_read_once():
