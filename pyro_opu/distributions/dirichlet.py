@@ -345,6 +345,6 @@ def log_dirichlet_rsample(log_alpha: Tensor, sample_shape: Sequence[int] = ()) -
         # -log U is an exponential variate, never infinite. In float32 it may be coarse near zero
         # (steps of 6e-8), which would now and then hand a corner to a class of probability 1e-20.
         exponential = log_alpha.new_empty(shape, dtype=torch.float64)
-        minus_log_u = exponential.exponential_(generator=generator).to(dtype)
+        exponential = exponential.exponential_(generator=generator).to(dtype)
     # Not a division by alpha: its gradient has alpha squared, which underflows.
-    return torch.log_softmax(gamma.log() - minus_log_u * (-log_alpha).exp(), dim=-1)
+    return torch.log_softmax(gamma.log() - exponential * (-log_alpha).exp(), dim=-1)

@@ -55,8 +55,8 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
     dtype = _working_dtype(p, q)
     out = p.new_empty(p.shape[1], dtype=dtype)
     for inputs in chunks(p.shape[1], p.shape[0] + q.shape[0], p.shape[2], chunk_size):
-        first, second = (Marginals(draws[:, inputs].to(dtype)) for draws in (p, q))
-        out[inputs] = first.energy_distance(second).to(dtype)
+        first, second = (draws[:, inputs].to(dtype) for draws in (p, q))
+        out[inputs] = Marginals(first).energy_distance(second).to(dtype)
     return out
 
 

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+#: Draws that a distance between two sets of them sorts and sums at a time: what fits a cache.
+BLOCK_NUMBERS = 2**18
+
 
 class Marginals:
     """The marginals of draws on the simplex, sorted once and then asked at many points.
@@ -20,7 +23,8 @@ class Marginals:
     """
 
     def __init__(self, draws: Tensor) -> None:
-        self.table = draws.detach().permute(1, 2, 0).contiguous().sort(-1).values
+        blocks = draws.detach().split(_inputs(draws.shape[0] * draws.shape[2]), 1)
+        self.table = torch.cat([_sorted(block) for block in blocks])
 
     def cdf(self, points: Tensor) -> Tensor:
         """Share of the draws below each point, class by class, ``(P, N, C)`` as ``points``."""
@@ -29,36 +33,63 @@ class Marginals:
 
     def distance(self, points: Tensor) -> Tensor:
         """Mean l1 distance ``(P, N)`` of points ``(P, N, C)`` to the draws."""
-        return self._distances(self._by_class(points)).sum(1).T.to(points.dtype)
+        return _distances(self.table, self._by_class(points)).sum(1).T.to(points.dtype)
 
     @cached_property
     def spread(self) -> Tensor:
         r""":math:`\mathbb{E}\|Y - Y'\|_1` of two different draws, ``(N,)``."""
-        return difference_of_sorted(self.table.double()).sum(-1)
+        _, C, S = self.table.shape
+        return torch.cat([_spread(block) for block in self.table.split(_inputs(S * C))])
 
-    def energy_distance(self, other: Marginals) -> Tensor:
-        r""":math:`2\,\mathbb{E}\|Y - Z\|_1` less both spreads, ``(N,)``, without bias."""
-        between = self._distances(other.table).mean(-1).sum(-1)
-        return 2 * between - self.spread - other.spread
+    def energy_distance(self, draws: Tensor) -> Tensor:
+        r""":math:`2\,\mathbb{E}\|Y - Z\|_1` less both spreads, without bias.
 
-    @cached_property
-    def _sums(self) -> Tensor:
-        """Sums of the least 0, 1, ..., S draws, in which float32 would lose small distances."""
-        return pad(self.table.cumsum(-1, dtype=torch.float64), (1, 0))
+        Args:
+            draws: Of Z, ``(P, N, C)``, sorted and let go a block of inputs at a time.
+
+        Returns:
+            The distance of each input, ``(N,)``, in float64.
+        """
+        _, C, S = self.table.shape
+        inputs = _inputs(max(S, len(draws)) * C)
+        blocks = zip(self.table.split(inputs), draws.detach().split(inputs, 1), strict=True)
+        own, twice = [], []
+        for table, block in blocks:
+            other = _sorted(block)
+            own.append(_spread(other))
+            twice.append(2 * _distances(table, other).mean(-1).sum(-1))
+        return torch.cat(twice) - self.spread - torch.cat(own)
 
     def _by_class(self, points: Tensor) -> Tensor:
         return points.detach().to(self.table.dtype).permute(1, 2, 0).contiguous()
 
-    def _distances(self, where: Tensor) -> Tensor:
-        r"""Mean distances to the draws of every class, of numbers ``(N, C, P)``.
 
-        With F the distribution function and M(t) the mean of the draws below t, times their share:
-        :math:`\mathbb{E}|t - Y| = t\,(2F(t) - 1) + \mathbb{E}Y - 2M(t)`.
-        """
-        below = torch.searchsorted(self.table, where)
-        count = self.table.shape[-1]
-        part, whole = self._sums.gather(-1, below), self._sums[..., -1:]
-        return where * (2 * below.double() / count - 1) + (whole - 2 * part) / count
+def _inputs(numbers: int) -> int:
+    """How many make a block, where each has so many numbers."""
+    return max(1, BLOCK_NUMBERS // max(1, numbers))
+
+
+def _sorted(draws: Tensor) -> Tensor:
+    """Draws ``(S, N, C)`` in ascending order, ``(N, C, S)``."""
+    return draws.permute(1, 2, 0).contiguous().sort(-1).values
+
+
+def _spread(table: Tensor) -> Tensor:
+    return difference_of_sorted(table.double()).sum(-1)
+
+
+def _distances(table: Tensor, where: Tensor) -> Tensor:
+    r"""Mean distances to sorted draws ``(N, C, S)`` of every class, of numbers ``(N, C, P)``.
+
+    With F the distribution function and M(t) the mean of the draws below t, times their share:
+    :math:`\mathbb{E}|t - Y| = t\,(2F(t) - 1) + \mathbb{E}Y - 2M(t)`. float32 would lose small
+    distances in the sums.
+    """
+    below = torch.searchsorted(table, where)
+    count = table.shape[-1]
+    sums = pad(table.cumsum(-1, dtype=torch.float64), (1, 0))
+    part, whole = sums.gather(-1, below), sums[..., -1:]
+    return where * (2 * below.double() / count - 1) + (whole - 2 * part) / count
 
 
 def mean_absolute_difference(values: Tensor) -> Tensor:

@@ -174,7 +174,7 @@ def lack_of_fit(held_out: ClassValidation) -> float:
     with seeded(0):
         samples = moment_matched(fit.mean(0), moment_concentration(fit)).sample((len(judge),))
     judges = Marginals(judge)
-    left = judges.energy_distance(Marginals(samples))
+    left = judges.energy_distance(samples)
     error = left.std() / math.sqrt(len(left))
     spread = float(judges.spread.mean())
     if spread < NO_SPREAD or not left.mean() > 4 * error:
@@ -235,4 +235,4 @@ def _energies(student: SimplexDistribution, inputs: ClassValidation) -> Tensor:
     """Energy distance to the teacher's draws, per input ``(N,)``."""
     with seeded(0):  # two students are compared on the same noise
         draws = student.sample((JUDGING_DRAWS,))
-    return inputs.marginals.energy_distance(Marginals(draws))
+    return inputs.marginals.energy_distance(draws)

@@ -176,7 +176,7 @@ def _best(draws: Tensor) -> tuple[Measured, Tensor]:
     matched = moment_matched(draws.mean(0), moment_concentration(draws))
     answer = from_distribution(matched, len(draws))
     marginals = Marginals(draws)
-    distance = marginals.energy_distance(Marginals(answer.draws))
+    distance = marginals.energy_distance(answer.draws)
     return answer, distance + marginals.spread / len(draws)
 
 
@@ -206,7 +206,7 @@ def judge(
             kl, distance = attainable, taught.best_distance
         else:
             kl = kl_from_log(target.log_mean, answer.log_mean)
-            distance = marginals.energy_distance(Marginals(answer.draws))
+            distance = marginals.energy_distance(answer.draws)
         if column in ("student", "trivial"):  # to all M draws, not to what they are a sample of
             distance = distance + marginals.spread / taught.size
         out |= {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pyro_opu.metrics import marginals
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.metrics.marginals import Marginals
 
@@ -37,15 +38,25 @@ def test_spread_against_all_pairs_of_different_draws() -> None:
 def test_energy_distance_is_that_of_all_draws_together(sharpness: float) -> None:
     p, q = draws(400), draws(30, sharpness)
     q[:3] = p[:3]  # ties
-    found = Marginals(p).energy_distance(Marginals(q))
+    found = Marginals(p).energy_distance(q)
     between = (p[:, None] - q[None]).abs().sum(-1).mean((0, 1))
     torch.testing.assert_close(found, 2 * between - Marginals(p).spread - Marginals(q).spread)
-    torch.testing.assert_close(Marginals(q).energy_distance(Marginals(p)), found)
+    torch.testing.assert_close(Marginals(q).energy_distance(p), found)
+
+
+def test_blocks_of_inputs_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, q = draws(40), draws(30)
+    at_once = Marginals(p)
+    expected = at_once.energy_distance(q), at_once.spread, at_once.table
+    monkeypatch.setattr(marginals, "BLOCK_NUMBERS", 40 * C * 2)  # two inputs, the last one alone
+    by_blocks = Marginals(p)
+    found = by_blocks.energy_distance(q), by_blocks.spread, by_blocks.table
+    assert all(map(torch.equal, found, expected))
 
 
 def test_small_distances_keep_their_digits_in_float32() -> None:
     """Near zero, where the best iterate is chosen: 1e-7 is the rounding of the draws themselves."""
     p, q = draws(2000, 1e-3), draws(256, 1e-3)
     exact = energy_distance(p, q)
-    found = Marginals(p.float()).energy_distance(Marginals(q.float()))
+    found = Marginals(p.float()).energy_distance(q.float())
     torch.testing.assert_close(found, exact, rtol=0, atol=1e-7)
