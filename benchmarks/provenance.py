@@ -110,6 +110,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "opu_table1": (*PAPERS, "benchmarks/tabular_protocol.py", "pyro_opu/rivals"),
     "opu_table2": (*PAPERS, "benchmarks/mnist_dropout.py", "benchmarks/mnist_sgld.py"),
     "opu_table3": (*PAPERS, "benchmarks/tabular_protocol.py", "benchmarks/gaussian_process.py"),
+    "paying": (*DISTILLED, *POSTERIORS, "benchmarks/timing.py"),
     "polya_gamma": (*GIBBS, "models/logistic_regression.py"),
     "pyro_programs": (
         *DISTILLED,

@@ -26,6 +26,7 @@ NAMES = (
     "adversarial",
     "export_check",
     "batched",
+    "paying",
     "speed",
     "memory",
     "scale",

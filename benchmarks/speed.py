@@ -18,7 +18,6 @@ and keeps the rest of the results file.
   with the exponents of time.
 - digits: laplace-torch against one pass on the digits network at N = 500.
 - fused: a pass as it is trained, fused and captured, beside a network of its widths.
-- distillation: what ``distill`` costs, and after how many calls it has paid.
 - memory: the peak of every way, in a process of its own.
 - cuda: on a GPU alone, graphs, throughput and the share of the device's peak.
 
@@ -206,7 +205,6 @@ PARTS: dict[str, Callable[[argparse.Namespace], Tables]] = {
     **{subject: compared(subject) for subject in SUBJECTS},
     "digits": speed_cost.digits_part,
     "fused": speed_cost.fused_part,
-    "distillation": speed_cost.distillation_part,
     "memory": speed_memory.part,
     "cuda": speed_cuda.part,
 }

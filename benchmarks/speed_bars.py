@@ -81,13 +81,6 @@ def flatness(tables: Tables) -> float:
     return max(abs(row["exponent"]) for row in rows)
 
 
-def distillation(teacher: str, column: str) -> Callable[[Tables], float]:
-    def measure(tables: Tables) -> float:
-        return one(list(filter(is_default, tables["Distillation"])), column, teacher=teacher)
-
-    return measure
-
-
 def exported(column: str) -> Callable[[Tables], float]:
     """The worst of what ``benchmarks.export_check`` has written."""
     return lambda tables: max(row[column] for row in kept("export_check")["ONNX Runtime"])
@@ -132,16 +125,6 @@ CPU: list[tuple[str, tuple[str, float], Callable[[Tables], float]]] = [
     ),
     ("Predictive / batched teacher, networks, the least", (">=", 1.0), batched_of_networks),
     ("exponent of one pass in S", ("<=", 0.1), flatness),
-    (
-        "distilling Pima, s",
-        ("<=", 20.0),
-        distillation("logistic regression on pima", "distill, s"),
-    ),
-    (
-        "distilling Spambase, s",
-        ("<=", 20.0),
-        distillation("logistic regression on spambase", "distill, s"),
-    ),
     ("ONNX Runtime - eager, mean", ("<=", 1e-5), exported("mean, largest difference")),
     (
         "ONNX Runtime / eager - 1, concentration",

@@ -1,9 +1,8 @@
-"""What a student costs: laplace-torch on digits, and how many calls pay for a distillation."""
+"""One pass of the digits network beside laplace-torch, fused passes, and sweeps of MC dropout."""
 
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 import pyro
@@ -13,15 +12,12 @@ from torch import Tensor, nn
 
 import pyro_opu
 from benchmarks.digits import digits
-from benchmarks.posteriors import table
 from benchmarks.speed_models import PERCEPTRON, guides, student_name
 from benchmarks.speed_peers import absent, laplace_ways
 from benchmarks.speed_ways import Call, Found, Row, rows_of
 from benchmarks.timing import spans
 from pyro_opu import PredictiveGuide
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
-from pyro_opu.models.laplace import laplace
-from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network, perceptron
 
 #: The digits network, and the inputs it is asked about.
@@ -102,68 +98,6 @@ def fused_ways(network: nn.Module, fast: pyro_opu.OnePassPredictive, x: Tensor) 
 
 def wait(device: str) -> Call:
     return (lambda: None) if device == "cpu" else torch.cuda.synchronize
-
-
-def distillation_part(args: argparse.Namespace) -> dict[str, list[Row]]:
-    """Default ``distill`` of a logistic regression on the tables of the papers."""
-    found = []
-    for name in ("pima", "spambase"):
-        data, model = table(name), logistic_regression(2)
-        pyro.set_rng_seed(0)
-        guide = laplace(data.x, data.y, 2).guide
-        samples = Predictive(guide, num_samples=args.draws)(data.x)
-        draws = {
-            site: samples[site].reshape(args.draws, *shape).to(args.device)
-            for site, shape in sites(data.x)
-        }
-        predictive = Predictive(model, draws)
-        fast, seconds = distilled(predictive, data.transfer.to(args.device), args)
-        row = {"student": student_name("", fast.guide)}
-        row |= {"teacher": f"logistic regression on {name}", "S": args.draws, "distill, s": seconds}
-        found.append({**row, **paid(fast, predictive, data.test, seconds, args)})
-    return {"Distillation": found}
-
-
-def sites(x: Tensor) -> list[tuple[str, tuple[int, ...]]]:
-    """Latents of the regression with two classes, and the shape of a draw."""
-    return [("weight", (x.shape[1], 1)), ("bias", (1,))]
-
-
-def distilled(
-    source: Any, x: Tensor, args: argparse.Namespace, guide: Any = None
-) -> tuple[Any, float]:
-    """With default settings but the guide's widths, and but for a trial; and the seconds."""
-    fewer = {"num_steps": 20, "recalibrate": False} if args.quick else {}
-    start = time.perf_counter()
-    fast = pyro_opu.distill(source, x, guide=guide, seed=0, progress=False, **fewer)
-    return fast, time.perf_counter() - start
-
-
-def paid(
-    fast: Any, predictive: Predictive, x: Tensor, seconds: float, args: argparse.Namespace
-) -> Row:
-    """After how many calls at these inputs the student has cost less than its teacher would."""
-    teacher, x = pyro_opu.as_teacher(predictive), x.to(args.device)
-    exact = pyro_opu.batched(predictive)
-    ways: dict[str, Call] = {
-        "one pass": lambda: fast.dirichlet(x),
-        "Predictive": lambda: predictive(x),
-        "batched teacher": lambda: teacher.probs(x),
-        "batched": lambda: exact(x),
-    }
-    with torch.no_grad():
-        found = spans(ways, args.budget, wait(args.device))
-    took = {name: each.median for name, each in found.items()}
-    row: Row = {"N of a call": len(x)}
-    row |= {f"{way}, ms": 1e3 * each for way, each in took.items()}
-    for way in ("Predictive", "batched teacher", "batched"):
-        row[f"calls that pay, {way}"] = break_even(seconds, took[way], took["one pass"])
-    return row
-
-
-def break_even(seconds: float, slow: float, quick: float) -> float:
-    """Calls of ``slow`` that cost as much as ``seconds`` and as many of ``quick``."""
-    return seconds / (slow - quick) if slow > quick else float("inf")
 
 
 def sweep_seconds(

@@ -17,9 +17,9 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from pyro.infer import Predictive
 
 import pyro_opu
+from benchmarks.paying import of_draws
 from benchmarks.posteriors import POSTERIORS, Posterior, make
 from benchmarks.results import kept, over_seeds, parser, say, write
 from pyro_opu.utils.tables import json_ready
@@ -87,7 +87,7 @@ def rows_of(name: str, seed: int, quick: bool) -> tuple[list[dict], list[dict]]:
         "inference, s": inferred,
         "distill, s": distilled,
         "distill, CPU s": processor,
-        "Predictive, s": time_of(lambda: ask(posterior), 1),
+        "Predictive, s": time_of(lambda: [loop(x) for loop in of_draws(posterior, 500)], 1),
         "one pass, s": time_of(lambda: fast.dirichlet(x), 20),
         **nearness(report),
         "kept": fast.report["kept"],
@@ -124,18 +124,6 @@ def certainty_rows(same: dict[str, Any], report: pyro_opu.FidelityReport) -> lis
 def len_of(posterior: Posterior) -> str:
     held = pyro_opu.as_teacher(posterior.source).max_draws
     return "afresh" if held is None else str(held)
-
-
-def ask(posterior: Posterior) -> None:
-    """500 draws of the labels by Pyro, from one posterior or in turn from several."""
-    for each in posterior.predictives:
-        draws = 500 // len(posterior.predictives)
-        if each.guide is None:
-            samples = {name: value[:draws] for name, value in each.posterior_samples.items()}
-            again = Predictive(each.model, samples)
-        else:
-            again = Predictive(each.model, guide=each.guide, num_samples=draws)
-        again(posterior.data.test)
 
 
 def time_of(work, repeats: int) -> float:

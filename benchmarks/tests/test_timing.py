@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
 import torch
 
-from benchmarks import (
-    speed_ways,
-    timing,
-)
+from benchmarks import paying, speed_ways, timing
 from benchmarks.speed_models import ALIKE
 
 CPU = torch.device("cpu")
@@ -93,3 +91,27 @@ class TestScaling:
         }  # fmt: skip
         assert rows[2]["times one pass"] == 250.0
         assert (rows[2]["draws"], rows[2]["draws timed"]) == (500, 50)
+
+
+class TestPaying:
+    def test_break_even(self) -> None:
+        """Ten seconds at a gain of a fifth of a second per call are fifty calls."""
+        assert paying.break_even(10.0, 0.25, 0.05) == pytest.approx(50.0, rel=1e-12)
+        assert paying.break_even(10.0, 0.05, 0.25) == math.inf
+
+    def test_calls_are_those_of_one_pass(self) -> None:
+        times = {"one pass": 0.001, "drop-in call": 0.002, "batched": 0.003, "Predictive": 0.101}
+        row = paying.calls_that_pay(times, 4.0)
+        assert row["calls that pay, batched"] == pytest.approx(2000)
+        assert row["calls that pay, Predictive"] == pytest.approx(40)
+        assert row["drop-in call, ms"] == 2.0
+
+    def test_bars_name_the_worst_of_a_group_at_all_test_rows(self) -> None:
+        rows = [
+            {"name": name, "N": count, "distill, s": seconds, "calls that pay, batched": calls}
+            for name, seconds, calls in (("pima-nuts", 1, 30), ("pima-svgp", 6, 9000))
+            for count in (1, 77)
+        ]
+        calls, seconds = paying.bars(rows)
+        assert (calls["the worst"], calls["measured"], calls["met"]) == ("pima-nuts", 30, "yes")
+        assert (seconds["the worst"], seconds["measured"], seconds["met"]) == ("pima-svgp", 6, "no")
