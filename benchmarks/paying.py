@@ -2,14 +2,14 @@
 
     python -m benchmarks.paying
 
-A student costs what ``distill`` takes, once. Opposite it stand ``Predictive``, and
-``batched(predictive)``, which needs nothing but the draws; S is 500, at one row and at all test
-rows. A student has paid after
+A student costs what ``distill`` takes, once. Opposite it stand ``Predictive``, and two that need
+nothing but the draws: ``batched(predictive)``, and the class probabilities alone, by
+``as_teacher(predictive).probs``. S is 500, at one row and at all test rows. A student has paid after
 
     seconds of distill / (seconds of the other's call - seconds of the student's)
 
 calls, never where its call takes longer. "one pass" gives class probabilities and how sure the
-posterior is (``fast.dirichlet``); "drop-in call" gives S labels of every row, as the others do. The
+posterior is (``fast.dirichlet``); "drop-in call" gives S labels of every row, as the first two do. The
 ways of a row are timed in turn, in one process with as many threads as torch takes. The first
 ``distill`` of a process loads what torch loads late; it stands apart, among the settings.
 """
@@ -118,9 +118,11 @@ def times_of(
 ) -> dict[str, float]:
     """Median seconds of a call of each way."""
     together = [pyro_opu.batched(loop) for loop in loops]
+    teacher = pyro_opu.as_teacher(loops if len(loops) > 1 else loops[0])
     ways: dict[str, Callable[[], object]] = {
         "one pass": lambda: fast.dirichlet(x),
         "drop-in call": lambda: fast(x),
+        "probabilities": lambda: teacher.probs(x),
         "batched": lambda: [each(x) for each in together],
         "Predictive": lambda: [each(x) for each in loops],
     }
@@ -131,7 +133,7 @@ def times_of(
 def calls_that_pay(times: dict[str, float], cost: float) -> Row:
     """The times in milliseconds, and the calls after which one pass has made up for its cost."""
     row: Row = {f"{way}, ms": 1e3 * each for way, each in times.items()}
-    for other in ("Predictive", "batched"):
+    for other in ("Predictive", "batched", "probabilities"):
         row[f"calls that pay, {other}"] = break_even(cost, times[other], times["one pass"])
     return row
 

@@ -100,10 +100,11 @@ class TestPaying:
         assert paying.break_even(10.0, 0.05, 0.25) == math.inf
 
     def test_calls_are_those_of_one_pass(self) -> None:
-        times = {"one pass": 0.001, "drop-in call": 0.002, "batched": 0.003, "Predictive": 0.101}
-        row = paying.calls_that_pay(times, 4.0)
+        times = {"one pass": 0.001, "drop-in call": 0.002, "probabilities": 0.0005}
+        row = paying.calls_that_pay(times | {"batched": 0.003, "Predictive": 0.101}, 4.0)
         assert row["calls that pay, batched"] == pytest.approx(2000)
         assert row["calls that pay, Predictive"] == pytest.approx(40)
+        assert row["calls that pay, probabilities"] == math.inf
         assert row["drop-in call, ms"] == 2.0
 
     def test_bars_name_the_worst_of_a_group_at_all_test_rows(self) -> None:
