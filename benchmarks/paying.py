@@ -4,13 +4,14 @@
 
 A student costs what ``distill`` takes, once. Opposite it stand ``Predictive``, and two that need
 nothing but the draws: ``batched(predictive)``, and the class probabilities alone, by
-``as_teacher(predictive).probs``. S is 500, at one row and at all test rows. A student has paid after
+``as_teacher(predictive).probs``. S is 500, at one row and at all test rows. A student has paid
+after
 
     seconds of distill / (seconds of the other's call - seconds of the student's)
 
 calls, never where its call takes longer. "one pass" gives class probabilities and how sure the
-posterior is (``fast.dirichlet``); "drop-in call" gives S labels of every row, as the first two do. The
-ways of a row are timed in turn, in one process with as many threads as torch takes. The first
+posterior is (``fast.dirichlet``); "drop-in call" gives S labels of every row, as the first two do.
+The ways of a row are timed in turn, in one process with as many threads as torch takes. The first
 ``distill`` of a process loads what torch loads late; it stands apart, among the settings.
 """
 
