@@ -86,6 +86,7 @@ def from_cold(teacher: torch.nn.Module, data: Digits, steps: int) -> tuple[list[
         fast = pyro_opu.distill(
             teacher,
             data.transfer.x,
+            guide="network",  # the default begins at the teacher's weights
             loss=make(),
             num_steps=steps,
             warm_start=False,
