@@ -28,7 +28,7 @@ from sklearn.datasets import load_breast_cancer
 from torch import Tensor, nn
 
 import pyro_opu
-from benchmarks.posteriors import SIZES, images, table
+from benchmarks.posteriors import SIZES, Data, PatchTransformer, as_images, images, table
 from benchmarks.results import parser, say, write
 from benchmarks.speed_models import weights, with_probs
 from benchmarks.timing import spans
@@ -103,9 +103,8 @@ def convolutions() -> Case:
     return held(lambda: convolutional_network((8, 8), 10), x)
 
 
-def variational() -> Case:
-    network = perceptron(SIZES)
-    model, data = bayesian_network(network, prior=0.3), images()
+def variational(network: nn.Module, data: Data) -> Case:
+    model = bayesian_network(network, prior=0.3)
     guide = mean_field(model, network)
     guide(data.x, data.y)  # at its first call it sees which sites are observed
     return Case("network", data.test, model, guide=guide)
@@ -119,7 +118,13 @@ CASES: dict[str, Callable[[], Case]] = {
     "network 64-128-128-10, SGLD, digits": sgld,
     "two convolutions, SGLD, digits": convolutions,
     "network 64-128-128-10, MC dropout, digits": dropout,
-    "network 64-128-128-10, mean field, digits": variational,
+    "network 64-128-128-10, mean field, digits": lambda: variational(perceptron(SIZES), images()),
+    "two convolutions, mean field, digits": lambda: variational(
+        convolutional_network((8, 8), 10), as_images(images())
+    ),
+    "transformer on patches, mean field, digits": lambda: variational(
+        PatchTransformer(), as_images(images())
+    ),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -31,6 +32,8 @@ Shape = tuple[int, ...]
 CHUNK_SIZES = {"cpu": 2**21, "cuda": 2**26}
 #: Numbers in the widest tensor of a draw above which a processor convolves faster one by one.
 WIDE_CONVOLUTION = 2**16
+#: Wide draws of which fewer fit in a block are not evaluated together.
+FEWEST_TOGETHER = 5
 #: Draws that are compared with the loop, and draws of the two runs whose tensors are measured.
 COMPARED, MEASURED = 2, (2, 3)
 
@@ -113,8 +116,9 @@ class BatchedPredictive(Predictive):
         shapes = self._asked(model)
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         found: dict[str, Tensor] = {}
-        with quiet(), QuickOps() as ops:
-            size = self._draws_at_once(model, guide, shapes, tensors, ops)
+        with quiet():
+            size, ops = self._draws_at_once(model, guide, shapes, tensors)
+        with quiet(), ops:
             for start in range(0, self.num_samples, size):
                 block = slice(start, start + size)
                 for name, values in self._values(model, guide, shapes, block).items():
@@ -164,14 +168,16 @@ class BatchedPredictive(Predictive):
         guide: _Runs | None,
         names: Iterable[str],
         tensors: list[Tensor],
-        ops: QuickOps,
-    ) -> int:
-        """Draws of a block, by the widest tensor of one; the first call compares with the loop."""
+    ) -> tuple[int, AbstractContextManager[Any]]:
+        """Draws of a block, by the widest tensor of one, and what they run under.
+
+        The first call compares with the loop.
+        """
         if self.num_samples == 1 or all(name in self.posterior_samples for name in names):
-            return self.num_samples
+            return self.num_samples, nullcontext()
         asked = tuple((tensor.shape, tensor.device) for tensor in tensors)
         if asked not in self._widths:
-            with preserve_rng():
+            with preserve_rng(), QuickOps() as ops:
                 if not self._widths:
                     if guide is not None and guide.shapes:
                         _compare(self._of_guide, guide, {"": torch.arange(COMPARED)})
@@ -187,9 +193,11 @@ class BatchedPredictive(Predictive):
         tensors = [*tensors, *self.posterior_samples.values()]
         kind = "cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu"
         if convolved and kind == "cpu" and width > WIDE_CONVOLUTION:
-            return 1
-        most = max(1, (self.chunk_size or CHUNK_SIZES[kind]) // width)
-        return math.ceil(self.num_samples / math.ceil(self.num_samples / most))
+            return 1, QuickOps()
+        most = (self.chunk_size or CHUNK_SIZES[kind]) // width
+        if most < FEWEST_TOGETHER:  # as the loop runs them, by torch's own kernels
+            return 1, nullcontext()
+        return math.ceil(self.num_samples / math.ceil(self.num_samples / most)), QuickOps()
 
 
 class _Runs:

@@ -17,6 +17,7 @@ from pyro.infer.autoguide import AutoLowRankMultivariateNormal, AutoNormal
 from pyro.infer.predictive import WeighedPredictive
 from pyro_models import BINARY, MULTI, OBSERVE, ROUNDING, softmax_model, softmax_samples
 from torch import Tensor, nn
+from torch._C import _len_torch_function_stack
 
 from pyro_opu import as_teacher, batched
 from pyro_opu.models.dropout import DropoutGuide
@@ -314,6 +315,24 @@ class TestBlocks:
         seen.clear()
         exact(X)
         assert len(seen) == 1 + S // 10  # one for the shapes
+
+    @pytest.mark.parametrize(("most", "modes"), [(1, {0}), (4, {0}), (5, {2})])
+    def test_draws_too_wide_for_five_run_as_in_the_loop(self, most: int, modes: set[int]) -> None:
+        """Without a mode over torch's functions, under which a transformer has no fused kernel."""
+        seen: list[int] = []
+
+        def source(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            seen.append(_len_torch_function_stack())
+            pyro.deterministic("probs", torch.sigmoid(x @ w))
+
+        predictive = Predictive(source, {"w": torch.randn(S, D)})
+        exact = batched(predictive, chunk_size=most * len(X))
+        torch.testing.assert_close(exact(X), predictive(X))
+        seen.clear()
+        exact(X)
+        assert len(seen) == 1 + (S // 5 if most == 5 else S)  # one for the shapes
+        assert set(seen[1:]) == modes
 
 
 class TestFallback:
