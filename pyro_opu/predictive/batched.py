@@ -32,8 +32,8 @@ Shape = tuple[int, ...]
 CHUNK_SIZES = {"cpu": 2**21, "cuda": 2**26}
 #: Numbers in the widest tensor of a draw above which a processor convolves faster one by one.
 WIDE_CONVOLUTION = 2**16
-#: Wide draws of which fewer fit in a block are not evaluated together.
-FEWEST_TOGETHER = 5
+#: Draws with attention of which fewer fit in a block run one by one, by torch's fused kernels.
+FEWEST_ATTENDED = 5
 #: Draws that are compared with the loop, and draws of the two runs whose tensors are measured.
 COMPARED, MEASURED = 2, (2, 3)
 
@@ -103,8 +103,8 @@ class BatchedPredictive(Predictive):
             positive_int("chunk_size", chunk_size, advice="Leave it out.")
         self.chunk_size = chunk_size
         self._of_guide, self._of_model = Batched("the guide"), Batched("the model")
-        #: Of a draw, and whether it convolves, by the shapes of the arguments.
-        self._widths: dict[Any, tuple[int, bool]] = {}
+        #: Of a draw, and what was in it, by the shapes of the arguments.
+        self._widths: dict[Any, tuple[int, QuickOps]] = {}
 
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -174,7 +174,7 @@ class BatchedPredictive(Predictive):
         The first call compares with the loop.
         """
         if self.num_samples == 1 or all(name in self.posterior_samples for name in names):
-            return self.num_samples, nullcontext()
+            return self.num_samples, QuickOps()
         asked = tuple((tensor.shape, tensor.device) for tensor in tensors)
         if asked not in self._widths:
             with preserve_rng(), QuickOps() as ops:
@@ -188,14 +188,14 @@ class BatchedPredictive(Predictive):
                         self._values(model, guide, names, slice(count))
                     meters.append(meter)
             cost = Cost.of(torch.Size(), meters[0], meters[1], 1)
-            self._widths[asked] = cost.width, ops.convolved
-        width, convolved = self._widths[asked]
+            self._widths[asked] = cost.width, ops
+        width, ops = self._widths[asked]
         tensors = [*tensors, *self.posterior_samples.values()]
         kind = "cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu"
-        if convolved and kind == "cpu" and width > WIDE_CONVOLUTION:
+        if ops.convolved and kind == "cpu" and width > WIDE_CONVOLUTION:
             return 1, QuickOps()
-        most = (self.chunk_size or CHUNK_SIZES[kind]) // width
-        if most < FEWEST_TOGETHER:  # as the loop runs them, by torch's own kernels
+        most = max(1, (self.chunk_size or CHUNK_SIZES[kind]) // width)
+        if ops.attended and most < FEWEST_ATTENDED:
             return 1, nullcontext()
         return math.ceil(self.num_samples / math.ceil(self.num_samples / most)), QuickOps()
 

@@ -28,11 +28,12 @@ class QuickOps(TorchFunctionMode):
 
     Attributes:
         convolved: Whether there was a convolution.
+        attended: Whether there was attention, of which torch has fused kernels outside alone.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.convolved = False
+        self.convolved = self.attended = False
 
     def __torch_function__(
         self,
@@ -54,10 +55,12 @@ class QuickOps(TorchFunctionMode):
         if func is torch.binomial and len(args) == 2:  # vmap wants both to differ between draws
             args = args[0] + torch.zeros_like(args[1]), args[1]
         self.convolved |= func in _CONVOLUTIONS
+        self.attended |= func in _ATTENTION
         return func(*args, **kwargs)
 
 
 _CONVOLUTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
+_ATTENTION = {functional.scaled_dot_product_attention, functional.multi_head_attention_forward}
 
 
 class _Labels(torch.autograd.Function):

@@ -316,14 +316,26 @@ class TestBlocks:
         exact(X)
         assert len(seen) == 1 + S // 10  # one for the shapes
 
-    @pytest.mark.parametrize(("most", "modes"), [(1, {0}), (4, {0}), (5, {2})])
-    def test_draws_too_wide_for_five_run_as_in_the_loop(self, most: int, modes: set[int]) -> None:
+    @pytest.mark.parametrize(
+        ("attends", "most", "blocks", "modes"),
+        [
+            (True, 1, S, 0),
+            (True, 4, S, 0),
+            (True, 5, S // 5, 2),
+            (False, 1, S, 1),
+            (False, 4, 10, 2),
+        ],
+    )
+    def test_wide_draws_with_attention_run_as_in_the_loop(
+        self, attends: bool, most: int, blocks: int, modes: int
+    ) -> None:
         """Without a mode over torch's functions, under which a transformer has no fused kernel."""
         seen: list[int] = []
 
         def source(x: Tensor) -> None:
             w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
             seen.append(_len_torch_function_stack())
+            x = nn.functional.scaled_dot_product_attention(x, x, x) if attends else x
             pyro.deterministic("probs", torch.sigmoid(x @ w))
 
         predictive = Predictive(source, {"w": torch.randn(S, D)})
@@ -331,8 +343,8 @@ class TestBlocks:
         torch.testing.assert_close(exact(X), predictive(X))
         seen.clear()
         exact(X)
-        assert len(seen) == 1 + (S // 5 if most == 5 else S)  # one for the shapes
-        assert set(seen[1:]) == modes
+        assert len(seen) == 1 + blocks  # one for the shapes
+        assert set(seen[1:]) == {modes}
 
 
 class TestFallback:
