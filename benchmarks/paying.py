@@ -60,8 +60,8 @@ def main() -> None:
     args = options.parse_args()
     draws, seconds = (10, 0.01) if args.quick else (S, SECONDS)
     names = ["pima-laplace"] if args.quick else args.only
-    rows = [row for row in kept("paying").get("Calls", []) if row["name"] not in names]
-    rows = [] if args.quick or len(names) == len(POSTERIORS) else rows
+    old = {} if args.quick else kept("paying")
+    rows = [row for row in old.get("Calls", []) if row["name"] not in names]
     settings = {"draws": draws, "seconds of a row": seconds, "threads": torch.get_num_threads()}
     settings["first distill of a process, s"] = first_distill()
     for name in names:
@@ -95,12 +95,12 @@ def rows_of(name: str, draws: int, seconds: float, fewer: dict[str, Any]) -> lis
     )
     spent = {"distill, s": time.perf_counter() - start}
     spent["distill, CPU s"] = time.process_time() - begun
-    same = {"name": name, "teacher": teacher, "data": data}
-    return [
-        {**same, "N": len(x), **spent, **calls_that_pay(times, spent["distill, s"])}
-        for x in (posterior.data.test[:1], posterior.data.test)
-        for times in [times_of(fast, of_draws(posterior, draws), x, seconds)]
-    ]
+    same = {"name": name, "teacher": teacher, "data": data, **spent}
+    loops, rows = of_draws(posterior, draws), []
+    for x in (posterior.data.test[:1], posterior.data.test):
+        times = times_of(fast, loops, x, seconds)
+        rows.append({**same, "N": len(x), **calls_that_pay(times, spent["distill, s"])})
+    return rows
 
 
 def of_draws(posterior: Posterior, draws: int) -> list[Predictive]:
