@@ -152,6 +152,8 @@ def distill(
             a simulator or a language model: it is asked for one draw at a time, at each of half as
             many inputs twice (``Asked`` in ``training/plan.py``); as many queries judge as
             are 15 % of those that teach; and neither g is recalibrated nor the rows' own looked at.
+            From 2 to 31 are drawn anew at every step where there are more than 2^18 weights, which
+            would learn the luck of labels that come again; it takes longer.
         learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 where no
             layer is wider than 256 units, otherwise 1.024 over the width of the widest.
         warm_start: False starts the objective from scratch.

@@ -104,6 +104,13 @@ class Asked:
             return teacher.draws
         return lambda x, count: torch.cat([teacher.draws(x, 1) for _ in range(count)])
 
+    def _would_learn_luck(self, guide: nn.Module, teacher: JointDraws) -> bool:
+        """Whether a student that meets labels of so few draws again learns them by heart."""
+        if self.num_draws is None or self.pairs or not isinstance(self.effort, str):
+            return False  # nobody asked for few, or queries or seconds are what is dear
+        few = self.num_draws < min(FEWEST_DRAWS, teacher.max_draws or FEWEST_DRAWS)
+        return few and has_many_weights(guide)
+
     @property
     def fewer(self) -> tuple[int, int]:
         """Steps and labels of a run from scratch, as multiples of this one's."""
@@ -148,12 +155,14 @@ class Asked:
             most_inputs = -(-most_inputs // 2)
         steps = self.num_steps or steps
         warm = warm_steps(steps, objective, closed_form, self.warm_start)
-        wanted = min(warm * self.accumulate * -(-batch_size // ranks.size), most_inputs)
+        inputs = warm * self.accumulate * -(-batch_size // ranks.size)
         fixed = self.num_draws is not None or not isinstance(effort, str)
         cost = pass_operations(guide, held_out.x) if large else 0
         share = fewer_labels * (TOLD if told else 1)
-        size = wanted, per_step[0], fixed, share, 3 * warm * batch_size * cost
+        size = min(inputs, most_inputs), per_step[0], fixed, share, 3 * warm * batch_size * cost
         pool = pool_size(teacher, x, closed_form, *size)
+        if pool.inputs < inputs and self._would_learn_luck(guide, teacher):
+            pool = PoolSize()  # each step has draws of its own
         if self.pairs:  # as many sets of draws, which the inputs of a block share, as of 32 each
             pool = replace(pool, block=max(1, pool.block * 2 // FEWEST_DRAWS))
         return Settings(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -138,8 +139,8 @@ def test_schedule_rises_and_falls() -> None:
     assert all(0 < cosine(1.0, steps)(step) <= 1 for steps in (1, 2, 9) for step in range(steps))
 
 
-@pytest.mark.parametrize(("width", "batch"), [(64, 256), (700, 1024)])
-def test_a_large_default_student_gets_larger_batches(width: int, batch: int, monkeypatch) -> None:
+def settings_of(width: int, monkeypatch, **given: Any) -> Settings:
+    """What distill decides for a dropout network with two hidden layers of so many units."""
     torch.manual_seed(0)
     first, second = torch.nn.Linear(3, width), torch.nn.Linear(width, width)
     head = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(width, 2))
@@ -148,8 +149,31 @@ def test_a_large_default_student_gets_larger_batches(width: int, batch: int, mon
     monkeypatch.setattr(distillation, "train", lambda *args: seen.append(args[3].settings) or {})
     monkeypatch.setattr(plan, "AT_ATTAINABLE", 0.0)  # whatever the weights, it begins far away
     with pytest.raises(KeyError):  # there is no history to report
-        distill(network, torch.randn(60, 3), num_steps=400, seed=0, progress=False)
+        distill(network, torch.randn(60, 3), seed=0, progress=False, **given)
     (settings,) = seen
+    return settings
+
+
+@pytest.mark.parametrize(("width", "batch"), [(64, 256), (700, 1024)])
+def test_a_large_default_student_gets_larger_batches(width: int, batch: int, monkeypatch) -> None:
+    settings = settings_of(width, monkeypatch, num_steps=400)
     assert settings.batch_size == batch
     # In all steps together 400 batches, and by default no more than 2^16 inputs for 256 each.
     assert settings.pool.inputs == min(400 * batch, 2**16 * batch // 256)
+
+
+@pytest.mark.parametrize(
+    ("width", "draws", "steps", "labelled"),
+    [
+        (700, 4, 400, 0),  # each step draws anew
+        (700, 4, 40, 40 * 256),  # no input comes twice
+        (700, 32, 400, 2**16),
+        (64, 4, 400, 2**16),  # too small to learn them by heart
+    ],
+)
+def test_a_large_student_does_not_meet_few_draws_again(
+    width: int, draws: int, steps: int, labelled: int, monkeypatch
+) -> None:
+    given = {"num_draws": draws, "num_steps": steps, "batch_size": 256}
+    settings = settings_of(width, monkeypatch, **given)
+    assert settings.pool.inputs == labelled and settings.warm_draws == draws
