@@ -18,9 +18,11 @@ _SHIFT = 8
 
 
 def _shifted(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Which arguments are small, the small ones or 1, and all of them past the shift."""
+    """Which are small; these, or 1, and 7 more in steps of 1 ``(8, ...)``; all past the shift."""
     small = x < _SHIFT
-    return small, torch.where(small, x, 1.0), torch.where(small, x + _SHIFT, x)
+    steps = torch.arange(_SHIFT, dtype=x.dtype).view(-1, *[1] * x.ndim)
+    low = torch.where(small, x, 1.0) + steps
+    return small, low, torch.where(small, x + _SHIFT, x)
 
 
 def digamma(x: Tensor) -> Tensor:
@@ -34,15 +36,13 @@ def digamma(x: Tensor) -> Tensor:
         Abramowitz and Stegun (1964), Handbook of Mathematical Functions, 6.3.5 and 6.3.18.
     """
     small, low, high = _shifted(x)
-    steps = low.reciprocal()
-    for i in range(1, _SHIFT):
-        steps = steps + (low + i).reciprocal()
     inverse = high.reciprocal()
     s = inverse * inverse
     series = s * (691 / 32760 - s / 12)
     for coefficient in (1 / 132, 1 / 240, 1 / 252, 1 / 120, 1 / 12):
         series = s * (coefficient - series)
-    return high.log() - inverse / 2 - series - torch.where(small, steps, 0.0)
+    steps = torch.where(small, low.reciprocal().sum(0), 0.0)
+    return high.log() - inverse / 2 - series - steps
 
 
 def lgamma(x: Tensor) -> Tensor:
@@ -57,16 +57,13 @@ def lgamma(x: Tensor) -> Tensor:
         Abramowitz and Stegun (1964), 6.1.15 and 6.1.41.
     """
     small, low, high = _shifted(x)
-    product = low
-    for i in range(1, _SHIFT):
-        product = product * (low + i)
     inverse = high.reciprocal()
     s = inverse * inverse
     series = 691 / 360360 - s / 156
     for coefficient in (1 / 1188, 1 / 1680, 1 / 1260, 1 / 360, 1 / 12):
         series = coefficient - s * series
     stirling = (high - 0.5) * high.log() - high + math.log(2 * math.pi) / 2 + inverse * series
-    return stirling - torch.where(small, product.log(), 0.0)
+    return stirling - torch.where(small, low.prod(0).log(), 0.0)
 
 
 def expm1(x: Tensor) -> Tensor:
