@@ -132,7 +132,7 @@ def noise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def killed(place: Place) -> dict[str, Any]:
     """The run of seed 0 on two ranks, of which one is killed halfway, against the unbroken one."""
-    at = place.settings["num_steps"] // 2 + 5
+    at = place.settings["num_steps"] // place.settings["evaluate_every"] // 2 + 1
     unbroken, resumed = place.run(0, 2), place.run(0, 2, dies_at=at)
     weights = [
         load_file(found["folder"] / f"weights-{rank}.safetensors")
@@ -140,10 +140,10 @@ def killed(place: Place) -> dict[str, Any]:
         for rank in (0, 1)
     ]
     return {
-        "killed at batch": at,
+        "killed at evaluation": at,
         "attempts": 1 + resumed["attempt"],
-        "batches of the last attempt": resumed["batches"],
-        "of": unbroken["batches"],
+        "evaluations of the last attempt": resumed["evaluations"],
+        "of": unbroken["evaluations"],
         "weights are those of the unbroken run": all(
             torch.equal(value, other[name])
             for other in weights
@@ -153,11 +153,11 @@ def killed(place: Place) -> dict[str, Any]:
 
 
 def timed(place: Place, batch_size: int, rounds: int) -> dict[str, Any]:
-    """Median time between two batches of a run on moments, ranks in turn.
+    """Median time of a step that asks the teacher and trains a critic, ranks in turn.
 
-    That of the rounds is the median again; the default's own times hold a critic's steps too.
+    That of the rounds is the median again.
     """
-    changes = {"num_steps": 300, "loss": "moments", "batch_size": batch_size}
+    changes = {"num_steps": 200, "warm_start": False, "batch_size": batch_size}
     if rounds == 1:
         changes = {}  # the quick runs, which there are already
     taken: dict[int, list[float]] = {1: [], 2: []}

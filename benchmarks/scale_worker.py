@@ -8,20 +8,20 @@ import signal
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.digits_fidelity import SIZES
 from pyro_opu.distributed import join
 from pyro_opu.models.neural_network import dropout_network
-from pyro_opu.transfer import TransferPolicy, default_transfer
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Job:
         loss: By name.
         rows: Transfer inputs.
         folder: Where results and the checkpoint go.
-        dies_at: At its so manieth batch rank 1 is killed, in the first attempt.
+        warm_start: Whether the closed-form losses come first, whose labels are made before.
+        dies_at: At its so manieth evaluation rank 0 is killed, in the first attempt.
     """
 
     teacher: str
@@ -48,27 +49,30 @@ class Job:
     loss: str
     rows: int
     folder: str
+    warm_start: bool = True
     dies_at: int | None = None
 
 
-@dataclass(frozen=True)
-class Watched(TransferPolicy):
-    """The default policy, which writes down when it is asked, and once does not answer."""
+@dataclass
+class Watch:
+    """What rank 0 is told of the evaluations: phase, step and time of each; and its death."""
 
-    job: Job
-    rank: int = field(compare=False)  # what ranks may differ in
-    times: list[float] = field(default_factory=list, compare=False)
-    policy: TransferPolicy | None = None
+    dies_at: int | None
+    seen: list[tuple[str, int, float]] = field(default_factory=list)
 
-    def fit(self, x: Tensor) -> Watched:
-        return replace(self, policy=default_transfer(x).fit(x))
-
-    def sample(self, n: int) -> Tensor:
-        self.times.append(time.perf_counter())
+    def __call__(self, record: dict[str, Any]) -> None:
+        self.seen.append((record["phase"], record["step"], time.perf_counter()))
         attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        if self.rank == 1 and attempt == 0 and len(self.times) == self.job.dies_at:
+        if attempt == 0 and len(self.seen) == self.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
-        return self.policy.sample(n)
+
+    def per_step(self) -> float:
+        """Median seconds of a step, with its share of an evaluation."""
+        return statistics.median(
+            (later - earlier) / (last - first)
+            for (phase, first, earlier), (other, last, later) in pairwise(self.seen)
+            if phase == other
+        )
 
 
 def network(path: str) -> nn.Module:
@@ -82,29 +86,31 @@ def main() -> None:
     job = Job(**json.loads(sys.argv[1]))
     torch.set_num_threads(1)
     ranks, folder = join(), Path(job.folder)
-    policy = Watched(job, ranks.rank)
+    watch = Watch(job.dies_at)
     start = time.perf_counter()
     fast = pyro_opu.distill(
         network(job.teacher),
         digits(job.seed).transfer.x[: job.rows],
         loss=job.loss,
-        transfer=policy,
         num_steps=job.num_steps,
         batch_size=job.batch_size,
         evaluate_every=job.evaluate_every,
+        warm_start=job.warm_start,
+        callback=watch,
         seed=job.seed,
         checkpoint=None if job.dies_at is None else folder / "checkpoint.safetensors",
         progress=False,
     )
-    found = {
-        "seconds": time.perf_counter() - start,
-        "ms per step": 1e3 * statistics.median(b - a for a, b in pairwise(policy.times)),
-        "batches": len(policy.times),
-        "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
-    }
+    seconds = time.perf_counter() - start
     save_file(fast.guide.state_dict(), folder / f"weights-{ranks.rank}.safetensors")
     if ranks.first:
         fast.save(folder / "student.safetensors")
+        found = {
+            "seconds": seconds,
+            "ms per step": 1e3 * watch.per_step(),
+            "evaluations": len(watch.seen),
+            "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        }
         (folder / "found.json").write_text(json.dumps(found))
 
 
