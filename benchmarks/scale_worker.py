@@ -62,8 +62,7 @@ class Watch:
 
     def __call__(self, record: dict[str, Any]) -> None:
         self.seen.append((record["phase"], record["step"], time.perf_counter()))
-        attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
-        if attempt == 0 and len(self.seen) == self.dies_at:
+        if attempt() == 0 and len(self.seen) == self.dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def per_step(self) -> float:
@@ -73,6 +72,11 @@ class Watch:
             for (phase, first, earlier), (other, last, later) in pairwise(self.seen)
             if phase == other
         )
+
+
+def attempt() -> int:
+    """How often torchrun has started the ranks again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def network(path: str) -> nn.Module:
@@ -109,7 +113,7 @@ def main() -> None:
             "seconds": seconds,
             "ms per step": 1e3 * watch.per_step(),
             "evaluations": len(watch.seen),
-            "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            "attempt": attempt(),
         }
         (folder / "found.json").write_text(json.dumps(found))
 
