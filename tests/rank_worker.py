@@ -1,4 +1,4 @@
-"""What every rank does in ``test_parallel.py``: ``torchrun ... rank_worker.py FOLDER MODE``."""
+"""What every rank does in ``test_distributed.py``: ``torchrun ... rank_worker.py FOLDER MODE``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pyro_opu.objectives import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.outcomes.class_validation import ClassValidation
 from pyro_opu.training.fit import Phase
-from pyro_opu.training.settings import Batches, Settings
+from pyro_opu.training.settings import EFFORTS, Batches, Settings
 from pyro_opu.training.train import distillation_phase
 from pyro_opu.transfer import HeldOut, Jitter
 
@@ -138,6 +138,14 @@ def left_early(ranks: Ranks) -> dict[str, Any]:
     return {"said": said, "seconds": time.monotonic() - start}
 
 
+def inputs_labelled() -> int:
+    """How many inputs this rank labels of the 64 that are labelled together, in batches of 17."""
+    GIVEN.clear()
+    with mock.patch.dict(EFFORTS, default=(3000, 64)):
+        distill(teacher, X, transfer=Recording(), **QUICK)
+    return sum(len(batch) for batch in GIVEN)
+
+
 def whole(folder: Path, ranks: Ranks) -> None:
     """All that is done without a death; every rank writes what it found."""
     torch.manual_seed(100 + ranks.rank)  # nothing may depend on what a rank did before
@@ -151,6 +159,7 @@ def whole(folder: Path, ranks: Ranks) -> None:
         "report": fast.report,
         "sizes": sorted({len(batch) for batch in GIVEN}),
         "first batch": GIVEN[0].tolist(),
+        "labelled": inputs_labelled(),
         "seed": distill(teacher, X, **{**QUICK, "seed": None, "num_steps": 1}).report["seed"],
         "average": averages(ranks),
         "share": [ranks.share(17), ranks.share(2), ranks.share(1)],

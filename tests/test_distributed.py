@@ -70,6 +70,11 @@ def test_each_rank_draws_its_own_share_of_a_batch(found: Found) -> None:
     assert found[0]["first batch"][:8] != found[1]["first batch"]
 
 
+def test_ranks_share_the_labels(found: Found) -> None:
+    # 32 inputs each, in whole shares of a batch: 3 of 9, and 4 of 8.
+    assert [each["labelled"] for each in found] == [27, 32]
+
+
 def test_ranks_that_see_other_indices_know_all(folder: Path, found: Found) -> None:
     assert [each["several inputs"] for each in found] == [[[2, [0, 1, 2, 3, 4, 5]]]] * 2
     assert same_weights(folder / "several-0.safetensors", folder / "several-1.safetensors")

@@ -150,12 +150,13 @@ class Asked:
             some = x[:batch_size].to(held_out.x.device)
             draws = per_step[0]
             trial = affordable(guide, closed_form, teacher.draws, some, draws, left, later)
-            steps, most_inputs = ranks.broadcast(trial)
+            steps, each = ranks.broadcast(trial)
+            most_inputs = each * ranks.size
         if self.pairs:
             most_inputs = -(-most_inputs // 2)
         steps = self.num_steps or steps
         warm = warm_steps(steps, objective, closed_form, self.warm_start)
-        inputs = warm * self.accumulate * -(-batch_size // ranks.size)
+        inputs = warm * self.accumulate * batch_size
         fixed = self.num_draws is not None or not isinstance(effort, str)
         cost = pass_operations(guide, held_out.x) if large else 0
         share = fewer_labels * (TOLD if told else 1)
@@ -163,6 +164,7 @@ class Asked:
         pool = pool_size(teacher, x, closed_form, *size)
         if pool.inputs < inputs and self._would_learn_luck(guide, teacher):
             pool = PoolSize()  # each step has draws of its own
+        pool = replace(pool, inputs=-(-pool.inputs // ranks.size))  # ranks share the labels, too
         if self.pairs:  # as many sets of draws, which the inputs of a block share, as of 32 each
             pool = replace(pool, block=max(1, pool.block * 2 // FEWEST_DRAWS))
         return Settings(
