@@ -221,6 +221,20 @@ def test_share_weights_divide_by_the_students_gini_index(largest: float) -> None
     assert not share.requires_grad
 
 
+def test_the_loss_of_g_weighs_what_is_asked() -> None:
+    draws = torch.rand(4, 5, C, dtype=torch.float64)
+    draws = draws / draws.sum(-1, keepdim=True)
+    half, whole = (
+        MomentMatching(concentration=weight).parts(student(3.0), draws, draws[0])
+        for weight in (0.5, 1.0)
+    )
+    torch.testing.assert_close(2 * half["moments"], whole["moments"])
+    torch.testing.assert_close(half["cross_entropy"], whole["cross_entropy"])
+    for wrong in (0.0, -1.0, math.inf, "0.1"):
+        with pytest.raises(ValueError, match="`concentration` must be a positive finite number"):
+            MomentMatching(concentration=wrong)  # type: ignore[arg-type]
+
+
 def test_gini_index_of_a_sure_mean_keeps_its_digits() -> None:
     log_mean = torch.tensor([-1e-12, math.log(1e-12)], dtype=torch.float64)[None].float()
     torch.testing.assert_close(gini_index(log_mean), torch.tensor([2e-12]), rtol=1e-5, atol=0)
