@@ -48,8 +48,8 @@ class MomentMatching(Objective):
         self, weights: Literal["share", "variance"] = "share", concentration: float = 0.1
     ) -> None:
         super().__init__()
-        self.concentration = positive_float("concentration", concentration, "It weighs g's loss.")
         self.weights = one_of("weights", weights, ("share", "variance"))
+        self.concentration = positive_float("concentration", concentration, "It weighs g's loss.")
 
     def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"cross_entropy", "moments"}``."""

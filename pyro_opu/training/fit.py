@@ -25,6 +25,10 @@ Judge = Callable[[nn.Module], dict[str, float]]
 Callback = Callable[[dict[str, Any]], object]
 #: Attributes of a selection that are saved beside the weights.
 _COUNTED = ("best", "score", "mark", "evals_since_best", "settling", "history")
+#: Improvement that counts, as a part of the energy distance that the judging draws have by chance.
+LEAST_GAIN = 0.02
+#: Held-out KL, as a multiple of attainable, at which the judging draws hardly tell students apart.
+NEAR = 1.25
 #: Weight of a step in the running mean of the loss.
 LOSS_WEIGHT = 0.01
 
@@ -184,7 +188,11 @@ class KeepBest(KeepLast):
 
     All ranks take the weights of rank 0, which judges; theirs differ in buffers, and by rounding
     where machines differ. ``history`` has one record per evaluation; the ``callback`` gets a copy.
-    An improvement by less than ``least_gain``, or a fiftieth, is kept but ends no plateau.
+    An improvement by less than a fiftieth, or by as little of the distance that the judging draws
+    have by ``chance``, is kept but ends no plateau. While the rate falls after a plateau, weights
+    whose KL is `NEAR` what is attainable are kept too where their distance is above the best one by
+    chance at most: the best of many that are level is one of luck, and the last has the least noise
+    of steps.
     """
 
     def __init__(
@@ -193,12 +201,12 @@ class KeepBest(KeepLast):
         judge: Judge,
         averaging: float = 0.99,
         ranks: Ranks = ALONE,
-        least_gain: float = 0.0,
+        chance: float = 0.0,
         callback: Callback | None = None,
     ) -> None:
         super().__init__()
         self.callback = callback
-        self.least_gain, self.mark = least_gain, math.inf
+        self.chance, self.mark = max(0.0, chance), math.inf
         self.guide, self.judge, self.averaging, self.ranks = guide, judge, averaging, ranks
         self.average = copy.deepcopy(guide).requires_grad_(False).eval()
         self._averaged: list[Tensor] = list(self.average.parameters())
@@ -230,11 +238,13 @@ class KeepBest(KeepLast):
                 "of the guide that answer otherwise after guide.eval(), such as running "
                 "statistics; else lower `learning_rate`, or look at the teacher's draws at `x`."
             )
-        if self.best is None or score < self.score:
-            self.score = score
+        level = self.settling is not None and found["kl_ratio"] <= NEAR
+        if self.best is None or score < self.score + level * self.chance:
+            self.score = min(score, self.score)
             self.best = {k: v.detach().clone() for k, v in self.average.state_dict().items()}
         self.evals_since_best += 1
-        if self.mark == math.inf or score < self.mark - max(self.least_gain, 0.02 * abs(self.mark)):
+        least = LEAST_GAIN * max(self.chance, abs(self.mark))
+        if self.mark == math.inf or score < self.mark - least:
             self.mark, self.evals_since_best = score, 0
         self.history.append({**parts, "phase": phase, "step": step, **found})
         if self.callback is not None and self.ranks.first:

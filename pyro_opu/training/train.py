@@ -19,6 +19,7 @@ from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
 from pyro_opu.training.fit import (
+    NEAR,
     Callback,
     Descent,
     KeepBest,
@@ -32,10 +33,6 @@ from pyro_opu.training.settings import Batches, pass_operations
 #: Share of the warm start in which the rate falls, and evaluations without an improvement that
 #: begin it.
 SETTLE_SHARE, PLATEAU = 0.5, 6
-#: Held-out KL, as a multiple of attainable, at which one such evaluation is enough.
-NEAR = 1.25
-#: Improvement that counts, as a part of the energy distance that the judging draws have by chance.
-LEAST_GAIN = 0.02
 #: Operations of a step, forward and back, up to which one thread takes it.
 SINGLE = 2**28
 
@@ -160,8 +157,7 @@ def train(
     ranks.check_alike(run)
     ranks.broadcast_state(guide, objective)
     skip_below = ranks.broadcast(skip_below)
-    least_gain = LEAST_GAIN * max(0.0, skip_below)
-    selection = KeepBest(guide, validation.judge, settings.averaging, ranks, least_gain, callback)
+    selection = KeepBest(guide, validation.judge, settings.averaging, ranks, skip_below, callback)
     start = (0, 0)
     if checkpoint is not None:
         start = checkpoint.start(run, selection, batches.policy, random)

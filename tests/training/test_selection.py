@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 from quick_distill import NAMES, C, inputs, quick, teacher
-from torch import Tensor
+from torch import Tensor, nn
 
 from pyro_opu import EnergyDistance, Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
+from pyro_opu.training.fit import KeepBest
 from pyro_opu.transfer import TransferPolicy
 
 
@@ -19,6 +20,31 @@ def test_the_best_iterate_is_kept(loss: str) -> None:
     fast = quick(loss=loss, learning_rate=0.03)
     scores = [record["energy_distance"] for record in fast.report["history"]]
     assert fast.report["energy_distance"] == min(scores)
+
+
+def test_of_weights_that_are_level_while_the_rate_falls_the_last_are_kept() -> None:
+    guide = nn.Linear(1, 1, bias=False)
+    found: dict[str, float] = {}
+    selection = KeepBest(guide, lambda _: found, averaging=0.0, chance=0.1)
+
+    def kept_after(distance: float, kl_ratio: float) -> float:
+        """The number of the evaluation whose weights are kept."""
+        number = float(len(selection.history))
+        nn.init.constant_(guide.weight, number)
+        selection.update(int(number) + 1, {})
+        found.update(energy_distance=distance, kl_ratio=kl_ratio)
+        selection.evaluate("warm start", int(number), {})
+        assert selection.best is not None
+        return float(selection.best["weight"])
+
+    assert [kept_after(d, 1.0) for d in (0.5, 0.51, 0.4, 0.45)] == [0, 0, 2, 2]
+    selection.settling = (4, 9)
+    # Level; too far; not near what is attainable; level with the best, which was 0.4.
+    settled = [(0.45, 1.2), (0.51, 1.2), (0.45, 1.3), (0.49, 1.0)]
+    assert [kept_after(*each) for each in settled] == [4, 4, 4, 7]
+    assert selection.score == 0.4
+    selection.restore()
+    assert float(guide.weight) == 7 and selection.settling is None
 
 
 class Boastful(Objective):

@@ -146,7 +146,7 @@ def test_a_policy_is_written_as_it_is_made(policy):
 @pytest.mark.parametrize(
     ("loss", "text"),
     [
-        ("moments", "MomentMatching(weights='share')"),
+        ("moments", "MomentMatching(weights='share', concentration=0.1)"),
         ("energy", "EnergyDistance(num_samples=64, likelihood=0.0)"),
         ("likelihood", "DirichletLikelihood(smoothing=0.0001)"),
         ("cross_entropy", "CrossEntropy()"),
