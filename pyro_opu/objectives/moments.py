@@ -33,7 +33,7 @@ class MomentMatching(Objective):
 
     The step of g's own head by Adam does not depend on :math:`\lambda`, which says how much g bends
     what h reads too: shares of single labels are far noisier than their means, and with
-    :math:`\lambda = 1` students of networks are left with 1.1 to 2 times the KL.
+    :math:`\lambda = 1` students of networks are left with up to twice the KL.
 
     Args:
         weights: "share" divides by the Gini index G of the student's own mean, held fixed, so that
