@@ -13,10 +13,7 @@ a tenth (``MomentMatching(concentration=0.1)``), means over the seeds that both 
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable
-
-from benchmarks.results import kept, parser, say, write
+from benchmarks.results import kept, over_seeds, parser, say, write
 
 
 def main() -> None:
@@ -31,29 +28,21 @@ def main() -> None:
 
 
 def weighed() -> list[dict]:
-    """Means over the seeds of every posterior, before and after."""
+    """Every posterior before and after, over the seeds that both files have."""
     before = {(row["name"], row["seed"]): row for row in kept("teachers_full_weight")["By seed"]}
-    pairs: dict[tuple[str, str], list[tuple[dict, dict]]] = {}
+    rows = []
     for row in kept("teachers")["By seed"]:
-        if (row["name"], row["seed"]) in before:
-            same = pairs.setdefault((row["teacher"], row["data"]), [])
-            same.append((before[row["name"], row["seed"]], row))
-    columns: dict[str, Callable[[dict], float]] = {
-        "KL / attainable": lambda row: row["KL / attainable"],
-        "energy distance": lambda row: row["energy distance"],
-        "mutual information / teacher's": lambda row: row["mutual information"] / row["teacher's"],
-        "rank correlation": lambda row: row["rank correlation"],
-        "CPU s": lambda row: row["distill, CPU s"],
-    }
-    return [
-        {"teacher": teacher, "data": data, "seeds": len(found)}
-        | {
-            f"{name}, {when}": statistics.mean(of(pair[index]) for pair in found)
-            for name, of in columns.items()
-            for index, when in enumerate(("before", "after"))
-        }
-        for (teacher, data), found in pairs.items()
-    ]
+        old = before.get((row["name"], row["seed"]))
+        if old is None:
+            continue
+        found = {"teacher": row["teacher"], "data": row["data"], "seed": row["seed"]}
+        for name in ("KL / attainable", "energy distance", "rank correlation", "distill, CPU s"):
+            found |= {f"{name}, before": old[name], f"{name}, after": row[name]}
+        share = "mutual information / teacher's"
+        for when, each in (("before", old), ("after", row)):
+            found[f"{share}, {when}"] = each["mutual information"] / each["teacher's"]
+        rows.append(found)
+    return over_seeds(rows, ("teacher", "data"))
 
 
 def pair(old: dict, new: dict) -> dict:

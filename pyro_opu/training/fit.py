@@ -25,7 +25,7 @@ Judge = Callable[[nn.Module], dict[str, float]]
 Callback = Callable[[dict[str, Any]], object]
 #: Attributes of a selection that are saved beside the weights.
 _COUNTED = ("best", "score", "mark", "evals_since_best", "settling", "history")
-#: Improvement that counts, as a part of the energy distance that the judging draws have by chance.
+#: Improvement that counts, as a part of the distance, or of what the judging draws have by chance.
 LEAST_GAIN = 0.02
 #: Held-out KL, as a multiple of attainable, at which the judging draws hardly tell students apart.
 NEAR = 1.25
