@@ -19,7 +19,7 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
     """Draw the held-out fidelity and, below, the training losses of a distillation by step.
 
     Steps count through warm start and refinement, which is shaded. The star marks the iterate kept,
-    that of least energy distance on held-out transfer inputs. Recalibration, which comes after, is
+    by its energy distance on held-out transfer inputs. Recalibration, which comes after, is
     not shown. Each loss is that of one batch, and may be negative.
 
     Args:
@@ -77,8 +77,10 @@ def _fidelity(ax: Axes, steps: list[int], history: Sequence[Mapping[str, Any]]) 
         values = [record[name] for record in history]
         ax.plot(steps, values, ".-", color=SERIES[index], linewidth=1.3, markersize=4, label=label)
     energies = [record["energy_distance"] for record in history]
-    best = energies.index(min(energies))
-    ax.plot(steps[best], energies[best], "*", color=BLACK, markersize=11, label="kept")
+    kept = energies.index(min(energies))  # records of an earlier version do not say
+    for index, record in enumerate(history):
+        kept = index if record.get("kept") else kept
+    ax.plot(steps[kept], energies[kept], "*", color=BLACK, markersize=11, label="kept")
     if min(record[name] for record in history for name in _JUDGED) > 0:
         ax.set_yscale("log")
     else:  # the energy distance is unbiased, and may fall below zero

@@ -26,7 +26,7 @@ from pyro_opu.utils.warnings import warn_user
 
 _KIND = "distillation checkpoint"
 #: Another where a release resumes otherwise, or keeps its state in another form.
-_FORM = 2
+_FORM = 3
 #: Length of a sketch, and the period of its signs.
 BUCKETS, PERIOD = 64, 2**14
 #: Deviations of draws below this share of the draws themselves are rounding.

@@ -187,7 +187,8 @@ class KeepBest(KeepLast):
     """Keeps the best exponential average of the weights by held-out energy distance.
 
     All ranks take the weights of rank 0, which judges; theirs differ in buffers, and by rounding
-    where machines differ. ``history`` has one record per evaluation; the ``callback`` gets a copy.
+    where machines differ. ``history`` has one record per evaluation, "kept" where the weights took
+    the place of those before; the ``callback`` gets a copy.
     An improvement by less than a fiftieth, or by as little of the distance that the judging draws
     have by ``chance``, is kept but ends no plateau. While the rate falls after a plateau, weights
     whose KL is `NEAR` what is attainable are kept too where their distance is above the best one by
@@ -239,14 +240,15 @@ class KeepBest(KeepLast):
                 "statistics; else lower `learning_rate`, or look at the teacher's draws at `x`."
             )
         level = self.settling is not None and found["kl_ratio"] <= NEAR
-        if self.best is None or score < self.score + level * self.chance:
+        kept = self.best is None or score < self.score + level * self.chance
+        if kept:
             self.score = min(score, self.score)
             self.best = {k: v.detach().clone() for k, v in self.average.state_dict().items()}
         self.evals_since_best += 1
         least = LEAST_GAIN * max(self.chance, abs(self.mark))
         if self.mark == math.inf or score < self.mark - least:
             self.mark, self.evals_since_best = score, 0
-        self.history.append({**parts, "phase": phase, "step": step, **found})
+        self.history.append({**parts, "phase": phase, "step": step, "kept": kept, **found})
         if self.callback is not None and self.ranks.first:
             with preserve_rng():  # what it draws is not the run's
                 self.callback(dict(self.history[-1]))
@@ -259,8 +261,7 @@ class KeepBest(KeepLast):
     @property
     def shown(self) -> str:
         """The KL of the weights that are kept."""
-        best = min(self.history, key=lambda record: record["energy_distance"])
-        return f"KL {best['kl_ratio']:.3g} x attainable"
+        return f"KL {kept_record(self.history)['kl_ratio']:.3g} x attainable"
 
     def restore(self) -> None:
         """Put the best weights into the student and its average, and restart the count."""
@@ -283,6 +284,11 @@ class KeepBest(KeepLast):
         self.average.load_state_dict(saved["average"])
         for name in _COUNTED:
             setattr(self, name, saved[name])
+
+
+def kept_record(history: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The record of the weights that are kept after these evaluations."""
+    return next(record for record in reversed(history) if record["kept"])
 
 
 class Saver(Protocol):

@@ -25,6 +25,7 @@ from pyro_opu.training.fit import (
     KeepBest,
     Phase,
     fit,
+    kept_record,
 )
 from pyro_opu.training.pool import Pool, labelled, read_once
 from pyro_opu.training.rates import Schedule, cosine, settling
@@ -217,18 +218,22 @@ def train(
 
 
 def _kept(history: list[dict[str, Any]], phases: int, skip_below: float) -> str:
-    """Say in words whether the last phase improved on those before it."""
-    best: dict[str, float] = {}
-    for record in history:
-        name, score = record["phase"], record["energy_distance"]
-        best[name] = min(score, best.get(name, score))
-    names = list(best)
-    last, before = best[names[-1]], min(best[name] for name in names[:-1])
+    """Say in words whether the weights that are kept are of the last phase."""
+    names = list(dict.fromkeys(record["phase"] for record in history))
+    kept = kept_record(history)
+    score = kept["energy_distance"]
     if len(names) <= phases:  # the start is one more name
         return (
             f"refinement left out, as the warm start is nearer to the posterior than its draws "
-            f"are: held-out energy distance {last:.5f}, theirs {skip_below:.5f}"
+            f"are: held-out energy distance {score:.5f}, theirs {skip_below:.5f}"
         )
     what = "refinement" if "warm start" in names and names[-1] == "objective" else names[-1]
-    verdict = "kept" if last < before else "not kept, no better than what it started from"
-    return f"{what} {verdict}: held-out energy distance {before:.5f} -> {last:.5f}"
+    earlier = [record for record in history if record["phase"] != names[-1]]
+    before = kept_record(earlier)["energy_distance"]
+    if kept["phase"] == names[-1]:
+        return f"{what} kept: held-out energy distance {before:.5f} -> {score:.5f}"
+    tried = min(r["energy_distance"] for r in history if r["phase"] == names[-1])
+    return (
+        f"{what} not kept, no better than what it started from: held-out energy distance "
+        f"{before:.5f} -> {tried:.5f}"
+    )

@@ -301,6 +301,9 @@ def test_training_curves_count_steps_on_and_mark_what_was_kept():
     history.append(record("objective", 15, -1e-5, wasserstein=0.0))
     above, _ = plots.training_curves({"history": history}, axes=Figure().subplots(2))
     assert above.get_yscale() == "symlog" and above.lines[2].get_xydata()[0, 0] == 30
+    history[3]["kept"] = history[4]["kept"] = True  # level, and the last of them is kept
+    above, _ = plots.training_curves({"history": history}, axes=Figure().subplots(2))
+    assert above.lines[2].get_xydata().tolist() == [[25, 0.06]]
 
 
 def test_training_curves_of_a_distillation(agg):
@@ -310,7 +313,7 @@ def test_training_curves_of_a_distillation(agg):
     above, below = plots.training_curves(fast)
     assert above.lines[0].get_xdata()[-1] == 20
     energies = [entry["energy_distance"] for entry in fast.report["history"]]
-    assert above.lines[2].get_ydata()[0] == min(energies)
+    assert above.lines[2].get_ydata()[0] == fast.report["energy_distance"] == min(energies)
     assert len(pyplot.get_fignums()) == 1 and above.figure is below.figure
 
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from pyro_opu import EnergyDistance, Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
-from pyro_opu.training.fit import KeepBest
+from pyro_opu.training.fit import KeepBest, kept_record
+from pyro_opu.training.train import _kept
 from pyro_opu.transfer import TransferPolicy
 
 
@@ -43,8 +44,29 @@ def test_of_weights_that_are_level_while_the_rate_falls_the_last_are_kept() -> N
     settled = [(0.45, 1.2), (0.51, 1.2), (0.45, 1.3), (0.49, 1.0)]
     assert [kept_after(*each) for each in settled] == [4, 4, 4, 7]
     assert selection.score == 0.4
+    assert [i for i, record in enumerate(selection.history) if record["kept"]] == [0, 2, 4, 7]
+    assert kept_record(selection.history) == selection.history[7]
+    assert selection.shown == "KL 1 x attainable"
     selection.restore()
     assert float(guide.weight) == 7 and selection.settling is None
+
+
+def evaluation(phase: str, energy_distance: float, kept: bool) -> dict[str, Any]:
+    return {"phase": phase, "step": 1, "energy_distance": energy_distance, "kept": kept}
+
+
+def test_the_report_says_which_weights_were_kept_though_earlier_ones_were_level() -> None:
+    start = evaluation("start", 0.1, True)
+    history = [start, evaluation("warm start", 0.3, False), evaluation("warm start", 0.11, True)]
+    said = "warm start kept: held-out energy distance 0.10000 -> 0.11000"
+    assert _kept(history, 1, 0.0) == said
+    history += [evaluation("objective", 0.12, False), evaluation("objective", 0.2, False)]
+    said = "refinement not kept, no better than what it started from: held-out energy distance "
+    assert _kept(history, 2, 0.0) == said + "0.11000 -> 0.12000"
+    said = "refinement left out, as the warm start is nearer to the posterior than its draws are: "
+    assert _kept(history[:3], 2, 0.2) == said + "held-out energy distance 0.11000, theirs 0.20000"
+    alone = [start, evaluation("objective", 0.2, False)]
+    assert _kept(alone, 1, 0.0).startswith("objective not kept")
 
 
 class Boastful(Objective):
