@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 
 import pytest
 import torch
-from posteriors import CORNERS, MEAN, SIGMAS, dirichlet_draws, sure_within
+from posteriors import CORNERS, MEAN, dirichlet_draws, sure_within
 from scipy import special, stats
 from torch import Tensor
 
@@ -26,12 +25,6 @@ from pyro_opu.metrics.marginals import mean_absolute_difference
 from pyro_opu.objectives import as_objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.objectives.energy import energy_distance_loss
-from pyro_opu.objectives.moments import (
-    LEAST_GINI,
-    concentration_loss,
-    gini_index,
-    gini_parts,
-)
 
 C = 3
 
@@ -115,129 +108,6 @@ def test_cross_entropy_is_least_at_the_teachers_mean() -> None:
     entropy = -(target * target.log()).sum(-1).mean()
     torch.testing.assert_close(loss, entropy)
     torch.testing.assert_close(slope, torch.zeros_like(slope), rtol=0, atol=1e-12)  # rounding
-
-
-# Moments -------------------------------------------------------------------------------------
-
-
-def gini_by_loop(draws: Tensor) -> tuple[Tensor, Tensor]:
-    count = len(draws)
-    squares = torch.stack([(pi * pi).sum(-1) for pi in draws]).mean(0)
-    pairs = [(draws[s] * draws[t]).sum(-1) for s, t in itertools.permutations(range(count), 2)]
-    return squares - torch.stack(pairs).mean(0), 1 - squares
-
-
-@pytest.mark.parametrize("num_draws", [2, 3, 9])
-def test_gini_parts_against_a_loop(num_draws: int) -> None:
-    draws = dirichlet_draws(2.0, num_draws, 4)
-    for found, expected in zip(gini_parts(draws), gini_by_loop(draws), strict=True):
-        torch.testing.assert_close(found, expected)
-
-
-@pytest.mark.parametrize("num_draws", [2, 5])
-@pytest.mark.parametrize("concentration", [0.05, 1.0, 50.0])
-def test_gini_parts_are_unbiased(num_draws: int, concentration: float) -> None:
-    draws = dirichlet_draws(concentration, num_draws, 20_000)
-    between, within = gini_parts(draws)
-    gini, share = float(1 - MEAN.square().sum()), 1 / (concentration + 1)
-    assert sure_within(between, gini * share)
-    assert sure_within(within, gini * (1 - share))
-
-
-def test_gini_parts_keep_their_digits_in_float32() -> None:
-    spread = 1e-6 * torch.randn(50, 4, dtype=torch.float64)
-    mean = torch.tensor([0.9, 0.1], dtype=torch.float64)
-    draws = mean + torch.stack([spread, -spread], -1)
-    exact, _ = gini_parts(draws)
-    # Draws near 0.9 are rounded by up to 3e-8, 3 % of the spread: 0.5 % of the variance of 50.
-    torch.testing.assert_close(gini_parts(draws.float())[0].double(), exact, rtol=0.02, atol=0)
-
-
-@pytest.mark.parametrize("concentration", [1e-3, 0.3, 20.0, 1e6])
-def test_moments_are_least_at_the_true_concentration(concentration: float) -> None:
-    gini, share = 1 - MEAN.square().sum(), 1 / (concentration + 1)
-    between, within = gini * share, gini * (1 - share)
-    g = torch.tensor(math.log(concentration), dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(concentration_loss(g, between, within), g)
-    assert abs(float(slope)) < 1e-15  # rounding
-    # sigma(-g) is the epistemic share of the Gini uncertainty there.
-    torch.testing.assert_close(torch.sigmoid(-g).detach(), between / (between + within))
-
-
-@pytest.mark.parametrize("weights", ["share", "variance"])
-@pytest.mark.parametrize("num_draws", [2, 4, 32])
-@pytest.mark.parametrize("largest", [0.5, 0.9, 0.99, 0.999])
-def test_moments_are_consistent_for_few_draws_and_sure_inputs(
-    largest: float, num_draws: int, weights: str
-) -> None:
-    """The expected slope of the loss at the teacher's own Dirichlet is zero."""
-    rows, concentration = 20_000, 2.0
-    mean = torch.tensor([largest, 0.7 * (1 - largest), 0.3 * (1 - largest)], dtype=torch.float64)
-    draws = torch.distributions.Dirichlet((concentration * mean).expand(rows, C)).sample(
-        (num_draws,)
-    )
-    g = torch.full((rows,), math.log(concentration), dtype=torch.float64, requires_grad=True)
-    d = PredictiveDirichlet(mean.log().expand(rows, C), g)
-    loss = MomentMatching(weights).parts(d, draws, draws[0])["moments"] * rows
-    (slopes,) = torch.autograd.grad(loss, g)
-    assert slopes.abs().max() > 0
-    assert sure_within(slopes, 0.0)
-
-
-def test_moments_are_convex() -> None:
-    between, within = gini_parts(dirichlet_draws(2.0, 5, 6))
-    for value in torch.linspace(-15, 15, 61, dtype=torch.float64):
-        g = value.expand(6).clone().requires_grad_()
-        loss = concentration_loss(g, between, within).sum()
-        (slope,) = torch.autograd.grad(loss, g, create_graph=True)
-        (curvature,) = torch.autograd.grad(slope.sum(), g)
-        assert (curvature > 0).all()
-
-
-@pytest.mark.parametrize("concentration", [0.1, 5.0, 200.0])
-def test_moments_recover_the_concentration_from_draws(concentration: float) -> None:
-    # 400 groups of 50 draws, whose parts are averaged before the minimiser is taken.
-    between, within = gini_parts(dirichlet_draws(concentration, 50, 400))
-    found = (within.mean() / between.mean()).log()
-    # Delta method for the logarithm of a ratio of means.
-    ratio = within / within.mean() - between / between.mean()
-    error = ratio.std() / len(ratio) ** 0.5
-    assert abs(found - math.log(concentration)) < SIGMAS * error
-
-
-@pytest.mark.parametrize("largest", [0.4, 0.9, 0.99, 0.9999])
-def test_share_weights_divide_by_the_students_gini_index(largest: float) -> None:
-    log_mean = torch.tensor([[largest, 1 - largest]], dtype=torch.float64).log().requires_grad_()
-    gini = gini_index(log_mean.detach())
-    torch.testing.assert_close(gini, 1 - log_mean.detach().exp().square().sum(-1))
-    d = PredictiveDirichlet(log_mean, torch.tensor([0.7], dtype=torch.float64))
-    draws = torch.distributions.Dirichlet(d.concentration.detach()).sample((3,))
-    share, variance = (
-        MomentMatching(weights).parts(d, draws, draws[0])["moments"]
-        for weights in ("share", "variance")
-    )
-    torch.testing.assert_close(share, (variance / gini.clamp_min(LEAST_GINI)).squeeze())
-    # The weight pulls at nothing: h learns from the cross-entropy alone.
-    assert not share.requires_grad
-
-
-def test_the_loss_of_g_weighs_what_is_asked() -> None:
-    draws = torch.rand(4, 5, C, dtype=torch.float64)
-    draws = draws / draws.sum(-1, keepdim=True)
-    half, whole = (
-        MomentMatching(concentration=weight).parts(student(3.0), draws, draws[0])
-        for weight in (0.5, 1.0)
-    )
-    torch.testing.assert_close(2 * half["moments"], whole["moments"])
-    torch.testing.assert_close(half["cross_entropy"], whole["cross_entropy"])
-    for wrong in (0.0, -1.0, math.inf, "0.1"):
-        with pytest.raises(ValueError, match="`concentration` must be a positive finite number"):
-            MomentMatching(concentration=wrong)  # type: ignore[arg-type]
-
-
-def test_gini_index_of_a_sure_mean_keeps_its_digits() -> None:
-    log_mean = torch.tensor([-1e-12, math.log(1e-12)], dtype=torch.float64)[None].float()
-    torch.testing.assert_close(gini_index(log_mean), torch.tensor([2e-12]), rtol=1e-5, atol=0)
 
 
 # Energy distance -----------------------------------------------------------------------------
