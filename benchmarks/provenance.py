@@ -37,7 +37,10 @@ def under(room: str, *names: str) -> tuple[str, ...]:
 TEACHERS = under("pyro_opu", "teachers")
 #: What a student answers with.
 STUDENTS = under("pyro_opu", "guides", "distributions", "predictive")
-TRAINING = under("pyro_opu", "distillation.py", "training", "outcomes", "objectives", "transfer")
+TRAINING = (
+    *under("pyro_opu", "distillation.py", "training", "outcomes", "objectives", "transfer"),
+    "pyro_opu/metrics/marginals.py",
+)
 DISTILLED = (*TEACHERS, *STUDENTS, *TRAINING)
 FIDELITY = (
     *under("pyro_opu/reports", "fidelity.py", "*judging.py", "certainty.py"),

@@ -81,7 +81,7 @@ def distill(
     moment matching for g. With one this is the warm start, nine tenths of the steps, and the
     objective refines it, unless it is already nearer to the posterior than the judging draws
     themselves are. The best iterate on held-out transfer inputs is kept. At last :math:`\alpha_0`
-    is recalibrated so that the mean mutual information over the transfer inputs is the teacher's.
+    is recalibrated towards the teacher's mean mutual information, as far as that brings nearer.
     ``print(fast.report)`` says in six lines what was learnt, spent and kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
@@ -157,9 +157,9 @@ def distill(
         learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 where no
             layer is wider than 256 units, otherwise 1.024 over the width of the widest.
         warm_start: False starts the objective from scratch.
-        recalibrate: Shift g at the end, as far as that does not raise the energy distance over the
-            transfer inputs, so that the mean mutual information is the teacher's. False stays
-            nearer to the teacher's variance. See ``fast.report["recalibration"]``.
+        recalibrate: Shift g at the end towards the teacher's mean mutual information, as far as
+            that lowers the energy distance over the transfer inputs. False stays nearer to the
+            teacher's variance. See ``fast.report["recalibration"]``.
         seed: Fixes everything random, in several threads at once too; torch's generator is left as
             it was. By default the seed is drawn from torch's generator.
         progress: Show a bar for each phase, with its remaining time and the held-out KL as a

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -62,6 +63,39 @@ class Marginals:
 
     def _by_class(self, points: Tensor) -> Tensor:
         return points.detach().to(self.table.dtype).permute(1, 2, 0).contiguous()
+
+
+def distance_from_dirichlet(alpha: Tensor, draws: Tensor) -> Tensor:
+    r"""The energy distance of draws from a Dirichlet, less their own spread, without samples of it.
+
+    .. math::
+        2\,\mathbb{E}\|Y - Z\|_1 - \mathbb{E}\|Z - Z'\|_1, \qquad Z \sim \mathrm{Dir}(\alpha)
+
+    Each marginal is a Beta(a, b), of mean m and distribution function F, for which
+
+    .. math::
+        \mathbb{E}|Z - y| = (y - m)\,(2F(y) - 1) + \frac{2\, y^a (1 - y)^b}{(a + b)\, B(a, b)},
+        \qquad
+        \mathbb{E}|Z - Z'| = \frac{4}{a + b} \frac{B(a + b, a + b)}{B(a, a)\, B(b, b)}
+
+    Args:
+        alpha: ``(N, C)``.
+        draws: Of Y, ``(P, N, C)``; one is enough.
+
+    Returns:
+        Of each input, ``(N,)``, in float64 on the processor.
+    """
+    from scipy.special import betainc, betaln, xlog1py, xlogy
+
+    tiny = torch.finfo(torch.float64).tiny  # 0 would be no Beta
+    a, y = (values.detach().double().cpu().numpy() for values in (alpha, draws))
+    a, total = a.clip(tiny), a.sum(-1, keepdims=True)
+    b = (total - a).clip(tiny)
+    log_beta = betaln(a, b)
+    between = (y - a / total) * (2 * betainc(a, b, y) - 1)
+    between += 2 / total * np.exp(xlogy(a, y) + xlog1py(b, -y) - log_beta)
+    own = 4 / total * np.exp(betaln(total, total) - betaln(a, a) - betaln(b, b))
+    return torch.from_numpy((2 * between.mean(0) - own).sum(-1))
 
 
 def _inputs(numbers: int) -> int:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from posteriors import sure_within
+from scipy.integrate import quad
+from scipy.stats import beta
 
 from pyro_opu.metrics import marginals
 from pyro_opu.metrics.distances import energy_distance
-from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.metrics.marginals import Marginals, distance_from_dirichlet
 
 N, C = 7, 3
 
@@ -60,3 +63,37 @@ def test_small_distances_keep_their_digits_in_float32() -> None:
     exact = energy_distance(p, q)
     found = Marginals(p.float()).energy_distance(q.float())
     torch.testing.assert_close(found, exact, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(("a", "b"), [(2.0, 3.5), (30.0, 4.0), (0.2, 0.05), (0.5, 2.0)])
+@pytest.mark.parametrize("y", [0.0, 0.37, 0.999, 1.0])
+def test_distance_from_two_classes_by_quadrature(a: float, b: float, y: float) -> None:
+    cdf = beta(a, b).cdf
+    to_y = quad(cdf, 0, y)[0] + quad(lambda t: 1 - cdf(t), y, 1)[0]
+    own = 2 * quad(lambda t: cdf(t) * (1 - cdf(t)), 0, 1)[0]
+    alpha = torch.tensor([[a, b]], dtype=torch.float64)
+    found = distance_from_dirichlet(alpha, torch.tensor([[[y, 1 - y]]], dtype=torch.float64))
+    # The classes mirror one another. Quadrature of a cdf that is steep at an end: 1e-7.
+    assert found.tolist() == pytest.approx([2 * (2 * to_y - own)], abs=1e-6)
+
+
+@pytest.mark.parametrize("concentration", [0.3, 4.0, 1e4])
+@pytest.mark.parametrize("largest", [0.4, 0.99, 0.999])
+def test_distance_from_a_dirichlet_is_that_from_many_samples(
+    concentration: float, largest: float
+) -> None:
+    rest = 1 - largest
+    mean = torch.tensor([largest, 0.7 * rest, 0.3 * rest], dtype=torch.float64)
+    alpha = (concentration * mean).expand(500, C)
+    some = (3 * torch.randn(4, 500, C, dtype=torch.float64)).softmax(-1)
+    samples = Marginals(torch.distributions.Dirichlet(alpha).sample((400,)))
+    expected = 2 * samples.distance(some).mean(0) - samples.spread
+    assert sure_within(distance_from_dirichlet(alpha, some) - expected, 0.0)
+
+
+def test_distance_from_a_dirichlet_at_the_ends() -> None:
+    """Of one that is sure of a class it is twice the distance from the corner."""
+    corner = torch.eye(C, dtype=torch.float64)
+    for alpha in ([1e3, 1e-30, 0.0], [1e-12, 1e-30, 1e-30], [1e12, 1e-3, 1e-3]):
+        there = distance_from_dirichlet(torch.tensor([alpha] * C), corner[None])
+        assert there.tolist() == pytest.approx([0.0, 4.0, 4.0], abs=1e-5)
