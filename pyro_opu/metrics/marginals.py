@@ -89,7 +89,7 @@ def distance_from_dirichlet(alpha: Tensor, draws: Tensor) -> Tensor:
 
     tiny = torch.finfo(torch.float64).tiny  # 0 would be no Beta
     a, y = (values.detach().double().cpu().numpy() for values in (alpha, draws))
-    a, total = a.clip(tiny), a.sum(-1, keepdims=True)
+    a, y, total = a.clip(tiny), y.clip(0, 1), a.sum(-1, keepdims=True)  # exp(log) may be above 1
     b = (total - a).clip(tiny)
     log_beta = betaln(a, b)
     between = (y - a / total) * (2 * betainc(a, b, y) - 1)
