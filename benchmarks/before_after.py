@@ -41,19 +41,23 @@ def main() -> None:
 
 def compared(before: str, after: str, names: tuple[str, ...]) -> list[dict]:
     """These columns of every posterior in two files, over the seeds that both have."""
-    old, new = (
-        {(row["name"], row["seed"]): row for row in kept(file)["By seed"]}
-        for file in (before, after)
-    )
+    old, new = by_seed(before), by_seed(after)
     rows = []
-    for key in [key for key in new if key in old]:
-        found = {name: new[key][name] for name in ("teacher", "data", "seed")}
-        for name in names:
-            for when, row in (("before", old[key]), ("after", new[key])):
-                ratio = row["mutual information"] / row["teacher's"]
-                found[f"{name}, {when}"] = ratio if name == SHARE else row[name]
-        rows.append(found)
+    for key, row in new.items():
+        if key in old:
+            found = {name: row[name] for name in ("teacher", "data", "seed")}
+            for name in names:
+                found |= {f"{name}, before": old[key][name], f"{name}, after": row[name]}
+            rows.append(found)
     return over_seeds(rows, ("teacher", "data"))
+
+
+def by_seed(file: str) -> dict[tuple[str, int], dict]:
+    """The rows of a file by posterior and seed, with the share of the mutual information."""
+    return {
+        (row["name"], row["seed"]): row | {SHARE: row["mutual information"] / row["teacher's"]}
+        for row in kept(file)["By seed"]
+    }
 
 
 def pair(old: dict, new: dict) -> dict:

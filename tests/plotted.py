@@ -18,3 +18,8 @@ def held_teacher(x: Tensor) -> Tensor:
 
 def labels(legend) -> list[str]:
     return [text.get_text() for text in legend.get_texts()]
+
+
+def record(phase: str, step: int, energy: float, **parts: float) -> dict:
+    """An evaluation in the history of a report."""
+    return {**parts, "phase": phase, "step": step, "energy_distance": energy, "kl": energy / 2}

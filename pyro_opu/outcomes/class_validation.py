@@ -201,7 +201,7 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, fl
         "shift", what to add; "asked", what mutual information alone asks for; "part", the one over
         the other; the energy distance "before" and "after".
     """
-    from scipy.optimize import minimize_scalar  # takes a third of a second
+    from scipy.optimize import minimize_scalar  # takes most of a second
 
     student = student_at(guide, inputs.x)
     teacher = float(epistemic_uncertainty(inputs.draws).mean())

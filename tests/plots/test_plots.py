@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 import subprocess
 import sys
 from io import BytesIO
@@ -13,226 +11,15 @@ import pytest
 import torch
 from matplotlib import pyplot
 from matplotlib.figure import Figure
-from plotted import held_teacher, labels, student
+from plotted import held_teacher, labels, record, student
 from scipy.stats import spearmanr
 from torch import Tensor
 from torch.distributions import Dirichlet
 
 import pyro_opu
-from pyro_opu import PredictiveDirichlet, plots
-from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
-from pyro_opu.metrics.scores import expected_calibration_error
+from pyro_opu import plots
+from pyro_opu.distributions import DirichletMixture, Empirical
 from pyro_opu.plots.colours import SERIES
-from pyro_opu.plots.triangle import CORNERS, SHARES
-
-
-def in_plane(points: Tensor) -> np.ndarray:
-    return (points.double() @ torch.tensor(CORNERS, dtype=torch.float64)).numpy()
-
-
-# The simplex
-
-
-def test_simplex_puts_corners_draws_and_means_where_they_belong(ax):
-    draws = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0], [0.5, 0.5, 0.0]])
-    plots.simplex(draws=draws, labels=["a", "b", "c"], ax=ax)
-    (triangle,) = ax.patches
-    np.testing.assert_array_equal(triangle.get_xy()[:3], CORNERS)
-    sides = np.linalg.norm(np.diff(triangle.get_xy(), axis=0), axis=1)
-    np.testing.assert_allclose(sides, 1.0, rtol=1e-12)  # rounding
-    dots, mean = ax.collections
-    np.testing.assert_allclose(dots.get_offsets(), [*CORNERS, (0.5, 0.0)], atol=1e-12)  # rounding
-    np.testing.assert_allclose(mean.get_offsets(), in_plane(draws.mean(0)[None]), atol=1e-12)
-    assert [(text.get_text(), text.xy) for text in ax.texts] == list(
-        zip("abc", CORNERS, strict=True)
-    )
-    assert labels(ax.get_legend()) == ["teacher's draws", "teacher's mean"]
-
-
-def test_simplex_regions_hold_the_shares_they_say(ax):
-    answer = Dirichlet(torch.tensor([9.0, 7.0, 6.0]))
-    plots.simplex(answer, ax=ax)
-    outlines = ax.collections[1].get_paths()
-    fresh = in_plane(answer.sample((20_000,)))
-    found = [path.contains_points(fresh).mean() for path in outlines]
-    # 0.025: the thresholds come from 4,000 draws (deviation at most 0.008), the shares from 20,000.
-    np.testing.assert_allclose(found, SHARES, atol=0.025)
-
-
-def test_simplex_region_of_a_line_stays_on_it(ax):
-    """All mass on the edge between 0 and 1, where the density is infinite."""
-    plots.simplex(PredictiveDirichlet.from_alpha(torch.tensor([2.0, 2.0, 1e-3])), ax=ax)
-    filled = np.concatenate([path.vertices for path in ax.collections[0].get_paths()])
-    # From the edge up: one step of the grid, a hundredth, and at most three in the middle, where
-    # the density, which falls as 1 / p there, is three times that at the region's ends.
-    assert 0 <= filled[:, 1].min() and 0.005 < filled[:, 1].max() < 0.03
-    assert filled[:, 0].min() < 0.1 and filled[:, 0].max() > 0.9
-
-
-def test_simplex_region_of_a_corner_can_be_seen(ax):
-    plots.simplex(PredictiveDirichlet.from_alpha(torch.tensor([1e-3, 1e-3, 1e4])), ax=ax)
-    filled = np.concatenate([path.vertices for path in ax.collections[0].get_paths()])
-    # About one step of the grid, a hundredth, and at most two.
-    reach = np.linalg.norm(filled - CORNERS[2], axis=1).max()
-    assert 0.009 < reach < 0.02
-
-
-def test_simplex_of_a_uniform_density_is_one_region(ax):
-    plots.simplex(Dirichlet(torch.ones(3)), ax=ax)
-    assert len(ax.collections[0].get_paths()) == 1
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        Dirichlet(torch.tensor([3.0, 1.0, 2.0])),
-        PredictiveDirichlet.from_alpha(torch.tensor([[1e5, 0.5, 1e-3]])),
-        DirichletMixture(torch.zeros(1, 2), torch.randn(1, 2, 3), torch.full((1, 2), 3.0)),
-        LogisticNormal(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 3, 1)),
-    ],
-    ids=lambda answer: type(answer).__name__,
-)
-def test_simplex_takes_every_family(ax, answer):
-    draws, random = answer.sample((30,)), torch.get_rng_state()
-    plots.simplex(answer, draws, ax=ax)
-    assert torch.equal(random, torch.get_rng_state())
-    whole = 5  # regions, outlines, the draws, two means
-    assert len(ax.collections) in (whole, 2 * whole)
-    mean = ax.collections[2].get_offsets()
-    np.testing.assert_allclose(mean, in_plane(answer.mean.reshape(1, 3)), atol=1e-6)  # float32
-    ax.figure.savefig(BytesIO(), format="png")
-
-
-def test_simplex_legends_leave_the_triangle_alone(ax):
-    answer = Dirichlet(torch.tensor([9.0, 7.0, 6.0]))
-    ax.figure.set(size_inches=(5.0, 4.2), layout_engine="constrained")
-    plots.simplex(answer, answer.sample((30,)), labels=["T-shirt", "pullover", "boot"], ax=ax)
-    ax.figure.draw_without_rendering()
-    triangle = ax.transData.transform_path(ax.patches[0].get_path())
-    boxes = [child.get_window_extent() for child in ax.get_children() if hasattr(child, "texts")]
-    words = [text.get_window_extent() for text in ax.texts]
-    assert len(boxes) == 2
-    assert not any(triangle.intersects_bbox(box) for box in [*boxes, *words])
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes + words, 2))
-
-
-def test_three_classes_of_a_dirichlet_is_the_law_of_renormalised_draws():
-    alpha = torch.tensor([[5.0, 0.5, 3.0, 2.0], [1.0, 1.0, 1.0, 7.0]], dtype=torch.float64)
-    whole = Dirichlet(alpha)
-    part = plots.three_classes(whole, [3, 0, 2])
-    torch.testing.assert_close(part.concentration, alpha[:, [3, 0, 2]])
-    torch.testing.assert_close(part.log_mean.exp().sum(-1), torch.ones(2).double())
-    draws = plots.three_classes(whole.sample((20_000,)), [3, 0, 2])
-    # 0.01: Monte Carlo of 20,000 draws, whose deviation is at most 0.002.
-    torch.testing.assert_close(draws.mean(0), part.mean, atol=0.01, rtol=0.0)
-    torch.testing.assert_close(draws.var(0), part.variance, atol=0.01, rtol=0.0)
-
-
-# Reliability, and risk against coverage
-
-
-def test_reliability_equals_the_loop_and_the_ece(ax):
-    probs = Dirichlet(torch.tensor([0.5, 1.0, 2.0])).sample((400,))
-    y = torch.distributions.Categorical(probs).sample()
-    named = {"one": probs, "two": probs.square() / probs.square().sum(-1, True)}
-    plots.reliability(named, y, equal_mass=False, ax=ax)
-    confidence, predicted = probs.double().max(-1)
-    expected = []
-    for b in range(15):
-        inside = (confidence > b / 15) & (confidence <= (b + 1) / 15)
-        if inside.any():
-            right = (predicted == y)[inside].double().mean()
-            expected.append([float(confidence[inside].mean()), float(right)])
-    line = ax.lines[1]
-    np.testing.assert_allclose(line.get_xydata(), expected, rtol=1e-12)  # rounding
-    ece = expected_calibration_error(probs, y)
-    share = (ax.collections[0].get_sizes() - 12) / 150
-    gaps = np.abs(np.diff(line.get_xydata(), axis=1)[:, 0])
-    assert (share * gaps).sum() == pytest.approx(ece, rel=1e-9)  # rounding
-    assert labels(ax.get_legend())[1] == f"one (ECE {ece:.3f})"
-    assert ax.lines[1].get_color() != ax.lines[2].get_color()
-
-
-def test_reliability_by_bins_of_equal_mass_equals_the_loop(ax):
-    probs = Dirichlet(torch.tensor([0.5, 1.0, 2.0])).sample((403,))
-    y = torch.distributions.Categorical(probs).sample()
-    plots.reliability(probs, y, bins=10, ax=ax)
-    confidence, predicted = probs.double().max(-1)
-    order = confidence.argsort()
-    expected, ends, error = [], [], 0.0
-    for b in range(10):
-        part = order[[i for i in range(403) if i * 10 // 403 == b]]
-        right = (predicted == y)[part].double()
-        expected.append([float(confidence[part].mean()), float(right.mean())])
-        interval = proportion(int(right.sum()), len(part))
-        ends.append(interval)
-        error += len(part) / 403 * abs(expected[-1][0] - expected[-1][1])
-    np.testing.assert_allclose(ax.lines[1].get_xydata(), expected, rtol=1e-12)  # rounding
-    drawn = [segment[:, 1] for segment in ax.collections[1].get_segments()]
-    np.testing.assert_allclose(drawn, ends, rtol=1e-6, atol=1e-9)  # 1.959964 has seven digits
-    assert labels(ax.get_legend())[1] == f"model (ECE {error:.3f})"
-
-
-def proportion(right: int, count: int) -> tuple[float, float]:
-    from scipy.stats import binomtest
-
-    found = binomtest(right, count).proportion_ci(0.95, "wilson")
-    return found.low, found.high
-
-
-def test_reliability_of_one_input(ax):
-    plots.reliability(torch.tensor([[0.3, 0.7]]), torch.tensor([1]), bins=4, ax=ax)
-    np.testing.assert_allclose(ax.lines[1].get_xydata(), [[0.7, 1.0]], rtol=1e-6)  # float32 input
-    assert labels(ax.get_legend())[1] == "model (ECE 0.300)"
-
-
-def aurc(legend_text: str) -> float:
-    return float(re.search(r"AURC (.*)\)", legend_text).group(1))
-
-
-def test_risk_coverage_equals_the_loop(ax):
-    scores = torch.rand(50)
-    wrong = torch.rand(50) < 0.3
-    plots.risk_coverage({"random": scores}, wrong, ax=ax)
-    order = scores.argsort()
-    expected = [wrong[order[: n + 1]].double().mean().item() for n in range(50)]
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), expected, rtol=1e-12)  # rounding
-    np.testing.assert_allclose(ax.lines[0].get_xdata(), np.arange(1, 51) / 50)
-    # 0.5 %: three digits in the legend.
-    assert aurc(labels(ax.get_legend())[0]) == pytest.approx(np.mean(expected), rel=5e-3)
-
-
-def test_risk_coverage_of_a_perfect_ranking_is_the_oracle(ax):
-    wrong = torch.tensor([False, False, True, False, True])
-    plots.risk_coverage({"perfect": torch.tensor([0.1, 0.3, 5.0, 0.2, 4.0])}, wrong, ax=ax)
-    perfect, oracle = (line.get_ydata() for line in ax.lines)
-    np.testing.assert_allclose(perfect, [0, 0, 0, 1 / 4, 2 / 5])
-    np.testing.assert_allclose(oracle, perfect)
-    assert [aurc(text) for text in labels(ax.get_legend())] == [0.13, 0.13]
-
-
-def test_risk_coverage_averages_over_the_orders_of_ties(ax):
-    scores, wrong = torch.tensor([0.0, 1.0, 1.0, 1.0, 2.0]), torch.tensor([0, 1, 0, 0, 1]).bool()
-    plots.risk_coverage({"tied": scores}, wrong, ax=ax)
-    curves = []
-    for middle in itertools.permutations([1, 2, 3]):
-        errors = wrong[[0, *middle, 4]].double()
-        curves.append((errors.cumsum(0) / torch.arange(1, 6)).numpy())
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), np.mean(curves, axis=0))
-
-
-def test_risk_coverage_of_two_classifiers_has_two_oracles(ax):
-    scores = {"teacher": torch.rand(4), "student": torch.rand(4).numpy()}
-    wrong = {"teacher": torch.tensor([0, 0, 0, 1]).bool(), "student": np.array([0, 0, 1, 1]) > 0}
-    plots.risk_coverage(scores, wrong, ax=ax)
-    assert [line.get_ydata()[-1] for line in ax.lines] == [0.25, 0.25, 0.5, 0.5]
-    assert [re.sub(r" \(.*", "", text) for text in labels(ax.get_legend())] == [
-        "teacher",
-        "teacher, oracle",
-        "student",
-        "student, oracle",
-    ]
-
 
 # Histograms
 
@@ -267,54 +54,6 @@ def test_histograms_of_other_measures_and_sources(ax):
     assert edges[0] == -6 and heights(ax.patches[5]) == {0.0, 1.0}
     largest = max(pyro_opu.mutual_information(draws).max(), read.mutual_information.max())
     assert edges[-1] == pytest.approx(float(largest.log10()), rel=1e-5)  # float32
-
-
-# Training curves
-
-
-def record(phase: str, step: int, energy: float, **parts: float) -> dict:
-    return {**parts, "phase": phase, "step": step, "energy_distance": energy, "kl": energy / 2}
-
-
-def test_training_curves_count_steps_on_and_mark_what_was_kept():
-    history = [
-        record("start", 0, 1.0),
-        record("warm start", 10, 0.2, moments=0.5),
-        record("warm start", 15, 0.1, moments=0.4),
-        record("objective", 5, 0.05, wasserstein=-0.1),
-        record("objective", 10, 0.06, wasserstein=-0.2),
-    ]
-    above, below = plots.training_curves(
-        {"history": history, "kept": "refinement kept: 0.1 -> 0.05"}, axes=Figure().subplots(2)
-    )
-    energy, kl, star = above.lines
-    assert list(energy.get_xdata()) == [0, 10, 15, 20, 25]
-    assert list(energy.get_ydata()) == [1.0, 0.2, 0.1, 0.05, 0.06]
-    assert list(kl.get_ydata()) == [value / 2 for value in energy.get_ydata()]
-    assert list(star.get_xydata()[0]) == [20, 0.05]
-    moments, wasserstein = below.lines
-    assert moments.get_xydata().tolist() == [[10, 0.5], [15, 0.4]]
-    assert wasserstein.get_xydata().tolist() == [[20, -0.1], [25, -0.2]]
-    (shade,) = above.patches
-    assert (shade.get_x(), shade.get_x() + shade.get_width()) == (15, 25)
-    assert above.get_yscale() == "log" and above.get_title() == "refinement kept\n0.1 -> 0.05"
-    history.append(record("objective", 15, -1e-5, wasserstein=0.0))
-    above, _ = plots.training_curves({"history": history}, axes=Figure().subplots(2))
-    assert above.get_yscale() == "symlog" and above.lines[2].get_xydata()[0, 0] == 30
-    history[3]["kept"] = history[4]["kept"] = True  # level, and the last of them is kept
-    above, _ = plots.training_curves({"history": history}, axes=Figure().subplots(2))
-    assert above.lines[2].get_xydata().tolist() == [[25, 0.06]]
-
-
-def test_training_curves_of_a_distillation(agg):
-    settings = {"num_steps": 20, "evaluate_every": 5, "seed": 0, "progress": False}
-    # So slow a warm start leaves something to refine.
-    fast = pyro_opu.distill(held_teacher, torch.randn(40, 2), learning_rate=1e-5, **settings)
-    above, below = plots.training_curves(fast)
-    assert above.lines[0].get_xdata()[-1] == 20
-    energies = [entry["energy_distance"] for entry in fast.report["history"]]
-    assert above.lines[2].get_ydata()[0] == fast.report["energy_distance"] == min(energies)
-    assert len(pyplot.get_fignums()) == 1 and above.figure is below.figure
 
 
 # Fidelity
