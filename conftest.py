@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, and by what the tests start
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # on a GPU each process would take most of its memory
 
 import pyro
 import pytest

@@ -174,6 +174,7 @@ def sgpmc(
         warmup_steps,
         num_chains=num_chains,
         initial_params={"noise": start if num_chains > 1 else start[0]},
+        mp_context="spawn" if torch.cuda.is_initialized() else None,  # CUDA is not for forked ones
         disable_progbar=not progress,
     )
     mcmc.run(x, y)

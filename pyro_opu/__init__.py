@@ -45,7 +45,7 @@ from pyro_opu.predictive import OnePassPredictive, OnePassRegression, OnePassSev
 from pyro_opu.predictive.distillation_report import DistillationReport, FidelityWarning
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
 from pyro_opu.teachers import Teacher, as_teacher
-from pyro_opu.training.fit import DistillationError
+from pyro_opu.training.descent import DistillationError
 from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:

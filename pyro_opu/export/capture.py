@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -17,6 +16,7 @@ from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import marginal_of
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
+from pyro_opu.utils.graphs import record
 
 Tensors = tuple[Tensor, ...]
 _MATRIX_PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -131,7 +131,7 @@ class GraphPass(StaticPass):
             pinned = [torch.empty_like(like, device="cpu").pin_memory() for _ in range(2)]
             super().__init__(forward, like.clone(), [(p, torch.cuda.Event()) for p in pinned])
             with preserve_rng():
-                self._graph, self._written = _record(forward, self.buffer)
+                self._graph, self._written = _recorded(forward, self.buffer)
 
     def replay(self) -> Tensors:
         """Launch the graph; the next replay overwrites what it returns."""
@@ -139,44 +139,16 @@ class GraphPass(StaticPass):
         return self._written
 
 
-def _record(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any, Tensors]:
-    """Record one pass on the current device; returns the graph, and the tensors it writes."""
-    aside, before = torch.cuda.Stream(), torch.cuda.current_stream()
-    graph, pool = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle()
-    aside.wait_stream(before)
-    with torch.cuda.stream(aside):  # torch does not restore the stream of a failed capture
-        for _ in range(3):  # libraries must be initialised outside the graph
-            forward(buffer)
-        try:
-            with torch.cuda.graph(graph, pool=pool, stream=aside):
-                written = forward(buffer)
-        except RuntimeError as error:
-            _end_failed_capture(graph, pool, buffer)
-            reason = str(error.__context__ or error).partition("\n")[0]
-            raise ValueError(
-                "`guide` must be one that can be captured in a CUDA graph: it may not wait for "
-                f"the host or depend on values of x ({reason}). Call fast.dirichlet instead."
-            ) from error
-    before.wait_stream(aside)
-    return graph, written
-
-
-def _end_failed_capture(graph: Any, pool: Any, buffer: Tensor) -> None:
-    """Restore torch's state on the current stream after the end of a capture has raised.
-
-    Otherwise the allocator counts the capture as under way, and the random generator stays in
-    capture mode ("Offset increment outside graph capture") until some capture succeeds.
-    """
-    graph.reset()
-    device = torch.cuda.current_device()
-    with suppress(RuntimeError, AttributeError):  # already ended, or private names of another torch
-        torch.cuda.memory._cuda_endAllocateToPool(device, pool)
-        torch.cuda.memory._cuda_releasePool(device, pool)
-    torch.cuda.synchronize()
-    trivial = torch.cuda.CUDAGraph()
-    trivial.capture_begin()
-    buffer.zero_()  # recorded, never run
-    trivial.capture_end()
+def _recorded(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any, Tensors]:
+    """One pass on the current device: the graph, and the tensors it writes."""
+    try:
+        return record(lambda: forward(buffer), buffer)
+    except RuntimeError as error:
+        reason = str(error.__context__ or error).partition("\n")[0]
+        raise ValueError(
+            "`guide` must be one that can be captured in a CUDA graph: it may not wait for "
+            f"the host or depend on values of x ({reason}). Call fast.dirichlet instead."
+        ) from error
 
 
 class _HalfTrunk(nn.Module):

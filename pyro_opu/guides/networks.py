@@ -62,8 +62,9 @@ class Standardize(nn.Module):
         if _share_units(high - low):
             varies &= std > 0.05 * typical
         std = torch.where(varies, std, typical)
-        self.shift.copy_(mean.reshape(self.shift.shape))
-        self.shift_low.copy_(mean.reshape(self.shift.shape) - self.shift)
+        mean = mean.reshape(self.shift.shape)
+        self.shift.copy_(mean)
+        self.shift_low.copy_(mean - self.shift.to(mean.device))
         self.scale.copy_(std.reciprocal().reshape(self.scale.shape))
         self.near = self.is_near()
 

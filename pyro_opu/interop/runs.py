@@ -20,10 +20,10 @@ from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, log_prob_of
 from pyro_opu.reports.convergence import chains_of, divergences_of, energies_of
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import PossibleValues
-from pyro_opu.teachers.base import CHUNK_SIZE
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind, wrapped_log_probs
+from pyro_opu.utils.chunks import NUMBERS
 
 _LOG_JOINT = ""  # beside the sites' names, none of which is empty
 
@@ -193,7 +193,7 @@ def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> 
     chains, draws = next(iter(read.samples.values())).shape[:2]
     flat = {name: value.flatten(0, 1) for name, value in read.samples.items()}
     given = [value for value in (*read.args, *read.kwargs.values()) if isinstance(value, Tensor)]
-    step = max(1, CHUNK_SIZE // max([1, *(value.numel() for value in given)]))
+    step = max(1, NUMBERS // max([1, *(value.numel() for value in given)]))
     parts = [
         batched(fn, {name: value[start : start + step] for name, value in flat.items()})
         for start in range(0, chains * draws, step)

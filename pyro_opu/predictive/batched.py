@@ -25,11 +25,9 @@ from pyro_opu.teachers.chains import check_unweighed
 from pyro_opu.teachers.cost import Cost, metered
 from pyro_opu.teachers.runs import quiet
 from pyro_opu.teachers.sites import arguments_of, unwrap
+from pyro_opu.utils.chunks import numbers_at_once
 
 Shape = tuple[int, ...]
-#: Numbers in the widest tensor of a block of draws, by kind of device: 8 MB in float32, which a
-#: processor's cache holds, and 256 MB, which keep a GPU busy.
-CHUNK_SIZES = {"cpu": 2**21, "cuda": 2**26}
 #: Numbers in the widest tensor of a draw above which a processor convolves faster one by one.
 WIDE_CONVOLUTION = 2**16
 #: Draws with attention of which fewer fit in a block run one by one, by torch's fused kernels.
@@ -191,10 +189,11 @@ class BatchedPredictive(Predictive):
             self._widths[asked] = cost.width, ops
         width, ops = self._widths[asked]
         tensors = [*tensors, *self.posterior_samples.values()]
-        kind = "cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu"
-        if ops.convolved and kind == "cpu" and width > WIDE_CONVOLUTION:
+        on_gpus = [tensor.device for tensor in tensors if tensor.is_cuda]
+        device = on_gpus[0] if on_gpus else torch.device("cpu")
+        if ops.convolved and not on_gpus and width > WIDE_CONVOLUTION:
             return 1, QuickOps()
-        most = max(1, (self.chunk_size or CHUNK_SIZES[kind]) // width)
+        most = max(1, (self.chunk_size or numbers_at_once(device)) // width)
         if ops.attended and most < FEWEST_ATTENDED:
             return 1, nullcontext()
         return math.ceil(self.num_samples / math.ceil(self.num_samples / most)), QuickOps()

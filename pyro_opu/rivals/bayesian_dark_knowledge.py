@@ -31,7 +31,8 @@ from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.training.fit import Descent, KeepLast, Phase, fit
+from pyro_opu.training.descent import Descent
+from pyro_opu.training.fit import KeepLast, Phase, fit
 from pyro_opu.training.rates import cosine
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.default import transfer_for

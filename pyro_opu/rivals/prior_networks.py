@@ -24,7 +24,8 @@ from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source
-from pyro_opu.training.fit import Descent, KeepLast, Phase, fit
+from pyro_opu.training.descent import Descent
+from pyro_opu.training.fit import KeepLast, Phase, fit
 from pyro_opu.training.rates import cosine
 
 __all__ = ["prior_network"]

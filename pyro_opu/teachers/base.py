@@ -16,10 +16,8 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.batched import MOST_COLUMNS
 from pyro_opu.teachers.cost import Cost, Meter, counted, metered
 from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.utils.chunks import numbers_at_once
 
-#: Numbers in the widest tensor of one evaluation, 8 MB in float32. Far fewer do not hide a call of
-#: Pyro's handlers, a millisecond; more leave the processor's cache, and take twice the time.
-CHUNK_SIZE = 2**21
 #: Draws, and rows of each, that every call checks to sum to one, as what is read off logits does.
 SUMMED = (2**4, 2**6)
 #: Draws taken by default from a posterior that can give any number of them.
@@ -60,7 +58,8 @@ class JointDraws:
     Attributes:
         max_draws: How many draws the posterior holds, or ``None`` where every call draws afresh.
         default_draws: Draws taken when ``num_draws`` is not given.
-        chunk_size: Numbers in the widest tensor of one evaluation, which bounds memory.
+        chunk_size: Numbers in the widest tensor of one evaluation, which bounds memory; by default
+            as many as the device is busy with.
         max_rows: The most inputs of one evaluation, or ``None``.
     """
 
@@ -74,7 +73,7 @@ class JointDraws:
     #: Whether ``max_draws`` is known only after the first call.
     uncounted = False
     default_draws: int = DEFAULT_DRAWS
-    chunk_size: int = CHUNK_SIZE
+    chunk_size: int | None = None
     max_rows: int | None = None
     packing: Packing | None = None  # of several inputs
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
@@ -188,12 +187,12 @@ class JointDraws:
     def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
         """What picked draws say of the inputs, block by block."""
         cost = self._measured(draws, x)
-        width = cost.width
-        at_once = max(1, self.chunk_size // width)  # draws times rows
+        width, numbers = cost.width, self._numbers(x)
+        at_once = max(1, numbers // width)  # draws times rows
         # Inputs that fill a chunk by themselves keep the machine busy with one draw after another;
         # only thin products are faster for several draws together.
         alone = len(x) >= at_once and width > MOST_COLUMNS
-        rows = at_once if alone else max(1, min(at_once // 4, self.chunk_size // cost.alone))
+        rows = at_once if alone else max(1, min(at_once // 4, numbers // cost.alone))
         self.queries += len(x) * len(draws)
         for block in x.split(min(rows, self.max_rows or rows)):
             step = max(1, at_once // len(block))
@@ -202,6 +201,10 @@ class JointDraws:
                 for start in range(0, len(draws), step)
             ]
             yield _joined(parts, dim=0)
+
+    def _numbers(self, x: Tensor) -> int:
+        """Numbers in the widest tensor of one evaluation at these inputs."""
+        return self.chunk_size or numbers_at_once(x.device)
 
     @torch.no_grad()
     def operations(self, x: Tensor) -> int | None:

@@ -99,7 +99,7 @@ class DropoutTeacher(BaseTeacher):
             yield from super()._answers(draws, x)
             return
         self.queries += len(x) * len(draws)
-        for block in x.split(max(1, self.chunk_size // cost.width)):
+        for block in x.split(max(1, self._numbers(x) // cost.width)):
             yield self._check_output(self._evaluate_thinned(draws, block), len(block))
 
     def _thins(self, draws: Tensor, x: Tensor) -> bool:

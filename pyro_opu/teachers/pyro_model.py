@@ -256,7 +256,7 @@ class ModelDraws(JointDraws):
         cost = super()._measured(draws, x)
         if cost is known or len(draws) == 1:
             return cost
-        some, meters = draws[: max(2, self.chunk_size // (3 * cost.width))], []
+        some, meters = draws[: max(2, self._numbers(x) // (3 * cost.width))], []
         with preserve_rng():
             for rows in (2, 3) if self._run_model.use_vmap is not False else ():
                 with metered() as meter:

@@ -15,10 +15,8 @@ from torch import Tensor, nn
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.rng import RandomStream, preserve_rng
 from pyro_opu.training.console import line
-from pyro_opu.training.rates import Schedule
+from pyro_opu.training.descent import DistillationError, Parts, Steps
 
-#: Draws a batch; returns the named parts of the loss there, and the student's answer.
-Losses = Callable[[], tuple[dict[str, Tensor], Any]]
 #: Scores of a guide; "energy_distance", the less the better, decides what is kept.
 Judge = Callable[[nn.Module], dict[str, float]]
 #: Is given the record of an evaluation.
@@ -31,71 +29,6 @@ LEAST_GAIN = 0.02
 NEAR = 1.25
 #: Weight of a step in the running mean of the loss.
 LOSS_WEIGHT = 0.01
-
-
-class DistillationError(RuntimeError):
-    """Training stopped at a loss or an answer that is not finite; what was saved is untouched."""
-
-
-@dataclass(frozen=True)
-class Descent:
-    """Gradient steps on one loss.
-
-    Attributes:
-        rate: Schedule of the learning rate; ``None`` leaves the optimizer's own.
-        rounds: Gradient steps in a step of training.
-        clip: Largest norm of a gradient; infinity clips none.
-        accumulate: Batches per gradient step.
-        weight: This rank's share of the inputs.
-        prefix: Before the names of the parts in records.
-    """
-
-    losses: Losses
-    optimizer: torch.optim.Optimizer
-    rate: Schedule | None = None
-    rounds: Callable[[int], int] = lambda step: 1
-    clip: float = 5.0
-    accumulate: int = 1
-    ranks: Ranks = ALONE
-    weight: float = 1.0
-    prefix: str = ""
-
-    def step(self, number: int) -> dict[str, float]:
-        """Take the rounds of this step; returns the parts of the loss in the last one."""
-        if self.rate is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.rate(number)
-        parts: dict[str, float] = {}
-        for _ in range(self.rounds(number)):
-            parts = self._round(number)
-        return parts
-
-    def _round(self, number: int) -> dict[str, float]:
-        self.optimizer.zero_grad(set_to_none=True)
-        values: dict[str, float] = {}
-        for _ in range(self.accumulate):
-            parts, student = self.losses()
-            for part, value in parts.items():
-                name = self.prefix + part
-                values[name] = values.get(name, 0.0) + float(value.detach()) / self.accumulate
-            if not math.isfinite(sum(values.values())):
-                break
-            (torch.stack(list(parts.values())).sum() / self.accumulate).backward()
-        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
-        means = self.ranks.all_reduce_gradients(stepped, list(values.values()), self.weight)
-        values = dict(zip(values, means, strict=True))
-        if not math.isfinite(sum(means)):
-            alpha = getattr(student, "concentration", None)
-            least = "" if alpha is None else f", smallest alpha {float(alpha.detach().min()):.3g}"
-            raise DistillationError(
-                f"the loss is not finite at step {number}: parts {values}{least}, learning rate "
-                f"{self.optimizer.param_groups[0]['lr']:.3g}. Nothing saved before is lost; lower "
-                "`learning_rate`, or look at the teacher's draws on the generated transfer inputs."
-            )
-        if math.isfinite(self.clip):
-            nn.utils.clip_grad_norm_(stepped, self.clip)
-        self.optimizer.step()
-        return values
 
 
 @dataclass(frozen=True)
@@ -115,8 +48,8 @@ class Phase:
 
     name: str
     steps: int
-    turns: Sequence[Descent]
-    critics: Sequence[Descent] = ()
+    turns: Sequence[Steps]
+    critics: Sequence[Steps] = ()
     anneal: Callable[[float], None] = lambda done: None
     patience: int | None = None
     near: float = -math.inf
@@ -139,10 +72,10 @@ class Phase:
             return None
         return step + (min(step, self.settle) if near else self.settle)
 
-    def step(self, number: int) -> dict[str, float]:
+    def step(self, number: int) -> Parts:
         """Step the critics, then the student; returns the parts of all losses."""
         self.anneal(number / max(1, self.steps))
-        parts: dict[str, float] = {}
+        parts: Parts = {}
         for critic in self.critics:
             parts |= critic.step(number)
         return parts | self.turns[number % len(self.turns)].step(number)
@@ -165,7 +98,7 @@ class KeepLast:
         """KL of the last evaluation, as a multiple of attainable."""
         return math.inf
 
-    def update(self, step: int, parts: dict[str, float]) -> None:
+    def update(self, step: int, parts: Parts) -> None:
         """Note that a step, counted from 1 in its phase, has been taken."""
         total = sum(parts.values())
         known = math.isfinite(self.loss)
@@ -216,7 +149,7 @@ class KeepBest(KeepLast):
         self.history: list[dict[str, Any]] = []
 
     @torch.no_grad()
-    def update(self, step: int, parts: dict[str, float]) -> None:
+    def update(self, step: int, parts: Parts) -> None:
         """Move the average towards the student."""
         decay = min(self.averaging, step / (9 + step))
         torch._foreach_lerp_(self._averaged, self._trained, 1 - decay)
@@ -333,7 +266,7 @@ def fit(
                 if step % evaluate_every and step < end:
                     continue
                 with borrowed():
-                    selection.evaluate(phase.name, step, parts)
+                    selection.evaluate(phase.name, step, {k: float(v) for k, v in parts.items()})
                 bar.set_postfix_str(selection.shown)
                 last = phase.settled(step, selection)
                 if last is not None and selection.settling is None and last < phase.steps:

@@ -13,7 +13,8 @@ from pyro_opu.rng import RandomStream
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.held import HeldDraws
 from pyro_opu.training.console import tracked
-from pyro_opu.training.fit import Descent, KeepLast, Phase, fit
+from pyro_opu.training.descent import Descent
+from pyro_opu.training.fit import KeepLast, Phase, fit
 from pyro_opu.training.rates import cosine
 from pyro_opu.training.settings import Sampler
 

@@ -60,15 +60,22 @@ class Pool:
     _order: tuple[int, Tensor] = (-1, torch.empty(0))
 
     def batch(self, count: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """The next ``count`` inputs, at most P, and their labels."""
+        """The next ``count`` inputs, and their labels."""
+        return self.at(self.rows(count))
+
+    def rows(self, count: int) -> Tensor:
+        """Numbers of the next ``count`` inputs, at most P."""
         turn, number = divmod(self.taken, len(self.x) // count)
         self.taken += 1
         if self._order[0] != turn:
             generator = torch.Generator().manual_seed(turn)
             order = torch.randperm(len(self.x), generator=generator)
             self._order = turn, order.to(self.x.device)
-        index = self._order[1][number * count : (number + 1) * count]
-        return self.x[index], {name: value[index] for name, value in self.statistics.items()}
+        return self._order[1][number * count : (number + 1) * count]
+
+    def at(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """Inputs of these numbers, and their labels."""
+        return self.x[rows], {name: value[rows] for name, value in self.statistics.items()}
 
 
 def pool_size(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Adversarial, Objective
@@ -18,15 +19,8 @@ from pyro_opu.outcomes import ValidationSet
 from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
-from pyro_opu.training.fit import (
-    NEAR,
-    Callback,
-    Descent,
-    KeepBest,
-    Phase,
-    fit,
-    kept_record,
-)
+from pyro_opu.training.descent import Descent, RecordedDescent, Steps
+from pyro_opu.training.fit import NEAR, Callback, KeepBest, Phase, fit, kept_record
 from pyro_opu.training.pool import Pool, labelled, read_once
 from pyro_opu.training.rates import Schedule, cosine, settling
 from pyro_opu.training.settings import Batches, pass_operations
@@ -97,14 +91,16 @@ def distillation_phase(
     if pool is not None and batches.settings.precision is None:
         reader, pool = read_once(guide, pool)
 
-    def labelled_batch() -> tuple[Tensor, dict[str, Tensor]]:
+    def labelled_batch(rows: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         if pool is not None:
-            return pool.batch(batches.share)
+            return pool.at(pool.rows(batches.share) if rows is None else rows)
         x, draws = batches.batch(num_draws)
         return x, objective.statistics(draws)
 
-    def student_losses(turn: int) -> tuple[dict[str, Tensor], Any]:
-        x, statistics = labelled_batch()
+    def student_losses(
+        turn: int, rows: Tensor | None = None
+    ) -> tuple[dict[str, Tensor], SimplexDistribution]:
+        x, statistics = labelled_batch(rows)
         student = student_at(reader, x)
         stepped = student
         if len(groups) > 1:  # the other part is held
@@ -122,14 +118,24 @@ def distillation_phase(
 
         optimizer, rounds = objective.critic_optimizer(), objective.critic_rounds
         critics = [descent(critic_losses, optimizer, rounds=rounds, prefix="critic ")]
-    turns = []
-    for turn, group in enumerate(groups):
-        adam = torch.optim.Adam(group, lr=rate, betas=objective.betas, fused=True)
-        rates = schedule or cosine(rate, steps)
-        turns.append(descent(partial(student_losses, turn), adam, rates))
+    rates = schedule or cosine(rate, steps)
+    adams = [torch.optim.Adam(g, lr=rate, betas=objective.betas, fused=True) for g in groups]
+    if pool is not None and _recordable(pool, adams, batches):
+        losses, rows = partial(student_losses, 0), partial(pool.rows, batches.share)
+        recorded = RecordedDescent(lambda some: losses(some)[0], rows, adams[0], rates)
+        turns: list[Steps] = [recorded]
+    else:
+        turns = [descent(partial(student_losses, n), each, rates) for n, each in enumerate(adams)]
     return Phase(
         name, steps, turns, critics, objective.anneal, patience, near, settle, skip_below, objective
     )
+
+
+def _recordable(pool: Pool, optimizers: Sequence[torch.optim.Optimizer], batches: Batches) -> bool:
+    """Whether a step is one run of kernels on one GPU, the same for every batch."""
+    settings = batches.settings
+    plain = settings.accumulate == 1 and settings.precision is None and batches.ranks.size == 1
+    return pool.x.is_cuda and len(optimizers) == 1 and plain
 
 
 def train(

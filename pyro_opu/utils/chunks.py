@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
+
+import torch
 
 from pyro_opu.checks import positive_int
 
+#: Numbers in the widest tensor of one evaluation on a processor, 8 MB in float32. Far fewer do not
+#: hide a call of Pyro's handlers, a millisecond; more leave its cache, and take twice the time.
+NUMBERS = 2**21
+#: On a GPU, where 2^21 leave it idle: at most so many, half a gigabyte, and of smaller memories
+#: this share, as several such tensors live at once.
+GPU_NUMBERS, GPU_SHARE = 2**27, 1 / 64
 # Elements of one block of draws (S, n, C): 16 MB in float32, a few of which live at once.
 _ELEMENTS_AT_ONCE = 2**22
 # Inputs of one forward pass; activations may be much larger than the output.
 _INPUTS_AT_ONCE = 2**10
+
+
+@cache
+def numbers_at_once(device: torch.device) -> int:
+    """Numbers in the widest tensor of an evaluation there: the device is busy, its memory not full.
+
+    By what the device is, not by what is free on it, so that a run can be repeated.
+    """
+    if device.type != "cuda":
+        return NUMBERS
+    memory: int = torch.cuda.get_device_properties(device).total_memory
+    return max(NUMBERS, min(GPU_NUMBERS, int(GPU_SHARE * memory) // 4))
 
 
 def chunks(

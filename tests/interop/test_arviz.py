@@ -338,7 +338,7 @@ def test_our_samplers_convert_as_nuts_does(kind: str, classes: int) -> None:
     y = y.float() if classes == 2 else y
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # chains one after another, on few cores
-        mcmc = MCMC(kernel, 30, 5, num_chains=2, disable_progbar=True)
+        mcmc = MCMC(kernel, 30, 5, num_chains=2, mp_context="spawn", disable_progbar=True)
         mcmc.run(x, y)
     found = to_inference_data(mcmc, probs=True)
     assert found["posterior"]["weight"].shape == (2, 30, 2, 1 if classes == 2 else classes)

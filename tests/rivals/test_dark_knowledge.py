@@ -27,7 +27,7 @@ from pyro_opu.regression import (
 from pyro_opu.rivals.bayesian_dark_knowledge import dark_knowledge
 from pyro_opu.rivals.online import _normal, _probs, online_dark_knowledge
 from pyro_opu.samplers import SGLD, Constant, Halving
-from pyro_opu.training.fit import DistillationError
+from pyro_opu.training.descent import DistillationError
 from pyro_opu.transfer import Box, HeldOut, Jitter
 
 QUIET = {"seed": 0, "progress": False}

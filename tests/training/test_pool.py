@@ -18,7 +18,8 @@ from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.teachers import as_teacher
 from pyro_opu.training import pool
-from pyro_opu.training.fit import Descent, KeepBest, Phase, fit
+from pyro_opu.training.descent import Descent
+from pyro_opu.training.fit import KeepBest, Phase, fit
 from pyro_opu.training.pool import FEWEST, NUMBERS, affordable, labelled, pool_size
 from pyro_opu.training.rates import settling
 from pyro_opu.training.settings import Batches, PoolSize, Settings

@@ -1,0 +1,176 @@
+"""Gradient steps: one at a time, or on a GPU as one CUDA graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributed import ALONE, Ranks
+from pyro_opu.training.rates import Schedule
+from pyro_opu.utils.graphs import record
+
+#: Named parts of a loss; those of a step that waits for nothing are tensors on its device.
+Parts = dict[str, Any]
+#: Draws a batch; returns the named parts of the loss there, and the student's answer.
+Losses = Callable[[], tuple[dict[str, Tensor], Any]]
+#: Largest norm of a gradient.
+CLIP = 5.0
+#: Steps that are taken before one is recorded, as libraries must be initialised outside of a graph.
+EAGER = 3
+
+
+class DistillationError(RuntimeError):
+    """Training stopped at a loss or an answer that is not finite; what was saved is untouched."""
+
+
+class Steps(Protocol):
+    """Gradient steps on one loss; a step returns its parts."""
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer: ...
+
+    def step(self, number: int) -> Parts: ...
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Gradient steps on one loss, looked at in every step.
+
+    Attributes:
+        rate: Schedule of the learning rate; ``None`` leaves the optimizer's own.
+        rounds: Gradient steps in a step of training.
+        clip: Largest norm of a gradient; infinity clips none.
+        accumulate: Batches per gradient step.
+        weight: This rank's share of the inputs.
+        prefix: Before the names of the parts in records.
+    """
+
+    losses: Losses
+    optimizer: torch.optim.Optimizer
+    rate: Schedule | None = None
+    rounds: Callable[[int], int] = lambda step: 1
+    clip: float = CLIP
+    accumulate: int = 1
+    ranks: Ranks = ALONE
+    weight: float = 1.0
+    prefix: str = ""
+
+    def step(self, number: int) -> dict[str, float]:
+        """Take the rounds of this step; returns the parts of the loss in the last one."""
+        if self.rate is not None:
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate(number)
+        parts: dict[str, float] = {}
+        for _ in range(self.rounds(number)):
+            parts = self._round(number)
+        return parts
+
+    def _round(self, number: int) -> dict[str, float]:
+        self.optimizer.zero_grad(set_to_none=True)
+        values: dict[str, float] = {}
+        for _ in range(self.accumulate):
+            parts, student = self.losses()
+            for part, value in parts.items():
+                name = self.prefix + part
+                values[name] = values.get(name, 0.0) + float(value.detach()) / self.accumulate
+            if not math.isfinite(sum(values.values())):
+                break
+            (torch.stack(list(parts.values())).sum() / self.accumulate).backward()
+        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
+        means = self.ranks.all_reduce_gradients(stepped, list(values.values()), self.weight)
+        values = dict(zip(values, means, strict=True))
+        if not math.isfinite(sum(means)):
+            alpha = getattr(student, "concentration", None)
+            least = "" if alpha is None else f", smallest alpha {float(alpha.detach().min()):.3g}"
+            raise DistillationError(
+                f"the loss is not finite at step {number}: parts {values}{least}, learning rate "
+                f"{self.optimizer.param_groups[0]['lr']:.3g}. Nothing saved before is lost; lower "
+                "`learning_rate`, or look at the teacher's draws on the generated transfer inputs."
+            )
+        if math.isfinite(self.clip):
+            nn.utils.clip_grad_norm_(stepped, self.clip)
+        self.optimizer.step()
+        return values
+
+
+class RecordedDescent:
+    """Gradient steps on the labels of a pool, by Adam; the first of them are recorded.
+
+    A loss that cannot be recorded, as it waits for the host, is stepped as before. Nothing here
+    looks at the loss: one that is not finite is seen at the next evaluation, before anything is
+    saved.
+
+    Args:
+        losses: Rows of the pool ``(B,)`` -> the named parts of the loss.
+        rows: Gives those of the next batch.
+        optimizer: Adam on the GPU; its learning rate becomes a tensor, which a graph reads.
+        rate: Schedule of the learning rate.
+    """
+
+    def __init__(
+        self,
+        losses: Callable[[Tensor], dict[str, Tensor]],
+        rows: Callable[[], Tensor],
+        optimizer: torch.optim.Optimizer,
+        rate: Schedule,
+    ) -> None:
+        self.losses, self.rows, self.optimizer, self.rate = losses, rows, optimizer, rate
+        self._trained: list[Tensor] = [p for g in optimizer.param_groups for p in g["params"]]
+        self._taken, self._recordable = 0, True
+        self._graph: Any = None
+        self._aside: Any = None
+
+    def step(self, number: int) -> Parts:
+        """Take the step of this number; the parts that it returns are those of the last step."""
+        chosen = self.rows()
+        if not self._taken:
+            self._begin(chosen)
+        for group in self.optimizer.param_groups:
+            group["lr"].fill_(self.rate(number))
+        self._rows.copy_(chosen)
+        self._taken += 1
+        if self._recordable and self._graph is None and self._taken > EAGER:
+            self._record()
+        if self._graph is not None:
+            self._graph.replay()
+        elif self._recordable:  # on the stream where it is recorded next
+            before = torch.cuda.current_stream()
+            self._aside.wait_stream(before)
+            with torch.cuda.stream(self._aside):
+                self._parts = self._descend()
+            before.wait_stream(self._aside)
+        else:
+            self._parts = self._descend()
+        return self._parts
+
+    def _begin(self, chosen: Tensor) -> None:
+        self._rows, self._aside = chosen.clone(), torch.cuda.Stream()
+        for group in self.optimizer.param_groups:
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=chosen.device)
+
+    def _descend(self) -> Parts:
+        """What a step does on the device; it waits for nothing."""
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = self.losses(self._rows)
+        torch.stack(list(parts.values())).sum().backward()
+        nn.utils.clip_grad_norm_(self._trained, CLIP)
+        self.optimizer.step()
+        return {name: value.detach() for name, value in parts.items()}
+
+    def _record(self) -> None:
+        self._may_be_recorded(True)  # torch warns where such steps are taken outside of a graph
+        try:
+            self._graph, self._parts = record(self._descend, self._rows, warm=0, aside=self._aside)
+        except RuntimeError:
+            self._recordable = False
+        finally:
+            self._may_be_recorded(False)
+
+    def _may_be_recorded(self, yes: bool) -> None:
+        for group in self.optimizer.param_groups:
+            group["capturable"] = yes
