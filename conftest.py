@@ -42,6 +42,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.DoctestItem) and item.name.split(".")[-1] in NAMED_DATA:
             item.add_marker("data")
+        if "device" in getattr(item, "fixturenames", ()):
+            item.add_marker("device")
         if "gpu" in item.keywords and not torch.cuda.is_available():
             item.add_marker(no_gpu)
         if "data" in item.keywords and not os.environ.get("PYRO_OPU_DATA"):

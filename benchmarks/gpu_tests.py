@@ -1,9 +1,10 @@
-"""The tests that need a GPU, and those that take a device: which pass, on what.
+"""The tests that need a GPU, those that take a device, and all others beside one.
 
-python -m benchmarks.gpu_tests [--quick]
+python -m benchmarks.gpu_tests [--only gpu device all] [--workers 14]
 
-``pytest -m gpu``, and the whole suite by ``pytest --device cuda``. ``--quick`` runs the former
-alone. Without a GPU nothing is run or written.
+``pytest -m gpu``; ``pytest --device cuda -m device``, one of every kind on the GPU; and the whole
+suite by ``pytest --device cuda``. ``--quick`` runs the first alone. Without a GPU nothing is run or
+written.
 """
 
 from __future__ import annotations
@@ -18,19 +19,29 @@ import torch
 from benchmarks.provenance import ROOT
 from benchmarks.results import parser, say, write
 
-RUNS = (("-m", "gpu"), ("--device", "cuda"))
+RUNS = {
+    "gpu": ("-m", "gpu"),
+    "device": ("--device", "cuda", "-m", "device"),
+    "all": ("--device", "cuda"),
+}
 
 
 def main() -> None:
-    args = parser(__doc__.splitlines()[0]).parse_args()
+    options = parser(__doc__.splitlines()[0])
+    options.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS))
+    options.add_argument("--workers", type=int, default=4, help="processes of pytest-xdist")
+    args = options.parse_args()
     if not torch.cuda.is_available():
         print("There is no GPU here: nothing has been run, and nothing is written.")
         return
-    tables = {"Tests": [tested(*run) for run in RUNS[: 1 if args.quick else None]]}
-    say(tables)
-    if not args.quick:
-        settings = {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-        write("gpu_tests", "python -m benchmarks.gpu_tests", settings, tables)
+    only = args.only[:1] if args.quick else args.only
+    tables: dict[str, list[dict]] = {"Tests": []}
+    for name in only:
+        tables["Tests"].append(tested(*RUNS[name], "-n", str(args.workers)))
+        say(tables)
+        if not args.quick:
+            settings = {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+            write("gpu_tests", "python -m benchmarks.gpu_tests", settings, tables)
     if any(row["failed"] for row in tables["Tests"]):
         sys.exit("something failed")
 
@@ -41,12 +52,16 @@ def tested(*options: str) -> dict:
     command = [sys.executable, "-m", "pytest", "-q", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     last = done.stdout.strip().rpartition("\n")[2]
+    names = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
+    if names:
+        print(done.stdout, flush=True)
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last)}
     failed = sum(counts.get(word, 0) for word in ("failed", "error", "errors"))
     if not counts.get("passed") or (done.returncode and not failed):
         raise RuntimeError(done.stdout + done.stderr)
     row = {"command": " ".join(["pytest", *options]), "passed": counts["passed"], "failed": failed}
-    return {**row, "skipped": counts.get("skipped", 0), "s": time.perf_counter() - start}
+    row |= {"skipped": counts.get("skipped", 0), "s": time.perf_counter() - start}
+    return {**row, "which": ", ".join(names)} if names else row
 
 
 if __name__ == "__main__":

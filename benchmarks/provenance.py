@@ -105,6 +105,11 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "logistic_regression": ("models/logistic_regression.py", *GIBBS),
     "main_job": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
     "many_classes": (*DISTILLED, *FIDELITY),
+    "on_gpu": (
+        *DISTILLED,
+        *under("pyro_opu", "export/capture.py", "utils/graphs.py", "utils/chunks.py"),
+        *under("benchmarks", "mnist_dropout.py", "speed_models.py"),
+    ),
     "memory": (*DISTILLED, *FIDELITY, "pyro_opu/utils/chunks.py"),
     "mnist_dropout": ("models/neural_network.py",),
     "mnist_students": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/mnist_dropout.py"),
@@ -128,7 +133,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "sgld": (*LANGEVIN, "models/neural_network.py"),
     "speed": (
         *DISTILLED,
-        "pyro_opu/export/capture.py",
+        *under("pyro_opu", "export/capture.py", "utils/graphs.py"),
         "benchmarks/speed_*.py",
         "benchmarks/timing.py",
     ),

@@ -43,9 +43,9 @@ def logistic_regression(
                 "input, x.flatten(1) for images."
             )
         check_length(y, len(x))
-        zeros = torch.zeros(x.shape[1], outputs)
-        weight = pyro.sample("weight", dist.Normal(zeros, scale).to_event(2))
-        bias = pyro.sample("bias", dist.Normal(torch.zeros(outputs), scale).to_event(1))
+        zeros = torch.zeros(1 + x.shape[1], outputs, device=x.device)
+        weight = pyro.sample("weight", dist.Normal(zeros[1:], scale).to_event(2))
+        bias = pyro.sample("bias", dist.Normal(zeros[0], scale).to_event(1))
         logits = x @ weight + bias
         with pyro.plate("data", len(x)):
             if num_classes == 2:

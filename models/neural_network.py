@@ -196,7 +196,7 @@ def fit_network(
     if not y.is_floating_point():
         check_labels(y, len(x), class_count(network, x))
     loss = _normal_loss if y.is_floating_point() else partial(cross_entropy, reduction="none")
-    weights = torch.ones(len(x)) if weights is None else weights / weights.mean()
+    weights = x.new_ones(len(x)) if weights is None else weights / weights.mean()
     optimizer = torch.optim.Adam(network.parameters(), learning_rate, weight_decay=weight_decay)
     network.train()
     for _ in range(epochs):

@@ -21,18 +21,28 @@ from posteriors import (
     C,
     X,
 )
+from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher, joint
 from pyro_opu.distributions import Answer
+from pyro_opu.models.gaussian_process import gaussian_process
+from pyro_opu.models.laplace_network import with_trunk
+from pyro_opu.models.last_layer import last_layer_laplace
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import fit_network
+from pyro_opu.models.sgpmc import sgpmc
 from pyro_opu.objectives import Objective
 from pyro_opu.regression import PredictiveNormal
+from pyro_opu.samplers import SGLD
 
 #: Of float32 in another order of sums; a GPU's products of matrices have their own.
 ROUNDING = {"rtol": 1e-3, "atol": 1e-4}
 #: Draw within the model, whose tensors are made on a processor.
-ON_A_PROCESSOR = {"guide", "prior", "mixed sites"}
+DRAWING = {"guide", "prior", "mixed sites"}
+#: Compute with NumPy, and so on a processor, wherever the inputs are.
+OF_ARRAYS = {"arrays", "forest"}
 QUICK = {"num_steps": 5, "effort": "quick", "seed": 0, "progress": False}
 
 
@@ -55,9 +65,10 @@ def tensors(found: Any) -> Iterator[Tensor]:
 
 @pytest.mark.filterwarnings("ignore::pyro_opu.FidelityWarning")
 class TestPosteriors:
-    @pytest.mark.parametrize("name", [n for n in SOURCES if n not in ON_A_PROCESSOR])
+    @pytest.mark.parametrize("name", [n for n in SOURCES if n not in DRAWING])
     def test_of_classes(self, name: str, there: Any, device: torch.device, tmp_path: Path) -> None:
-        source, x = there(SOURCES[name][0]), X.to(device)
+        build = SOURCES[name][0]
+        source, x = build() if name in OF_ARRAYS else there(build), X.to(device)
         probs = as_teacher(source).probs(x, 7)
         assert probs.shape == (7, len(X), C) and probs.device == x.device
         torch.testing.assert_close(probs.sum(-1), torch.ones_like(probs[..., 0]), **ROUNDING)
@@ -97,6 +108,7 @@ class TestPosteriors:
         y = torch.arange(len(X), device=device) % C
         assert repr(pyro_opu.detection(fast, source, x, y, {"far": x + 9}, seed=0))
         assert fast.novelty(x).device == x.device
+        assert repr(pyro_opu.fidelity(fast, source, x, where="inputs", seed=0))
         mine, theirs = fast.uncertainty(x), pyro_opu.uncertainty(as_teacher(source).probs(x, 9))
         assert all(value.device == x.device for value in (*tensors(mine), *tensors(theirs)))
         assert pyro_opu.top_k(fast.dirichlet(x)).k.device == x.device
@@ -115,6 +127,7 @@ class TestPosteriors:
         assert pool.draws.shape == (20, len(X), C) and pool.draws.device == x.device
         weights = torch.eye(C, device=device)[0]
         assert joint.covariance(fast, x[:3], weights, seed=0).device == x.device
+        assert joint.total(fast, x, weights, seed=0).mean.isfinite().all()
         assert len(joint.batch_bald(fast, x, 3, seed=0).indices) == 3
 
 
@@ -170,19 +183,22 @@ def test_objectives(build: Callable[[], Objective], device: torch.device) -> Non
     assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves[:1])
 
 
+def test_networks_are_fitted_there(there: Any, device: torch.device) -> None:
+    x, y = X.to(device), torch.arange(len(X), device=device) % C
+    network = fit_network(there(SOURCES["dropout"][0]), x, y, epochs=2)
+    laplace = last_layer_laplace(network, x, y)
+    fast = pyro_opu.distill(with_trunk(*laplace), x, **QUICK)
+    assert fast.dirichlet(x).log_mean.device == x.device
+
+
 def test_models_and_samplers(there: Any, device: torch.device) -> None:
-    from pyro.infer import MCMC, Predictive
-
-    from pyro_opu.models.gaussian_process import gaussian_process
-    from pyro_opu.models.logistic_regression import logistic_regression
-    from pyro_opu.models.sgpmc import sgpmc
-    from pyro_opu.samplers import SGLD
-
     x, y = X.to(device), torch.arange(len(X), device=device) % 2
     mcmc = MCMC(SGLD(logistic_regression(2), step_size=1e-2), 9, 2, disable_progbar=True)
     mcmc.run(x, y.float())
     probs = as_teacher(Predictive(logistic_regression(2), mcmc.get_samples())).probs(x)
     assert probs.shape == (9, len(X), 2) and probs.device == x.device
+    drawn = pyro_opu.batched(Predictive(logistic_regression(2), num_samples=3))(x)["obs"]
+    assert drawn.device == x.device
     process = gaussian_process(x[:4], 2, joint_rows=4)
     result = sgpmc(process, x, y, num_samples=6, warmup_steps=5)
     fast = pyro_opu.distill(Predictive(process, result.samples), x, **QUICK)

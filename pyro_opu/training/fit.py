@@ -145,6 +145,7 @@ class KeepBest(KeepLast):
         self.average = copy.deepcopy(guide).requires_grad_(False).eval()
         self._averaged: list[Tensor] = list(self.average.parameters())
         self._trained: list[Tensor] = list(guide.parameters())
+        self._buffers = list(zip(self.average.buffers(), guide.buffers(), strict=True))
         self.best: dict[str, Tensor] | None = None
         self.history: list[dict[str, Any]] = []
 
@@ -153,7 +154,7 @@ class KeepBest(KeepLast):
         """Move the average towards the student."""
         decay = min(self.averaging, step / (9 + step))
         torch._foreach_lerp_(self._averaged, self._trained, 1 - decay)
-        for kept, buffer in zip(self.average.buffers(), self.guide.buffers(), strict=True):
+        for kept, buffer in self._buffers:
             kept.copy_(buffer)
 
     def scores(self, guide: nn.Module) -> dict[str, float]:

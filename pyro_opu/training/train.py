@@ -160,8 +160,10 @@ def train(
     with random.borrowed():
         skip_below = validation.sampling_distance()
         objective.to(batches.device).prepare(validation.x, validation.draws.shape[-1])
-    run = fingerprint(guide, random.seed, batches, objective, validation, x)
-    ranks.check_alike(run)
+    run: dict[str, Any] = {}
+    if checkpoint is not None or ranks.size > 1:
+        run = fingerprint(guide, random.seed, batches, objective, validation, x)
+        ranks.check_alike(run)
     ranks.broadcast_state(guide, objective)
     skip_below = ranks.broadcast(skip_below)
     selection = KeepBest(guide, validation.judge, settings.averaging, ranks, skip_below, callback)

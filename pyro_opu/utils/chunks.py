@@ -12,9 +12,9 @@ from pyro_opu.checks import positive_int
 #: Numbers in the widest tensor of one evaluation on a processor, 8 MB in float32. Far fewer do not
 #: hide a call of Pyro's handlers, a millisecond; more leave its cache, and take twice the time.
 NUMBERS = 2**21
-#: On a GPU, where 2^21 leave it idle: at most so many, half a gigabyte, and of smaller memories
-#: this share, as several such tensors live at once.
-GPU_NUMBERS, GPU_SHARE = 2**27, 1 / 64
+#: On a GPU, where 2^21 leave it idle: at most so many, a gigabyte in float32, and of smaller
+#: memories this share, as several such tensors live at once.
+GPU_NUMBERS, GPU_SHARE = 2**28, 1 / 64
 # Elements of one block of draws (S, n, C): 16 MB in float32, a few of which live at once.
 _ELEMENTS_AT_ONCE = 2**22
 # Inputs of one forward pass; activations may be much larger than the output.

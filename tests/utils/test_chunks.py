@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from types import SimpleNamespace
 
-from pyro_opu.utils.chunks import chunks
+import pytest
+import torch
+
+from pyro_opu.utils.chunks import chunks, numbers_at_once
 
 
 def test_chunks_cover_all_inputs_and_bound_the_block() -> None:
@@ -18,3 +21,18 @@ def test_chunks_cover_all_inputs_and_bound_the_block() -> None:
 def test_failure() -> None:
     with pytest.raises(ValueError, match="`chunk_size` must be a positive integer; got 0"):
         list(chunks(4, 1, 2, 0))
+
+
+@pytest.mark.parametrize(("memory", "numbers"), [(141, 2**28), (8, 2**25), (0.25, 2**21)])
+def test_numbers_by_the_device(
+    monkeypatch: pytest.MonkeyPatch, memory: float, numbers: int
+) -> None:
+    """8 MB in float32 on a processor; of a GPU a 64th of its memory, in GB, at most 1 GB."""
+    assert numbers_at_once(torch.device("cpu")) == 2**21
+    found = SimpleNamespace(total_memory=int(memory * 2**30))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    numbers_at_once.cache_clear()
+    try:
+        assert numbers_at_once(torch.device("cuda", 0)) == numbers
+    finally:
+        numbers_at_once.cache_clear()
