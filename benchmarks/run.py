@@ -31,6 +31,7 @@ NAMES = (
     "memory",
     "scale",
     "gpu_tests",
+    "on_gpu",
     "polya_gamma",
     "logistic_regression",
     "sgld",
