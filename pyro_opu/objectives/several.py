@@ -14,6 +14,12 @@ from pyro_opu.objectives.normal import NormalMoments
 __all__ = ["SeveralMoments"]
 
 
+#: Weight of the concentrations of labels: by a tenth of it, as of a single label, the epistemic
+#: parts of three are off by a quarter at single numbers, where by this they are within 3 %, and
+#: intervals are nearer to their levels. Students of networks are then a fifth farther in KL.
+LABELS_CONCENTRATION = 1.0
+
+
 class SeveralMoments(Objective):
     """The closed-form loss of every part, summed: moments of classes, or of a real y or count.
 
@@ -26,7 +32,10 @@ class SeveralMoments(Objective):
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__()
         self.of = tuple(parts)
-        self.losses = [MomentMatching() if p.on_simplex else NormalMoments() for p in parts]
+        self.losses = [
+            MomentMatching(concentration=LABELS_CONCENTRATION) if p.on_simplex else NormalMoments()
+            for p in parts
+        ]
 
     def parts(self, student: SeveralAnswer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         return self.parts_at(student, self.statistics(draws), x)
