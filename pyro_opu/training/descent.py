@@ -128,24 +128,21 @@ class RecordedDescent:
     def step(self, number: int) -> Parts:
         """Take the step of this number; the parts that it returns are those of the last step."""
         chosen = self.rows()
-        if not self._taken:
-            self._begin(chosen)
-        for group in self.optimizer.param_groups:
-            group["lr"].fill_(self.rate(number))
-        self._rows.copy_(chosen)
-        self._taken += 1
-        if self._recordable and self._graph is None and self._taken > EAGER:
-            self._record()
-        if self._graph is not None:
-            self._graph.replay()
-        elif self._recordable:  # on the stream where it is recorded next
-            before = torch.cuda.current_stream()
-            self._aside.wait_stream(before)
-            with torch.cuda.stream(self._aside):
+        with torch.cuda.device(chosen.device):  # streams are the current device's
+            if not self._taken:
+                self._begin(chosen)
+            for group in self.optimizer.param_groups:
+                group["lr"].fill_(self.rate(number))
+            self._rows.copy_(chosen)
+            self._taken += 1
+            if self._recordable and self._graph is None and self._taken > EAGER:
+                self._record()
+            if self._graph is not None:
+                self._graph.replay()
+            elif self._recordable:
+                self._parts = self._on_the_side()
+            else:
                 self._parts = self._descend()
-            before.wait_stream(self._aside)
-        else:
-            self._parts = self._descend()
         return self._parts
 
     def _begin(self, chosen: Tensor) -> None:
@@ -162,10 +159,21 @@ class RecordedDescent:
         self.optimizer.step()
         return {name: value.detach() for name, value in parts.items()}
 
+    def _on_the_side(self) -> Parts:
+        """A step on the stream where the next ones are recorded."""
+        before = torch.cuda.current_stream()
+        self._aside.wait_stream(before)
+        with torch.cuda.stream(self._aside):
+            parts = self._descend()
+        before.wait_stream(self._aside)
+        return parts
+
     def _record(self) -> None:
         self._may_be_recorded(True)  # torch warns where such steps are taken outside of a graph
         try:
-            self._graph, self._parts = record(self._descend, self._rows, warm=0, aside=self._aside)
+            self._graph, self._parts = record(  # students may answer in other threads
+                self._descend, self._rows, warm=0, aside=self._aside, mode="thread_local"
+            )
         except RuntimeError:
             self._recordable = False
         finally:

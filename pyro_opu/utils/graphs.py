@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,7 +13,12 @@ T = TypeVar("T")
 
 
 def record(
-    run: Callable[[], T], scratch: Tensor, *, warm: int = 3, aside: Any = None
+    run: Callable[[], T],
+    scratch: Tensor,
+    *,
+    warm: int = 3,
+    aside: Any = None,
+    mode: Literal["global", "thread_local"] = "global",
 ) -> tuple[Any, T]:
     """Record a run on the current device; returns the graph, and what the run returned.
 
@@ -24,6 +29,8 @@ def record(
         scratch: Some tensor on the device; nothing is written to it.
         warm: Calls before it is recorded, as libraries must be initialised outside of a graph.
         aside: The stream on which all this is done; by default another one.
+        mode: Whether calls of CUDA by other threads, such as those that allocate memory, end the
+            recording and fail, or go on ("thread_local").
 
     Raises:
         RuntimeError: it waits for the host. torch's state is then as it was before.
@@ -36,7 +43,7 @@ def record(
         for _ in range(warm):
             run()
         try:
-            with torch.cuda.graph(graph, pool=pool, stream=aside):
+            with torch.cuda.graph(graph, pool, aside, capture_error_mode=mode):
                 found = run()
         except RuntimeError:
             _end_failed(graph, pool, scratch)

@@ -111,7 +111,13 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     class graph:
         """As in torch/cuda/graphs.py: the stream is put back only after a good end."""
 
-        def __init__(self, graph: Graph, pool: Any = None, stream: Any = None) -> None:
+        def __init__(
+            self,
+            graph: Graph,
+            pool: Any = None,
+            stream: Any = None,
+            capture_error_mode: str = "global",
+        ) -> None:
             self.graph, self.pool, self.inner = graph, pool, stream or Stream()
 
         def __enter__(self) -> None:

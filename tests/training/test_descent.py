@@ -42,8 +42,10 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     class Stream:
         def wait_stream(self, other: object) -> None: ...
 
-    def record(run: Any, scratch: Tensor, *, warm: int, aside: object) -> tuple[Graph, Any]:
-        assert not warm and isinstance(aside, Stream)
+    def record(
+        run: Any, scratch: Tensor, *, warm: int, aside: object, mode: str
+    ) -> tuple[Graph, Any]:
+        assert not warm and isinstance(aside, Stream) and mode == "thread_local"
         stepped = [p for group in adam_of(run).param_groups for p in group["params"]]
         assert all(group["capturable"] for group in adam_of(run).param_groups)
         for group in adam_of(run).param_groups:
@@ -57,6 +59,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
         return found[-1], into
 
     monkeypatch.setattr(module, "record", record)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
