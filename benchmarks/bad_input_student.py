@@ -111,6 +111,7 @@ add = CASES.add
 for _name, _make in {
     "OnePassPredictive()": student,
     "OnePassPredictive.dirichlet": lambda: student().dirichlet,
+    "OnePassPredictive.marginals": lambda: student().marginals,
     "OnePassPredictive.uncertainty": lambda: student().uncertainty,
     "OnePassPredictive.distribution": lambda: student().distribution,
     "OnePassPredictive.call": lambda: student().call,

@@ -92,6 +92,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "gaussian_process_closed_form": (*PROCESSES, "benchmarks/gaussian_process.py"),
     "gaussian_process_pima": (*PROCESSES, "benchmarks/gaussian_process.py"),
     "gaussian_process_spambase": (*PROCESSES, "benchmarks/gaussian_process.py"),
+    "intervals": (*DISTILLED, "pyro_opu/metrics/coverage.py", *POSTERIORS),
     "joint_testbed": (*DISTILLED, "models/neural_network.py"),
     "known_answers": (*DISTILLED, *FIDELITY),
     "known_outcomes": DISTILLED,

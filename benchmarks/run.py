@@ -41,6 +41,7 @@ NAMES = (
     "many_classes",
     "gaussian_process",
     "teachers",
+    "intervals",
     "forests",
     "novelty",
     "conformal",

@@ -8,6 +8,7 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistrib
 from pyro_opu.distributions.dirichlet_mixture import DirichletMixture
 from pyro_opu.distributions.empirical import Atoms, Empirical
 from pyro_opu.distributions.logistic_normal import LogisticNormal
+from pyro_opu.distributions.logit_normal import LogitNormal
 from pyro_opu.distributions.normal import (
     PredictiveNormal,
     PredictiveNormalMixture,
@@ -21,6 +22,7 @@ __all__ = [
     "DirichletMixture",
     "Empirical",
     "LogisticNormal",
+    "LogitNormal",
     "PredictiveCount",
     "PredictiveDirichlet",
     "PredictiveNormal",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 
-__all__ = ["LEAST", "averaged_logit", "informed_concentration"]
+__all__ = ["LEAST", "averaged_logit", "informed_concentration", "normal_logit"]
 
 #: Least variance of a logit.
 LEAST = 1e-12
@@ -19,6 +23,11 @@ HALVINGS = 25
 NODES, REACH = 32, 5.5
 #: Largest logit whose exponential is taken, and least share of a variance.
 MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
+#: Of the table of normal logits by their average and log alpha_0: its ends, where the rule above is
+#: exact enough, and its step. What is between is linear, off by at most 0.01 in either.
+FARTHEST, LEAST_CONCENTRATION, MOST_CONCENTRATION, STEP = 9.0, 0.0, 14.0, 0.125
+#: Newton's steps to an entry of it, and by how much a slope is measured.
+NEWTON, APART = 12, 1e-4
 
 
 def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,6 +61,67 @@ def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     logit = least.log() - (1.0 - least).log()
     log_concentration = within.log() - least.log() - between.clamp_min(LEAST_SHARE).log()
     return torch.where(mean < 0.0, logit, -logit), log_concentration
+
+
+def normal_logit(logit: Tensor, log_concentration: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Mean and deviation of the normal logit with these moments: :func:`averaged_logit` inverted.
+
+    .. math::
+        \mathbb{E}\,\sigma(z) = \bar p, \quad
+        \operatorname{Var} \sigma(z) = \frac{\bar p (1 - \bar p)}{\alpha_0 + 1}, \qquad
+        z \sim N(m, s^2)
+
+    By interpolation in a table of 8,249 solutions by Newton's method, made once. Where
+    :math:`|\mathrm{logit}\, \bar p| > 9` the solution at 9 is moved; an :math:`\alpha_0` below
+    1, whose draws are nearly labels, counts as that.
+
+    Args:
+        logit: Of the average, any shape.
+        log_concentration: :math:`\log \alpha_0`, of a shape that broadcasts to it.
+
+    Returns:
+        m and s, of the shape of ``logit``, in float64.
+    """
+    logit = logit.double()
+    wanted = log_concentration.double().expand_as(logit).clamp_min(LEAST_CONCENTRATION)
+    size, inside = -logit.abs().clamp_max(FARTHEST), wanted.clamp_max(MOST_CONCENTRATION)
+    across = (inside - LEAST_CONCENTRATION) / (MOST_CONCENTRATION - LEAST_CONCENTRATION)
+    places = torch.stack([across, 1 + size / FARTHEST], -1).reshape(1, 1, -1, 2) * 2 - 1
+    between: dict[str, Any] = {"padding_mode": "border", "align_corners": True}
+    found = torch.nn.functional.grid_sample(_table().to(logit.device), places, **between)
+    shift, log_deviation = found.reshape(2, *logit.shape)
+    # Beyond the table deviations fall as those of a linear sigmoid do.
+    deviation = (log_deviation - 0.5 * (wanted - inside)).exp()
+    mean = shift.where(wanted == inside, size + (shift - size) * (inside - wanted).exp()) - (
+        logit.abs() + size
+    )
+    return torch.where(logit < 0, mean, -mean), deviation
+
+
+@cache
+def _table() -> Tensor:
+    """Means and log deviations ``(1, 2, logits from -9 to 0, log alpha_0)``."""
+    logits = torch.arange(-FARTHEST, STEP / 2, STEP, dtype=torch.float64)
+    ends = LEAST_CONCENTRATION, MOST_CONCENTRATION + STEP / 2
+    wanted = torch.arange(*ends, STEP, dtype=torch.float64)
+    logit, g = (each.reshape(-1, 1) for each in torch.meshgrid(logits, wanted, indexing="ij"))
+    p = logit.sigmoid()
+    log_variance = -((g.exp() + 1) * p * (1 - p)).log().clamp_min(-math.log(30.0))
+    mean = logit * (1 + math.pi / 8 * log_variance.exp()).sqrt()
+    for _ in range(NEWTON):
+        found = averaged_logit(mean, log_variance.exp())
+        by_mean = averaged_logit(mean + APART, log_variance.exp())
+        by_variance = averaged_logit(mean, (log_variance + APART).exp())
+        (a, c), (b, d) = (
+            [(moved - here) / APART for moved, here in zip(each, found, strict=True)]
+            for each in (by_mean, by_variance)
+        )
+        first, second = logit - found[0], g - found[1]
+        determinant = a * d - b * c
+        mean = mean + ((d * first - b * second) / determinant).clamp(-4.0, 4.0)
+        log_variance = log_variance + ((a * second - c * first) / determinant).clamp(-1.5, 1.5)
+    shape = 1, 1, len(logits), len(wanted)
+    return torch.cat([mean.reshape(shape), 0.5 * log_variance.reshape(shape)], 1)
 
 
 def informed_concentration(log_mean: Tensor, variance: Tensor) -> Tensor:

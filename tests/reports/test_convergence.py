@@ -263,7 +263,7 @@ def test_models_that_vmap_cannot_run_are_looped() -> None:
 
 def test_blocks_of_draws_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = to_inference_data(two_chains())
-    monkeypatch.setattr("pyro_opu.interop.runs.CHUNK_SIZE", 7 * 2 * N)
+    monkeypatch.setattr("pyro_opu.interop.runs.NUMBERS", 7 * 2 * N)
     parts = to_inference_data(two_chains())
     np.testing.assert_allclose(parts.log_likelihood["obs"], whole.log_likelihood["obs"], atol=1e-6)
     assert parts.posterior_predictive["obs"].shape == whole.posterior_predictive["obs"].shape
