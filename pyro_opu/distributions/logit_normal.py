@@ -28,7 +28,7 @@ class LogitNormal:
     Attributes:
         log_mean: :math:`\log h`, ``(N, C)``.
         logit: m, ``(N, C)``, float64.
-        deviation: s, ``(N, C)``, float64; at most 8, of an :math:`\alpha_0` of 1 or less.
+        deviation: s, ``(N, C)``, float64; at most 8.
 
     References:
         Aitchison and Shen (1980), Logistic-normal distributions: some properties and uses.

@@ -6,6 +6,7 @@ import math
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,14 +24,17 @@ HALVINGS = 25
 NODES, REACH = 32, 5.5
 #: Largest logit whose exponential is taken, and least share of a variance.
 MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
-#: Of the table of normal logits by their average and log alpha_0: its ends, where the rule above is
-#: exact enough, and its step. What is between is linear, off by at most 0.01 in either.
-FARTHEST, LEAST_CONCENTRATION, MOST_CONCENTRATION, STEP = 9.0, 0.0, 14.0, 0.125
-#: Newton's steps to an entry of it, and by how much a slope is measured.
-NEWTON, APART = 12, 1e-4
+#: Of the table of normal logits by their average and log alpha_0: the ends of both, their steps,
+#: and the range and step of log deviations while it is made. Between entries it is linear, off by at
+#: most 0.01 in either up to an average of 9. Its rule has more nodes, for deviations of 8.
+FARTHEST, LOGIT_STEP, MOST_CONCENTRATION, STEP = 20.0, 0.25, 16.0, 0.125
+LOG_DEVIATIONS, DEVIATION_STEP = (-9.0, math.log(8.0)), 0.04
+TABLE_NODES, TABLE_REACH, NEWTON = 64, 9.0, 10
 
 
-def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+def averaged_logit(
+    mean: Tensor, variance: Tensor, count: int = NODES, reach: float = REACH
+) -> tuple[Tensor, Tensor]:
     r"""What one normal logit averages to: that of the mean, and log alpha_0 by moments.
 
     .. math::
@@ -44,6 +48,8 @@ def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     Args:
         mean: m, ``(N, 1)``.
         variance: v, ``(N, 1)``.
+        count: Nodes of the rule.
+        reach: The outermost.
 
     Returns:
         ``(N, 1)`` each.
@@ -51,7 +57,7 @@ def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     References:
         Trefethen and Weideman (2014), The exponentially convergent trapezoidal rule, section 5.
     """
-    nodes = torch.linspace(-REACH, REACH, NODES, dtype=mean.dtype, device=mean.device)
+    nodes = torch.linspace(-reach, reach, count, dtype=mean.dtype, device=mean.device)
     weights = (-0.5 * nodes.square()).softmax(0)[:, None]
     deviation = variance.clamp_min(LEAST).sqrt()
     p = 1.0 / (1.0 + (mean.abs() - deviation * nodes).clamp_max(MOST_LOGIT).exp())
@@ -71,9 +77,9 @@ def normal_logit(logit: Tensor, log_concentration: Tensor) -> tuple[Tensor, Tens
         \operatorname{Var} \sigma(z) = \frac{\bar p (1 - \bar p)}{\alpha_0 + 1}, \qquad
         z \sim N(m, s^2)
 
-    By interpolation in a table of 8,249 solutions by Newton's method, made once. Where
-    :math:`|\mathrm{logit}\, \bar p| > 9` the solution at 9 is moved; an :math:`\alpha_0` below
-    1, whose draws are nearly labels, counts as that.
+    By interpolation in a table that is made once, in a second. Deviations are at most 8: draws that
+    are apart by more are labels. Where :math:`|\mathrm{logit}\, \bar p| > 20` the solution at 20 is
+    moved.
 
     Args:
         logit: Of the average, any shape.
@@ -83,45 +89,42 @@ def normal_logit(logit: Tensor, log_concentration: Tensor) -> tuple[Tensor, Tens
         m and s, of the shape of ``logit``, in float64.
     """
     logit = logit.double()
-    wanted = log_concentration.double().expand_as(logit).clamp_min(LEAST_CONCENTRATION)
-    size, inside = -logit.abs().clamp_max(FARTHEST), wanted.clamp_max(MOST_CONCENTRATION)
-    across = (inside - LEAST_CONCENTRATION) / (MOST_CONCENTRATION - LEAST_CONCENTRATION)
-    places = torch.stack([across, 1 + size / FARTHEST], -1).reshape(1, 1, -1, 2) * 2 - 1
+    wanted = log_concentration.double().expand_as(logit).clamp(-STEP, MOST_CONCENTRATION)
+    size = -logit.abs().clamp_max(FARTHEST)
+    across, along = (wanted + STEP) / (MOST_CONCENTRATION + STEP), 1 + size / FARTHEST
+    places = torch.stack([across, along], -1).reshape(1, 1, -1, 2) * 2 - 1
     between: dict[str, Any] = {"padding_mode": "border", "align_corners": True}
     found = torch.nn.functional.grid_sample(_table().to(logit.device), places, **between)
-    shift, log_deviation = found.reshape(2, *logit.shape)
-    # Beyond the table deviations fall as those of a linear sigmoid do.
-    deviation = (log_deviation - 0.5 * (wanted - inside)).exp()
-    mean = shift.where(wanted == inside, size + (shift - size) * (inside - wanted).exp()) - (
-        logit.abs() + size
-    )
-    return torch.where(logit < 0, mean, -mean), deviation
+    mean, log_deviation = found.reshape(2, *logit.shape)
+    mean = mean - (logit.abs() + size)
+    return torch.where(logit < 0, mean, -mean), log_deviation.exp()
 
 
 @cache
 def _table() -> Tensor:
-    """Means and log deviations ``(1, 2, logits from -9 to 0, log alpha_0)``."""
-    logits = torch.arange(-FARTHEST, STEP / 2, STEP, dtype=torch.float64)
-    ends = LEAST_CONCENTRATION, MOST_CONCENTRATION + STEP / 2
-    wanted = torch.arange(*ends, STEP, dtype=torch.float64)
-    logit, g = (each.reshape(-1, 1) for each in torch.meshgrid(logits, wanted, indexing="ij"))
-    p = logit.sigmoid()
-    log_variance = -((g.exp() + 1) * p * (1 - p)).log().clamp_min(-math.log(30.0))
-    mean = logit * (1 + math.pi / 8 * log_variance.exp()).sqrt()
+    """Means and log deviations ``(1, 2, logits from -20 to 0, log alpha_0)``.
+
+    Means are solved for by Newton's method for every deviation; log alpha_0 falls as that rises.
+    """
+    logits = torch.arange(-FARTHEST, STEP, LOGIT_STEP, dtype=torch.float64)[:, None]
+    deviations = torch.arange(*LOG_DEVIATIONS, DEVIATION_STEP, dtype=torch.float64)
+    wanted = np.arange(-STEP, MOST_CONCENTRATION + STEP / 2, STEP)
+    mean = logits * (1 + math.pi / 8 * (2 * deviations).exp()).sqrt()
+    variance = (2 * deviations).exp().expand_as(mean).reshape(-1, 1)
     for _ in range(NEWTON):
-        found = averaged_logit(mean, log_variance.exp())
-        by_mean = averaged_logit(mean + APART, log_variance.exp())
-        by_variance = averaged_logit(mean, (log_variance + APART).exp())
-        (a, c), (b, d) = (
-            [(moved - here) / APART for moved, here in zip(each, found, strict=True)]
-            for each in (by_mean, by_variance)
+        found, moved = (
+            averaged_logit((mean + d).reshape(-1, 1), variance, TABLE_NODES, TABLE_REACH)[0]
+            for d in (0.0, 1e-4)
         )
-        first, second = logit - found[0], g - found[1]
-        determinant = a * d - b * c
-        mean = mean + ((d * first - b * second) / determinant).clamp(-4.0, 4.0)
-        log_variance = log_variance + ((a * second - c * first) / determinant).clamp(-1.5, 1.5)
-    shape = 1, 1, len(logits), len(wanted)
-    return torch.cat([mean.reshape(shape), 0.5 * log_variance.reshape(shape)], 1)
+        off, slope = (each.reshape(mean.shape) for each in (found, (moved - found) / 1e-4))
+        mean = mean + ((logits - off) / slope).clamp(-5.0, 5.0)
+    g = averaged_logit(mean.reshape(-1, 1), variance, TABLE_NODES, TABLE_REACH)[1]
+    rows = zip(g.reshape(mean.shape).numpy(), mean.numpy(), strict=True)
+    entries = [
+        [np.interp(wanted, own[::-1], values[::-1]) for values in (means, deviations.numpy())]
+        for own, means in rows
+    ]
+    return torch.from_numpy(np.array(entries)).movedim(1, 0)[None].contiguous()
 
 
 def informed_concentration(log_mean: Tensor, variance: Tensor) -> Tensor:

@@ -57,9 +57,8 @@ def test_the_table_inverts_the_average() -> None:
         indexing="ij",
     )
     mean, deviation = normal_logit(logits, g)
-    found, log_concentration = averaged_logit(
-        mean.reshape(-1, 1), deviation.square().reshape(-1, 1)
-    )
+    moments = mean.reshape(-1, 1), deviation.square().reshape(-1, 1)
+    found, log_concentration = averaged_logit(*moments, count=400, reach=12.0)
     torch.testing.assert_close(found.reshape(60, 60), logits, rtol=0, atol=0.01)
     torch.testing.assert_close(log_concentration.reshape(60, 60), g, rtol=0, atol=0.01)
 
