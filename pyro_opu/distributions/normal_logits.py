@@ -25,8 +25,8 @@ NODES, REACH = 32, 5.5
 #: Largest logit whose exponential is taken, and least share of a variance.
 MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
 #: Of the table of normal logits by their average and log alpha_0: the ends of both, their steps,
-#: and the range and step of log deviations while it is made. Between entries it is linear, off by at
-#: most 0.01 in either up to an average of 9. Its rule has more nodes, for deviations of 8.
+#: and the range and step of log deviations while it is made. Between entries it is linear, off by
+#: at most 0.01 in either up to an average of 9. Its rule has more nodes, for deviations of 8.
 FARTHEST, LOGIT_STEP, MOST_CONCENTRATION, STEP = 20.0, 0.25, 16.0, 0.125
 LOG_DEVIATIONS, DEVIATION_STEP = (-9.0, math.log(8.0)), 0.04
 TABLE_NODES, TABLE_REACH, NEWTON = 64, 9.0, 10
