@@ -47,14 +47,14 @@ QUICK = {"num_steps": 5, "effort": "quick", "seed": 0, "progress": False}
 
 
 @pytest.fixture
-def there(device: torch.device) -> Iterator[Callable[[Callable[[], Any]], Any]]:
+def there(device: torch.device) -> Callable[[Callable[[], Any]], Any]:
     """Builds a thing on the device: tensors and modules are made there."""
 
     def built(build: Callable[[], Any]) -> Any:
         with torch.device(device):
             return build()
 
-    yield built
+    return built
 
 
 def tensors(found: Any) -> Iterator[Tensor]:

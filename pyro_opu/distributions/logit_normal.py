@@ -7,7 +7,7 @@ from torch import Tensor
 
 from pyro_opu.checks import in_range, instance_of
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
-from pyro_opu.distributions.normal_logits import NODES, REACH, normal_logit
+from pyro_opu.distributions.normal_logits import normal_logit, normal_rule
 
 __all__ = ["LogitNormal"]
 
@@ -79,8 +79,7 @@ class LogitNormal:
 
         What the draws say of a label: as the entropy is a sum over classes, their marginals decide.
         """
-        nodes = torch.linspace(-REACH, REACH, NODES, dtype=torch.float64, device=self.logit.device)
-        weights = (-0.5 * nodes.square()).softmax(0)
+        nodes, weights = normal_rule(self.logit)
         z = self.logit[..., None] + self.deviation[..., None] * nodes
         aleatoric = torch.special.entr(z.sigmoid()) @ weights
         total = torch.special.entr(self.log_mean.double().exp())

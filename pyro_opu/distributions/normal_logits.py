@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 
-__all__ = ["LEAST", "averaged_logit", "informed_concentration", "normal_logit"]
+__all__ = ["LEAST", "averaged_logit", "informed_concentration", "normal_logit", "normal_rule"]
 
 #: Least variance of a logit.
 LEAST = 1e-12
@@ -30,6 +30,12 @@ MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
 FARTHEST, LOGIT_STEP, MOST_CONCENTRATION, STEP = 20.0, 0.25, 16.0, 0.125
 LOG_DEVIATIONS, DEVIATION_STEP = (-9.0, math.log(8.0)), 0.04
 TABLE_NODES, TABLE_REACH, NEWTON = 64, 9.0, 10
+
+
+def normal_rule(like: Tensor, count: int = NODES, reach: float = REACH) -> tuple[Tensor, Tensor]:
+    """Nodes and weights ``(count,)`` of the trapezoidal rule for a standard normal law."""
+    nodes = torch.linspace(-reach, reach, count, dtype=like.dtype, device=like.device)
+    return nodes, (-0.5 * nodes.square()).softmax(0)
 
 
 def averaged_logit(
@@ -57,8 +63,8 @@ def averaged_logit(
     References:
         Trefethen and Weideman (2014), The exponentially convergent trapezoidal rule, section 5.
     """
-    nodes = torch.linspace(-reach, reach, count, dtype=mean.dtype, device=mean.device)
-    weights = (-0.5 * nodes.square()).softmax(0)[:, None]
+    nodes, weights = normal_rule(mean, count, reach)
+    weights = weights[:, None]
     deviation = variance.clamp_min(LEAST).sqrt()
     p = 1.0 / (1.0 + (mean.abs() - deviation * nodes).clamp_max(MOST_LOGIT).exp())
     least = p @ weights

@@ -146,6 +146,7 @@ class RecordedDescent:
         return self._parts
 
     def _begin(self, chosen: Tensor) -> None:
+        """Before the first step, after a checkpoint has put back what the optimizer had."""
         self._rows, self._aside = chosen.clone(), torch.cuda.Stream()
         for group in self.optimizer.param_groups:
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=chosen.device)

@@ -93,7 +93,7 @@ def distillation_phase(
 
     def labelled_batch(rows: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         if pool is not None:
-            return pool.at(pool.rows(batches.share) if rows is None else rows)
+            return pool.batch(batches.share) if rows is None else pool.at(rows)
         x, draws = batches.batch(num_draws)
         return x, objective.statistics(draws)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -13,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks import gpu_tests
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.export import capture as module
 from pyro_opu.export.capture import GraphPass
@@ -332,32 +330,3 @@ class TestFailedCapture:
         self.fails(machine)
         machine.empty_cache()
         machine.random()
-
-
-class TestOfTheGPU:
-    """The command that runs the tests on a GPU, and what they find there."""
-
-    def test_nothing_is_written_without_one(
-        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        def never(*args: object) -> None:
-            raise AssertionError("there is nothing to run or to write")
-
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        monkeypatch.setattr("sys.argv", ["gpu_tests"])
-        for name in ("tested", "write"):
-            monkeypatch.setattr(gpu_tests, name, never)
-        gpu_tests.main()
-        assert "There is no GPU here" in capsys.readouterr().out
-
-    def test_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        said = "lines\n2 failed, 31 passed, 4 skipped, 1 warning, 1 error in 9.87s\n"
-        done = subprocess.CompletedProcess([], 1, said, "")
-        monkeypatch.setattr(subprocess, "run", lambda *args, **settings: done)
-        row = gpu_tests.tested("-m", "gpu")
-        assert {**row, "s": 0} == {
-            "command": "pytest -m gpu", "passed": 31, "failed": 3, "skipped": 4, "s": 0,
-        }  # fmt: skip
-        done.stdout = "no tests ran in 0.01s"
-        with pytest.raises(RuntimeError, match="no tests ran"):
-            gpu_tests.tested()

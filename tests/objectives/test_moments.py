@@ -11,12 +11,14 @@ from posteriors import MEAN, SIGMAS, dirichlet_draws, sure_within
 from torch import Tensor
 
 from pyro_opu import MomentMatching, PredictiveDirichlet
+from pyro_opu.distributions.several import Part
 from pyro_opu.objectives.moments import (
     LEAST_GINI,
     concentration_loss,
     gini_index,
     gini_parts,
 )
+from pyro_opu.objectives.several import SeveralMoments
 
 C = 3
 
@@ -139,3 +141,17 @@ def test_the_loss_of_g_weighs_what_is_asked() -> None:
 def test_gini_index_of_a_sure_mean_keeps_its_digits() -> None:
     log_mean = torch.tensor([-1e-12, math.log(1e-12)], dtype=torch.float64)[None].float()
     torch.testing.assert_close(gini_index(log_mean), torch.tensor([2e-12]), rtol=1e-5, atol=0)
+
+
+def test_concentrations_of_labels_count_whole() -> None:
+    """By a tenth, as of one label, the epistemic parts of single numbers are off by a quarter."""
+    draws = torch.rand(9, 5, 2, generator=torch.Generator().manual_seed(0))
+    both = torch.stack([1 - draws, draws], -1)
+    torch.manual_seed(0)
+    answer = PredictiveDirichlet(torch.randn(10, 2).log_softmax(-1), torch.randn(10))
+    part = Part("obs", "classes", (2,), 2)
+    objective = SeveralMoments([part])
+    alone = MomentMatching(concentration=1.0).parts(answer, both.flatten(1, 2), torch.ones(10, 1))
+    found = objective.losses[0].parts(answer, both.flatten(1, 2), torch.ones(10, 1))
+    assert found.keys() == alone.keys()
+    assert all(torch.equal(found[name], value) for name, value in alone.items())

@@ -18,8 +18,6 @@ import pyro_opu
 from pyro_opu import OnePassPredictive, OnePassSeveral, distill, fidelity
 from pyro_opu.distributions import PredictiveCount, PredictiveDirichlet, PredictiveTrials
 from pyro_opu.distributions.several import Part
-from pyro_opu.objectives import MomentMatching
-from pyro_opu.objectives.several import SeveralMoments
 from pyro_opu.teachers.finished import finished_teacher
 
 S, D, L = 30, 3, 2
@@ -355,17 +353,3 @@ def test_students_are_near_their_teachers() -> None:
     assert all(each.kl_ratio < 2 for each in report.sets.values())
     assert str(fast.report).count("\n") == 5 and "count" in str(fast.report)
     assert pyro_opu.uncertainty(fast.distribution(x)["obs"]).epistemic.shape == (300, L)
-
-
-def test_concentrations_of_labels_count_whole() -> None:
-    """By a tenth, as of one label, the epistemic parts of single numbers are off by a quarter."""
-    draws = torch.rand(9, 5, 2, generator=torch.Generator().manual_seed(0))
-    both = torch.stack([1 - draws, draws], -1)
-    torch.manual_seed(0)
-    answer = PredictiveDirichlet(torch.randn(10, 2).log_softmax(-1), torch.randn(10))
-    part = Part("obs", "classes", (2,), 2)
-    objective = SeveralMoments([part])
-    alone = MomentMatching(concentration=1.0).parts(answer, both.flatten(1, 2), X)
-    found = objective.losses[0].parts(answer, both.flatten(1, 2), X)
-    assert found.keys() == alone.keys()
-    assert all(torch.equal(found[name], value) for name, value in alone.items())
