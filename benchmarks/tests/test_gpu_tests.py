@@ -1,26 +1,34 @@
-"""The command that runs the tests on a GPU, and what they find there."""
+"""The commands that need a GPU: that they rest without one, and what they count."""
 
 from __future__ import annotations
 
 import subprocess
+from types import ModuleType
 
 import pytest
 import torch
 
-from benchmarks import gpu_tests
+from benchmarks import gpu_tests, on_gpu
 
 
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [(gpu_tests, ("tested", "write")), (on_gpu, ("teachers", "of_seed", "write"))],
+)
 def test_nothing_is_written_without_one(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: ModuleType,
+    parts: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def never(*args: object) -> None:
         raise AssertionError("there is nothing to run or to write")
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("sys.argv", ["gpu_tests"])
-    for name in ("tested", "write"):
-        monkeypatch.setattr(gpu_tests, name, never)
-    gpu_tests.main()
+    monkeypatch.setattr("sys.argv", ["command"])
+    for name in parts:
+        monkeypatch.setattr(command, name, never)
+    command.main()
     assert "There is no GPU here" in capsys.readouterr().out
 
 
