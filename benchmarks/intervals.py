@@ -1,11 +1,11 @@
-"""Intervals of class probabilities: of a student's Dirichlet, and of marginals with normal logits.
+"""Intervals of class probabilities: of the laws that a student's two moments are read as.
 
 Of default students of the posteriors of ``benchmarks.teachers`` at rows that neither has seen, by
 the posterior's own draws, 500 or all that it holds: the energy distance, class by class, between
 the draws and each law; the mutual information over theirs; and the share of the draws in its
 central intervals of 50 and 90 %, where a class counts by its mean probability. Means over inputs,
-and by the teacher's largest mean probability. ``fast.marginals(x)`` reads the same mean and
-concentration as ``fast.dirichlet(x)``.
+and by the teacher's largest mean probability. "default" is ``fast.distribution(x)``, beside it the
+other law of its mean and concentration; "best" are both by the moments of the draws themselves.
 
     python -m benchmarks.intervals
 """
@@ -21,18 +21,18 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.posteriors import POSTERIORS, make
 from benchmarks.results import over_seeds, parser, record_seeds, say
-from pyro_opu.distributions import LogitNormal, PredictiveDirichlet
-from pyro_opu.metrics.coverage import central_coverage
+from pyro_opu.distributions import NormalSticks, PredictiveDirichlet
+from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.reports.certainty import NAMES, class_of
 
 DRAWS, LEVELS, INPUTS = 500, (0.5, 0.9), 300
-#: Draws of a Dirichlet, and quantiles of a normal logit, that stand for their laws.
-SAMPLES, QUANTILES = 2000, 400
+#: Draws that stand for a law.
+SAMPLES = 2000
 #: Classes of certainty of fewer inputs have no row.
 FEWEST = 10
 SAME = ("name", "teacher", "draws", "law")
-LAWS = ("Dirichlet", "normal logits", "best Dirichlet", "best normal logits")
 
 
 def main() -> None:
@@ -70,13 +70,19 @@ def of_posterior(name: str, seed: int, quick: bool) -> dict[str, list[dict[str, 
     draws = teacher.probs(x, min(DRAWS, teacher.max_draws or DRAWS)).double()
     held = teacher.max_draws is not None and len(draws) == teacher.max_draws
     with torch.no_grad():
-        student = fast.dirichlet(x)
-    weights = student.mean.double()
-    answers = (student, by_moments(draws))
-    found = [law for answer in answers for law in of_laws(answer, draws, weights, held)]
+        answer = fast.distribution(x)
+    weights = answer.mean.double()
+    matched, best = answer.matched(), by_moments(draws)
+    laws = {"Dirichlet": matched, "sticks": as_sticks(matched), "mixture": answer}
+    if fast.report["family"] != "DirichletMixture":
+        del laws["mixture"]
+    default = next(name for name, law in laws.items() if type(law) is type(answer))
+    laws[f"{default}, default"] = laws.pop(default)
+    laws |= {"best Dirichlet": best, "best sticks": as_sticks(best)}
     certainty = class_of(draws.mean(0))
     tables: dict[str, list[dict[str, Any]]] = {"Intervals": [], "By certainty": []}
-    for law, measured in zip(LAWS, found, strict=True):
+    for law, each in laws.items():
+        measured = of_law(each, draws, weights, held)
         own = {"name": name, "teacher": POSTERIORS[name][0], "draws": len(draws), "law": law}
         tables["Intervals"].append({**own, "seed": seed, **row_of(measured, draws)})
         for number, title in enumerate(NAMES):
@@ -89,40 +95,31 @@ def of_posterior(name: str, seed: int, quick: bool) -> dict[str, list[dict[str, 
 
 def by_moments(draws: Tensor) -> PredictiveDirichlet:
     """Mean of the draws, and the concentration of their summed variance, unbiased."""
-    mean, variance = draws.mean(0), draws.var(0).sum(-1)
-    gini = 1 - mean.square().sum(-1) + variance / len(draws)
-    g = ((gini - variance) / variance.clamp_min(1e-12)).clamp_min(1e-3).log()
-    return PredictiveDirichlet(mean.clamp_min(1e-30).log(), g.clamp(-8.0, 16.0))
+    between, within = gini_parts(draws)
+    g = (within / between.clamp_min(1e-12)).clamp_min(1e-3).log()
+    mean = draws.mean(0).clamp_min(1e-30).log().log_softmax(-1)
+    return PredictiveDirichlet(mean, g.clamp(-8.0, 16.0))
 
 
-def of_laws(
-    answer: PredictiveDirichlet, draws: Tensor, weights: Tensor, held: bool
-) -> list[dict[str, Tensor]]:
-    """What is measured of an answer, and of its marginals with normal logits, ``(..., N)`` each."""
-    answer = PredictiveDirichlet(answer.log_mean.double(), answer.log_concentration.double())
-    law, marginals = LogitNormal(answer), Marginals(draws)
+def as_sticks(dirichlet: PredictiveDirichlet) -> NormalSticks:
+    return NormalSticks(dirichlet.log_mean, dirichlet.log_concentration)
+
+
+def of_law(answer: Any, draws: Tensor, weights: Tensor, held: bool) -> dict[str, Tensor]:
+    """What is measured of an answer, ``(..., N)`` each."""
+    tensors = {name: value.double() for name, value in answer.as_tensors().items()}
+    answer, marginals = answer.from_tensors(tensors), Marginals(draws)
     own = marginals.spread / len(draws) if held else 0.0  # of a posterior that is these draws
-    shares = (torch.arange(QUANTILES) + 0.5) / QUANTILES
-    points = torch.stack([law.quantile(float(share)) for share in shares])
-    spread = Marginals(points).spread / QUANTILES  # they stand for the law, and are no draws of it
-    # By the other classes, as a probability near one is rounded.
-    others = draws @ (1 - torch.eye(draws.shape[-1], dtype=draws.dtype))
-    logits = [p.clamp_min(1e-300).log() for p in (draws, others)]
-    z = ((logits[0] - logits[1] - law.logit) / law.deviation).abs()
-    reach = [float(torch.special.ndtri(torch.tensor((1 + level) / 2))) for level in LEVELS]
-    held_by = torch.stack([((z <= end).double().mean(0) * weights).sum(-1) for end in reach])
-    return [
-        {
-            "energy": marginals.energy_distance(answer.sample((SAMPLES,))) + own,
-            "information": pyro_opu.mutual_information(answer),
-            "inside": central_coverage(answer, draws, weights, LEVELS),
-        },
-        {
-            "energy": marginals.energy_distance(points) + spread + own,
-            "information": law.mutual_information,
-            "inside": held_by,
-        },
-    ]
+    samples = answer.sample((SAMPLES,))
+    if isinstance(answer, PredictiveDirichlet):
+        inside = central_coverage(answer, draws, weights, LEVELS)
+    else:
+        inside = central_coverage_of_draws(samples, draws, weights, LEVELS)
+    return {
+        "energy": marginals.energy_distance(samples) + own,
+        "information": answer.measures().epistemic,
+        "inside": inside,
+    }
 
 
 def row_of(measured: dict[str, Tensor], draws: Tensor) -> dict[str, Any]:

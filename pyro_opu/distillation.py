@@ -19,7 +19,7 @@ from pyro_opu.packing import Structured
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.predictive.following import begin_at, chosen_by_default, follow, moved
+from pyro_opu.predictive.following import begin_at, chosen_by_default, follow, law_is_open, moved
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
@@ -80,9 +80,9 @@ def distill(
     Without a ``loss`` the student is fitted in closed form, without a critic: cross-entropy for h,
     moment matching for g. With one this is the warm start, nine tenths of the steps, and the
     objective refines it, unless it is already nearer to the posterior than the judging draws
-    themselves are. The best iterate on held-out transfer inputs is kept. At last :math:`\alpha_0`
-    is recalibrated towards the teacher's mean mutual information, as far as that brings nearer.
-    ``print(fast.report)`` says in six lines what was learnt, spent and kept.
+    themselves are. The best iterate on held-out transfer inputs is kept. At last these moments are
+    read as the law that is nearer, Dirichlet or normal sticks, with a mutual information nearer to
+    the teacher's. ``print(fast.report)`` says in six lines what was learnt, spent and kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed, and where the student is taught decides what it knows: the transfer policy
@@ -115,10 +115,10 @@ def distill(
             computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
             where the posterior is over a linear head alone, or is a Gaussian process, a small
             network that is told mean and variance of the logits, or where those are too many their
-            average, by which g begins, and learns a temperature. It answers with a Dirichlet, or
-            with a mixture where the best Dirichlet of every input leaves more than 4 % of the
-            draws' spread (``fast.report["misfit"]``), unless that has many weights and more than
-            twice as many. "network" is the same family on a network of this
+            average, by which g begins, and learns a temperature. It answers with a Dirichlet or
+            :class:`.NormalSticks`, by the draws, or with a mixture where the best of both leave
+            more than 3 % of the draws' spread (``fast.report["misfit"]``), unless that has many
+            weights and more than twice as many. "network" is the same on a network of this
             package, sized to the inputs, which also serves where nothing can be read; a name of
             :data:`pyro_opu.guides.GUIDES` is that family on such a network. "joint" is the default
             with ``num_samples`` draws beside it that are joint over inputs
@@ -157,9 +157,9 @@ def distill(
         learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 where no
             layer is wider than 256 units, otherwise 1.024 over the width of the widest.
         warm_start: False starts the objective from scratch.
-        recalibrate: Shift g at the end towards the teacher's mean mutual information, as far as
-            that lowers the energy distance over the transfer inputs. False stays nearer to the
-            teacher's variance. See ``fast.report["recalibration"]``.
+        recalibrate: Choose the law at the end, and shift g towards the teacher's mean mutual
+            information, as far as that lowers the energy distance over the transfer inputs. False
+            stays with the Dirichlet, and the teacher's variance: ``fast.report["recalibration"]``.
         seed: Fixes everything random, in several threads at once too; torch's generator is left as
             it was. By default the seed is drawn from torch's generator.
         progress: Show a bar for each phase, with its remaining time and the held-out KL as a
@@ -213,7 +213,7 @@ def distill(
         (2015), Bayesian Dark Knowledge, section 2.2.
     """
     begun = time.perf_counter()
-    begun_here = guide is None or guide == JOINT
+    begun_here, open_law = guide is None or guide == JOINT, law_is_open(start, guide)
     asked = Asked(
         effort,
         num_steps,
@@ -283,13 +283,13 @@ def distill(
         run = (guide, closed_form, objective, batches, held_out, x, random, saved)
         report = train(*run, progress, callback)
         if recalibrate and not asked.pairs and outcome.recalibrates(guide):
-            shift: dict[str, float] = {}
+            shift: dict[str, Any] = {}
             if ranks.first:
                 with random.borrowed():
                     many = label(x, numbers=settings.calibration, phase="calibration")
-                    shift = outcome.calibration(guide, many)
+                    shift = outcome.calibration(guide, many, open_law)
             report["recalibration"] = ranks.broadcast(shift)
-            outcome.recalibrate(guide, report["recalibration"]["shift"])
+            outcome.recalibrate(guide, report["recalibration"])
         steps = settings.warm_steps + settings.refine_steps
         if held is not None:
             of_draws = num_steps or steps * asked.fewer[0]  # none of which has been taught before

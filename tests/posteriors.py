@@ -19,6 +19,7 @@ from pyro_opu.distributions import (
     DirichletMixture,
     Empirical,
     LogisticNormal,
+    NormalSticks,
     PredictiveDirichlet,
     PredictiveNormal,
     PredictiveNormalMixture,
@@ -224,6 +225,7 @@ def logs(*shape: int) -> Tensor:
 ANSWERS: dict[str, Callable[[], Answer]] = {
     "dirichlet": lambda: PredictiveDirichlet(logs(N, C), torch.randn(N)),
     "mixture": lambda: DirichletMixture(logs(N, K), logs(N, K, C), torch.randn(N, K)),
+    "sticks": lambda: NormalSticks(logs(N, C), torch.randn(N)),
     "logistic normal": lambda: LogisticNormal(logs(N, C), logs(N, C), torch.randn(N, C, 1)),
     "empirical": lambda: Empirical(logs(K, N, C)),
     "normal": lambda: PredictiveNormal(*torch.randn(3, N)),

@@ -14,7 +14,7 @@ from taught import X, teacher
 from torch import Tensor, nn
 
 from pyro_opu import OnePassPredictive, PredictiveDirichlet, distill
-from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal
+from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal, NormalSticks
 from pyro_opu.regression import PredictiveNormal
 from pyro_opu.rng import FairLock, RandomStream, drawing, preserve_rng, seeded
 
@@ -158,6 +158,7 @@ ANSWERS: dict[str, Callable[[], Tensor]] = {
     ).sample((4,)),
     "points": lambda: Empirical(torch.randn(9, 5, 3, generator=FIXED).log_softmax(-1)).sample((4,)),
     "normal": lambda: PredictiveNormal(*torch.zeros(3, 5)).components().draw(4)[1],
+    "sticks": lambda: NormalSticks(torch.full((5, 3), 1 / 3).log(), torch.ones(5)).sample((4,)),
 }
 FIXED = torch.Generator().manual_seed(0)
 

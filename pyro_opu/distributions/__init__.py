@@ -8,12 +8,12 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistrib
 from pyro_opu.distributions.dirichlet_mixture import DirichletMixture
 from pyro_opu.distributions.empirical import Atoms, Empirical
 from pyro_opu.distributions.logistic_normal import LogisticNormal
-from pyro_opu.distributions.logit_normal import LogitNormal
 from pyro_opu.distributions.normal import (
     PredictiveNormal,
     PredictiveNormalMixture,
     RealAnswer,
 )
+from pyro_opu.distributions.normal_sticks import NormalSticks
 from pyro_opu.distributions.several import SeveralAnswer
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "DirichletMixture",
     "Empirical",
     "LogisticNormal",
-    "LogitNormal",
+    "NormalSticks",
     "PredictiveCount",
     "PredictiveDirichlet",
     "PredictiveNormal",

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 
-__all__ = ["LEAST", "averaged_logit", "informed_concentration", "normal_logit", "normal_rule"]
+__all__ = [
+    "LEAST",
+    "LOG_DEVIATIONS",
+    "averaged_logit",
+    "informed_concentration",
+    "log_concentration_of",
+    "log_deviation_of",
+    "normal_rule",
+    "tabulated_logit",
+]
 
 #: Least variance of a logit.
 LEAST = 1e-12
@@ -24,12 +34,14 @@ HALVINGS = 25
 NODES, REACH = 32, 5.5
 #: Largest logit whose exponential is taken, and least share of a variance.
 MOST_LOGIT, LEAST_SHARE = 80.0, 1e-12
-#: Of the table of normal logits by their average and log alpha_0: the ends of both, their steps,
-#: and the range and step of log deviations while it is made. Between entries it is linear, off by
-#: at most 0.01 in either up to an average of 9. Its rule has more nodes, for deviations of 8.
-FARTHEST, LOGIT_STEP, MOST_CONCENTRATION, STEP = 20.0, 0.25, 16.0, 0.125
-LOG_DEVIATIONS, DEVIATION_STEP = (-9.0, math.log(8.0)), 0.04
-TABLE_NODES, TABLE_REACH, NEWTON = 64, 9.0, 10
+#: Of the table of normal logits by their average and deviation: the ends of both, how many there
+#: are, and its rule, which has more nodes, for deviations of 8; of its inverse the ranges of the
+#: log deviation and of log alpha_0, and how many.
+FARTHEST, LOGITS = 20.0, 81
+LEAST_DEVIATION, MOST_DEVIATION, DEVIATIONS = 1e-3, 8.0, 81
+LOG_DEVIATIONS = (-10.0, math.log(MOST_DEVIATION))
+CONCENTRATIONS, SOUGHT = (-2.0, 20.0), 177
+TABLE_NODES, TABLE_REACH, NEWTON = 64, 9.0, 8
 
 
 def normal_rule(like: Tensor, count: int = NODES, reach: float = REACH) -> tuple[Tensor, Tensor]:
@@ -75,62 +87,138 @@ def averaged_logit(
     return torch.where(mean < 0.0, logit, -logit), log_concentration
 
 
-def normal_logit(logit: Tensor, log_concentration: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Mean and deviation of the normal logit with these moments: :func:`averaged_logit` inverted.
+class TabulatedLogit(NamedTuple):
+    r"""What one normal logit :math:`z \sim N(m, s^2)` says of :math:`p = \sigma(z)`."""
 
-    .. math::
-        \mathbb{E}\,\sigma(z) = \bar p, \quad
-        \operatorname{Var} \sigma(z) = \frac{\bar p (1 - \bar p)}{\alpha_0 + 1}, \qquad
-        z \sim N(m, s^2)
+    mean: Tensor
+    """m."""
+    log_concentration: Tensor
+    r""":math:`\log \alpha_0`, :math:`\alpha_0 = \bar p (1 - \bar p) / \operatorname{Var} p - 1`."""
+    log_information: Tensor
+    r""":math:`\log (H[\bar p] - \mathbb{E}\, H[p])`, nats."""
+    log_present: Tensor
+    r""":math:`\mathbb{E} \log p`."""
+    log_absent: Tensor
+    r""":math:`\mathbb{E} \log (1 - p)`."""
 
-    By interpolation in a table that is made once, in a second. Deviations are at most 8: draws that
-    are apart by more are labels. Where :math:`|\mathrm{logit}\, \bar p| > 20` the solution at 20 is
-    moved.
+
+def tabulated_logit(logit: Tensor, log_deviation: Tensor) -> TabulatedLogit:
+    r"""The normal logit with an average :math:`\bar p` and a deviation s, and its moments.
+
+    By interpolation in a table that is made once; without bounds on the average: where
+    :math:`|\mathrm{logit}\, \bar p| > 20` the smaller of p and 1 - p is log-normal, and what is
+    said at 20 is moved. Deviations are at most 8: draws that are apart by more are labels.
 
     Args:
-        logit: Of the average, any shape.
-        log_concentration: :math:`\log \alpha_0`, of a shape that broadcasts to it.
+        logit: :math:`\mathrm{logit}\, \bar p`, any shape.
+        log_deviation: :math:`\log s`, of the same shape.
 
     Returns:
-        m and s, of the shape of ``logit``, in float64.
+        Of that shape each, in float64; off by at most 0.003.
     """
-    logit = logit.double()
-    wanted = log_concentration.double().expand_as(logit).clamp(-STEP, MOST_CONCENTRATION)
-    size = -logit.abs().clamp_max(FARTHEST)
-    across, along = (wanted + STEP) / (MOST_CONCENTRATION + STEP), 1 + size / FARTHEST
-    places = torch.stack([across, along], -1).reshape(1, 1, -1, 2) * 2 - 1
-    between: dict[str, Any] = {"padding_mode": "border", "align_corners": True}
-    found = torch.nn.functional.grid_sample(_table().to(logit.device), places, **between)
-    mean, log_deviation = found.reshape(2, *logit.shape)
-    mean = mean - (logit.abs() + size)
-    return torch.where(logit < 0, mean, -mean), log_deviation.exp()
+    size, farther = _sized(logit)
+    twice = 2 * log_deviation.double()
+    found = _between(_table(logit.device), size / FARTHEST, (twice / 2).exp() / MOST_DEVIATION)
+    moved, log_concentration, log_information, log_loss = found.unbind(-1)
+    # Of p where it is the smaller; farther out its average falls by exp(-farther).
+    mean = -(size + farther) - moved * twice.exp()
+    loss = (log_loss - farther).exp()
+    less, more = mean - loss, -loss
+    small = logit < 0
+    return TabulatedLogit(
+        torch.where(small, mean, -mean),
+        log_concentration - twice + farther,
+        log_information + twice - farther,
+        torch.where(small, less, more),
+        torch.where(small, more, less),
+    )
+
+
+def log_concentration_of(logit: Tensor, log_deviation: Tensor) -> Tensor:
+    """That of :func:`tabulated_logit` alone."""
+    size, farther = _sized(logit)
+    log_s = log_deviation.double()
+    table = _table(logit.device)[..., 1:2]
+    found = _between(table, size / FARTHEST, log_s.exp() / MOST_DEVIATION).squeeze(-1)
+    return found - 2 * log_s + farther
+
+
+def log_deviation_of(logit: Tensor, log_concentration: Tensor) -> Tensor:
+    r"""About the :math:`\log s` of the normal logit with this average and :math:`\log \alpha_0`."""
+    size, farther = _sized(logit)
+    low, high = CONCENTRATIONS
+    across = (log_concentration.double() - farther - low) / (high - low)
+    return _between(_inverse(logit.device), size / FARTHEST, across).squeeze(-1)
+
+
+def _sized(logit: Tensor) -> tuple[Tensor, Tensor]:
+    """The size of a logit, as far as the table goes, and what is beyond."""
+    size = logit.double().abs()
+    inside = size.clamp_max(FARTHEST)
+    return inside, size - inside
+
+
+def _between(table: Tensor, along: Tensor, across: Tensor) -> Tensor:
+    """Entries ``(*shape, K)`` of a table ``(H, W, K)`` at shares of its height and width, linear.
+
+    Not by ``grid_sample``, which runtimes of ONNX lack in float64.
+    """
+    height, width, size = table.shape
+    down, right = along * (height - 1), (across * (width - 1)).clamp(0, width - 1)
+    top, left = down.floor().clamp_max(height - 2), right.floor().clamp_max(width - 2)
+    first = (top * width + left).long().flatten()
+    rows = table.reshape(height * width, size)
+    corners = [rows.index_select(0, first + k) for k in (0, 1, width, width + 1)]
+    lower, upper = (down - top).reshape(-1, 1), (right - left).reshape(-1, 1)
+    here, there = (a + (b - a) * upper for a, b in (corners[:2], corners[2:]))
+    return (here + (there - here) * lower).reshape(*along.shape, size)
 
 
 @cache
-def _table() -> Tensor:
-    """Means and log deviations ``(1, 2, logits from -20 to 0, log alpha_0)``.
+@torch.inference_mode(mode=False)
+def _table(device: torch.device) -> Tensor:
+    r"""Of averages below one half ``(|logit| from 0 to 20, s from 0 to 8, 4)``, float32.
 
-    Means are solved for by Newton's method for every deviation; log alpha_0 falls as that rises.
+    How far m lies below the average's logit, log alpha_0, the logarithm of the information, and
+    that of :math:`-\mathbb{E} \log (1 - p)`; the first three without their factor of
+    :math:`s^{\pm 2}`, which leaves them flat at 0. m is solved for by Newton's method.
     """
-    logits = torch.arange(-FARTHEST, STEP, LOGIT_STEP, dtype=torch.float64)[:, None]
-    deviations = torch.arange(*LOG_DEVIATIONS, DEVIATION_STEP, dtype=torch.float64)
-    wanted = np.arange(-STEP, MOST_CONCENTRATION + STEP / 2, STEP)
-    mean = logits * (1 + math.pi / 8 * (2 * deviations).exp()).sqrt()
-    variance = (2 * deviations).exp().expand_as(mean).reshape(-1, 1)
+    logit = -torch.linspace(0.0, FARTHEST, LOGITS, dtype=torch.float64)[:, None, None]
+    s = torch.linspace(0.0, MOST_DEVIATION, DEVIATIONS, dtype=torch.float64)
+    s = s.clamp_min(LEAST_DEVIATION)[None, :, None]
+    nodes, weights = normal_rule(s, TABLE_NODES, TABLE_REACH)
+    weights = weights[:, None]
+    mean = logit * (1 + math.pi / 8 * s.square()).sqrt()
     for _ in range(NEWTON):
-        found, moved = (
-            averaged_logit((mean + d).reshape(-1, 1), variance, TABLE_NODES, TABLE_REACH)[0]
-            for d in (0.0, 1e-4)
-        )
-        off, slope = (each.reshape(mean.shape) for each in (found, (moved - found) / 1e-4))
-        mean = mean + ((logits - off) / slope).clamp(-5.0, 5.0)
-    g = averaged_logit(mean.reshape(-1, 1), variance, TABLE_NODES, TABLE_REACH)[1]
-    rows = zip(g.reshape(mean.shape).numpy(), mean.numpy(), strict=True)
-    entries = [
-        [np.interp(wanted, own[::-1], values[::-1]) for values in (means, deviations.numpy())]
-        for own, means in rows
+        p = torch.sigmoid(mean + s * nodes)
+        average, slope = p @ weights, (p * (1 - p)) @ weights
+        step = (average.log() - (-average).log1p() - logit) * average * (1 - average) / slope
+        mean = mean - step.clamp(-5.0, 5.0)
+    z = mean + s * nodes
+    p, rest, log_p, log_rest = z.sigmoid(), (-z).sigmoid(), logsigmoid(z), logsigmoid(-z)
+    average = p @ weights
+    share = p / average
+    within, between = (share * rest) @ weights, (share - 1).square() @ weights
+    divergence = p * (log_p - average.log()) + rest * (log_rest - (-average).log1p())
+    channels = [
+        (logit - mean) / s.square(),
+        within.log() - average.log() - between.log() + 2 * s.log(),
+        (divergence @ weights).log() - 2 * s.log(),
+        (-log_rest @ weights).log(),
     ]
-    return torch.from_numpy(np.array(entries)).movedim(1, 0)[None].contiguous()
+    return torch.cat(channels, -1).float().to(device)
+
+
+@cache
+@torch.inference_mode(mode=False)
+def _inverse(device: torch.device) -> Tensor:
+    """Log deviations ``(|logit| from 0 to 20, log alpha_0, 1)``, float32."""
+    logits = torch.linspace(0.0, FARTHEST, LOGITS, dtype=torch.float64)
+    log_s = torch.linspace(*LOG_DEVIATIONS, 20 * DEVIATIONS, dtype=torch.float64)
+    found = log_concentration_of(*torch.meshgrid(logits, log_s, indexing="ij")).numpy()
+    wanted = np.linspace(*CONCENTRATIONS, SOUGHT)
+    rows = [np.interp(wanted, own[::-1], log_s.numpy()[::-1]) for own in found]
+    return torch.from_numpy(np.array(rows)).float()[..., None].to(device)
 
 
 def informed_concentration(log_mean: Tensor, variance: Tensor) -> Tensor:

@@ -8,13 +8,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from pyro_opu.checks import in_range, positive_float
+from pyro_opu.checks import in_range, one_of, positive_float
+from pyro_opu.distributions import NormalSticks
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.guides.trunks import build_trunk
 from pyro_opu.packing import packed
+
+#: What a mean and a concentration are read as: a Dirichlet, or :class:`.NormalSticks`.
+LAWS = ("dirichlet", "sticks")
+
+
+def answer_of(law: str, log_mean: Tensor, g: Tensor) -> PredictiveDirichlet | NormalSticks:
+    """The answer of a guide, unchecked: ``(N, C)`` and ``(N,)``."""
+    if law == "sticks":
+        return NormalSticks(log_mean, g)
+    return PredictiveDirichlet(log_mean, g, validate_args=False)
 
 
 def soft_clamp(g: Tensor, low: float, high: float) -> Tensor:
@@ -66,6 +77,8 @@ class PredictiveGuide(nn.Module):
     """
 
     config: dict[str, Any] | None = None
+    #: Law of the answers, a key of :data:`LAWS`.
+    law: str = "dirichlet"
     calibration: Tensor
 
     def __init__(
@@ -93,8 +106,8 @@ class PredictiveGuide(nn.Module):
     def from_config(cls, config: dict[str, Any]) -> PredictiveGuide:
         """Build the guide that ``guide.config`` describes, with fresh weights.
 
-        The config is ``{"trunk": ..., "num_classes": C, "shared": bool}``, and
-        "concentration_trunk" where g has a network of another size.
+        The config is ``{"trunk": ..., "num_classes": C, "shared": bool}``, "concentration_trunk"
+        where g has a network of another size, and "law" where that is not the Dirichlet.
         """
         trunk, features = build_trunk(config["trunk"])
         other, others = None, features
@@ -102,6 +115,7 @@ class PredictiveGuide(nn.Module):
             other, others = build_trunk(config.get("concentration_trunk", config["trunk"]))
         guide = cls(trunk, features, config["num_classes"], other, others)
         guide.config = {"kind": "dirichlet", **config}
+        guide.read_as(config.get("law", cls.law))
         return guide
 
     @classmethod
@@ -147,28 +161,27 @@ class PredictiveGuide(nn.Module):
             raw = self.calibration[0] * raw + self.calibration[1]
         return soft_clamp(raw.squeeze(-1), *LOG_CONCENTRATION_RANGE)
 
-    def forward(self, x: Tensor) -> PredictiveDirichlet:
-        """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
+    def forward(self, x: Tensor) -> PredictiveDirichlet | NormalSticks:
+        """The answer at ``x``, of :attr:`law`: batch shape ``(N,)``, event shape ``(C,)``."""
         trunk = self.trunk
         if type(trunk) is PlugInTrunk and self.has_linear_heads() and trunk.merges(len(x)):
             return self._merged(trunk, x)
         features = trunk(x)
         other = features if self.concentration_trunk is None else self.concentration_trunk(x)
         log_mean = self.mean_head(features).log_softmax(-1)
-        g = self._bounded(self.concentration_head(other))
-        return PredictiveDirichlet(log_mean, g, validate_args=False)
+        return answer_of(self.law, log_mean, self._bounded(self.concentration_head(other)))
 
     def has_linear_heads(self) -> bool:
         """Whether both heads are on one trunk, and nobody has put anything else in their place."""
         return self.shared and type(self.mean_head) is type(self.concentration_head) is nn.Linear
 
-    def _merged(self, trunk: PlugInTrunk, x: Tensor) -> PredictiveDirichlet:
-        """The Dirichlet from both heads in one product, to rounding."""
+    def _merged(self, trunk: PlugInTrunk, x: Tensor) -> PredictiveDirichlet | NormalSticks:
+        """The answer from both heads in one product, to rounding."""
         heads = self.mean_head, self.concentration_head
         weight, bias = (torch.cat([getattr(h, name) for h in heads]) for name in ("weight", "bias"))
         outputs = trunk.through(x, *trunk.merged(weight, bias))
         log_mean = outputs[:, :-1].log_softmax(-1)
-        return PredictiveDirichlet(log_mean, self._bounded(outputs[:, -1:]), validate_args=False)
+        return answer_of(self.law, log_mean, self._bounded(outputs[:, -1:]))
 
     def mean(self, x: Tensor) -> Tensor:
         """The prediction model h(x), class probabilities ``(N, C)``."""
@@ -198,6 +211,13 @@ class PredictiveGuide(nn.Module):
         new = [scale * old_scale, scale * old_shift + shift]
         self.calibration.copy_(torch.tensor(new, dtype=self.calibration.dtype))
         self._calibrated = True
+
+    def read_as(self, law: str) -> None:
+        """Answer with another law of the same mean and summed variance, a key of :data:`LAWS`."""
+        self.law = one_of("law", law, LAWS, "Both have one mean and one concentration.")
+        if self.config is not None:
+            own = {name: value for name, value in self.config.items() if name != "law"}
+            self.config = own if law == "dirichlet" else {**own, "law": law}
 
     @torch.no_grad()
     def fold_calibration(self) -> None:

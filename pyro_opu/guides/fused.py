@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE
 from pyro_opu.guides.base import HeadGuide
-from pyro_opu.guides.dirichlet import PredictiveGuide, soft_clamp
+from pyro_opu.guides.dirichlet import PredictiveGuide, answer_of, soft_clamp
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
 from pyro_opu.guides.plug_in import PlugInTrunk
@@ -47,7 +47,7 @@ class OneHeadGuide(HeadGuide):
 
     def __init__(self, guide: PredictiveGuide) -> None:
         super().__init__()
-        self.trunk = guide.trunk
+        self.trunk, self.law = guide.trunk, guide.law
         heads = guide.mean_head, guide.concentration_head
         self.head = copy.deepcopy(guide.mean_head)
         self.head.out_features += 1
@@ -60,8 +60,8 @@ class OneHeadGuide(HeadGuide):
         for name, part in zip(("first", "first_bias", "last"), parts, strict=True):
             self.register_buffer(name, part, persistent=False)
 
-    def forward(self, x: Tensor) -> PredictiveDirichlet:
-        """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
+    def forward(self, x: Tensor) -> Any:
+        """The answer at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
         trunk = self.trunk
         if self.last is not None and type(trunk) is PlugInTrunk:  # not what stands for it
             outputs = trunk.through(x, self.first, self.first_bias, self.last)
@@ -69,7 +69,7 @@ class OneHeadGuide(HeadGuide):
             outputs = self.head(trunk(x))
         log_concentration = soft_clamp(outputs[..., -1], *LOG_CONCENTRATION_RANGE)
         log_mean = outputs[..., :-1].log_softmax(-1)
-        return PredictiveDirichlet(log_mean, log_concentration, validate_args=False)
+        return answer_of(self.law, log_mean, log_concentration)
 
 
 @torch.no_grad()

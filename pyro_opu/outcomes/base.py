@@ -178,9 +178,12 @@ class Outcome(SiteReader):
         """Whether :meth:`calibration` applies to this guide."""
         return False
 
-    def calibration(self, guide: nn.Module, inputs: Any) -> dict[str, float]:
-        """What to add to the guide's log concentration, as "shift", and how it was found."""
+    def calibration(self, guide: nn.Module, inputs: Any, law_is_open: bool) -> dict[str, Any]:
+        """What to add to the guide's log concentration, as "shift", and how it was found.
+
+        Where the law of the answers is open, also the "law" that is nearest with its moments.
+        """
         return {"shift": 0.0}
 
-    def recalibrate(self, guide: Any, shift: float) -> None:  # noqa: B027 - not without concentration
-        """Add the shift to the guide's log concentration."""
+    def recalibrate(self, guide: Any, found: dict[str, Any]) -> None:  # noqa: B027 - not without concentration
+        """Add the shift to the guide's log concentration, and let it answer with the law."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.distributions import NormalSticks, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.guides.base import student_at
 from pyro_opu.metrics.distances import kl_from_log, kl_of_rows, log_mean_of, split
@@ -34,6 +34,13 @@ RESOLVED = 1e-7
 SPLIT_SEED = 190_612_751
 #: Student's draws per input that the energy distance is judged by.
 JUDGING_DRAWS = 256
+#: Numbers in the draws, of a law without a closed form, that the shift is found by, and the fewest
+#: and most draws per input.
+CALIBRATING_NUMBERS, CALIBRATING_DRAWS = 2**20, (64, 512)
+#: Classes above which a stick for each would take longer than the pass of a last layer.
+MOST_STICKS = 128
+#: Share of the draws' spread that is level.
+LEVEL = 0.002
 
 
 @dataclass(frozen=True)
@@ -155,26 +162,26 @@ def log_concentration_of(inputs: ClassValidation) -> float:
 
 @torch.no_grad()
 def lack_of_fit(held_out: ClassValidation) -> float:
-    r"""What the best Dirichlet of every single input leaves, as a share of the draws' spread.
+    r"""What the best law by two moments leaves of every input, as a share of the draws' spread.
 
     .. math::
-        \sum_x D\big(p(\pi|x),\, \mathrm{Dir}(\alpha^*(x))\big) \Big/
+        \min_q \sum_x D\big(p(\pi|x),\, q(\pi \mid h^*(x), \alpha_0^*(x))\big) \Big/
         \sum_x \mathbb{E}\|\pi - \pi'\|_1
 
-    with the energy distance D and :math:`\alpha^*` by moments, fitted on half of the draws and
-    judged by the other half. No student that answers with one Dirichlet does better.
+    with the energy distance D, q the Dirichlet or :class:`.NormalSticks`, and its moments fitted on
+    half of the draws and judged by the other half. No student that answers with either does better.
 
     Returns:
-        The share, near 0 where draws are like a Dirichlet; 0 if there are fewer than 50 draws, or
+        The share, near 0 where draws are like one of them; 0 if there are fewer than 50 draws, or
         no spread, or if it is within four standard errors (over inputs) of 0.
     """
     if len(held_out.draws) < FEWEST_DRAWS:
         return 0.0
     fit, judge = held_out.draws[::2], held_out.draws[1::2]
+    judges, best = Marginals(judge), moment_matched(fit.mean(0), moment_concentration(fit))
     with seeded(0):
-        samples = moment_matched(fit.mean(0), moment_concentration(fit)).sample((len(judge),))
-    judges = Marginals(judge)
-    left = judges.energy_distance(samples)
+        laws = [answer.sample((len(judge),)) for answer in both_laws(best)]
+    left = min((judges.energy_distance(samples) for samples in laws), key=torch.mean)
     error = left.std() / math.sqrt(len(left))
     spread = float(judges.spread.mean())
     if spread < NO_SPREAD or not left.mean() > 4 * error:
@@ -182,15 +189,44 @@ def lack_of_fit(held_out: ClassValidation) -> float:
     return float(left.mean() / spread)
 
 
+def both_laws(dirichlet: PredictiveDirichlet) -> list[SimplexDistribution]:
+    """A Dirichlet, and sticks with its moments where classes are not too many for them."""
+    if dirichlet.event_shape[0] > MOST_STICKS:
+        return [dirichlet]
+    return [dirichlet, NormalSticks(dirichlet.log_mean, dirichlet.log_concentration)]
+
+
 @torch.no_grad()
-def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, float]:
+def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
+    """:func:`calibrating_shift` of the law that is nearest with the guide's moments.
+
+    Sticks must be nearer than the Dirichlet by more than four standard errors (over inputs), and
+    than a share `LEVEL` of the draws' spread: where it is level the Dirichlet has closed forms.
+
+    Returns:
+        As :func:`calibrating_shift`, and "law", a key of :data:`~pyro_opu.guides.dirichlet.LAWS`.
+    """
+    answers = both_laws(student_at(guide, inputs.x))
+    (found, distances), *other = (_calibrated(answer, inputs) for answer in answers)
+    if other:
+        found_of_sticks, distances_of_sticks = other[0]
+        gain = distances - distances_of_sticks
+        level = LEVEL * float(inputs.marginals.spread.mean())
+        if gain.mean() > max(4 * float(gain.std()) / math.sqrt(len(gain)), level):
+            return {**found_of_sticks, "law": "sticks"}
+    return {**found, "law": "dirichlet"}
+
+
+@torch.no_grad()
+def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
     r"""What to add to g: towards the teacher's mean mutual information, as far as it brings near.
 
-    A Dirichlet with the teacher's second moments can have more mutual information than the
-    teacher. Its mean over inputs falls with the shift, so bisection finds the one to ask for. With
-    all of it the second moments may be as wrong as mutual information was without: the part is
-    taken that leaves the least mean energy distance to the teacher's draws, none if none is nearer.
-    It is exact (:func:`.distance_from_dirichlet`): noise of samples is more than the differences.
+    A law with the teacher's second moments can have more mutual information than the teacher. Its
+    mean over inputs falls with the shift, so bisection finds the one to ask for. With all of it the
+    second moments may be as wrong as mutual information was without: the part is taken that leaves
+    the least mean energy distance to the teacher's draws, none if none is nearer. That of a
+    Dirichlet is exact (:func:`.distance_from_dirichlet`): noise of samples is more than the
+    differences. Other laws are compared on the same noise.
 
     Args:
         guide: The student.
@@ -201,9 +237,13 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, fl
         "shift", what to add; "asked", what mutual information alone asks for; "part", the one over
         the other; the energy distance "before" and "after".
     """
+    return _calibrated(student_at(guide, inputs.x), inputs)[0]
+
+
+def _calibrated(student: Any, inputs: ClassValidation) -> tuple[dict[str, Any], Tensor]:
+    """What :func:`calibrating_shift` returns, and the distance of every input after it."""
     from scipy.optimize import minimize_scalar  # takes most of a second
 
-    student = student_at(guide, inputs.x)
     teacher = float(epistemic_uncertainty(inputs.draws).mean())
     low, high = -2.0, 2.0
     for _ in range(20):
@@ -212,13 +252,21 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, fl
         low, high = (middle, high) if mine > teacher else (low, middle)
     asked = (low + high) / 2
 
-    count = len(inputs.draws)
-    some = inputs.draws[:: max(1, min(inputs.draws.numel() // DISTANCE_NUMBERS, count // 2))]
-    spread = float(Marginals(some).spread.mean())
+    some = _some(inputs)
+    marginals = Marginals(some)
+    fewest, most = CALIBRATING_DRAWS
+    count = min(most, max(fewest, CALIBRATING_NUMBERS // some[0].numel()))
+
+    def distances(part: float) -> Tensor:
+        answer = _shifted(student, part * asked)
+        if isinstance(answer, PredictiveDirichlet):
+            return distance_from_dirichlet(answer.concentration, some) - marginals.spread.cpu()
+        with seeded(0):
+            draws = answer.sample((count,))
+        return marginals.energy_distance(draws).cpu()
 
     def energy(part: float) -> float:
-        alpha = _shifted(student, part * asked).concentration
-        return float(distance_from_dirichlet(alpha, some).mean()) - spread
+        return float(distances(part).mean())
 
     tried = {part: energy(part) for part in (0.0, 1.0)}
     settings = {"method": "bounded", "options": {"xatol": CALIBRATION_STEP}}
@@ -226,13 +274,22 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, fl
     tried[float(between.x)] = float(between.fun)
     part = min(tried, key=tried.__getitem__)
     found = {"shift": part * asked, "asked": asked, "part": part}
-    return {**found, "before": tried[0.0], "after": tried[part]}
+    return {**found, "before": tried[0.0], "after": tried[part]}, distances(part)
 
 
-def _shifted(student: PredictiveDirichlet, shift: float) -> PredictiveDirichlet:
-    return PredictiveDirichlet(
-        student.log_mean, student.log_concentration + shift, validate_args=False
+def _some(inputs: ClassValidation) -> Tensor:
+    """As many draws of every input as a distance is found by, at least two."""
+    most = len(inputs.draws) // 2
+    return inputs.draws[:: max(1, min(inputs.draws.numel() // DISTANCE_NUMBERS, most))]
+
+
+def _shifted(student: Any, shift: float) -> SimplexDistribution:
+    """The same law with another concentration."""
+    tensors = student.as_tensors()
+    answer: SimplexDistribution = student.from_tensors(
+        {**tensors, "log_concentration": tensors["log_concentration"] + shift}
     )
+    return answer
 
 
 def _energies(student: SimplexDistribution, inputs: ClassValidation) -> Tensor:

@@ -28,6 +28,7 @@ from pyro_opu.outcomes.class_validation import (
     calibrating_shift,
     lack_of_fit,
     log_concentration_of,
+    nearer_law,
 )
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
@@ -36,10 +37,9 @@ from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.sites import class_log_probs, site_kind
 
-#: Beyond this lack of fit one Dirichlet per input is not enough. Logistic regressions are below
-#: 0.01 with two classes and at 0.03 with ten, networks between 0.01 and 0.03; groups of hypotheses
-#: that contradict each other are at 0.05 (three) to 0.1 (four).
-MOST_LACK_OF_FIT = 0.04
+#: Beyond this lack of fit two moments per input are not enough. Logistic regressions and networks
+#: are below 0.01; groups of hypotheses that contradict each other are at 0.04 to 0.1.
+MOST_LACK_OF_FIT = 0.03
 #: A mixture is too dear where it has more than so many weights and than so many times those of one
 #: Dirichlet, as heads of many classes on few features have.
 MANY_WEIGHTS, MOST_WEIGHTS = 2**16, 2.0
@@ -132,7 +132,7 @@ class Classes(Outcome):
         return isinstance(value, SimplexDistribution)
 
     def describe(self, held_out: ClassValidation) -> dict[str, Any]:
-        """``{"misfit"}``, what one Dirichlet per input leaves."""
+        """``{"misfit"}``, what the best law by two moments leaves."""
         return {"misfit": lack_of_fit(held_out)}
 
     def guide(
@@ -144,7 +144,7 @@ class Classes(Outcome):
         plug_ins: list[PlugIn],
         packing: Packing | None = None,
     ) -> nn.Module:
-        """By default a Dirichlet, or a mixture where one does not fit; on the teacher's network."""
+        """By default two moments, or a mixture where no law fits; on the teacher's network."""
         # A recorded network is in float32, which has not the digits of every index or time stamp.
         exact = packing is None or x.dtype != torch.float64
         start = find_beginning(plug_ins if exact else [], held_out.x, held_out.draws, x)
@@ -198,8 +198,11 @@ class Classes(Outcome):
     def recalibrates(self, guide: nn.Module) -> bool:
         return isinstance(guide, PredictiveGuide)
 
-    def calibration(self, guide: nn.Module, inputs: ClassValidation) -> dict[str, float]:
-        return calibrating_shift(guide, inputs)
+    def calibration(
+        self, guide: nn.Module, inputs: ClassValidation, law_is_open: bool
+    ) -> dict[str, Any]:
+        return (nearer_law if law_is_open else calibrating_shift)(guide, inputs)
 
-    def recalibrate(self, guide: Any, shift: float) -> None:
-        guide.recalibrate(1.0, shift)
+    def recalibrate(self, guide: Any, found: dict[str, Any]) -> None:
+        guide.recalibrate(1.0, found["shift"])
+        guide.read_as(found.get("law", guide.law))

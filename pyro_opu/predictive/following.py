@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import marginal_of
 from pyro_opu.outcomes import Outcome, SiteLayout, ValidationSet
+from pyro_opu.outcomes.base import NETWORK
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.training.joint import JOINT
 
-__all__ = ["begin_at", "chosen_by_default", "follow", "moved"]
+__all__ = ["begin_at", "chosen_by_default", "follow", "law_is_open", "moved"]
 
 #: Entry of a report: whether the family of the answers is the one that suits the posterior.
 BY_DEFAULT = "family_by_default"
@@ -71,6 +73,18 @@ def chosen_by_default(start: OnePassPredictive | None, default: bool) -> dict[st
         default: Whether ``guide`` was left out, where there is no earlier student.
     """
     return {BY_DEFAULT: default if start is None else start.report.get(BY_DEFAULT, False)}
+
+
+def law_is_open(start: OnePassPredictive | None, guide: Any) -> bool:
+    """Whether the draws may choose what the guide's moments are read as; see :data:`.LAWS`.
+
+    Args:
+        start: The earlier student, for which they did or did not.
+        guide: What ``distill`` was given.
+    """
+    if start is not None:
+        return bool(start.report.get(BY_DEFAULT, False))
+    return guide is None or (isinstance(guide, str) and guide in (NETWORK, JOINT))
 
 
 def follow(

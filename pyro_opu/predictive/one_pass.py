@@ -18,7 +18,7 @@ from pyro_opu.checks import (
     positive_int,
     sizes,
 )
-from pyro_opu.distributions import LogitNormal, PredictiveDirichlet, PredictiveNormal, as_answer
+from pyro_opu.distributions import PredictiveDirichlet, PredictiveNormal, as_answer
 from pyro_opu.export import export
 from pyro_opu.export.capture import Captured, capture
 from pyro_opu.guides.base import in_dtype_of
@@ -175,10 +175,6 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
             )
         matched: PredictiveDirichlet = self.distribution(x).matched()
         return matched
-
-    def marginals(self, x: Tensor) -> LogitNormal:
-        """Each class probability by itself, with a normal logit: for intervals, without draws."""
-        return LogitNormal(self.dirichlet(x))
 
     def normal(self, x: Tensor) -> PredictiveNormal:
         """:meth:`distribution` of a real y as one normal, batch shape ``(N,)``.

@@ -49,8 +49,13 @@ def few_threads(guide: nn.Module, x: Tensor, rows: int) -> Iterator[None]:
 
 
 def prepare_guide(guide: nn.Module, device: torch.device) -> nn.Module:
-    """Move a guide to the device; make one that is frozen, as distilled ones are, trainable."""
+    """Move a guide to the device; make one that is frozen, as distilled ones are, trainable.
+
+    It is trained as a Dirichlet: its moments are those of other laws, too.
+    """
     guide = guide.to(device).train()
+    if isinstance(guide, PredictiveGuide):
+        guide.read_as("dirichlet")
     if not any(parameter.requires_grad for parameter in guide.parameters()):
         guide.requires_grad_(True)
     return guide

@@ -14,6 +14,7 @@ from pyro_opu.distributions import (
     DirichletMixture,
     Empirical,
     LogisticNormal,
+    NormalSticks,
     SimplexDistribution,
 )
 from pyro_opu.objectives.energy import energy_distance_loss
@@ -42,9 +43,14 @@ def normal_parameters(rows: int, classes: int) -> tuple[Tensor, ...]:
     return torch.randn(rows, classes), scale, 0.5 * torch.randn(rows, classes, 2)
 
 
+def stick_parameters(rows: int, classes: int) -> tuple[Tensor, ...]:
+    return torch.randn(rows, classes).double().log_softmax(-1), 2 + 0.3 * torch.randn(rows)
+
+
 FAMILIES: list[tuple[type, Callable[[int, int], tuple[Tensor, ...]]]] = [
     (DirichletMixture, mixture_parameters),
     (LogisticNormal, normal_parameters),
+    (NormalSticks, stick_parameters),
 ]
 every_family = pytest.mark.parametrize(
     ("family", "draw_parameters"), FAMILIES, ids=[family.__name__ for family, _ in FAMILIES]
@@ -164,10 +170,11 @@ def test_gradient_reaches_every_parameter(family: type, draw_parameters: Callabl
     else:
         value = torch.stack([getattr(answer.measures(), name) for name in MEASURES]).sum(0)
     value.sum().backward()
-    concentrations = family is DirichletMixture and of == "mean"  # of which the mean knows nothing
+    # Of which the mean knows nothing.
+    concentrations = family in (DirichletMixture, NormalSticks) and of == "mean"
     for parameter in parameters[: -1 if concentrations else None]:
         assert parameter.grad is not None and parameter.grad.isfinite().all()
-        assert (parameter.grad.abs().flatten(1).amax(1) > 0).all()  # of every input
+        assert (parameter.grad.abs().reshape(3, -1).amax(1) > 0).all()  # of every input
 
 
 @every_family
@@ -232,6 +239,8 @@ def test_extremes_are_finite(family: type, draw_parameters: Callable, spread: fl
     if family is DirichletMixture:
         parameters = (torch.tensor([[0.0, -60.0]]), logits[:, None].repeat(1, 2, 1))
         parameters = (*parameters, torch.full((1, 2), spread))
+    elif family is NormalSticks:
+        parameters = (logits.log_softmax(-1), torch.full((1,), spread))
     elif family is LogisticNormal:
         parameters = (logits, torch.full((1, 4), -spread / 2), torch.zeros(1, 4, 0))
     else:

@@ -1,0 +1,239 @@
+"""Class probabilities by breaking sticks with normal logits, the likeliest class first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.distributions.utils import lazy_property
+from torch.nn.functional import logsigmoid, pad, softplus
+
+from pyro_opu.checks import check_tensor
+from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution
+from pyro_opu.distributions.measures import HALF, ClassMeasures, at_least_float32
+from pyro_opu.distributions.normal_logits import (
+    LOG_DEVIATIONS,
+    TabulatedLogit,
+    log_concentration_of,
+    log_deviation_of,
+    tabulated_logit,
+)
+from pyro_opu.rng import drawing
+
+__all__ = ["NormalSticks"]
+
+#: Least logarithm of a probability that is told from smaller ones.
+LEAST_LOG = -300.0
+#: How often log alpha_0 of the first stick is corrected by that of all, which is then right within
+#: 0.003 of three classes, 0.02 of ten and 0.08 of 64.
+SEARCHES = 1
+
+
+class NormalSticks(SimplexDistribution):
+    r"""Sticks with normal logits: the mean and the summed variance of a Dirichlet, another shape.
+
+    Classes in the order of their mean, :math:`h_1 \ge h_2 \ge \dots`, each take a share v of what
+    those before have left:
+
+    .. math::
+        \pi_k = v_k \prod_{j<k} (1 - v_j), \qquad \mathrm{logit}\, v_k \sim N(m_k, s_k^2), \quad
+        \mathbb{E}\, v_k = \frac{h_k}{\sum_{j \ge k} h_j}, \quad
+        s_k^2 = \sigma^2 \Big(1 + \sum_{j>k} w_{kj}^2\Big), \quad
+        w_{kj} = \frac{h_j}{\sum_{i>k} h_i}
+
+    so that :math:`\mathbb{E}\,\pi = h`, to first order as if every logit of a softmax had the one
+    variance :math:`\sigma^2`; and this is the one that makes :math:`\sum_k \operatorname{Var} \pi_k
+    = (1 - \sum_k h_k^2) / (\alpha_0 + 1)`. Draws of networks, regressions and Gaussian processes
+    are like this; a Dirichlet that is sure of a class has most of its draws far nearer to the
+    corner than theirs are.
+
+    Sticks are independent, so all measures are sums over them, by a table of one normal logit
+    (:func:`~pyro_opu.distributions.normal_logits.tabulated_logit`), and ``log_prob`` is exact.
+    Deviations are at most 8, and what asks for more has less variance than it says.
+
+    Args:
+        log_mean: :math:`\log h`, normalised and finite, ``(N, C)``.
+        log_concentration: :math:`\log \alpha_0`, ``(N,)``.
+
+    References:
+        Aitchison and Shen (1980), Logistic-normal distributions: some properties and uses.
+        Linderman, Johnson and Adams (2015), Dependent multinomial models made easy: stick breaking
+        with the Polya-gamma augmentation, section 3.
+
+    Example:
+        >>> sure = NormalSticks(torch.tensor([[0.98, 0.01, 0.01]]).log(), torch.tensor([3.0]))
+        >>> sure.matched().concentration.sum(-1).log()
+        tensor([3.])
+    """
+
+    # Given, where other families compute them.
+    log_mean: Tensor = None  # type: ignore[assignment]
+    log_concentration: Tensor = None  # type: ignore[assignment]
+
+    def __init__(self, log_mean: Tensor, log_concentration: Tensor) -> None:
+        shape = check_tensor("log_mean", log_mean, "(N, C)").shape
+        check_tensor("log_concentration", log_concentration, "(N,)")
+        if len(shape) != 2 or shape[:1] != log_concentration.shape:
+            raise ValueError(
+                "`log_mean` must have shape (N, C) and `log_concentration` shape (N,); got "
+                f"{tuple(shape)} and {tuple(log_concentration.shape)}. One concentration belongs "
+                "to each row: squeeze or expand `log_concentration`."
+            )
+        super().__init__(*shape)
+        # In half precision a row is off by a percent: normalise what is computed with.
+        half = log_mean.dtype in HALF
+        self.log_mean = log_mean.float().log_softmax(-1) if half else log_mean
+        self.log_concentration = at_least_float32(log_concentration)
+
+    @lazy_property
+    def sticks(self) -> Sticks:
+        """The sticks that have this mean and variance."""
+        return broken(self.log_mean, self.log_concentration)
+
+    def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        sticks, dtype = self.sticks, self.log_mean.dtype
+        mean, deviation = (each.to(dtype) for each in (sticks.of.mean, sticks.deviation))
+        noise = mean.new_empty(*sample_shape, *mean.shape)
+        with drawing(noise.device) as generator:
+            noise.normal_(generator=generator)
+        z = mean + deviation * noise
+        left = pad(logsigmoid(-z).cumsum(-1), (1, 0))
+        logs = pad(logsigmoid(z), (0, 1)) + left
+        return logs.gather(-1, sticks.order.argsort(-1).expand_as(logs))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        r"""Log density at points ``(..., N, C)``, in nats, computed in float64.
+
+        .. math::
+            \sum_{k<C} \log N(\mathrm{logit}\, v_k \mid m_k, s_k^2) - \log v_k (1 - v_k) - \log r_k,
+            \qquad r_k = \sum_{j \ge k} \pi_j, \quad v_k = \pi_k / r_k
+
+        Zeros are raised to the smallest normal number.
+        """
+        sticks = self.sticks
+        logs = value.double().clamp_min(torch.finfo(torch.float64).tiny).log()
+        logs = logs.expand(torch.broadcast_shapes(logs.shape, self.batch_shape + self.event_shape))
+        logs = logs.gather(-1, sticks.order.expand_as(logs))
+        left = logs.flip(-1).logcumsumexp(-1).flip(-1)
+        z = (logs[..., :-1] - left[..., 1:] - sticks.of.mean) / sticks.deviation
+        normal = -0.5 * (z.square() + math.log(2 * math.pi)) - sticks.deviation.log()
+        # v (1 - v) r = pi_k (1 - v), and 1 - v = r_{k+1} / r_k
+        jacobian = logs[..., :-1] + left[..., 1:] - left[..., :-1]
+        density = (normal - jacobian).sum(-1)
+        return density.to(torch.promote_types(value.dtype, self.log_mean.dtype))
+
+    def measures(self) -> StickMeasures:
+        """By the table."""
+        return StickMeasures(self)
+
+    def matched(self) -> PredictiveDirichlet:
+        """The Dirichlet with the same mean and summed variance, at no cost."""
+        return PredictiveDirichlet(self.log_mean, self.log_concentration, validate_args=False)
+
+    def as_tensors(self) -> dict[str, Tensor]:
+        return {"log_mean": self.log_mean, "log_concentration": self.log_concentration}
+
+
+class Sticks(NamedTuple):
+    """C - 1 sticks of every input, float64."""
+
+    order: Tensor
+    """Classes, the likeliest first, ``(N, C)``."""
+    deviation: Tensor
+    """s, ``(N, C - 1)``."""
+    log_left: Tensor
+    """Logarithm of the mean of what is left before each, ``(N, C - 1)``."""
+    logit: Tensor
+    """That of the mean share, ``(N, C - 1)``."""
+    of: TabulatedLogit
+    """What each logit says of its share."""
+
+
+def broken(log_mean: Tensor, log_concentration: Tensor) -> Sticks:
+    """The sticks with this mean ``(N, C)`` and, by their deviations, log alpha_0 ``(N,)``."""
+    logs = log_mean.double().log_softmax(-1).clamp_min(LEAST_LOG)
+    logs, order = logs.sort(-1, descending=True)
+    h = logs.exp()
+    left = h.flip(-1).cumsum(-1).flip(-1)
+    rest, squares = left[:, 1:], h.square().flip(-1).cumsum(-1).flip(-1)[:, 1:]
+    logit = logs[:, :-1] - rest.log()
+    log_scale = 0.5 * (squares / rest.square()).log1p()
+    gini = -(h * logs.expm1()).sum(-1)
+
+    def whole(log_deviation: Tensor) -> Tensor:
+        """Log alpha_0 of all classes, ``(N,)``."""
+        log_share = -softplus(log_concentration_of(logit, log_deviation))
+        # log (E v^2 / (E v)^2), and of 1 - v: factors of E pi_k^2 / h_k^2, sticks being independent
+        taken, passed = (log_share - logit).exp().log1p(), (log_share + logit).exp().log1p()
+        raised = pad(taken, (0, 1)) + pad(passed.cumsum(-1), (1, 0))
+        variance = (h.square() * raised.expm1()).sum(-1)
+        tiny = torch.finfo(variance.dtype).tiny
+        return (gini - variance).clamp_min(tiny).log() - variance.clamp_min(tiny).log()
+
+    wanted = log_concentration.double()
+    own = wanted.clone()  # of the first stick alone, which differs from that of all by little
+    for search in range(SEARCHES + 1):
+        first = log_deviation_of(logit[:, 0], own)
+        deviation = (first[:, None] + log_scale - log_scale[:, :1]).clamp_max(LOG_DEVIATIONS[1])
+        if search < SEARCHES:
+            own = own + wanted - whole(deviation)
+    of = tabulated_logit(logit, deviation)
+    return Sticks(order, deviation.exp(), left[:, :-1].log(), logit, of)
+
+
+class StickMeasures(ClassMeasures):
+    r"""Sums over sticks; every property is float64 and of shape (N,).
+
+    By the chain rule of entropy, with :math:`\bar r_k` the mean of what is left before stick k:
+
+    .. math::
+        H[h] - \mathbb{E}\, H[\pi] = \sum_k \bar r_k\, I_k, \qquad
+        \mathbb{E}\, KL(\pi\,\|\,\pi') = \sum_k \bar r_k\, s_k^2\, \mathbb{E}\, v_k (1 - v_k)
+
+    with I the mutual information of one share, and the covariance of a share and its logit by
+    Stein's lemma.
+
+    References:
+        Stein (1981), Estimation of the mean of a multivariate normal distribution, lemma 1.
+    """
+
+    def __init__(self, answer: NormalSticks) -> None:
+        self.dtype = answer.log_mean.dtype
+        self.log_mean = answer.log_mean.double().log_softmax(-1)
+        self.mean = self.log_mean.exp()
+        self._log_alpha_0, self._sticks = answer.log_concentration.double(), answer.sticks
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        return (self._sticks.log_left + self._sticks.of.log_information).exp().sum(-1)
+
+    @property
+    def aleatoric(self) -> Tensor:
+        return (self.total - self.epistemic).clamp(min=0.0)
+
+    @property
+    def expected_pairwise_kl(self) -> Tensor:
+        sticks = self._sticks
+        # Of mean v (1 - v): alpha_0 / (alpha_0 + 1) of the mean share's.
+        within = logsigmoid(sticks.logit) + logsigmoid(-sticks.logit)
+        within = within + logsigmoid(sticks.of.log_concentration)
+        return (sticks.log_left + 2 * sticks.deviation.log() + within).exp().sum(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        return -(self.mean * self.log_mean.expm1()).sum(-1) / (self.concentration + 1.0)
+
+    @property
+    def concentration(self) -> Tensor:
+        return self._log_alpha_0.exp()
+
+    @property
+    def differential_entropy(self) -> Tensor:
+        sticks = self._sticks
+        normal = 0.5 + 0.5 * math.log(2 * math.pi) + sticks.deviation.log()
+        left = pad(sticks.of.log_absent.cumsum(-1), (1, -1))
+        return (normal + sticks.of.log_present + sticks.of.log_absent + left).sum(-1)

@@ -1,0 +1,202 @@
+"""Sticks with normal logits: by quadrature, by known posteriors, and at the ends."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from scipy.integrate import quad
+from scipy.stats import norm
+from torch import Tensor
+
+from pyro_opu import PredictiveDirichlet
+from pyro_opu.distributions import NormalSticks
+from pyro_opu.distributions.normal_logits import log_deviation_of, tabulated_logit
+from pyro_opu.metrics.marginals import Marginals
+
+
+def expected(of, m: float, s: float) -> float:
+    """The mean of a function of a normal variable, by adaptive quadrature."""
+    middle = max(-m / s, -38.0) if m < 0 else 0.0  # where sigmoid turns
+    points = sorted({-9.0, min(max(middle, -8.9), 8.9), 9.0})
+    parts = zip(points, points[1:], strict=False)
+    return sum(quad(lambda z: of(m + s * z) * norm.pdf(z), *p, limit=200)[0] for p in parts)
+
+
+def sigmoid(z: float) -> float:
+    return 1 / (1 + math.exp(-z)) if z > -700 else 0.0
+
+
+def log_sigmoid(z: float) -> float:
+    return -math.log1p(math.exp(-z)) if z > -30 else z
+
+
+@pytest.mark.parametrize("logit", [-18.0, -6.1, -1.3, 0.0, 0.4, 3.3, 12.2])
+@pytest.mark.parametrize("deviation", [0.003, 0.11, 0.93, 2.7, 5.1])
+def test_the_table_of_one_logit(logit: float, deviation: float) -> None:
+    of = tabulated_logit(torch.tensor([logit]).double(), torch.tensor([deviation]).double().log())
+    m, s = float(of.mean), deviation
+    # On the side of the smaller probability, which keeps its digits.
+    m, size = (m, logit) if logit < 0 else (-m, -logit)
+    mean = expected(sigmoid, m, s)
+    assert math.log(mean) - math.log1p(-mean) == pytest.approx(size, abs=0.005 * max(1, s * s / 9))
+    mean = sigmoid(size)
+    variance = expected(lambda z: (sigmoid(z) / mean - 1) ** 2, m, s) * mean**2
+    log_concentration = math.log(mean * (1 - mean) - variance) - math.log(variance)
+    # Interpolation: up to 0.01 where a log-normal tail decides, of deviations above 2.
+    assert float(of.log_concentration) == pytest.approx(log_concentration, abs=0.02)
+    information = expected(
+        lambda z: (
+            sigmoid(z) * (log_sigmoid(z) - log_sigmoid(size))
+            + sigmoid(-z) * (log_sigmoid(-z) - log_sigmoid(-size))
+        ),
+        m,
+        s,
+    )
+    assert float(of.log_information) == pytest.approx(math.log(information), abs=0.01)
+    present, absent = (of.log_present, of.log_absent) if logit < 0 else of[:2:-1]
+    absences = expected(lambda z: log_sigmoid(-z), m, s)
+    assert float(absent) == pytest.approx(absences, rel=0.01)
+    assert float(present) == pytest.approx(m + absences, abs=0.02)
+
+
+def test_the_inverse_begins_near() -> None:
+    logit = torch.linspace(-22.0, 22.0, 67).double()[:, None].expand(-1, 40)
+    wanted = torch.linspace(-0.9, 16.0, 40).double().expand(67, -1)
+    log_deviation = log_deviation_of(logit, wanted)
+    off = (tabulated_logit(logit, log_deviation).log_concentration - wanted).abs()
+    off = off[log_deviation < math.log(7.9)]  # the largest there is
+    assert off.max() < 0.15 and off.median() < 0.01 and len(off) > 0.8 * wanted.numel()
+
+
+@pytest.mark.parametrize(("classes", "error"), [(2, 0.005), (3, 0.005), (10, 0.025), (64, 0.09)])
+def test_the_summed_variance_is_the_dirichlets(classes: int, error: float) -> None:
+    torch.manual_seed(0)
+    log_mean = (torch.randn(400, classes).double() * (1 + 3 * torch.rand(400, 1))).log_softmax(-1)
+    g = torch.rand(400).double() * 10 - 0.5
+    law = NormalSticks(log_mean, g)
+    sticks, log_share = law.sticks, -torch.nn.functional.softplus(law.sticks.of.log_concentration)
+    h, _ = log_mean.exp().sort(-1, descending=True)
+    share = log_share.exp()
+    # The slow way: E of each product of independent factors.
+    left_mean, left_square = torch.ones(400).double(), torch.ones(400).double()
+    variance = torch.zeros(400).double()
+    for k in range(classes):
+        v = torch.sigmoid(sticks.logit[:, k]) if k < classes - 1 else torch.ones(400).double()
+        spread = share[:, k] * v * (1 - v) if k < classes - 1 else torch.zeros(400).double()
+        mean, square = left_mean * v, left_square * (spread + v * v)
+        torch.testing.assert_close(mean, h[:, k], rtol=1e-6, atol=1e-300)
+        variance = variance + square - mean.square()
+        left_mean, left_square = left_mean * (1 - v), left_square * (spread + (1 - v).square())
+    gini = 1 - h.square().sum(-1)
+    inside = sticks.deviation.amax(-1) < 7.9
+    assert inside.sum() > 300
+    off = ((gini - variance) / variance).log() - g
+    assert off[inside].abs().max() < error  # one correction, see SEARCHES
+
+
+def test_two_classes_are_a_logit_normal() -> None:
+    law = NormalSticks(torch.tensor([[0.2, 0.8]]).log().double(), torch.tensor([2.0]).double())
+    sticks = law.sticks
+    assert sticks.order.tolist() == [[1, 0]]
+    points = torch.linspace(0.01, 0.99, 99).double()
+    logit_normal = torch.distributions.TransformedDistribution(
+        torch.distributions.Normal(sticks.of.mean[0, 0], sticks.deviation[0, 0]),
+        torch.distributions.SigmoidTransform(),
+    )
+    found = law.log_prob(torch.stack([1 - points, points], -1)[:, None])[:, 0]
+    torch.testing.assert_close(found, logit_normal.log_prob(points))
+
+
+def test_classes_may_come_in_any_order() -> None:
+    torch.manual_seed(0)
+    log_mean, g = torch.randn(6, 5).log_softmax(-1), torch.randn(6)
+    shuffle = torch.randperm(5)
+    one, other = NormalSticks(log_mean, g), NormalSticks(log_mean[:, shuffle], g)
+    for name, value in one.measures().rounded().items():
+        found = getattr(other.measures(), name).float()
+        torch.testing.assert_close(found, value[:, shuffle] if name == "mean" else value)
+    point = torch.rand(6, 5).softmax(-1)
+    torch.testing.assert_close(one.log_prob(point), other.log_prob(point[:, shuffle]))
+    torch.manual_seed(1)
+    draws = one.sample((3,))
+    torch.manual_seed(1)
+    torch.testing.assert_close(other.sample((3,)), draws[..., shuffle])
+
+
+@pytest.mark.parametrize("log_concentration", [-8.0, 0.0, 16.0])
+@pytest.mark.parametrize(
+    "logits", [[0.0, 0.0, 0.0], [80.0, 0.0, -80.0], [9.0, 0.0, 0.0], [1e5, 0.0, -1e5]]
+)
+def test_ends(logits: list[float], log_concentration: float) -> None:
+    """Classes of no probability, and concentrations at the ends of their range."""
+    law = NormalSticks(torch.tensor([logits]).log_softmax(-1), torch.tensor([log_concentration]))
+    for name, value in law.measures().rounded().items():
+        assert value.isfinite().all() and (name == "differential_entropy" or (value >= 0).all())
+    assert law.measures().epistemic <= law.measures().total + 1e-9
+    draws = law.sample((50,))
+    assert draws.isfinite().all() and (draws >= 0).all()
+    torch.testing.assert_close(draws.sum(-1), torch.ones(50, 1))
+    assert law.log_prob(draws).isnan().sum() == 0
+
+
+def test_sure_rows_keep_their_digits() -> None:
+    """By the log-normal law of the rest: I = r (s^2 / 2), of a rest r and a deviation s."""
+    rest, s = 1e-6, 0.5
+    g = -math.log(rest) - math.log(math.expm1(s * s))
+    mean = torch.tensor([[1 - rest, rest]], dtype=torch.float64)
+    law = NormalSticks(mean.log(), torch.tensor([g], dtype=torch.float64))
+    assert float(law.sticks.deviation) == pytest.approx(s, rel=0.005)
+    assert float(law.measures().epistemic) == pytest.approx(rest * s * s / 2, rel=0.01)
+
+
+def softmax_of_normals(x: Tensor, deviation: float, count: int = 4000) -> Tensor:
+    """Draws of probabilities whose logits all have one variance."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(count, *x.shape, generator=generator, dtype=torch.float64)
+    return (x + deviation * noise).softmax(-1)
+
+
+@pytest.mark.parametrize("deviation", [0.2, 1.0, 1.8])
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_a_posterior_over_logits_is_matched_where_no_dirichlet_is(
+    classes: int, deviation: float
+) -> None:
+    x = 2.5 * torch.randn(60, classes, generator=torch.Generator().manual_seed(1)).double()
+    draws = softmax_of_normals(x, deviation)
+    mean, variance = draws.mean(0), draws.var(0).sum(-1)
+    g = ((1 - mean.square().sum(-1) - variance) / variance).log()
+    sticks, dirichlet = NormalSticks(mean.log(), g), PredictiveDirichlet(mean.log(), g)
+    torch.manual_seed(0)
+    judge = Marginals(draws)
+    mine, theirs = (
+        judge.energy_distance(law.sample((4000,))).mean() for law in (sticks, dirichlet)
+    )
+    assert mine < 0.35 * theirs + 2e-5  # of 4,000 draws
+    information = torch.special.entr(mean).sum(-1) - torch.special.entr(draws).sum(-1).mean(0)
+    # Sticks are independent, which those of a softmax are not quite.
+    assert sticks.measures().epistemic.mean() == pytest.approx(float(information.mean()), rel=0.08)
+    if classes > 2 and deviation > 0.5:
+        assert dirichlet.measures().epistemic.mean() > 1.05 * information.mean()
+    low, high = sticks.sample((4000,)).quantile(torch.tensor([0.25, 0.75]).double(), dim=0)
+    inside = ((draws > low) & (draws < high)).double().mean(0)
+    assert (inside * mean).sum(-1).mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_gradients_reach_mean_and_concentration() -> None:
+    torch.manual_seed(0)
+    logits, g = torch.randn(4, 3).double().requires_grad_(), torch.ones(4).double().requires_grad_()
+    NormalSticks(logits.log_softmax(-1), g).rsample((64,)).square().sum().backward()
+    assert logits.grad is not None and g.grad is not None
+    assert logits.grad.isfinite().all() and (g.grad < 0).all()  # surer draws have smaller squares
+
+
+def test_refused() -> None:
+    good = torch.zeros(2, 3).log_softmax(-1)
+    with pytest.raises(ValueError, match="`log_mean` must have shape"):
+        NormalSticks(good, torch.zeros(3))
+    with pytest.raises(ValueError, match="`log_mean` must have shape"):
+        NormalSticks(good[0], torch.zeros(()))
+    with pytest.raises(TypeError, match="log_concentration"):
+        NormalSticks(good, 3.0)  # type: ignore[arg-type]
