@@ -90,6 +90,7 @@ def rows_of(name: str, seed: int, quick: bool) -> tuple[list[dict], list[dict]]:
         "Predictive, s": time_of(lambda: [loop(x) for loop in of_draws(posterior, 500)], 1),
         "one pass, s": time_of(lambda: fast.dirichlet(x), 20),
         **nearness(report),
+        "answers with sticks": fast.report["family"] == "NormalSticks",
         "kept": fast.report["kept"],
     }
     return [row], certainty_rows(same, report)
