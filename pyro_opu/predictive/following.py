@@ -9,13 +9,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.guides.fused import is_fused
-from pyro_opu.guides.joint import marginal_of
+from pyro_opu.guides.joint import JointGuide, marginal_of
 from pyro_opu.outcomes import Outcome, SiteLayout, ValidationSet
 from pyro_opu.outcomes.base import NETWORK
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.teachers.plug_in import PlugIn
-from pyro_opu.training.joint import JOINT
 
 __all__ = ["begin_at", "chosen_by_default", "follow", "law_is_open", "moved"]
 
@@ -84,7 +83,7 @@ def law_is_open(start: OnePassPredictive | None, guide: Any) -> bool:
     """
     if start is not None:
         return bool(start.report.get(BY_DEFAULT, False))
-    return guide is None or (isinstance(guide, str) and guide in (NETWORK, JOINT))
+    return guide is None or (isinstance(guide, str) and guide in (NETWORK, JointGuide.kind))
 
 
 def follow(
