@@ -20,7 +20,6 @@ __all__ = [
     "informed_concentration",
     "log_concentration_of",
     "log_deviation_of",
-    "normal_rule",
     "tabulated_logit",
 ]
 
@@ -50,9 +49,7 @@ def normal_rule(like: Tensor, count: int = NODES, reach: float = REACH) -> tuple
     return nodes, (-0.5 * nodes.square()).softmax(0)
 
 
-def averaged_logit(
-    mean: Tensor, variance: Tensor, count: int = NODES, reach: float = REACH
-) -> tuple[Tensor, Tensor]:
+def averaged_logit(mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
     r"""What one normal logit averages to: that of the mean, and log alpha_0 by moments.
 
     .. math::
@@ -66,8 +63,6 @@ def averaged_logit(
     Args:
         mean: m, ``(N, 1)``.
         variance: v, ``(N, 1)``.
-        count: Nodes of the rule.
-        reach: The outermost.
 
     Returns:
         ``(N, 1)`` each.
@@ -75,7 +70,7 @@ def averaged_logit(
     References:
         Trefethen and Weideman (2014), The exponentially convergent trapezoidal rule, section 5.
     """
-    nodes, weights = normal_rule(mean, count, reach)
+    nodes, weights = normal_rule(mean)
     weights = weights[:, None]
     deviation = variance.clamp_min(LEAST).sqrt()
     p = 1.0 / (1.0 + (mean.abs() - deviation * nodes).clamp_max(MOST_LOGIT).exp())
@@ -165,7 +160,10 @@ def _between(table: Tensor, along: Tensor, across: Tensor) -> Tensor:
     """
     height, width, size = table.shape
     down, right = along * (height - 1), (across * (width - 1)).clamp(0, width - 1)
-    top, left = down.floor().clamp_max(height - 2), right.floor().clamp_max(width - 2)
+    top, left = (  # of NaN the first, between which and the next NaN stays NaN
+        place.nan_to_num(0.0).floor().clamp_max(most - 2)
+        for place, most in ((down, height), (right, width))
+    )
     first = (top * width + left).long().flatten()
     rows = table.reshape(height * width, size)
     corners = [rows.index_select(0, first + k) for k in (0, 1, width, width + 1)]

@@ -141,6 +141,15 @@ def test_ends(logits: list[float], log_concentration: float) -> None:
     assert law.log_prob(draws).isnan().sum() == 0
 
 
+def test_nan_is_passed_on() -> None:
+    """As by other answers: a student that has come apart is found by its numbers."""
+    log_mean, g = torch.zeros(3, 4).log_softmax(-1), torch.tensor([1.0, math.nan, math.inf])
+    log_mean[0, 1] = math.nan
+    measures = NormalSticks(log_mean, g).measures()
+    assert measures.epistemic[:2].isnan().all() and not measures.epistemic[2].isnan()
+    assert NormalSticks(log_mean, g).sample((2,))[:, :2].isnan().any(-1).all()
+
+
 def test_sure_rows_keep_their_digits() -> None:
     """By the log-normal law of the rest: I = r (s^2 / 2), of a rest r and a deviation s."""
     rest, s = 1e-6, 0.5
