@@ -63,6 +63,24 @@ class ClassValidation:
         """The draws in order."""
         return Marginals(self.draws)
 
+    @cached_property
+    def fewer(self) -> ClassValidation:
+        """As many of the draws as a law is chosen and shifted by, at least two."""
+        most = len(self.draws) // 2
+        step = max(1, min(self.draws.numel() // DISTANCE_NUMBERS, most))
+        return ClassValidation(self.x, self.draws[::step])
+
+    def distances(self, answer: SimplexDistribution) -> Tensor:
+        """Energy distance of an answer from the draws, ``(N,)``, exact of a Dirichlet."""
+        if isinstance(answer, PredictiveDirichlet):
+            distances = distance_from_dirichlet(answer.concentration, self.draws)
+            return distances - self.marginals.spread.cpu()
+        fewest, most = CALIBRATING_DRAWS
+        count = min(most, max(fewest, CALIBRATING_NUMBERS // self.draws[0].numel()))
+        with seeded(0):  # two answers are compared on the same noise
+            draws = answer.sample((count,))
+        return self.marginals.energy_distance(draws).cpu()
+
     def for_objective(self, objective: Objective) -> ClassValidation:
         """Itself."""
         return self
@@ -198,7 +216,7 @@ def both_laws(dirichlet: PredictiveDirichlet) -> list[SimplexDistribution]:
 
 @torch.no_grad()
 def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
-    """:func:`calibrating_shift` of the law that is nearest with the guide's moments.
+    """:func:`calibrating_shift` of the law that is nearest with the guide's moments as they are.
 
     Sticks must be nearer than the Dirichlet by more than four standard errors (over inputs), and
     than a share `LEVEL` of the draws' spread: where it is level the Dirichlet has closed forms.
@@ -206,15 +224,14 @@ def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
     Returns:
         As :func:`calibrating_shift`, and "law", a key of :data:`~pyro_opu.guides.dirichlet.LAWS`.
     """
-    answers = both_laws(student_at(guide, inputs.x))
-    (found, distances), *other = (_calibrated(answer, inputs) for answer in answers)
-    if other:
-        found_of_sticks, distances_of_sticks = other[0]
-        gain = distances - distances_of_sticks
-        level = LEVEL * float(inputs.marginals.spread.mean())
+    dirichlet, *other = both_laws(student_at(guide, inputs.x))
+    some = inputs.fewer
+    for sticks in other:
+        gain = some.distances(dirichlet) - some.distances(sticks)
+        level = LEVEL * float(some.marginals.spread.mean())
         if gain.mean() > max(4 * float(gain.std()) / math.sqrt(len(gain)), level):
-            return {**found_of_sticks, "law": "sticks"}
-    return {**found, "law": "dirichlet"}
+            return {**_calibrated(sticks, inputs), "law": "sticks"}
+    return {**_calibrated(dirichlet, inputs), "law": "dirichlet"}
 
 
 @torch.no_grad()
@@ -237,11 +254,10 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, An
         "shift", what to add; "asked", what mutual information alone asks for; "part", the one over
         the other; the energy distance "before" and "after".
     """
-    return _calibrated(student_at(guide, inputs.x), inputs)[0]
+    return _calibrated(student_at(guide, inputs.x), inputs)
 
 
-def _calibrated(student: Any, inputs: ClassValidation) -> tuple[dict[str, Any], Tensor]:
-    """What :func:`calibrating_shift` returns, and the distance of every input after it."""
+def _calibrated(student: Any, inputs: ClassValidation) -> dict[str, Any]:
     from scipy.optimize import minimize_scalar  # takes most of a second
 
     teacher = float(epistemic_uncertainty(inputs.draws).mean())
@@ -252,21 +268,8 @@ def _calibrated(student: Any, inputs: ClassValidation) -> tuple[dict[str, Any], 
         low, high = (middle, high) if mine > teacher else (low, middle)
     asked = (low + high) / 2
 
-    some = _some(inputs)
-    marginals = Marginals(some)
-    fewest, most = CALIBRATING_DRAWS
-    count = min(most, max(fewest, CALIBRATING_NUMBERS // some[0].numel()))
-
-    def distances(part: float) -> Tensor:
-        answer = _shifted(student, part * asked)
-        if isinstance(answer, PredictiveDirichlet):
-            return distance_from_dirichlet(answer.concentration, some) - marginals.spread.cpu()
-        with seeded(0):
-            draws = answer.sample((count,))
-        return marginals.energy_distance(draws).cpu()
-
     def energy(part: float) -> float:
-        return float(distances(part).mean())
+        return float(inputs.fewer.distances(_shifted(student, part * asked)).mean())
 
     tried = {part: energy(part) for part in (0.0, 1.0)}
     settings = {"method": "bounded", "options": {"xatol": CALIBRATION_STEP}}
@@ -274,13 +277,7 @@ def _calibrated(student: Any, inputs: ClassValidation) -> tuple[dict[str, Any], 
     tried[float(between.x)] = float(between.fun)
     part = min(tried, key=tried.__getitem__)
     found = {"shift": part * asked, "asked": asked, "part": part}
-    return {**found, "before": tried[0.0], "after": tried[part]}, distances(part)
-
-
-def _some(inputs: ClassValidation) -> Tensor:
-    """As many draws of every input as a distance is found by, at least two."""
-    most = len(inputs.draws) // 2
-    return inputs.draws[:: max(1, min(inputs.draws.numel() // DISTANCE_NUMBERS, most))]
+    return {**found, "before": tried[0.0], "after": tried[part]}
 
 
 def _shifted(student: Any, shift: float) -> SimplexDistribution:
