@@ -77,7 +77,7 @@ class PredictiveGuide(nn.Module):
     """
 
     config: dict[str, Any] | None = None
-    #: Law of the answers, a key of :data:`LAWS`.
+    #: Law of the answers, "dirichlet" or "sticks".
     law: str = "dirichlet"
     calibration: Tensor
 
@@ -213,7 +213,11 @@ class PredictiveGuide(nn.Module):
         self._calibrated = True
 
     def read_as(self, law: str) -> None:
-        """Answer with another law of the same mean and summed variance, a key of :data:`LAWS`."""
+        """Answer with the law of the same mean and summed variance: "dirichlet" or "sticks".
+
+        Raises:
+            ValueError: another name.
+        """
         self.law = one_of("law", law, LAWS, "Both have one mean and one concentration.")
         if self.config is not None:
             own = {name: value for name, value in self.config.items() if name != "law"}
