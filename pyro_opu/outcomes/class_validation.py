@@ -34,9 +34,9 @@ RESOLVED = 1e-7
 SPLIT_SEED = 190_612_751
 #: Student's draws per input that the energy distance is judged by.
 JUDGING_DRAWS = 256
-#: Numbers in the draws, of a law without a closed form, that the shift is found by, and the fewest
-#: and most draws per input.
-CALIBRATING_NUMBERS, CALIBRATING_DRAWS = 2**20, (64, 512)
+#: Numbers in the draws, of a law without a closed form, that it is chosen by, once, and that the
+#: shift is found by; the fewest and most draws per input.
+CHOOSING_NUMBERS, CALIBRATING_NUMBERS, CALIBRATING_DRAWS = 2**22, 2**20, (64, 512)
 #: Classes above which a stick for each would take longer than the pass of a last layer.
 MOST_STICKS = 128
 #: Share of the draws' spread that is level.
@@ -70,13 +70,16 @@ class ClassValidation:
         step = max(1, min(self.draws.numel() // DISTANCE_NUMBERS, most))
         return ClassValidation(self.x, self.draws[::step])
 
-    def distances(self, answer: SimplexDistribution) -> Tensor:
-        """Energy distance of an answer from the draws, ``(N,)``, exact of a Dirichlet."""
+    def distances(self, answer: SimplexDistribution, numbers: int) -> Tensor:
+        """Energy distance of an answer from the draws, ``(N,)``: exact of a Dirichlet.
+
+        Of another law by draws of it, as many as make so many numbers.
+        """
         if isinstance(answer, PredictiveDirichlet):
             distances = distance_from_dirichlet(answer.concentration, self.draws)
             return distances - self.marginals.spread.cpu()
         fewest, most = CALIBRATING_DRAWS
-        count = min(most, max(fewest, CALIBRATING_NUMBERS // self.draws[0].numel()))
+        count = min(most, max(fewest, numbers // self.draws[0].numel()))
         with seeded(0):  # two answers are compared on the same noise
             draws = answer.sample((count,))
         return self.marginals.energy_distance(draws).cpu()
@@ -218,7 +221,7 @@ def both_laws(dirichlet: PredictiveDirichlet) -> list[SimplexDistribution]:
 def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
     """:func:`calibrating_shift` of the law that is nearest with the guide's moments as they are.
 
-    Sticks must be nearer than the Dirichlet by more than four standard errors (over inputs), and
+    Sticks must be nearer than the Dirichlet by more than three standard errors (over inputs), and
     than a share `LEVEL` of the draws' spread: where it is level the Dirichlet has closed forms.
 
     Returns:
@@ -227,9 +230,9 @@ def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
     dirichlet, *other = both_laws(student_at(guide, inputs.x))
     some = inputs.fewer
     for sticks in other:
-        gain = some.distances(dirichlet) - some.distances(sticks)
+        gain = some.distances(dirichlet, 0) - some.distances(sticks, CHOOSING_NUMBERS)
         level = LEVEL * float(some.marginals.spread.mean())
-        if gain.mean() > max(4 * float(gain.std()) / math.sqrt(len(gain)), level):
+        if gain.mean() > max(3 * float(gain.std()) / math.sqrt(len(gain)), level):
             return {**_calibrated(sticks, inputs), "law": "sticks"}
     return {**_calibrated(dirichlet, inputs), "law": "dirichlet"}
 
@@ -269,7 +272,8 @@ def _calibrated(student: Any, inputs: ClassValidation) -> dict[str, Any]:
     asked = (low + high) / 2
 
     def energy(part: float) -> float:
-        return float(inputs.fewer.distances(_shifted(student, part * asked)).mean())
+        shifted = _shifted(student, part * asked)
+        return float(inputs.fewer.distances(shifted, CALIBRATING_NUMBERS).mean())
 
     tried = {part: energy(part) for part in (0.0, 1.0)}
     settings = {"method": "bounded", "options": {"xatol": CALIBRATION_STEP}}
