@@ -21,10 +21,11 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.posteriors import POSTERIORS, make
 from benchmarks.results import over_seeds, parser, record_seeds, say
-from pyro_opu.distributions import NormalSticks, PredictiveDirichlet
+from pyro_opu.distributions import DirichletMixture, NormalSticks, PredictiveDirichlet
+from pyro_opu.distributions.dirichlet import moment_matched
 from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.metrics.marginals import Marginals
-from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.reports.certainty import NAMES, class_of
 
 DRAWS, LEVELS, INPUTS = 500, (0.5, 0.9), 300
@@ -73,9 +74,9 @@ def of_posterior(name: str, seed: int, quick: bool) -> dict[str, list[dict[str, 
         answer = fast.distribution(x)
     weights = answer.mean.double()
     matched, best = answer.matched(), by_moments(draws)
-    laws = {"Dirichlet": matched, "sticks": as_sticks(matched), "mixture": answer}
-    if fast.report["family"] != "DirichletMixture":
-        del laws["mixture"]
+    laws: dict[str, Any] = {"Dirichlet": matched, "sticks": as_sticks(matched)}
+    if isinstance(answer, DirichletMixture):
+        laws["mixture"] = answer
     default = next(name for name, law in laws.items() if type(law) is type(answer))
     laws[f"{default}, default"] = laws.pop(default)
     laws |= {"best Dirichlet": best, "best sticks": as_sticks(best)}
@@ -95,14 +96,11 @@ def of_posterior(name: str, seed: int, quick: bool) -> dict[str, list[dict[str, 
 
 def by_moments(draws: Tensor) -> PredictiveDirichlet:
     """Mean of the draws, and the concentration of their summed variance, unbiased."""
-    between, within = gini_parts(draws)
-    g = (within / between.clamp_min(1e-12)).clamp_min(1e-3).log()
-    mean = draws.mean(0).clamp_min(1e-30).log().log_softmax(-1)
-    return PredictiveDirichlet(mean, g.clamp(-8.0, 16.0))
+    return moment_matched(draws.mean(0), moment_concentration(draws))
 
 
 def as_sticks(dirichlet: PredictiveDirichlet) -> NormalSticks:
-    return NormalSticks(dirichlet.log_mean, dirichlet.log_concentration)
+    return NormalSticks.from_tensors(dirichlet.as_tensors())
 
 
 def of_law(answer: Any, draws: Tensor, weights: Tensor, held: bool) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch.nn.functional import logsigmoid, pad, softplus
 
 from pyro_opu.checks import check_tensor
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution
-from pyro_opu.distributions.measures import HALF, ClassMeasures, at_least_float32
+from pyro_opu.distributions.measures import HALF, DirichletMeasures, at_least_float32
 from pyro_opu.distributions.normal_logits import (
     LOG_DEVIATIONS,
     TabulatedLogit,
@@ -185,8 +185,8 @@ def broken(log_mean: Tensor, log_concentration: Tensor) -> Sticks:
     return Sticks(order, deviation.exp(), left[:, :-1].log(), logit, of)
 
 
-class StickMeasures(ClassMeasures):
-    r"""Sums over sticks; every property is float64 and of shape (N,).
+class StickMeasures(DirichletMeasures):
+    r"""Sums over sticks, beside what two moments say; every property is float64 and of shape (N,).
 
     By the chain rule of entropy, with :math:`\bar r_k` the mean of what is left before stick k:
 
@@ -202,18 +202,12 @@ class StickMeasures(ClassMeasures):
     """
 
     def __init__(self, answer: NormalSticks) -> None:
-        self.dtype = answer.log_mean.dtype
-        self.log_mean = answer.log_mean.double().log_softmax(-1)
-        self.mean = self.log_mean.exp()
-        self._log_alpha_0, self._sticks = answer.log_concentration.double(), answer.sticks
+        super().__init__(answer.log_mean, answer.log_concentration)
+        self._sticks = answer.sticks
 
     @cached_property
     def epistemic(self) -> Tensor:
         return (self._sticks.log_left + self._sticks.of.log_information).exp().sum(-1)
-
-    @property
-    def aleatoric(self) -> Tensor:
-        return (self.total - self.epistemic).clamp(min=0.0)
 
     @property
     def expected_pairwise_kl(self) -> Tensor:
@@ -222,14 +216,6 @@ class StickMeasures(ClassMeasures):
         within = logsigmoid(sticks.logit) + logsigmoid(-sticks.logit)
         within = within + logsigmoid(sticks.of.log_concentration)
         return (sticks.log_left + 2 * sticks.deviation.log() + within).exp().sum(-1)
-
-    @property
-    def variance(self) -> Tensor:
-        return -(self.mean * self.log_mean.expm1()).sum(-1) / (self.concentration + 1.0)
-
-    @property
-    def concentration(self) -> Tensor:
-        return self._log_alpha_0.exp()
 
     @property
     def differential_entropy(self) -> Tensor:
