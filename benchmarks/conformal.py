@@ -41,7 +41,7 @@ def main() -> None:
     args = options.parse_args()
     if args.quick:
         args.seeds, args.splits = 1, 2
-    record_seeds("conformal", args, of_seed)
+    record_seeds("conformal", args, of_seed, {"Sets": ("data", "model", "score")})
 
 
 class Known(ClassifierMixin, BaseEstimator):

@@ -62,7 +62,9 @@ def main() -> None:
     args = options.parse_args()
     if args.quick:
         args.seeds, args.epochs = 1, 1
-    record_seeds("novelty", args, of_seed)
+    record_seeds(
+        "novelty", args, of_seed, {"Detection": ("inside", "outside"), "Shares": ("data",)}
+    )
 
 
 def of_seed(seed: int, args) -> dict[str, list[dict]]:
