@@ -127,6 +127,8 @@ def record_seeds(
 ) -> None:
     """Tables of one seed after another, said and written as they come; nothing is where quick.
 
+    The settings in the file have the number of seeds that its tables hold.
+
     Args:
         name: Of the results file.
         args: Options, with "seeds".
@@ -145,7 +147,8 @@ def record_seeds(
             averaged | {title: rows for title, rows in tables.items() if title not in (means or {})}
         )
         if not args.quick:
-            write(name, f"python -m benchmarks.{name}", vars(args), averaged | tables)
+            settings = vars(args) | {"seeds": seed + 1}
+            write(name, f"python -m benchmarks.{name}", settings, averaged | tables)
 
 
 def over_seeds(rows: list[dict], by: tuple[str, ...]) -> list[dict]:

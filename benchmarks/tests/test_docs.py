@@ -2,6 +2,7 @@
 
 import json
 import re
+from argparse import Namespace
 
 import pytest
 
@@ -232,6 +233,17 @@ class TestProvenance:
         assert f"{first} and later" in provenance.staleness("some", tmp_path)
         assert written({"part": "a", "ms": 2.5}, {"part": "b", "ms": 3.5})["measured"] != {}
         assert provenance.staleness("some", tmp_path) is None
+
+    def test_a_run_that_was_stopped_records_the_seeds_it_finished(self, written, tmp_path):
+        def of_seed(seed, args):
+            if seed == 2:
+                raise KeyboardInterrupt
+            return {"Main": [{"seed": seed, "ms": 1.5}]}
+
+        with pytest.raises(KeyboardInterrupt):
+            results.record_seeds("some", Namespace(seeds=3, quick=False), of_seed)
+        found = json.loads((tmp_path / "some.json").read_text())
+        assert found["settings"]["seeds"] == len(found["tables"]["Main"]) == 2
 
     def test_golden_students_tell_a_move_from_a_change(self, monkeypatch, tmp_path):
         """Recorded one commit after the results, of the same library, and again today."""
