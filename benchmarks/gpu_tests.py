@@ -1,6 +1,6 @@
 """The tests that need a GPU, those that take a device, and all others beside one.
 
-python -m benchmarks.gpu_tests [--only gpu device all] [--workers 14]
+python -m benchmarks.gpu_tests [--only gpu device all] [--workers 4]
 
 ``pytest -m gpu``; ``pytest --device cuda -m device``, one of every kind on the GPU; and the whole
 suite by ``pytest --device cuda``. ``--quick`` runs the first alone. Without a GPU nothing is run or
@@ -47,18 +47,26 @@ def main() -> None:
 
 
 def tested(*options: str) -> dict:
-    """How many tests pass, fail and are skipped with these options of pytest, and the seconds."""
+    """How many tests pass, fail and are skipped with these options of pytest, and the seconds.
+
+    What pytest says is printed as it comes: a run that is stopped has said how far it was.
+    """
     start = time.perf_counter()
     command = [sys.executable, "-m", "pytest", "-q", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    last = done.stdout.strip().rpartition("\n")[2]
-    names = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    if names:
-        print(done.stdout, flush=True)
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
+        lines = []
+        for line in run.stdout or ():
+            print(line, end="", flush=True)
+            lines.append(line)
+    said = "".join(lines)
+    last = said.strip().rpartition("\n")[2]
+    names = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
     counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last)}
     failed = sum(counts.get(word, 0) for word in ("failed", "error", "errors"))
-    if not counts.get("passed") or (done.returncode and not failed):
-        raise RuntimeError(done.stdout + done.stderr)
+    if not counts.get("passed") or (run.returncode and not failed):
+        raise RuntimeError(f"pytest left with status {run.returncode} after: {last}")
     row = {"command": " ".join(["pytest", *options]), "passed": counts["passed"], "failed": failed}
     row |= {"skipped": counts.get("skipped", 0), "s": time.perf_counter() - start}
     return {**row, "which": ", ".join(names)} if names else row

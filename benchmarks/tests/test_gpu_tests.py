@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from types import ModuleType
 
 import pytest
@@ -32,14 +33,23 @@ def test_nothing_is_written_without_one(
     assert "There is no GPU here" in capsys.readouterr().out
 
 
-def test_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "lines\n2 failed, 31 passed, 4 skipped, 1 warning, 1 error in 9.87s\n"
-    done = subprocess.CompletedProcess([], 1, said, "")
-    monkeypatch.setattr(subprocess, "run", lambda *args, **settings: done)
+def test_counts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    process = subprocess.Popen
+
+    def says(text: str) -> None:
+        program = f"import sys; print({text!r}); sys.exit(1)"
+        monkeypatch.setattr(
+            subprocess,
+            "Popen",
+            lambda command, **settings: process([sys.executable, "-c", program], **settings),
+        )
+
+    says("lines\n2 failed, 31 passed, 4 skipped, 1 warning, 1 error in 9.87s")
     row = gpu_tests.tested("-m", "gpu")
     assert {**row, "s": 0} == {
         "command": "pytest -m gpu", "passed": 31, "failed": 3, "skipped": 4, "s": 0,
     }  # fmt: skip
-    done.stdout = "no tests ran in 0.01s"
-    with pytest.raises(RuntimeError, match="no tests ran"):
+    assert "lines\n2 failed" in capsys.readouterr().out
+    says("no tests ran in 0.01s")
+    with pytest.raises(RuntimeError, match="status 1 after: no tests ran"):
         gpu_tests.tested()
