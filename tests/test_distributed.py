@@ -31,7 +31,7 @@ def torchrun(folder: Path, mode: str, *options: str) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", *options, str(HERE / "rank_worker.py"), str(folder), mode]
     environment = {name: value for name, value in os.environ.items() if name not in ENVIRONMENT}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
 

@@ -15,6 +15,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from chains import in_turn
 from either_arviz import NEW, az, groups, loo
 from pyro import poutine
 from pyro.infer import HMC, MCMC, NUTS, Predictive
@@ -40,23 +41,15 @@ def data(classes: int = 2) -> tuple[Tensor, Tensor]:
 
 
 def sampled(kernel: Any, *args: Any, draws: int = 20, chains: int = 1, **kwargs: Any) -> MCMC:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # chains one after another, on few cores
-        mcmc = MCMC(kernel, draws, 20, num_chains=chains, disable_progbar=True)
-        mcmc.run(*args, **kwargs)
-    return mcmc
+    return in_turn(kernel, draws, 20, *args, chains=chains, **kwargs)
 
 
 @cache
 def two_chains() -> MCMC:
     """100 draws of NUTS, compiled, in each of two chains."""
     pyro.set_rng_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        kernel = NUTS(binary, jit_compile=True, ignore_jit_warnings=True)
-        mcmc = MCMC(kernel, 100, 100, num_chains=2, disable_progbar=True)
-        mcmc.run(*data())
-    return mcmc
+    kernel = NUTS(binary, jit_compile=True, ignore_jit_warnings=True)
+    return in_turn(kernel, 100, 100, *data(), chains=2)
 
 
 def looped(model: Any, samples: dict[str, Tensor], *args: Any) -> tuple[np.ndarray, np.ndarray]:

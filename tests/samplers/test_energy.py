@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import warnings
 from functools import cache
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from chains import in_turn
 from pyro.infer import MCMC, NUTS
 
 from pyro_opu import to_inference_data
@@ -25,13 +25,9 @@ def model() -> None:
     pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
 
 
-def run(kernel: Any, draws: int = 50, **options: Any) -> MCMC:
+def run(kernel: Any, draws: int = 50, chains: int = 1) -> MCMC:
     pyro.set_rng_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # chains one after another, on few cores
-        mcmc = MCMC(kernel, draws, 20, disable_progbar=True, **options)
-        mcmc.run()
-    return mcmc
+    return in_turn(kernel, draws, 20, chains=chains)
 
 
 @cache
@@ -62,7 +58,7 @@ def test_energy_less_potential_is_the_kinetic_energy_of_a_fresh_momentum() -> No
 
 def test_arviz_has_it_by_chain() -> None:
     az = pytest.importorskip("arviz")
-    mcmc = run(NUTSWithEnergy(model), num_chains=2)
+    mcmc = run(NUTSWithEnergy(model), chains=2)
     found = to_inference_data(mcmc)
     energy = found["sample_stats"]["energy"]
     assert energy.dims == ("chain", "draw") and energy.shape == (2, 50)
