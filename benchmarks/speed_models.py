@@ -1,17 +1,18 @@
 """What is timed: three classifiers, with weights as a posterior has them, and their students.
 
 Of a network there are two students: the one that ``distill`` makes by default, and one as wide as
-the network that the posterior is of. A student has fresh weights: its time does not depend on what
-it has learnt. So have the posteriors, whose time does not depend on what they were inferred from.
+the network that the posterior is of. A student has taken a step or none: its time does not depend
+on what it has learnt. So have the posteriors fresh weights, whatever they would be inferred from.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyro
 import pyro.distributions as dist
@@ -22,16 +23,19 @@ from torch import Tensor, nn
 import pyro_opu
 from pyro_opu import OnePassPredictive, PredictiveGuide
 from pyro_opu.export.capture import Captured
-from pyro_opu.guides import named_guide
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
 from pyro_opu.outcomes import Classes
+from pyro_opu.outcomes.class_validation import MOST_STICKS
 
 #: Widths before the classes.
 PERCEPTRON, FEATURES, IMAGE = (784, 400, 400), 57, (28, 28)
 #: Numbers in the weights that are held at once, 1 GB in float32; of larger posteriors fewer draws.
 HELD_NUMBERS = 2**28
 
+#: Draws and inputs by which the default student is made: too few for fresh weights, whose draws are
+#: like those of no posterior, to ask for a mixture.
+TEACHING = 32, 256
 #: What the names of its ways end in, of the student that is as wide as the plug-in network.
 ALIKE = ", teacher's widths"
 #: Ways of a student.
@@ -146,9 +150,10 @@ class Kit:
         self.samples = {name: weights((self.held, *s), device) for name, s in shapes.items()}
         self.model = subject.model(classes)
         self.plug_in = subject.plug_in(classes).requires_grad_(False).to(device)
-        example = self.inputs(9)
-        teacher = pyro_opu.as_teacher(self.predictive(2))
-        made = guides(example, classes, subject.hidden)
+        draws_of_it, rows = TEACHING
+        source, example = self.predictive(min(self.held, draws_of_it)), self.inputs(rows)
+        teacher = pyro_opu.as_teacher(source)
+        made = guides(source, example, classes, subject.hidden)
         #: What the names of its ways end in -> the student, that answers with labels or with
         #: class probabilities, and its name.
         self.students, self.tellers = (
@@ -190,9 +195,20 @@ class Kit:
         return self.fast.capture(self.inputs(9))
 
 
-def guides(x: Tensor, classes: int, hidden: tuple[int, ...] | None) -> dict[str, PredictiveGuide]:
-    """The default student's guide, and one of these widths, with fresh weights."""
-    found = {"": named_guide("dirichlet", x, classes)}
+def guides(
+    source: Any, x: Tensor, classes: int, hidden: tuple[int, ...] | None
+) -> dict[str, PredictiveGuide]:
+    """That of the source's default student, after one step, and one of these widths.
+
+    The first answers with sticks where ``distill`` may choose them, as it does of all posteriors of
+    networks and of regressions that have been measured; those of fresh weights are like none.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # one step does not teach
+        made = pyro_opu.distill(source, x, num_steps=1, seed=0, progress=False)
+    if classes <= MOST_STICKS:
+        made.guide.read_as("sticks")
+    found = {"": made.guide}
     if hidden is not None:
         found[ALIKE] = PredictiveGuide.for_inputs(x, classes, hidden=hidden)
     return {end: guide.requires_grad_(False).eval() for end, guide in found.items()}
