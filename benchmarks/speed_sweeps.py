@@ -65,7 +65,8 @@ def at(
     slow = slow_ways(kit, x, point.S)
     if numpyro:
         slow |= numpyro_ways(kit, x, point.S, both=False)
-    quick, (budget, bound) = quick_ways(kit, x, captured=captured), seconds
+    quick = quick_ways(kit, x, captured=captured, probabilities=False)
+    budget, bound = seconds
     return clocked(quick, slow, (budget, 0.0), bound, kit.device)
 
 
