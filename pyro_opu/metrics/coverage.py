@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from pyro_opu.checks import check_probs, in_range
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, check_dirichlet
@@ -55,9 +56,8 @@ def central_coverage(
     _check(draws, weights, levels, dirichlet.batch_shape + dirichlet.event_shape)
     # Below 1e-300 SciPy has no quantiles; they are zero long before.
     alpha = dirichlet.log_alpha.detach().double().exp().clamp_min(1e-300).cpu()
-    # Sums over the other classes by a product: alpha_0 - alpha_k would lose a small remainder.
-    others = 1 - torch.eye(alpha.shape[-1], dtype=torch.float64)
-    beta, rest = alpha @ others, draws @ others.to(draws)
+    # Sums over the other classes: alpha_0 - alpha_k would lose a small remainder.
+    beta, rest = _others(alpha), _others(draws)
     upper_half = draws > 0.5
     out = []
     for level in levels:
@@ -71,14 +71,18 @@ def central_coverage(
 def central_coverage_of_draws(
     answer: Tensor, draws: Tensor, weights: Tensor, levels: Sequence[float]
 ) -> Tensor:
-    """`central_coverage` of an answer known by draws ``(T, N, C)``: by empirical quantiles."""
+    """`central_coverage` of an answer known by draws ``(T, N, C)``: by empirical quantiles.
+
+    Rounding is allowed for in the same way: in float32 most draws of a sure answer may be 1.
+    """
     _check(draws, weights, levels, answer.shape[1:])
+    upper_half = draws > 0.5
+    sides = ((answer, draws), (_others(answer), _others(draws)))
     out = []
     for level in levels:
-        ends = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=answer.dtype)
-        low, high = torch.quantile(answer, ends.to(answer.device), dim=0)
-        inside = (draws >= low) & (draws <= high)
-        out.append((inside.to(weights).mean(0) * weights).sum(-1))
+        near_zero, near_one = (_inside_draws(*side, level) for side in sides)
+        inside = torch.where(upper_half, near_one, near_zero).to(weights)
+        out.append((inside.mean(0) * weights).sum(-1))
     return torch.stack(out)
 
 
@@ -94,6 +98,22 @@ def _check(draws: Tensor, weights: Tensor, levels: Sequence[float], shape: torch
         in_range("levels", level, 0, 1, "()")
 
 
+def _others(values: Tensor) -> Tensor:
+    """Sums over the other classes ``(..., C)``, of which none is lost beside the class itself."""
+    before, after = values.cumsum(-1), values.flip(-1).cumsum(-1).flip(-1)
+    return pad(before[..., :-1], (1, 0)) + pad(after[..., 1:], (0, 1))
+
+
+def _inside_draws(answer: Tensor, values: Tensor, level: float) -> Tensor:
+    """As :func:`_inside`, of the central interval of draws ``(T, N, C)``."""
+    tail = (1 - level) / 2
+    ends = torch.tensor([tail, 1 - tail], dtype=answer.dtype, device=answer.device)
+    low, high = torch.quantile(answer, ends, dim=0)
+    smallest = 16 * torch.finfo(values.dtype).tiny
+    below = (answer < smallest).to(values).mean(0)
+    return _shared(values, smallest, below, tail, (values >= low) & (values <= high))
+
+
 def _inside(a: Tensor, b: Tensor, values: Tensor, level: float) -> Tensor:
     """1 where a value lies in the central interval of Beta(a, b), 0 where not; between at zero."""
     from scipy.special import betainc, betaincinv
@@ -104,6 +124,14 @@ def _inside(a: Tensor, b: Tensor, values: Tensor, level: float) -> Tensor:
     )
     smallest = 16 * torch.finfo(values.dtype).tiny
     below = torch.from_numpy(betainc(a.numpy(), b.numpy(), smallest))  # F(t)
+    return _shared(values, smallest, below, tail, (values >= low) & (values <= high))
+
+
+def _shared(values: Tensor, smallest: float, below: Tensor, tail: float, inside: Tensor) -> Tensor:
+    """1 inside and 0 outside; where a value is below the smallest number the share that is there.
+
+    ``below`` is the probability of the answer there.
+    """
+    below = below.double()
     share = (below.clamp_max(1 - tail) - tail).clamp_min(0) / below.clamp_min(1e-300)
-    inside = (values >= low) & (values <= high)
     return torch.where(values < smallest, share.to(values), inside.to(values))
