@@ -44,7 +44,7 @@ TRAINING = (
 DISTILLED = (*TEACHERS, *STUDENTS, *TRAINING)
 FIDELITY = (
     *under("pyro_opu/reports", "fidelity.py", "*judging.py", "certainty.py"),
-    "pyro_opu/metrics/distances.py",
+    *under("pyro_opu/metrics", "distances.py", "coverage.py"),
 )
 DETECTION = ("pyro_opu/reports/detection.py", "pyro_opu/reports/readings.py", "pyro_opu/metrics")
 _CHAINS = under("pyro_opu/samplers", "latents.py", "minibatches.py")
