@@ -150,8 +150,8 @@ class Kit:
         self.samples = {name: weights((self.held, *s), device) for name, s in shapes.items()}
         self.model = subject.model(classes)
         self.plug_in = subject.plug_in(classes).requires_grad_(False).to(device)
-        draws_of_it, rows = TEACHING
-        source, example = self.predictive(min(self.held, draws_of_it)), self.inputs(rows)
+        few, rows = TEACHING
+        source, example = self.predictive(min(self.held, few)), self.inputs(rows)
         teacher = pyro_opu.as_teacher(source)
         made = guides(source, example, classes, subject.hidden)
         #: What the names of its ways end in -> the student, that answers with labels or with
@@ -200,8 +200,9 @@ def guides(
 ) -> dict[str, PredictiveGuide]:
     """That of the source's default student, after one step, and one of these widths.
 
-    The first answers with sticks where ``distill`` may choose them, as it does of all posteriors of
-    networks and of regressions that have been measured; those of fresh weights are like none.
+    The first answers with sticks where ``distill`` may choose them, as it does of posteriors of
+    networks. Of regressions of two classes it often chooses the Dirichlet. Fresh weights are like
+    no posterior, so that what it would choose of them says nothing.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # one step does not teach
