@@ -14,7 +14,7 @@ import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.speed_models import PERCEPTRON, guides, student_name
 from benchmarks.speed_peers import absent, laplace_ways
-from benchmarks.speed_ways import Call, Found, Row, rows_of
+from benchmarks.speed_ways import Call, Row, clocked, rows_of
 from benchmarks.timing import spans
 from pyro_opu import PredictiveGuide
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
@@ -27,11 +27,7 @@ BLOCK = 1000
 
 
 def digits_part(args: argparse.Namespace) -> dict[str, list[Row]]:
-    """One pass of both students and laplace-torch's last layer, of the digits network with dropout.
-
-    The quick ways in turn, then the slow ones, as in the other parts: in turn with calls a hundred
-    times as long, which empty the caches, a call of 0.2 ms takes twice its time.
-    """
+    """One pass of both students and laplace-torch of the digits network with dropout."""
     torch.manual_seed(0)
     train = digits(0).train
     network = fit_network(dropout_network(DIGITS), *train, epochs=5 if args.quick else 50)
@@ -48,10 +44,8 @@ def digits_part(args: argparse.Namespace) -> dict[str, list[Row]]:
     if not absent("laplace"):
         rows = tuple(part.to(args.device) for part in train)
         slow = laplace_ways(network, rows, x, args.draws)
-    with torch.no_grad():
-        took = spans(quick, args.budget, wait(args.device))
-        took |= spans(slow, args.budget, wait(args.device)) if slow else {}
-    found = {name: Found(each) for name, each in took.items()}
+    budget, device = (args.budget, 0.0), torch.device(args.device)
+    found = clocked(quick, {}, budget, 0.0, device) | clocked(slow, {}, budget, 0.0, device)
     names = {end: student_name(end, fast.guide) for end, fast in students.items()}
     same = {"model": "MLP 64-128-128-10", "S": args.draws, "N": ASKED}
     return {"All ways": rows_of(found, same, names)}
