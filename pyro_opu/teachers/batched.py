@@ -93,7 +93,7 @@ class Batched:
         try:
             return vectorized(fn, draws, own_tensors=self.own_tensors)
         except RuntimeError as error:
-            if self.use_vmap or self.own_tensors or _IN_PLACE not in str(error):
+            if self.use_vmap or self.own_tensors or not _written(str(error)):
                 raise
             result = vectorized(fn, draws, own_tensors=True)
             self.own_tensors = True
@@ -124,11 +124,15 @@ class Batched:
         )
 
 
+def _written(reason: str) -> bool:
+    return any(part in reason for part in _IN_PLACE)
+
+
 def _cure(reason: str) -> str:
     """What would make a function fast that ``vmap`` refuses for a reason."""
     if "control flow" in reason or ".item()" in reason:
         return "torch.where in the place of a Python branch on a tensor's value makes it fast."
-    if _IN_PLACE in reason or "in-place" in reason:
+    if _written(reason) or "in-place" in reason:
         return "torch.stack or torch.where in the place of a write into a tensor makes it fast."
     if "autograd.Function" in reason:
         return "A torch.autograd.Function in it needs a setup_context and a vmap rule."
@@ -190,8 +194,12 @@ _OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {
 }
 
 
-#: Part of vmap's message where what differs between draws is written into what does not.
-_IN_PLACE = "is not possible because there exists a Tensor"
+#: Parts of vmap's message where what differs between draws is written into what does not; the
+#: second is that of some functions before torch 2.14.
+_IN_PLACE = (
+    "is not possible because there exists a Tensor",
+    "of the written-to tensor refers to a single memory location",
+)
 _MAKERS = {
     getattr(place, prefix + name + suffix)
     for name in ("zeros", "ones", "empty", "full")
