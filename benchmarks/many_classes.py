@@ -20,7 +20,7 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 import pyro_opu
-from benchmarks.memory import GIVEN_BACK, in_a_process, peak_of
+from benchmarks.memory import in_a_process, peak_of
 from benchmarks.mnist_students import DRAWS, ROWS, passes
 from benchmarks.results import parser, record_seeds
 from benchmarks.teachers import certainty_rows, nearness
@@ -72,7 +72,7 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
     seconds = {"distill, s": time.perf_counter() - start}
     seconds["distill, CPU s"] = time.process_time() - begun
     asked = ["--memory", *["--quick"] * args.quick]
-    seconds["memory, MB"] = in_a_process("benchmarks.many_classes", *asked, **GIVEN_BACK)
+    seconds["memory, MB"] = in_a_process("benchmarks.many_classes", *asked)
     report = pyro_opu.fidelity(fast, predictive, test, seed=seed, wasserstein_inputs=0)
     print(report, flush=True)
     same = {"seed": seed, "classes": args.classes}

@@ -66,9 +66,7 @@ def main() -> None:
     rows: list[dict] = []
     for what, inputs, classes, chunk in QUICK if args.quick else ROWS:
         asked = [what, str(inputs), str(classes), str(chunk)]
-        peak = in_a_process(
-            "benchmarks.memory", "--of", *asked, *["--quick"] * args.quick, **GIVEN_BACK
-        )
+        peak = in_a_process("benchmarks.memory", "--of", *asked, *["--quick"] * args.quick)
         held = S * inputs * classes * 4 / 1e6
         row = {"call": what, "S": S, "N": inputs, "C": classes, "chunk": chunk}
         rows.append({**row, "S N C in float32, MB": held, "peak, MB": peak, "share": peak / held})
@@ -108,10 +106,10 @@ def one(what: str, inputs: int, classes: int, chunk: int, *, steps: int) -> floa
     return peak_of(lambda: judge(inputs))
 
 
-def in_a_process(module: str, *arguments: str, **environment: str) -> float:
-    """The last number that a module prints when it is run."""
+def in_a_process(module: str, *arguments: str) -> float:
+    """The last number that a module prints when it is run, which gives back what it frees."""
     command = [sys.executable, "-m", module, *arguments]
-    env = {**os.environ, **environment}
+    env = os.environ | GIVEN_BACK
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
     return float(done.stdout.split()[-1])
 

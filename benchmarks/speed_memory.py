@@ -6,7 +6,7 @@ import argparse
 
 import torch
 
-from benchmarks.memory import GIVEN_BACK, in_a_process, peak_of
+from benchmarks.memory import in_a_process, peak_of
 from benchmarks.speed_models import ALIKE, SUBJECTS, Kit
 from benchmarks.speed_peers import absent
 from benchmarks.speed_ways import (
@@ -44,7 +44,7 @@ def part(args: argparse.Namespace) -> dict[str, list[Row]]:
         if any(way.startswith(name) for name, missing in gone.items() if missing):
             continue
         asked = ["--memory-of", way, "--draws", str(args.draws), "--device", args.device]
-        peak = in_a_process("benchmarks.speed", *asked, **GIVEN_BACK)
+        peak = in_a_process("benchmarks.speed", *asked)
         row = {"student": student_of(way, names), "model": SUBJECTS["mlp"].name.format(CLASSES)}
         row |= {"S": args.draws, "N": ROWS, "way": way.removesuffix(ALIKE)}
         found.append({**row, "peak beside the weights, MB": peak})
