@@ -24,6 +24,8 @@ FOLDER = Path(__file__).parent / "results"
 GOLDEN = FOLDER / "golden_students.json"
 #: What is said of them, how many that have changed are named, and the end of the items compared.
 EQUAL, MOST_CHANGED, WEIGHTS = "golden students bit-equal", 6, "/weights"
+#: What the commit's name ends in where rows are of several states.
+LATER = " and later"
 #: What golden students are made by.
 LIBRARY = ("pyro_opu", "models")
 #: Quoting results changes these, and they change no result.
@@ -252,8 +254,8 @@ def record(name: str, older: dict[str, Any] | None) -> dict[str, Any]:
     now = digests(name, snapshot())
     if older is None or made(older, name).get("measured") == now:
         return {**source(), "measured": now}
-    before = made(older, name)["commit"].removesuffix(" and later")
-    return {**source(), "commit": f"{before} and later", "measured": {}}
+    before = made(older, name)["commit"].removesuffix(LATER)
+    return {**source(), "commit": before + LATER, "measured": {}}
 
 
 def staleness(name: str, folder: Path = FOLDER) -> str | None:
@@ -270,7 +272,7 @@ def staleness(name: str, folder: Path = FOLDER) -> str | None:
         fresh = git("diff", "--quiet", found["commit"], "--", *measured(name)) is not None
     if fresh:
         return None
-    changed, since = changed_students(found["commit"]), ""
+    changed, since = changed_students(found["commit"].removesuffix(LATER)), ""
     if changed is not None and len(changed) <= MOST_CHANGED:
         but = f" but for {', '.join(changed)}" if changed else ""
         since = f", {EQUAL} since{but}"
