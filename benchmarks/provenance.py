@@ -107,7 +107,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "local_fidelity": (*FIDELITY, *under("pyro_opu/reports", "local.py", "regions.py")),
     "logistic_regression": ("models/logistic_regression.py", *GIBBS),
     "main_job": (*DISTILLED, *FIDELITY, *DETECTION, "benchmarks/digits.py"),
-    "many_classes": (*DISTILLED, *FIDELITY),
+    "many_classes": (*DISTILLED, *FIDELITY, "benchmarks/memory.py"),
     "on_gpu": (
         *DISTILLED,
         *under("pyro_opu", "export/capture.py", "utils/graphs.py", "utils/chunks.py"),
@@ -137,8 +137,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "speed": (
         *DISTILLED,
         *under("pyro_opu", "export/capture.py", "utils/graphs.py"),
-        "benchmarks/speed_*.py",
-        "benchmarks/timing.py",
+        *under("benchmarks", "speed_*.py", "memory.py", "timing.py"),
     ),
     "students": (*DISTILLED, *FIDELITY, *DETECTION, *POSTERIORS, "pyro_opu/rivals"),
     "teachers": (*DISTILLED, *FIDELITY, *POSTERIORS),

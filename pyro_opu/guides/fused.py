@@ -103,7 +103,7 @@ def is_fused(guide: nn.Module) -> bool:
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    if logits.is_cuda or logits.shape[-1] > FEW_CLASSES:
+    if not logits.is_cpu or logits.shape[-1] > FEW_CLASSES:
         return logits.log_softmax(-1)
     return logits.movedim(-1, 0).log_softmax(0).movedim(0, -1).contiguous()
 
