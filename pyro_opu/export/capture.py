@@ -14,6 +14,7 @@ from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import in_dtype_of, trunks_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import marginal_of
+from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.graphs import record
@@ -210,6 +211,9 @@ def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None 
     instance_of("guide", guide, nn.Module, "a module x -> answer", advice)
     like = in_dtype_of(guide, example.detach())
     copied = _snapshot(guide, precision)
+    for module in copied.modules() if like.is_cuda else ():
+        if isinstance(module, PlugInTrunk):
+            module.rows = len(like)
     with torch.no_grad():
         answer = as_answer(copied(like))  # errors of the guide itself are raised here
     forward, rebuild = tensor_pass(copied, answer)

@@ -29,6 +29,9 @@ DIRECTIONS, SHARE_TOLD = 8, 0.5
 ALIGNED = 16
 #: Rows from which on it saves time to merge weights in the pass itself; for fewer, only before.
 MANY = 64
+#: Multiplications up to which a compiler for a GPU sums them in one kernel with what is around
+#: them: a product by a library is another, and each in a graph takes more than a microsecond.
+SUMMED = 2**20
 #: Range of the logarithm of a temperature.
 MOST_TEMPERATURE = 2.0
 #: Inputs by which log alpha_0 is told.
@@ -78,6 +81,8 @@ class PlugInTrunk(DefaultTrunk):
     factor: Tensor
     rest: Tensor
     read: Standardize | None
+    #: Rows of every pass that a compiler for a GPU makes, where they are known.
+    rows: int | None = None
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -170,8 +175,16 @@ class PlugInTrunk(DefaultTrunk):
         read = torch.nn.functional.linear(self.shaped(x), first, first_bias)
         features = read[:, :small]
         for layer in islice(self.layers, 1, None):
-            features = layer(features)
-        return torch.addmm(read[:, small : small + len(last)], features, last.mT)
+            summed = type(layer) is nn.Linear and self._is_summed(layer.weight)
+            features = _summed(layer.bias, features, layer.weight) if summed else layer(features)
+        plain = read[:, small : small + len(last)]
+        if self._is_summed(last):
+            return _summed(plain, features, last)
+        return torch.addmm(plain, features, last.mT)
+
+    def _is_summed(self, weight: Tensor) -> bool:
+        few = self.rows is not None and self.rows * weight.numel() <= SUMMED
+        return few and torch.compiler.is_compiling()
 
     @torch.no_grad()
     def start_at(self, start: Beginning, x: Tensor) -> Tensor:
@@ -319,6 +332,10 @@ class PlugInTrunk(DefaultTrunk):
         t = (MOST_TEMPERATURE * self.temperature(small).tanh()).exp()
         spread = [told[1], told[1].square()] if self.spread else []
         return torch.cat([small, *spread, t * plain, t], -1)
+
+
+def _summed(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+    return bias + (x[:, None] * weight).sum(-1)
 
 
 class AfterTold(nn.Module):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pyro_opu import distill
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.export.capture import StaticPass, capture
 from pyro_opu.guides import LogisticNormalGuide, MixtureGuide, PredictiveGuide, SingleHeadGuide
@@ -257,6 +258,22 @@ class TestOnTheGPU:
             # The same kernels may add up in another order for another number of rows.
             torch.testing.assert_close(
                 getattr(found, name).cpu(), getattr(expected, name).cpu(), rtol=0.0, atol=1e-5
+            )
+
+    @pytest.mark.parametrize("rows", [1, 64, 5000])
+    def test_a_student_that_begins_as_a_network(self, rows: int) -> None:
+        """Few products are sums inside of kernels, many are products of a library."""
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(D, 40), nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, C))
+        x = torch.randn(5000, D, device="cuda")
+        fast = distill(network.cuda().eval(), x[:200], seed=0, progress=False, effort="quick")
+        captured = fast.capture(x[:rows])
+        assert captured.kind == "cuda graph" and not captured.reason
+        found, expected = captured(x[:rows]), fast.dirichlet(x[:rows])
+        for name in ("log_mean", "log_concentration"):
+            # Sums in another order.
+            torch.testing.assert_close(
+                getattr(found, name), getattr(expected, name), rtol=0.0, atol=2e-5
             )
 
     def test_answers_outlive_the_next_call(self) -> None:

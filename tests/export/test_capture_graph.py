@@ -12,11 +12,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pyro_opu import as_teacher
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.export import capture as module
 from pyro_opu.export.capture import GraphPass
-from pyro_opu.guides import PredictiveGuide
+from pyro_opu.guides import PredictiveGuide, guide_at
+from pyro_opu.guides.beginning import find_beginning
 from pyro_opu.guides.normal import GaussianGuide
+from pyro_opu.guides.plug_in import MANY, PlugInTrunk
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression
 
@@ -167,6 +170,14 @@ def classifier() -> OnePassPredictive:
     return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
 
 
+def as_network() -> OnePassPredictive:
+    """A student that begins as the network of its teacher."""
+    source = nn.Sequential(nn.Linear(D, 40), nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, C)).eval()
+    x, teacher = torch.randn(2 * MANY, D), as_teacher(source)
+    guide = guide_at("dirichlet", find_beginning(teacher.plug_ins(x), x, teacher.probs(x)), x)
+    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
+
+
 def regressor() -> OnePassRegression:
     x = torch.randn(20, D)
     guide = GaussianGuide.for_inputs(x, x[:, 0], hidden=(16,))
@@ -205,6 +216,22 @@ class TestCompiled:
         monkeypatch.setattr(torch, "compile", compiler)
         captured = classifier().capture(torch.randn(B, D))
         assert done == [*["before"] * 4, "in the graph"] and not captured.reason
+
+    def test_a_network_is_told_the_rows(
+        self, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told: list[int | None] = []
+
+        def through(self: PlugInTrunk, *args: Tensor) -> Tensor:
+            told.append(self.rows)
+            return original(self, *args)
+
+        original = PlugInTrunk.through
+        monkeypatch.setattr(PlugInTrunk, "through", through)
+        fast = as_network()
+        captured = fast.capture(torch.randn(B, D))
+        assert captured.kind == "cuda graph" and set(told) == {B}
+        assert fast.guide.trunk.rows is None
 
     def test_without_a_compiler(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         def broken(forward: Callable, **options: object) -> Callable:

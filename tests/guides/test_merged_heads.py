@@ -13,7 +13,7 @@ from pyro_opu.guides import PredictiveGuide, guide_at
 from pyro_opu.guides.beginning import find_beginning
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.networks import MOST_OFF
-from pyro_opu.guides.plug_in import MANY
+from pyro_opu.guides.plug_in import MANY, SUMMED
 from pyro_opu.training.autocast import in_precision
 
 X = torch.randn(2 * MANY, 6, generator=torch.Generator().manual_seed(0))
@@ -76,6 +76,20 @@ def test_no_tensor_as_wide_as_all_features_is_made():
     assert "aten::cat" not in done
     few = run_by(guide, X[: MANY - 1])
     assert "aten::mul_" in few and "aten::cat" in few
+
+
+@pytest.mark.parametrize("rows", [1, 9, MANY])
+def test_few_products_are_sums_where_a_compiler_for_a_gpu_knows_the_rows(rows, monkeypatch):
+    """The network's own product and the one of its features are left; and the same numbers."""
+    guide, x = fused(student()), X[:rows]
+    expected = answer(guide, x)
+    guide.trunk.rows = rows
+    assert run_by(guide, x).count("aten::addmm") == 4  # without a compiler a product is quicker
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert run_by(guide, x).count("aten::addmm") == 2
+    torch.testing.assert_close(answer(guide, x), expected)  # rounding
+    guide.trunk.rows = SUMMED
+    assert run_by(guide, x).count("aten::addmm") == 4
 
 
 def test_features_far_from_zero_are_centred_first():
