@@ -3,8 +3,8 @@
 python -m benchmarks.gpu_tests [--only gpu device all] [--workers 4]
 
 ``pytest -m gpu``; ``pytest --device cuda -m device``, one of every kind on the GPU; and the whole
-suite by ``pytest --device cuda``. ``--quick`` runs the first alone. Without a GPU nothing is run or
-written.
+suite by ``pytest --device cuda``. Rows of what is not run are kept. ``--quick`` runs the first
+alone. Without a GPU nothing is run or written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 import torch
 
 from benchmarks.provenance import ROOT
-from benchmarks.results import parser, say, write
+from benchmarks.results import kept, parser, say, write
 
 RUNS = {
     "gpu": ("-m", "gpu"),
@@ -35,14 +35,18 @@ def main() -> None:
         print("There is no GPU here: nothing has been run, and nothing is written.")
         return
     only = args.only[:1] if args.quick else args.only
-    tables: dict[str, list[dict]] = {"Tests": []}
+    rows = {row["command"]: row for row in kept("gpu_tests").get("Tests", [])}
+    failed = 0
     for name in only:
-        tables["Tests"].append(tested(*RUNS[name], "-n", str(args.workers)))
+        row = tested(*RUNS[name], "-n", str(args.workers))
+        rows[row["command"]] = row
+        failed += row["failed"]
+        tables = {"Tests": list(rows.values())}
         say(tables)
         if not args.quick:
             settings = {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
             write("gpu_tests", "python -m benchmarks.gpu_tests", settings, tables)
-    if any(row["failed"] for row in tables["Tests"]):
+    if failed:
         sys.exit("something failed")
 
 

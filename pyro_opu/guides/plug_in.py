@@ -81,8 +81,7 @@ class PlugInTrunk(DefaultTrunk):
     factor: Tensor
     rest: Tensor
     read: Standardize | None
-    #: Rows of every pass that a compiler for a GPU makes, where they are known.
-    rows: int | None = None
+    rows = 0  #: of every pass that a compiler for a GPU makes, where they are known
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -175,16 +174,17 @@ class PlugInTrunk(DefaultTrunk):
         read = torch.nn.functional.linear(self.shaped(x), first, first_bias)
         features = read[:, :small]
         for layer in islice(self.layers, 1, None):
-            summed = type(layer) is nn.Linear and self._is_summed(layer.weight)
-            features = _summed(layer.bias, features, layer.weight) if summed else layer(features)
+            if isinstance(layer, nn.Linear) and self._is_summed(layer.weight):
+                features = _summed(layer.bias, features, layer.weight)
+            else:
+                features = layer(features)
         plain = read[:, small : small + len(last)]
         if self._is_summed(last):
             return _summed(plain, features, last)
         return torch.addmm(plain, features, last.mT)
 
     def _is_summed(self, weight: Tensor) -> bool:
-        few = self.rows is not None and self.rows * weight.numel() <= SUMMED
-        return few and torch.compiler.is_compiling()
+        return 0 < self.rows * weight.numel() <= SUMMED and torch.compiler.is_compiling()
 
     @torch.no_grad()
     def start_at(self, start: Beginning, x: Tensor) -> Tensor:
