@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, Literal
 
 import torch
@@ -255,16 +255,19 @@ def tensor_pass(
     return forward, lambda *values: matched.from_tensors(dict(zip(names, values, strict=True)))
 
 
+def _of_its_own(forward: Any) -> Any:
+    """The same function with other code: torch limits how often what students share is compiled."""
+    code, names = forward.__code__.replace(), forward.__globals__
+    return FunctionType(code, names, closure=forward.__closure__)
+
+
 def _compiled(forward: Callable[[Tensor], Tensors], like: Tensor) -> Callable[[Tensor], Tensors]:
     """Compile the pass for one row and for several; on a GPU for the rows of a graph."""
     examples = [like] if like.is_cuda else [like[:1], torch.cat([like, like])]
-    options: dict[str, Any] = {"fullgraph": True, "dynamic": not like.is_cuda}
-    if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
-        options["isolate_recompiles"] = True  # students share code, and torch limits how often
     distribution = torch.distributions.Distribution
     validates = distribution._validate_args  # the compiler switches it off for all distributions
     try:
-        compiled = torch.compile(forward, **options)
+        compiled = torch.compile(_of_its_own(forward), fullgraph=True, dynamic=not like.is_cuda)
 
         def run(x: Tensor) -> Tensors:
             return compiled(x.data.contiguous())  # a view would be compiled again
