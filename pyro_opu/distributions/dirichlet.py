@@ -48,9 +48,9 @@ LOG_CONCENTRATION_RANGE = (-8.0, 16.0)
 class SimplexDistribution(Answer, TorchDistribution):
     r"""A distribution of class probabilities :math:`\pi`, one per input.
 
-    A family defines :attr:`log_mean`, :meth:`log_rsample`, :meth:`measures`, ``as_tensors``, and
-    ``log_prob`` where it has a density. Its batch shape is ``(num_inputs,)``, its event shape
-    ``(num_classes,)``.
+    A family defines :attr:`log_mean`, ``variance`` ``(N, C)``, :meth:`log_rsample`,
+    :meth:`measures`, ``as_tensors``, and ``log_prob`` where it has a density. Its batch shape is
+    ``(num_inputs,)``, its event shape ``(num_classes,)``.
     """
 
     arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}  # type: ignore[misc]
@@ -102,6 +102,10 @@ class SimplexDistribution(Answer, TorchDistribution):
         """Logarithm of the concentration that :meth:`matched` has, ``(N,)``, within its range."""
         value = self.measures().concentration.log().clamp(*LOG_CONCENTRATION_RANGE)
         return value.to(self.log_mean.dtype)
+
+    def entropy(self) -> Tensor:
+        """Differential entropy on the simplex, in nats, as :meth:`measures` has it, ``(N,)``."""
+        return self.measures().differential_entropy.to(self.log_mean.dtype)
 
     def matched(self) -> PredictiveDirichlet:
         """The Dirichlet with the same mean and the same variance summed over classes."""
@@ -274,10 +278,6 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         # log Gamma(a) = log Gamma(a + 1) - log a stays finite as a -> 0.
         log_norm = torch.lgamma(alpha.sum(-1)) - (torch.lgamma(alpha + 1) - log_alpha).sum(-1)
         return (log_norm + ((alpha - 1) * draws.log().mean(0)).sum(-1)).mean()
-
-    def entropy(self) -> Tensor:
-        """Differential entropy on the simplex, ``(*B)``, in nats."""
-        return self._float64.entropy().to(self.log_mean.dtype)
 
 
 def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichlet:

@@ -66,6 +66,13 @@ class DirichletMixture(SimplexDistribution):
         """Exact, ``(N, C)``."""
         return (self.log_weights[..., None] + self.components.log_mean).logsumexp(-2)
 
+    @property
+    def variance(self) -> Tensor:
+        """Exact, ``(N, C)``: within the components, and of their means."""
+        each, weights = self.components, self.log_weights.exp()[..., None]
+        between = (each.mean - self.mean[:, None]).square()
+        return (weights * (each.variance + between)).sum(-2)
+
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape, weights = torch.Size(sample_shape), self.log_weights.detach().exp()
         with drawing(weights.device) as generator:

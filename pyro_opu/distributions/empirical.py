@@ -40,6 +40,11 @@ class Empirical(SimplexDistribution):
         """Logarithm of the points' average, ``(N, C)``."""
         return self.log_points.logsumexp(0) - math.log(len(self.log_points))
 
+    @property
+    def variance(self) -> Tensor:
+        """Of the points, ``(N, C)``."""
+        return self.log_points.exp().var(0, correction=0)
+
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Points chosen at random, for every input independently, ``(*sample_shape, N, C)``."""
         shape, (count, rows, classes) = torch.Size(sample_shape), self.log_points.shape

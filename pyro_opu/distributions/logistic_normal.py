@@ -73,6 +73,12 @@ class LogisticNormal(SimplexDistribution):
         points = self._points(self.logits.dtype)
         return torch.cat([logs.logsumexp(0) for logs in points]) - math.log(NUM_POINTS)
 
+    @property
+    def variance(self) -> Tensor:
+        """Estimated from the fixed points, ``(N, C)``."""
+        points = self._points(self.logits.dtype)
+        return torch.cat([logs.exp().var(0, correction=0) for logs in points])
+
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         rows, classes, rank = self.factor.shape
         noise = self.logits.new_empty(*sample_shape, rows, classes + rank)

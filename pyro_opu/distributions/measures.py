@@ -90,6 +90,11 @@ class ClassMeasures(Measures):
         """That of the Dirichlet with this mean and variance; infinite without spread."""
         raise NotImplementedError
 
+    @property
+    def differential_entropy(self) -> Tensor:
+        """Minus infinity where there is no density."""
+        raise NotImplementedError
+
 
 class DirichletMeasures(ClassMeasures):
     """Closed forms; every property is float64 and of the batch shape."""

@@ -94,6 +94,14 @@ class NormalSticks(SimplexDistribution):
         """The sticks that have this mean and variance."""
         return broken(self.log_mean, self.log_concentration)
 
+    @property
+    def variance(self) -> Tensor:
+        """Of every class, ``(N, C)``, by the table."""
+        sticks = self.sticks
+        h = self.log_mean.double().exp().gather(-1, sticks.order)
+        variance = _variances(h, sticks.logit, sticks.deviation.log())
+        return variance.gather(-1, sticks.order.argsort(-1)).to(self.log_mean.dtype)
+
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         sticks, dtype = self.sticks, self.log_mean.dtype
         mean, deviation = (each.to(dtype) for each in (sticks.of.mean, sticks.deviation))
@@ -166,11 +174,7 @@ def broken(log_mean: Tensor, log_concentration: Tensor) -> Sticks:
 
     def whole(log_deviation: Tensor) -> Tensor:
         """Log alpha_0 of all classes, ``(N,)``."""
-        log_share = -softplus(log_concentration_of(logit, log_deviation))
-        # log (E v^2 / (E v)^2), and of 1 - v: factors of E pi_k^2 / h_k^2, sticks being independent
-        taken, passed = (log_share - logit).exp().log1p(), (log_share + logit).exp().log1p()
-        raised = pad(taken, (0, 1)) + pad(passed.cumsum(-1), (1, 0))
-        variance = (h.square() * raised.expm1()).sum(-1)
+        variance = _variances(h, logit, log_deviation).sum(-1)
         tiny = torch.finfo(variance.dtype).tiny
         return (gini - variance).clamp_min(tiny).log() - variance.clamp_min(tiny).log()
 
@@ -183,6 +187,15 @@ def broken(log_mean: Tensor, log_concentration: Tensor) -> Sticks:
             own = own + wanted - whole(deviation)
     of = tabulated_logit(logit, deviation)
     return Sticks(order, deviation.exp(), left[:, :-1].log(), logit, of)
+
+
+def _variances(h: Tensor, logit: Tensor, log_deviation: Tensor) -> Tensor:
+    """Of every class ``(N, C)``, in the order of the sticks."""
+    log_share = -softplus(log_concentration_of(logit, log_deviation))
+    # log (E v^2 / (E v)^2), and of 1 - v: factors of E pi_k^2 / h_k^2, sticks being independent
+    taken, passed = (log_share - logit).exp().log1p(), (log_share + logit).exp().log1p()
+    raised = pad(taken, (0, 1)) + pad(passed.cumsum(-1), (1, 0))
+    return h.square() * raised.expm1()
 
 
 class StickMeasures(DirichletMeasures):

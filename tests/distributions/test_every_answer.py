@@ -53,6 +53,23 @@ def test_matched_has_the_same_moments(answer: Answer) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_moments_and_entropy_are_those_of_draws(answer: Answer) -> None:
+    """What torch's distributions have: mean, variance, deviation, entropy."""
+    count = 20_000
+    draws = answer.sample((count,))
+    error = 6 * answer.stddev / count**0.5  # of six standard errors
+    assert ((draws.mean(0) - answer.mean).abs() <= error + 2e-3).all()  # the fixed points' error
+    torch.testing.assert_close(answer.variance, answer.stddev.square())
+    # 8 %: the standard error of a variance with heavy tails, and a percent of the fixed points.
+    torch.testing.assert_close(draws.var(0), answer.variance, rtol=0.08, atol=1e-6)
+    if answer.event_shape:
+        assert answer.entropy().shape == answer.batch_shape
+        summed, measured = answer.variance.sum(-1), answer.measures().variance
+        torch.testing.assert_close(
+            summed.double(), measured, rtol=0.08, atol=1e-6
+        )  # of wide sticks
+
+
 def test_predict(answer: Answer) -> None:
     observed, around = answer.predict(4)
     assert observed.shape == (4, N)

@@ -81,15 +81,17 @@ def test_the_summed_variance_is_the_dirichlets(classes: int, error: float) -> No
     share = log_share.exp()
     # The slow way: E of each product of independent factors.
     left_mean, left_square = torch.ones(400).double(), torch.ones(400).double()
-    variance = torch.zeros(400).double()
+    variances = []
     for k in range(classes):
         v = torch.sigmoid(sticks.logit[:, k]) if k < classes - 1 else torch.ones(400).double()
         spread = share[:, k] * v * (1 - v) if k < classes - 1 else torch.zeros(400).double()
         mean, square = left_mean * v, left_square * (spread + v * v)
         torch.testing.assert_close(mean, h[:, k], rtol=1e-6, atol=1e-300)
-        variance = variance + square - mean.square()
+        variances.append(square - mean.square())
         left_mean, left_square = left_mean * (1 - v), left_square * (spread + (1 - v).square())
-    gini = 1 - h.square().sum(-1)
+    slow = torch.stack(variances, -1)
+    torch.testing.assert_close(law.variance.gather(-1, law.sticks.order), slow)
+    gini, variance = 1 - h.square().sum(-1), slow.sum(-1)
     inside = sticks.deviation.amax(-1) < 7.9
     assert inside.sum() > 300
     off = ((gini - variance) / variance).log() - g
