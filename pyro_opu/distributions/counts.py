@@ -79,6 +79,11 @@ class PredictiveCount(RealAnswer):
         """Variance of y, aleatoric plus epistemic."""
         return self.log_variance.exp()
 
+    @property
+    def stddev(self) -> Tensor:
+        """Standard deviation of y."""
+        return (0.5 * self.log_variance).exp()
+
     def normal(self) -> PredictiveNormal:
         variances = self.log_aleatoric, self.log_epistemic
         return PredictiveNormal(self.mean, *variances, validate_args=False)
@@ -160,6 +165,16 @@ class PredictiveTrials(Answer):
     def mean(self) -> Tensor:
         """Expected successes."""
         return self.trials * self.dirichlet.mean[..., 1]
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance of y, aleatoric plus epistemic."""
+        return self.measures().total
+
+    @property
+    def stddev(self) -> Tensor:
+        """Standard deviation of y."""
+        return self.variance.sqrt()
 
     def measures(self) -> NormalMeasures:
         """Mean and variances of y, exact."""

@@ -302,6 +302,7 @@ def test_draws_of_a_count_have_its_moments(mean: float, over: float) -> None:
     aleatoric = mean + over * (mean**2 + epistemic)
     moments = torch.tensor([mean, aleatoric, epistemic]).log().expand(20_000, 3)
     answer = PredictiveCount(*moments.unbind(1))
+    assert torch.allclose(answer.stddev, answer.variance.sqrt())
     y, f = answer.predict(20)
     assert bool((y == y.round()).all())
     assert sure_within(f.mean(0), torch.tensor(mean)) and sure_within(y.mean(0), torch.tensor(mean))
@@ -326,12 +327,12 @@ def test_measures_of_trials_are_those_of_a_beta_binomial() -> None:
     alpha = torch.tensor([[2.0, 3.0], [400.0, 0.5], [0.2, 0.1]], dtype=torch.float64)
     n = torch.tensor([5.0, 100.0, 1.0], dtype=torch.float64)
     total = alpha.sum(-1)
-    answer = PredictiveTrials(
-        PredictiveDirichlet((alpha / total[:, None]).log(), total.log()), n
-    ).measures()
+    law = PredictiveTrials(PredictiveDirichlet((alpha / total[:, None]).log(), total.log()), n)
+    answer = law.measures()
     p = alpha[:, 1] / total
     variance = n * p * (1 - p) * (total + n) / (total + 1)  # of a beta-binomial
     assert torch.allclose(answer.total, variance)
+    assert torch.allclose(law.variance, variance) and torch.allclose(law.stddev, variance.sqrt())
     assert torch.allclose(answer.epistemic, n**2 * p * (1 - p) / (total + 1))
     assert torch.allclose(answer.mean, n * p)
 
