@@ -132,8 +132,9 @@ class PredictiveCount(RealAnswer):
         """
         log_mean, log_e = self.log_mean.double(), self.log_epistemic.double()
         mean, over = log_mean.exp(), self.log_aleatoric.double().exp() - log_mean.exp()
-        one = (2 * log_mean - log_e).exp().clamp(*SHAPES)
-        other = ((mean.square() + log_e.exp()) / over.clamp_min(0)).clamp(*SHAPES)
+        one = (2 * log_mean - log_e).clamp(*map(math.log, SHAPES)).exp()
+        second = mean.square() + log_e.exp()
+        other = (second / over.maximum(second / SHAPES[1])).clamp_min(SHAPES[0])
         given = value.double(), mean, torch.maximum(one, other), torch.minimum(one, other)
         y, *parameters = torch.broadcast_tensors(*given)
         blocks = zip(*(each.flatten().split(BLOCK) for each in (y, *parameters)), strict=True)

@@ -358,6 +358,11 @@ def test_probabilities_of_counts_have_gradients() -> None:
     logs = torch.tensor([[4.0, 0.3], [9.0, 0.4], [2.0, 0.5]]).double().log().requires_grad_()
     y = torch.tensor([[0.0, 2.0], [7.0, 1.0]]).double()
     assert torch.autograd.gradcheck(lambda z: PredictiveCount(*z.unbind()).log_prob(y), logs)
+    poisson = torch.tensor([4.0, 4.0, 0.0]).log().requires_grad_()
+    found = PredictiveCount(*poisson.unbind()).log_prob(torch.tensor(3))
+    torch.testing.assert_close(found, dist.Poisson(4.0).log_prob(torch.tensor(3.0)))
+    (slope,) = torch.autograd.grad(found, poisson)
+    assert slope.isfinite().all()
 
 
 def test_measures_of_trials_are_those_of_a_beta_binomial() -> None:
