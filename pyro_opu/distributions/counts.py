@@ -167,21 +167,22 @@ def _relative_gamma(log_shape: Tensor, like: Tensor, generator: torch.Generator 
 
 def _log_integral(y: Tensor, mean: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Logarithm of the integral of :meth:`PredictiveCount.log_prob`, for a >= b, float64."""
+    odds = mean / b
 
     def log_integrand(u: Tensor) -> Tensor:
-        return y * u - a * (u.expm1() - u) - (y + b) * (mean / b * u.exp()).log1p()
+        return y * u - a * (u.expm1() - u) - (y + b) * (odds * u.exp()).log1p()
 
     def slope(u: Tensor) -> Tensor:
-        return a + y - a * u.exp() - (y + b) * (u + (mean / b).log()).sigmoid()
+        return a + y - a * u.exp() - (y + b) * (u + odds.log()).sigmoid()
 
     # The slope falls. Beyond these u it is negative, and positive.
     high = (y / a).log1p()
-    low = -((a + y + (y + b) * mean / b) / (a + y)).log().clamp_min(0) - 1.0
+    low = -((y + b) * odds / (a + y)).log1p() - 1.0
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)
         rises = slope(middle) > 0
         low, high = torch.where(rises, middle, low), torch.where(rises, high, middle)
-    share = (low + (mean / b).log()).sigmoid()
+    share = (low + odds.log()).sigmoid()
     curvature = a * low.exp() + (y + b) * share * (1 - share)
     step = curvature.rsqrt().clamp_max(1.0) / STEPS
     grid = torch.arange(-REACH * STEPS, REACH * STEPS + 1, dtype=y.dtype, device=y.device)

@@ -65,9 +65,8 @@ def test_moments_and_entropy_are_those_of_draws(answer: Answer) -> None:
     if answer.event_shape:
         assert answer.entropy().shape == answer.batch_shape
         summed, measured = answer.variance.sum(-1), answer.measures().variance
-        torch.testing.assert_close(
-            summed.double(), measured, rtol=0.08, atol=1e-6
-        )  # of wide sticks
+        # 8 %: wide sticks have less variance than they say, as their deviations end at 8.
+        torch.testing.assert_close(summed.double(), measured, rtol=0.08, atol=1e-6)
 
 
 def test_predict(answer: Answer) -> None:

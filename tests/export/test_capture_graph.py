@@ -10,14 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from taught import as_network
 from torch import Tensor, nn
 
-from pyro_opu import as_teacher
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.export import capture as module
 from pyro_opu.export.capture import GraphPass
-from pyro_opu.guides import PredictiveGuide, guide_at
-from pyro_opu.guides.beginning import find_beginning
+from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.guides.plug_in import MANY, PlugInTrunk
 from pyro_opu.predictive import OnePassPredictive
@@ -170,14 +169,6 @@ def classifier() -> OnePassPredictive:
     return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
 
 
-def as_network() -> OnePassPredictive:
-    """A student that begins as the network of its teacher."""
-    source = nn.Sequential(nn.Linear(D, 40), nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, C)).eval()
-    x, teacher = torch.randn(2 * MANY, D), as_teacher(source)
-    guide = guide_at("dirichlet", find_beginning(teacher.plug_ins(x), x, teacher.probs(x)), x)
-    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
-
-
 def regressor() -> OnePassRegression:
     x = torch.randn(20, D)
     guide = GaussianGuide.for_inputs(x, x[:, 0], hidden=(16,))
@@ -228,9 +219,9 @@ class TestCompiled:
 
         original = PlugInTrunk.through
         monkeypatch.setattr(PlugInTrunk, "through", through)
-        fast = as_network()
-        captured = fast.capture(torch.randn(B, D))
-        assert captured.kind == "cuda graph" and set(told) == {B}
+        guide = as_network(torch.randn(2 * MANY, D), C)
+        fast = OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
+        assert fast.capture(torch.randn(B, D)).kind == "cuda graph" and set(told) == {B}
         assert fast.guide.trunk.rows == 0
 
     def test_without_a_compiler(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,10 @@ import copy
 
 import pytest
 import torch
+from taught import as_network
 from torch import Tensor, nn
 
-from pyro_opu import as_teacher
-from pyro_opu.guides import PredictiveGuide, guide_at
-from pyro_opu.guides.beginning import find_beginning
+from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.networks import MOST_OFF
 from pyro_opu.guides.plug_in import MANY, SUMMED
@@ -22,10 +21,7 @@ X = torch.randn(2 * MANY, 6, generator=torch.Generator().manual_seed(0))
 def student() -> PredictiveGuide:
     """One that begins as a dropout network 6-40-3; its heads and recalibration are made up."""
     torch.manual_seed(0)
-    source = nn.Sequential(nn.Linear(6, 40), nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, 3)).eval()
-    teacher = as_teacher(source)
-    plug_ins = teacher.plug_ins(X)
-    guide = guide_at("dirichlet", find_beginning(plug_ins, X, teacher.probs(X)), X)
+    guide = as_network(X, 3)
     with torch.no_grad():
         for head in (guide.mean_head, guide.concentration_head):
             head.weight.normal_()
