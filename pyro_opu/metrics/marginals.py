@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 import numpy as np
@@ -83,9 +84,18 @@ def distance_from_dirichlet(alpha: Tensor, draws: Tensor) -> Tensor:
         draws: Of Y, ``(P, N, C)``; one is enough.
 
     Returns:
-        Of each input, ``(N,)``, in float64 on the processor.
+        Of each input, ``(N,)``, in float64 on the processor; by as many threads as torch takes.
     """
-    from scipy.special import betainc, betaln, xlog1py, xlogy
+    threads = torch.get_num_threads()
+    if threads == 1:
+        return _distance_from_betas(alpha, draws)
+    parts = alpha.chunk(threads), draws.chunk(threads, 1)
+    with ThreadPoolExecutor(threads) as pool:
+        return torch.cat(list(pool.map(_distance_from_betas, *parts)))
+
+
+def _distance_from_betas(alpha: Tensor, draws: Tensor) -> Tensor:
+    from scipy.special import betainc, betaln, xlog1py, xlogy  # none of which holds Python's lock
 
     tiny = torch.finfo(torch.float64).tiny  # 0 would be no Beta
     a, y = (values.detach().double().cpu().numpy() for values in (alpha, draws))

@@ -97,3 +97,18 @@ def test_distance_from_a_dirichlet_at_the_ends() -> None:
     for alpha in ([1e3, 1e-30, 0.0], [1e-12, 1e-30, 1e-30], [1e12, 1e-3, 1e-3]):
         there = distance_from_dirichlet(torch.tensor([alpha] * C), corner[None])
         assert there.tolist() == pytest.approx([0.0, 4.0, 4.0], abs=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_distance_from_a_dirichlet_by_any_number_of_threads(rows: int) -> None:
+    alpha = torch.rand(rows, C) * 9
+    some = torch.distributions.Dirichlet(alpha).sample((50,))
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(distance_from_dirichlet(alpha, some))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
