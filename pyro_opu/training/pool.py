@@ -75,7 +75,8 @@ class Pool:
 
     def at(self, rows: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """Inputs of these numbers, and their labels."""
-        return self.x[rows], {name: value[rows] for name, value in self.statistics.items()}
+        statistics = {name: each.index_select(0, rows) for name, each in self.statistics.items()}
+        return self.x.index_select(0, rows), statistics
 
 
 def pool_size(
