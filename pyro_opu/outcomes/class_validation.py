@@ -228,13 +228,14 @@ def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
         As :func:`calibrating_shift`, and "law", a key of :data:`~pyro_opu.guides.dirichlet.LAWS`.
     """
     dirichlet, *other = both_laws(student_at(guide, inputs.x))
-    some = inputs.fewer
+    some, exact = inputs.fewer, None
     for sticks in other:
-        gain = some.distances(dirichlet, 0) - some.distances(sticks, CHOOSING_NUMBERS)
+        exact = some.distances(dirichlet, 0)
+        gain = exact - some.distances(sticks, CHOOSING_NUMBERS)
         level = LEVEL * float(some.marginals.spread.mean())
         if gain.mean() > max(3 * float(gain.std()) / math.sqrt(len(gain)), level):
             return {**_calibrated(sticks, inputs), "law": "sticks"}
-    return {**_calibrated(dirichlet, inputs), "law": "dirichlet"}
+    return {**_calibrated(dirichlet, inputs, exact), "law": "dirichlet"}
 
 
 @torch.no_grad()
@@ -260,7 +261,10 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, An
     return _calibrated(student_at(guide, inputs.x), inputs)
 
 
-def _calibrated(student: Any, inputs: ClassValidation) -> dict[str, Any]:
+def _calibrated(
+    student: Any, inputs: ClassValidation, before: Tensor | None = None
+) -> dict[str, Any]:
+    """:func:`calibrating_shift` of an answer; ``before`` is its distances, where they are known."""
     from scipy.optimize import minimize_scalar  # takes most of a second
 
     teacher = float(epistemic_uncertainty(inputs.draws).mean())
@@ -275,7 +279,7 @@ def _calibrated(student: Any, inputs: ClassValidation) -> dict[str, Any]:
         shifted = _shifted(student, part * asked)
         return float(inputs.fewer.distances(shifted, CALIBRATING_NUMBERS).mean())
 
-    tried = {part: energy(part) for part in (0.0, 1.0)}
+    tried = {0.0: energy(0.0) if before is None else float(before.mean()), 1.0: energy(1.0)}
     settings = {"method": "bounded", "options": {"xatol": CALIBRATION_STEP}}
     between = minimize_scalar(energy, bounds=(0.0, 1.0), **settings)
     tried[float(between.x)] = float(between.fun)
