@@ -228,9 +228,9 @@ def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
         As :func:`calibrating_shift`, and "law", a key of :data:`~pyro_opu.guides.dirichlet.LAWS`.
     """
     dirichlet, *other = both_laws(student_at(guide, inputs.x))
-    some, exact = inputs.fewer, None
+    some = inputs.fewer
+    exact = some.distances(dirichlet, 0)
     for sticks in other:
-        exact = some.distances(dirichlet, 0)
         gain = exact - some.distances(sticks, CHOOSING_NUMBERS)
         level = LEVEL * float(some.marginals.spread.mean())
         if gain.mean() > max(3 * float(gain.std()) / math.sqrt(len(gain)), level):

@@ -149,7 +149,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
-        return x if x.dtype == weight.dtype else in_dtype_of(self.guide, x)
+        return in_dtype_of(self.guide, x)
 
     def _answer(self, x: Tensor) -> Any:
         return self._of_outcome(as_answer(self.guide(x)))
