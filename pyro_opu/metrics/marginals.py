@@ -100,12 +100,16 @@ def _distance_from_betas(alpha: Tensor, draws: Tensor) -> Tensor:
     tiny = torch.finfo(torch.float64).tiny  # 0 would be no Beta
     a, y = (values.detach().double().cpu().numpy() for values in (alpha, draws))
     a, y, total = a.clip(tiny), y.clip(0, 1), a.sum(-1, keepdims=True)  # exp(log) may be above 1
+    mirrored = a.shape[-1] == 2  # the two marginals; the rarer class keeps more digits
+    if mirrored:
+        rarer = a.argmin(-1)[:, None]
+        a, y = np.take_along_axis(a, rarer, -1), np.take_along_axis(y, rarer[None], -1)
     b = (total - a).clip(tiny)
     log_beta = betaln(a, b)
     between = (y - a / total) * (2 * betainc(a, b, y) - 1)
     between += 2 / total * np.exp(xlogy(a, y) + xlog1py(b, -y) - log_beta)
     own = 4 / total * np.exp(betaln(total, total) - betaln(a, a) - betaln(b, b))
-    return torch.from_numpy((2 * between.mean(0) - own).sum(-1))
+    return torch.from_numpy((2 * between.mean(0) - own).sum(-1)) * (2 if mirrored else 1)
 
 
 def _inputs(numbers: int) -> int:

@@ -26,7 +26,7 @@ NO_SPREAD = 1e-5
 #: Draws below which groups cannot be told from chance.
 FEWEST_DRAWS = 50
 #: Precision of the part of the shift that is taken, and numbers in the draws that it is found by.
-CALIBRATION_STEP, DISTANCE_NUMBERS = 1 / 32, 2**18
+CALIBRATION_STEP, DISTANCE_NUMBERS = 1 / 32, 2**16
 #: KL in nats that float32 answers resolve; no attainable one counts as less.
 RESOLVED = 1e-7
 #: Seed of the split into halves, which no draws that are split are likely to have been made by: a
