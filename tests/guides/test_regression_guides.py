@@ -14,6 +14,9 @@ from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.metrics.normals import (
     crps_of_mean,
     crps_of_y,
+    energies,
+    energies_of_draws,
+    energies_of_moments,
     energy_of_draws,
     energy_of_mean,
     energy_of_normals,
@@ -389,3 +392,28 @@ class TestNames:
     def test_a_negative_weight(self) -> None:
         with pytest.raises(ValueError, match="`moments` must be .* of at least 0; got -1"):
             NormalCRPS(-1)
+
+
+@pytest.mark.parametrize(
+    "of_mean",
+    [
+        lambda student, draws: energies(student, draws)[1],
+        lambda student, draws: energies_of_moments(student, draws)[1],
+        lambda student, draws: energies_of_draws(draws + 0.3, draws)[1],
+        lambda student, draws: NormalCRPS().parts(student, draws, draws)["crps_of_mean"],
+    ],
+    ids=["energies", "of moments", "of draws", "crps"],
+)
+def test_the_mean_is_judged_in_its_own_deviation_or_a_tenth_of_ys(of_mean) -> None:
+    """Whatever the noise, if f has a tenth of y's deviation; below, an error of y is the unit."""
+    f = double(40, 1)
+    f = (f - f.mean()) / f.std()
+    one = torch.ones(1, dtype=torch.float64)
+    found = {}
+    for noise in (0.1, 9.0, 11.0, 1e4):
+        student = PredictiveNormal(0.3 * one, 2 * (noise * one).log(), 0 * one)
+        draws = torch.stack([f, (noise * one).log().expand_as(f)], -1)
+        found[noise] = float(of_mean(student, draws).mean())
+    assert found[9.0] == pytest.approx(found[0.1])
+    units = {noise: found[noise] * (1 + noise**2) ** 0.5 for noise in (11.0, 1e4)}
+    assert units[1e4] == pytest.approx(units[11.0]) and found[11.0] < found[9.0]
