@@ -417,3 +417,14 @@ def test_the_mean_is_judged_in_its_own_deviation_or_a_tenth_of_ys(of_mean) -> No
     assert found[9.0] == pytest.approx(found[0.1])
     units = {noise: found[noise] * (1 + noise**2) ** 0.5 for noise in (11.0, 1e4)}
     assert units[1e4] == pytest.approx(units[11.0]) and found[11.0] < found[9.0]
+
+
+@pytest.mark.parametrize("deviation", [1e-3, 1.0, 1e3])
+def test_noise_far_below_and_far_above_the_deviation_of_y_is_within_the_range(deviation) -> None:
+    guide = GaussianGuide(nn.Flatten(), 1)
+    guide.fit_units(torch.tensor([-5.0, 5.0]))
+    nn.init.zeros_(guide.head.weight)
+    nn.init.constant_(guide.head.bias, 2 * math.log(deviation))
+    answer = guide(torch.ones(1, 1))
+    expected = pytest.approx(25 * deviation**2, rel=0.01)
+    assert float(answer.aleatoric) == expected and float(answer.epistemic) == expected

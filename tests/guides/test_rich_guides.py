@@ -281,3 +281,14 @@ def test_the_critic_takes_strata() -> None:
     torch.testing.assert_close(
         objective.parts(student, draws, x)["wasserstein"], random, atol=0.05, rtol=0
     )
+
+
+def test_logits_that_hardly_vary_and_logits_that_are_labels_are_within_the_range() -> None:
+    guide = LogisticNormalGuide(nn.Flatten(), 1, 2, rank=1)
+    nn.init.zeros_(guide.head.weight)
+    for log_scale, factor in ((-6.0, 30.0), (2.0, -30.0)):
+        with torch.no_grad():
+            guide.head.bias.copy_(torch.tensor([0.0, log_scale, factor]).repeat(2))
+        answer = guide(torch.ones(1, 1))
+        assert (answer.log_scale - log_scale).abs().max() < 0.2
+        assert (answer.factor - factor).abs().max() < 0.2

@@ -334,3 +334,15 @@ def test_a_guide_of_several_begins_at_the_moments_of_rows_that_are_alike() -> No
         torch.testing.assert_close(found.mean, draws.mean(0))
         expected = moment_concentration(draws)
         torch.testing.assert_close(found.log_concentration.exp(), expected, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("mean", [1e-6, 1.0, 1e6])
+def test_rare_and_frequent_counts_are_within_the_range_of_a_guide(mean: float) -> None:
+    guide = SeveralGuide(torch.nn.Flatten(), D, [Part("n", "counts", (), 2)])
+    f, log_scale = torch.tensor([0.5, 1.5, 1.0]) * mean, torch.tensor(3 * mean).log() / 2
+    guide.start_at([torch.stack([f, log_scale.expand(3)], -1)[:, None, None]])
+    torch.nn.init.zeros_(guide.head.weight)
+    (answer,) = guide(X[:1]).answers
+    assert float(answer.mean) == pytest.approx(mean, rel=0.01)
+    assert float(answer.log_aleatoric.exp()) == pytest.approx(3 * mean, rel=0.01)
+    assert float(answer.log_epistemic.exp()) == pytest.approx(0.25 * mean**2, rel=0.01)
