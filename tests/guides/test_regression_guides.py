@@ -428,3 +428,13 @@ def test_noise_far_below_and_far_above_the_deviation_of_y_is_within_the_range(de
     answer = guide(torch.ones(1, 1))
     expected = pytest.approx(25 * deviation**2, rel=0.01)
     assert float(answer.aleatoric) == expected and float(answer.epistemic) == expected
+
+
+@pytest.mark.parametrize("draws", [1, S])
+def test_the_mean_is_pulled_by_its_error_in_units_of_the_variance_of_y_alone(draws: int) -> None:
+    """A single draw, too, teaches the epistemic variance with the mean held."""
+    leaves = [double(N).requires_grad_() for _ in range(3)]
+    student, teacher = PredictiveNormal(*leaves), some_draws(draws)
+    (pull,) = torch.autograd.grad(NormalMoments()(student, teacher, double(N, 1)), leaves[:1])
+    expected = (student.mean - teacher[..., 0].mean(0)) / student.variance / N
+    torch.testing.assert_close(pull, expected.detach())
