@@ -8,6 +8,7 @@ import torch
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.networks import (
     Convolutions,
+    Indexed,
     Perceptron,
     Standardize,
     centres,
@@ -188,3 +189,14 @@ def test_standardisation_is_saved_and_is_no_parameter() -> None:
 def test_unfitted_standardisation_is_the_identity() -> None:
     x = torch.randn(4, 3)
     assert torch.equal(Standardize((3,))(x), x)
+
+
+def test_every_column_of_a_wide_table_in_mixed_units_has_its_own_scale() -> None:
+    z = standardised(torch.randn(200, 12) * torch.logspace(-4, 4, 12))
+    torch.testing.assert_close(z.std(0, correction=0), torch.ones(12), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(("values", "least", "most"), [(2, 2, 2), (100, 8, 16), (5000, 16, 64)])
+def test_an_index_of_many_values_is_embedded_in_some_tens_of_numbers(values, least, most) -> None:
+    trunk = Indexed((2,), (8,), indices=[(1, range(values))])
+    assert least <= trunk.embeddings[0].embedding_dim <= most

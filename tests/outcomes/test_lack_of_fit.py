@@ -105,3 +105,16 @@ def test_a_mixture_is_too_dear_for_many_classes_on_few_features(
     labelled = ClassValidation(x, torch.full((4, 60, num_classes), 1 / num_classes))
     guide = classes.Classes(num_classes).guide(None, x, labelled, {"misfit": 0.06}, [])
     assert type(guide) is family
+
+
+@pytest.mark.parametrize("num_draws", [10, 20, 40, 60])
+def test_few_draws_of_a_dirichlet_do_not_look_like_groups(num_draws: int) -> None:
+    """Moments of half of 20 draws leave 0.06 of the spread."""
+    x = torch.randn(600, 3)
+    share = lack_of_fit(ClassValidation(x, dirichlet(x, num_draws)))
+    assert share < MOST_LACK_OF_FIT
+
+
+def test_what_may_be_chance_is_no_lack_of_fit() -> None:
+    found = [lack_of_fit(held(dirichlet)) for _ in range(10)]
+    assert found.count(0.0) >= 8
