@@ -461,3 +461,15 @@ def test_moments_are_told_of_a_few_classes_and_not_of_hundreds():
         size = 21
         start = beginning.Beginning(None, torch.randn(classes, size))
         assert start.has_few_moments() is told
+
+
+def test_several_classes_begin_at_logits_moderated_by_their_variance():
+    """By MacKay's factor."""
+    torch.manual_seed(0)
+    draws = torch.randn(6, 3) + 0.6 * torch.randn(50, 6, 3)
+    logits = (X @ draws).double()
+    logits = logits - logits.mean(-1, keepdim=True)
+    expected = logits.mean(0) / (1 + math.pi / 8 * logits.var(0)).sqrt()
+    guide = guide_at("dirichlet", begun(Predictive(linear, {"w": draws}), X)[1], X)
+    found = guide(X).log_mean.double()
+    torch.testing.assert_close(found, expected.log_softmax(-1), rtol=1e-4, atol=1e-4)

@@ -438,3 +438,12 @@ def test_the_mean_is_pulled_by_its_error_in_units_of_the_variance_of_y_alone(dra
     (pull,) = torch.autograd.grad(NormalMoments()(student, teacher, double(N, 1)), leaves[:1])
     expected = (student.mean - teacher[..., 0].mean(0)) / student.variance / N
     torch.testing.assert_close(pull, expected.detach())
+
+
+def test_the_mixture_of_all_draws_that_a_posterior_holds_is_at_no_distance_from_it() -> None:
+    draws = some_draws()
+    f, log_scale = draws.unbind(-1)
+    parts = torch.zeros_like(f) - math.log(S), f, 2 * log_scale, torch.full_like(f, -80.0)
+    student = PredictiveNormalMixture(Components(*(part.T for part in parts)))
+    for found in energies(student, draws, size=S):
+        torch.testing.assert_close(found, torch.zeros_like(found), rtol=0, atol=1e-12)
