@@ -200,3 +200,14 @@ def test_every_column_of_a_wide_table_in_mixed_units_has_its_own_scale() -> None
 def test_an_index_of_many_values_is_embedded_in_some_tens_of_numbers(values, least, most) -> None:
     trunk = Indexed((2,), (8,), indices=[(1, range(values))])
     assert least <= trunk.embeddings[0].embedding_dim <= most
+
+
+@pytest.mark.parametrize(
+    ("off", "unit", "near"),
+    [(3.0, 1.0, True), (1000.0, 1.0, False), (0.0, 1e-9, True), (0.0, 1e-25, False)],
+)
+def test_weights_standardise_too_where_no_more_than_a_few_bits_are_lost(off, unit, near) -> None:
+    """Not a column that lies a thousand deviations from zero, or in a unit near float32's end."""
+    layer = Standardize((3,))
+    layer.fit(unit * (torch.randn(200, 3) + off), (0,))
+    assert layer.near is near

@@ -427,7 +427,7 @@ def test_noise_far_below_and_far_above_the_deviation_of_y_is_within_the_range(de
     nn.init.constant_(guide.head.bias, 2 * math.log(deviation))
     answer = guide(torch.ones(1, 1))
     expected = pytest.approx(25 * deviation**2, rel=0.01)
-    assert float(answer.aleatoric) == expected and float(answer.epistemic) == expected
+    assert answer.aleatoric.item() == expected and answer.epistemic.item() == expected
 
 
 @pytest.mark.parametrize("draws", [1, S])
