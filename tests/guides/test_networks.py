@@ -211,3 +211,8 @@ def test_weights_standardise_too_where_no_more_than_a_few_bits_are_lost(off, uni
     layer = Standardize((3,))
     layer.fit(unit * (torch.randn(200, 3) + off), (0,))
     assert layer.near is near
+
+
+def test_a_pixel_of_little_contrast_has_its_own_scale() -> None:
+    z = standardised(torch.rand(200, 20) * torch.linspace(0.2, 1.0, 20))
+    torch.testing.assert_close(z.std(0, correction=0), torch.ones(20), rtol=1e-5, atol=0)
