@@ -21,7 +21,8 @@ from pyro_opu import (
     as_teacher,
     distill,
 )
-from pyro_opu.guides.joint import JointGuide
+from pyro_opu.guides import PredictiveGuide
+from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads
 from pyro_opu.regression import as_regression_teacher
 from pyro_opu.teachers.held import hold
 
@@ -250,3 +251,17 @@ def test_held_draws_of_a_real_y_are_the_same_twice() -> None:
     assert found.shape == (5, len(NEW), 2)
     distances = ((weights @ NEW.mT) - found[:, None, :, 0]).abs().amax(-1)
     assert int((distances < 1e-4).sum()) == 5
+
+
+@pytest.mark.parametrize(("columns", "plain"), [(20, True), (100, True), (784, False)])
+def test_heads_read_short_inputs_beside_the_features(columns: int, plain: bool) -> None:
+    x = torch.randn(5, columns)
+    guide = PredictiveGuide.for_inputs(x, 3, hidden=(8,))
+    assert inputs_of_heads(guide, x, linear=False).shape == (5, 8 + columns * plain)
+
+
+def test_layers_below_the_heads_stay_small_where_they_read_many_features() -> None:
+    few, many, most = (DrawHeads(size, 2, 3) for size in (60, 250, 600))
+    sizes = [sum(p.numel() for p in each.layers.parameters()) for each in (few, many, most)]
+    assert sizes[0] > 60 * 100 and sizes[2] < 1.2 * sizes[1]
+    assert all(32 <= each.weight.shape[-1] <= 128 for each in (few, many, most))

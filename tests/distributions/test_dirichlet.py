@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -17,6 +18,7 @@ from pyro_opu.distributions.dirichlet import (
     PredictiveDirichlet,
     as_predictive,
     log_dirichlet_rsample,
+    moment_matched,
 )
 
 MEAN = torch.tensor([0.2, 0.5, 0.3])
@@ -305,3 +307,11 @@ def test_failures() -> None:
         as_predictive(torch.distributions.Beta(1.0, 1.0))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Simplex"):
         predictive(1.0).log_prob(torch.tensor([0.5, 0.5, 0.5]))
+
+
+def test_a_measured_concentration_is_kept_unless_it_is_none() -> None:
+    """Draws that all agree ask for infinity, draws that are labels for nothing."""
+    asked = torch.tensor([0.0, 1e-4, 1.0, 1e6, math.inf])
+    found = moment_matched(torch.tensor([0.2, 0.5, 0.3]).expand(5, 3), asked).concentration.sum(-1)
+    torch.testing.assert_close(found[1:4], asked[1:4])
+    assert found[[0, 4]].isfinite().all() and 0 < found[0] < 1e-4 and found[4] > 1e6

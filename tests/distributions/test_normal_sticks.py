@@ -211,3 +211,18 @@ def test_refused() -> None:
         NormalSticks(good[0], torch.zeros(()))
     with pytest.raises(TypeError, match="log_concentration"):
         NormalSticks(good, 3.0)  # type: ignore[arg-type]
+
+
+def test_classes_of_vanishing_probability_are_told_from_each_other() -> None:
+    log_mean = torch.tensor([[0.0, -40.0, -60.0, -250.0]]).log_softmax(-1)
+    logs = NormalSticks(log_mean, torch.tensor([44.0])).log_rsample((200,)).mean((0, 1))
+    apart = logs.diff() - log_mean[0].diff()
+    assert (apart.abs() < 3).all(), apart
+
+
+def test_deviations_of_the_sticks_are_as_if_every_logit_had_one_variance() -> None:
+    h = torch.tensor([0.4, 0.3, 0.2, 0.07, 0.03], dtype=torch.float64)
+    found = NormalSticks(h.log()[None], torch.tensor([3.0])).sticks.deviation[0]
+    shares = [h[k + 1 :] / h[k + 1 :].sum() for k in range(4)]
+    expected = torch.stack([(1 + w.square().sum()).sqrt() for w in shares])
+    torch.testing.assert_close(found / found[0], expected / expected[0])

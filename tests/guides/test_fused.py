@@ -259,3 +259,9 @@ def test_many_classes_keep_two_heads(classes: int, heads: type[nn.Module]) -> No
     quick = fused(guide)
     assert type(quick) is heads
     assert_same(quick(x), guide(x), 1e-5)
+
+
+@pytest.mark.parametrize(("classes", "one"), [(3, True), (100, True), (1000, False)])
+def test_both_heads_are_one_product_unless_that_would_be_cut_for_many_classes(classes, one) -> None:
+    guide = fused(PredictiveGuide.for_inputs(torch.randn(9, 2), classes, hidden=(8,)))
+    assert isinstance(guide, OneHeadGuide) is one

@@ -193,3 +193,12 @@ def test_moves_to_the_gpu() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
     built = PredictiveGuide.for_inputs(x.cuda(), C)
     assert built(x.cuda()).log_alpha.is_cuda
+
+
+@pytest.mark.parametrize("g", [-6.0, 0.0, 14.0])
+def test_draws_that_are_labels_and_draws_that_agree_are_within_the_range(g: float) -> None:
+    """Nearly as it is asked for: a four-hundredth of a label, and a million of them."""
+    guide = PredictiveGuide(nn.Flatten(), 2, 3)
+    guide.start_at(g)
+    nn.init.zeros_(guide.concentration_head.weight)
+    assert guide(torch.ones(1, 2)).log_concentration.item() == pytest.approx(g, abs=0.2)

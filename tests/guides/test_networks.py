@@ -8,6 +8,7 @@ import torch
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.networks import (
     Convolutions,
+    Indexed,
     Perceptron,
     Standardize,
     centres,
@@ -188,3 +189,30 @@ def test_standardisation_is_saved_and_is_no_parameter() -> None:
 def test_unfitted_standardisation_is_the_identity() -> None:
     x = torch.randn(4, 3)
     assert torch.equal(Standardize((3,))(x), x)
+
+
+def test_every_column_of_a_wide_table_in_mixed_units_has_its_own_scale() -> None:
+    z = standardised(torch.randn(200, 12) * torch.logspace(-4, 4, 12))
+    torch.testing.assert_close(z.std(0, correction=0), torch.ones(12), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(("values", "least", "most"), [(2, 2, 2), (100, 8, 16), (5000, 16, 64)])
+def test_an_index_of_many_values_is_embedded_in_some_tens_of_numbers(values, least, most) -> None:
+    trunk = Indexed((2,), (8,), indices=[(1, range(values))])
+    assert least <= trunk.embeddings[0].embedding_dim <= most
+
+
+@pytest.mark.parametrize(
+    ("off", "unit", "near"),
+    [(3.0, 1.0, True), (1000.0, 1.0, False), (0.0, 1e-9, True), (0.0, 1e-25, False)],
+)
+def test_weights_standardise_too_where_no_more_than_a_few_bits_are_lost(off, unit, near) -> None:
+    """Not a column that lies a thousand deviations from zero, or in a unit near float32's end."""
+    layer = Standardize((3,))
+    layer.fit(unit * (torch.randn(200, 3) + off), (0,))
+    assert layer.near is near
+
+
+def test_a_pixel_of_little_contrast_has_its_own_scale() -> None:
+    z = standardised(torch.rand(200, 20) * torch.linspace(0.2, 1.0, 20))
+    torch.testing.assert_close(z.std(0, correction=0), torch.ones(20), rtol=1e-5, atol=0)

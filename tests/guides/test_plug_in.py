@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 
 import pyro
@@ -433,3 +434,42 @@ def test_what_training_changes_is_read_at_every_step(source):
     guide = guide_at("dirichlet", begun(*source)[1], source[1])
     pool = Pool(source[1], {})
     assert read_once(guide, pool) == (guide, pool)
+
+
+@pytest.mark.parametrize(("widths", "least"), [((6, 64, 64, 3), 64), ((64, 1024, 1024, 10), 32)])
+def test_the_small_network_is_wide_enough_and_a_few_hundredths_of_a_large_one(widths, least):
+    x = torch.randn(20, widths[0])
+    config = PlugInTrunk.describe(begun([perceptron(widths) for _ in range(2)], x)[1], x)
+    width, size = config["hidden"][0], config["size"]
+    teachers = sum(before * after for before, after in itertools.pairwise(widths))
+    assert size == widths[-2] and width >= least
+    assert (size + width + widths[-1]) * width < max(0.05 * teachers, 50_000)
+
+
+def test_what_is_nearly_linear_is_no_linear_head():
+    class Bent(nn.Module):
+        def forward(self, z: Tensor) -> Tensor:
+            return z + 0.02 * torch.sin(3 * z)
+
+    plain = [nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)]
+    assert begun([nn.Sequential(*plain), nn.Sequential(*plain)], X)[1] is not None
+    assert begun([nn.Sequential(*plain, Bent()), nn.Sequential(*plain, Bent())], X)[1] is None
+
+
+def test_moments_are_told_of_a_few_classes_and_not_of_hundreds():
+    for classes, told in ((3, True), (2, True), (400, False)):
+        size = 21
+        start = beginning.Beginning(None, torch.randn(classes, size))
+        assert start.has_few_moments() is told
+
+
+def test_several_classes_begin_at_logits_moderated_by_their_variance():
+    """By MacKay's factor."""
+    torch.manual_seed(0)
+    draws = torch.randn(6, 3) + 0.6 * torch.randn(50, 6, 3)
+    logits = (X @ draws).double()
+    logits = logits - logits.mean(-1, keepdim=True)
+    expected = logits.mean(0) / (1 + math.pi / 8 * logits.var(0)).sqrt()
+    guide = guide_at("dirichlet", begun(Predictive(linear, {"w": draws}), X)[1], X)
+    found = guide(X).log_mean.double()
+    torch.testing.assert_close(found, expected.log_softmax(-1), rtol=1e-4, atol=1e-4)

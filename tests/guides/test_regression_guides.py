@@ -14,6 +14,9 @@ from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.metrics.normals import (
     crps_of_mean,
     crps_of_y,
+    energies,
+    energies_of_draws,
+    energies_of_moments,
     energy_of_draws,
     energy_of_mean,
     energy_of_normals,
@@ -389,3 +392,58 @@ class TestNames:
     def test_a_negative_weight(self) -> None:
         with pytest.raises(ValueError, match="`moments` must be .* of at least 0; got -1"):
             NormalCRPS(-1)
+
+
+@pytest.mark.parametrize(
+    "of_mean",
+    [
+        lambda student, draws: energies(student, draws)[1],
+        lambda student, draws: energies_of_moments(student, draws)[1],
+        lambda student, draws: energies_of_draws(draws + 0.3, draws)[1],
+        lambda student, draws: NormalCRPS().parts(student, draws, draws)["crps_of_mean"],
+    ],
+    ids=["energies", "of moments", "of draws", "crps"],
+)
+def test_the_mean_is_judged_in_its_own_deviation_or_a_tenth_of_ys(of_mean) -> None:
+    """Whatever the noise, if f has a tenth of y's deviation; below, an error of y is the unit."""
+    f = double(40, 1)
+    f = (f - f.mean()) / f.std()
+    one = torch.ones(1, dtype=torch.float64)
+    found = {}
+    for noise in (0.1, 9.0, 11.0, 1e4):
+        student = PredictiveNormal(0.3 * one, 2 * (noise * one).log(), 0 * one)
+        draws = torch.stack([f, (noise * one).log().expand_as(f)], -1)
+        found[noise] = float(of_mean(student, draws).mean())
+    assert found[9.0] == pytest.approx(found[0.1])
+    units = {noise: found[noise] * (1 + noise**2) ** 0.5 for noise in (11.0, 1e4)}
+    assert units[1e4] == pytest.approx(units[11.0]) and found[11.0] < found[9.0]
+
+
+@pytest.mark.parametrize("deviation", [1e-3, 1.0, 1e3])
+def test_noise_far_below_and_far_above_the_deviation_of_y_is_within_the_range(deviation) -> None:
+    guide = GaussianGuide(nn.Flatten(), 1)
+    guide.fit_units(torch.tensor([-5.0, 5.0]))
+    nn.init.zeros_(guide.head.weight)
+    nn.init.constant_(guide.head.bias, 2 * math.log(deviation))
+    answer = guide(torch.ones(1, 1))
+    expected = pytest.approx(25 * deviation**2, rel=0.01)
+    assert answer.aleatoric.item() == expected and answer.epistemic.item() == expected
+
+
+@pytest.mark.parametrize("draws", [1, S])
+def test_the_mean_is_pulled_by_its_error_in_units_of_the_variance_of_y_alone(draws: int) -> None:
+    """A single draw, too, teaches the epistemic variance with the mean held."""
+    leaves = [double(N).requires_grad_() for _ in range(3)]
+    student, teacher = PredictiveNormal(*leaves), some_draws(draws)
+    (pull,) = torch.autograd.grad(NormalMoments()(student, teacher, double(N, 1)), leaves[:1])
+    expected = (student.mean - teacher[..., 0].mean(0)) / student.variance / N
+    torch.testing.assert_close(pull, expected.detach())
+
+
+def test_the_mixture_of_all_draws_that_a_posterior_holds_is_at_no_distance_from_it() -> None:
+    draws = some_draws()
+    f, log_scale = draws.unbind(-1)
+    parts = torch.zeros_like(f) - math.log(S), f, 2 * log_scale, torch.full_like(f, -80.0)
+    student = PredictiveNormalMixture(Components(*(part.T for part in parts)))
+    for found in energies(student, draws, size=S):
+        torch.testing.assert_close(found, torch.zeros_like(found), rtol=0, atol=1e-12)

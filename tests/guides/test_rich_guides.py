@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from pyro_opu import (
     EnergyDistance,
     OnePassPredictive,
+    PredictiveDirichlet,
     WassersteinELBO,
     distill,
     fidelity,
@@ -281,3 +282,23 @@ def test_the_critic_takes_strata() -> None:
     torch.testing.assert_close(
         objective.parts(student, draws, x)["wasserstein"], random, atol=0.05, rtol=0
     )
+
+
+def test_logits_that_hardly_vary_and_logits_that_are_labels_are_within_the_range() -> None:
+    guide = LogisticNormalGuide(nn.Flatten(), 1, 2, rank=1)
+    nn.init.zeros_(guide.head.weight)
+    for log_scale, factor in ((-6.0, 30.0), (2.0, -30.0)):
+        with torch.no_grad():
+            guide.head.bias.copy_(torch.tensor([0.0, log_scale, factor]).repeat(2))
+        answer = guide(torch.ones(1, 1))
+        assert (answer.log_scale - log_scale).abs().max() < 0.2
+        assert (answer.factor - factor).abs().max() < 0.2
+
+
+def test_likelihood_finds_the_groups_in_a_third_of_the_steps_and_has_no_say_in_the_later_half():
+    objective, x = LikelihoodFirst(), torch.zeros(5, 1)
+    student = PredictiveDirichlet(torch.zeros(5, C).log_softmax(-1), torch.zeros(5))
+    draws = student.sample((4,))
+    for done, energy in ((0.0, False), (0.25, False), (0.5, True), (0.99, True)):
+        objective.anneal(done)
+        assert ("energy" in objective.parts(student, draws, x)) is energy

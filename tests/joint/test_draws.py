@@ -197,3 +197,12 @@ class TestWhatRowsCount:
     def test_refused_weights(self, kind, shape, weights, error):
         with pytest.raises(error, match=r"`weights` must be .*\(\d,\).*; got"):
             total(PoolDraws(kind, torch.full(shape, 1 / shape[-1])), None, weights)
+
+
+def test_rows_that_are_drawn_by_themselves_are_seen_beside_a_first_that_all_draws_agree_on():
+    def function(x):
+        p = torch.where(x[:, 0] == 0, 0.5, torch.rand(30, len(x)))
+        return torch.stack([p, 1 - p], -1)
+
+    with pytest.raises(ValueError, match="joint over rows"):
+        joint_draws(function, torch.arange(20.0)[:, None])

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from pyro_opu.joint import PoolDraws, batch_bald, joint_draws, joint_information
-from pyro_opu.joint.information import _greedy
+from pyro_opu.joint.draws import draw_labels
+from pyro_opu.joint.information import _greedy, _Labellings
 from pyro_opu.metrics.uncertainty import uncertainty
 
 
@@ -183,3 +184,33 @@ def test_a_real_y_is_refused():
     pool = PoolDraws("real", torch.zeros(5, 4, 2))
     with pytest.raises(TypeError, match="class labels for batch_bald"):
         batch_bald(pool, None, 2)
+
+
+def test_rows_are_looked_at_some_together_and_most_only_once(monkeypatch):
+    asked = []
+    plain = _Labellings.entropy
+    monkeypatch.setattr(
+        _Labellings, "entropy", lambda self, rows: asked.append(len(rows)) or plain(self, rows)
+    )
+    batch_bald(pool_of(draws=50, rows=300), None, 4)
+    assert asked[0] == 300 and len(asked) > 3
+    assert 4 * (len(asked) - 1) < sum(asked[1:]) < 900 / 2
+
+
+def test_no_tensor_of_all_labellings_and_rows_is_made(monkeypatch):
+    """Of 512 labellings, 3,000 rows and 8 classes it would have 12 million numbers."""
+    most, plain = [], torch.special.entr
+    monkeypatch.setattr(torch.special, "entr", lambda p: most.append(p.numel()) or plain(p))
+    labellings = _Labellings(torch.full((4, 3000, 8), 1 / 8), 512)
+    for row in range(3):
+        labellings.add(row)
+    found = labellings.entropy(torch.arange(3000))
+    assert torch.allclose(found, torch.tensor(8.0).double().log())
+    assert 2**21 < max(most) <= 2**22
+
+
+def test_labels_of_probabilities_that_rounding_keeps_off_a_sum_of_one():
+    """A last class of probability zero gets nothing of what is missing."""
+    labels = draw_labels(torch.tensor([0.2, 0.4, 0.0]).expand(20_000, 3))
+    assert (labels < 2).all()
+    assert float((labels == 0).double().mean()) == pytest.approx(1 / 3, abs=0.02)  # 6 deviations

@@ -84,3 +84,10 @@ def test_failures() -> None:
         calibration(probs.log(), y[:3])
     with pytest.raises(ValueError, match="labels from 0 to C - 1 = 2; got labels from 3 to 6"):
         expected_calibration_error(probs, torch.tensor([3, 4, 5, 6]))
+
+
+def test_a_confidence_at_an_edge_belongs_to_the_bin_below() -> None:
+    """Beside a wrong answer at 0.6 one that is right at 0.5 would cancel it."""
+    probs = torch.tensor([[0.5, 0.5], [0.6, 0.4]])
+    found = expected_calibration_error(probs, torch.tensor([0, 1]), num_bins=2)
+    assert found == pytest.approx((0.5 + 0.6) / 2)

@@ -155,3 +155,33 @@ def test_concentrations_of_labels_count_whole() -> None:
     found = objective.losses[0].parts(answer, both.flatten(1, 2), torch.ones(10, 1))
     assert found.keys() == alone.keys()
     assert all(torch.equal(found[name], value) for name, value in alone.items())
+
+
+def test_inputs_count_alike_until_they_are_very_sure() -> None:
+    """Down to a Gini index of 0.01, at a mean of 0.995; beyond it they count by their index."""
+    gini = torch.tensor([0.5, 0.1, 0.011, 0.009, 1e-3, 1e-5], dtype=torch.float64)
+    rare = gini / (1 + (1 - 2 * gini).sqrt())  # of two classes
+    log_mean = torch.stack([(-rare).log1p(), rare.log()], -1)
+    torch.testing.assert_close(gini_index(log_mean), gini)
+    g = torch.zeros(6, dtype=torch.float64, requires_grad=True)
+    told = {"mean": log_mean.exp(), "between": 0.2 * gini, "within": 0.8 * gini}
+    loss = MomentMatching().parts_at(PredictiveDirichlet(log_mean, g), told, torch.ones(6, 1))
+    (pull,) = torch.autograd.grad(loss["moments"], g)
+    torch.testing.assert_close(pull[:3], pull[:1].expand(3))
+    torch.testing.assert_close(pull[3:] / gini[3:], (pull[3:4] / gini[3:4]).expand(3))
+
+
+def test_an_error_of_g_bends_what_h_reads_by_a_fraction_of_one_of_h() -> None:
+    """Errors of one in log alpha_0 and in every logit, at draws that are worth three labels."""
+    generator = torch.Generator().manual_seed(0)
+    logits, off = torch.randn(2, 500, C, generator=generator)
+    wrong = (logits + off).requires_grad_()
+    g = (math.log(3.0) + torch.randn(500, generator=generator)).requires_grad_()
+    mean = logits.softmax(-1)
+    gini = 1 - mean.square().sum(-1)
+    told = {"mean": mean, "between": gini / 4, "within": 3 * gini / 4}
+    student = PredictiveDirichlet(wrong.log_softmax(-1), g)
+    loss = MomentMatching().parts_at(student, told, torch.ones(500, 1))
+    (of_h,) = torch.autograd.grad(loss["cross_entropy"], wrong, retain_graph=True)
+    (of_g,) = torch.autograd.grad(loss["moments"], g)
+    assert 1 / 30 < float(of_g.norm() / of_h.norm()) < 1 / 5

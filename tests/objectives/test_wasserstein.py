@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from pyro_opu import MetaCritic, PredictiveDirichlet, WassersteinELBO
-from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.distributions import DirichletMixture, SimplexDistribution
 from pyro_opu.metrics.distances import wasserstein1
 from pyro_opu.metrics.marginals import Marginals
-from pyro_opu.objectives.critic import SLOPE, dual_norm
+from pyro_opu.objectives.critic import SLOPE, dual_norm, witness
 from pyro_opu.objectives.energy import energy_distance_loss
 
 C = 4
@@ -483,3 +483,63 @@ def test_without_a_difference_nothing_is_gained() -> None:
     ).mean(0)
     error = gains.std() / math.sqrt(len(gains))
     assert gains.mean().abs() < 5 * error
+
+
+def test_gain_of_a_known_witness_against_a_mixture_of_unequal_weights() -> None:
+    direction = torch.tensor([1.0, -1.0, 0.0, 0.3])
+    objective = WassersteinELBO(
+        likelihood=0.0, critic=Fixed(direction.tolist()), residual=False, num_samples=4000
+    )
+    draws, means = points(7, 5), torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.1, 0.2, 0.3, 0.4]])
+    mixture = DirichletMixture(
+        torch.tensor([0.8, 0.2]).log().expand(5, 2),
+        means.log().expand(5, 2, C),
+        torch.full((5, 2), 6.0),
+    )
+    expected = ((draws.mean((0, 1)) - mixture.mean[0]) * direction).sum()
+    # 20,000 draws of deviation 0.05
+    torch.testing.assert_close(
+        objective(mixture, draws, torch.randn(5, 3)), expected, rtol=0, atol=0.01
+    )
+
+
+def test_by_default_a_slope_that_is_one_too_steep_costs_what_the_steeper_witness_can_gain() -> None:
+    """Of clouds at distance one: the penalty is as large as the whole gain at slope one."""
+    objective = WassersteinELBO(critic=Fixed([2.0, -2.0, 0.0, 0.0]), residual=False)
+    ends = torch.eye(C)[:2, None].expand(2, 5, C)
+    parts = objective.critic_loss(
+        0.75 * ends[1:] + 0.25 * ends[:1], 0.75 * ends[:1] + 0.25 * ends[1:], torch.randn(5, 3)
+    )
+    gain = -parts["gain"].item() / 2  # of the slope 2
+    assert gain == pytest.approx(1) and parts["penalty"].item() == pytest.approx(gain)
+
+
+def test_the_first_critic_of_a_default_objective_is_trained_before_it_teaches() -> None:
+    x, objective = torch.linspace(-1, 1, 4)[:, None], WassersteinELBO(residual=False)
+    p, q = (
+        torch.distributions.Dirichlet(torch.tensor(alpha).expand(4, 2)) for alpha in CASES["far"]
+    )
+    objective.prepare(x, 2)
+    optimizer = objective.critic_optimizer()
+    for _ in range(objective.critic_rounds(0)):
+        optimizer.zero_grad()
+        sum(objective.critic_loss(q.sample((32,)), p.sample((32,)), x).values()).backward()
+        optimizer.step()
+    found = judge_critic(objective, p.sample((1000,)), q.sample((1000,)), x)
+    assert (found.gain > 0.5).all()
+    assert objective.critic_rounds(1) < objective.critic_rounds(0) / 10
+
+
+def test_a_witness_whose_units_are_off_still_has_a_slope() -> None:
+    """A fraction of what it has where they are on, or a critic could not turn back."""
+    matrix, row = (
+        torch.eye(C).expand(5, C, C),
+        torch.tensor([[1.0, -1.0, 0.0, 0.3]]).expand(5, 1, C),
+    )
+    slopes = []
+    for offset in (9.0, -9.0):
+        pi = points(1, 5).requires_grad_()
+        weights = [(matrix, torch.full((5, C), offset)), (row, torch.zeros(5, 1))]
+        (slope,) = torch.autograd.grad(witness(pi, weights).sum(), pi)
+        slopes.append(float(dual_norm(slope).mean()))
+    assert slopes[0] == pytest.approx(1) and 0.05 < slopes[1] < 0.5

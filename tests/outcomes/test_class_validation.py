@@ -139,3 +139,41 @@ def test_recalibration_can_be_left_out() -> None:
     assert fast.guide.calibration.tolist() == [1.0, 0.0]
     assert "recalibration" not in fast.report
     assert quick().report["recalibration"]["shift"] != 0
+
+
+@pytest.mark.parametrize("concentration", [3.0, 1e3, 1e5])
+def test_what_is_attainable_of_fresh_draws_is_known(concentration: float) -> None:
+    """A half of S draws judges: (C - 1) / S (alpha_0 + 1), to second order."""
+    alpha = concentration * torch.tensor([0.2, 0.5, 0.3])
+    draws = torch.distributions.Dirichlet(alpha).sample((100, 2000))
+    found = ClassValidation(torch.zeros(2000, 1), draws).attainable
+    # 2,000 rows with two degrees of freedom: a standard error of 2 %; 1 % is of third order.
+    assert found == pytest.approx(0.02 / (concentration + 1), rel=0.11)
+    held = ClassValidation(torch.zeros(2000, 1), draws, held=100)
+    assert held.attainable == pytest.approx(found / 2)
+
+
+def test_no_error_below_what_float32_resolves_is_held_against_a_student() -> None:
+    """Logits of a network are rounded by 1e-5, which is a KL of 1e-11, where all draws agree."""
+    logits = torch.randn(300, 3)
+    draws = logits.softmax(-1).expand(20, -1, -1)
+    answer = (logits + 1e-5 * torch.randn(300, 3)).log_softmax(-1)
+    guide = nn.Identity()
+    guide.forward = lambda x: PredictiveDirichlet(answer, torch.full((300,), 16.0))
+    assert ClassValidation(torch.zeros(300, 1), draws).judge(guide)["kl_ratio"] < 1
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_halves_do_not_follow_the_numbers_that_made_the_draws(seed: int) -> None:
+    """Draws by the first numbers of a usual seed, one for each; a split by them is by size."""
+    torch.manual_seed(seed)
+    p = torch.rand(40, 500)
+    labelled = ClassValidation(torch.zeros(500, 1), torch.stack([p, 1 - p], -1))
+    one, other = (half.exp()[:, 0] for half in labelled.halves)
+    assert (one - other).abs().mean() < 0.15  # by size it is 0.5, by chance 0.07
+
+
+def test_sticks_are_tried_for_a_hundred_classes_and_not_for_a_thousand() -> None:
+    for classes, laws in ((3, 2), (100, 2), (1000, 1)):
+        flat = PredictiveDirichlet(torch.zeros(1, classes).log_softmax(-1), torch.zeros(1))
+        assert len(validation.both_laws(flat)) == laws

@@ -80,3 +80,41 @@ def test_a_guide_that_is_named_is_kept() -> None:
     x = torch.randn(80, 3)
     fast = pyro_opu.distill(corners, x, guide="dirichlet", num_steps=10, seed=0, progress=False)
     assert type(fast.guide) is PredictiveGuide and fast.report["misfit"] > MOST_LACK_OF_FIT
+
+
+def test_groups_are_seen_in_as_many_draws_as_a_run_of_mcmc_gives_and_not_in_a_few() -> None:
+    assert lack_of_fit(held(corners, 100)) > 0.0
+    assert lack_of_fit(held(corners, 20)) == 0.0
+
+
+@pytest.mark.parametrize(("apart", "seen"), [(1e-3, True), (1e-6, False)])
+def test_groups_are_seen_however_near_they_are_unless_it_is_rounding(apart, seen) -> None:
+    x = torch.randn(60, 3)
+    near = 1 / 3 + apart * (corners(x) - 1 / 3)
+    assert (lack_of_fit(ClassValidation(x, near)) > 0) is seen
+
+
+@pytest.mark.parametrize(
+    ("features", "num_classes", "family"),
+    [(3, 3, MixtureGuide), (20, 50, MixtureGuide), (3, 400, PredictiveGuide)],
+)
+def test_a_mixture_is_too_dear_for_many_classes_on_few_features(
+    features: int, num_classes: int, family: type
+) -> None:
+    x = torch.randn(60, features)
+    labelled = ClassValidation(x, torch.full((4, 60, num_classes), 1 / num_classes))
+    guide = classes.Classes(num_classes).guide(None, x, labelled, {"misfit": 0.06}, [])
+    assert type(guide) is family
+
+
+@pytest.mark.parametrize("num_draws", [10, 20, 40, 60])
+def test_few_draws_of_a_dirichlet_do_not_look_like_groups(num_draws: int) -> None:
+    """Moments of half of 20 draws leave 0.06 of the spread."""
+    x = torch.randn(600, 3)
+    share = lack_of_fit(ClassValidation(x, dirichlet(x, num_draws)))
+    assert share < MOST_LACK_OF_FIT
+
+
+def test_what_may_be_chance_is_no_lack_of_fit() -> None:
+    found = [lack_of_fit(held(dirichlet)) for _ in range(10)]
+    assert found.count(0.0) >= 8

@@ -161,3 +161,25 @@ def test_a_report_of_it(fast: OnePassPredictive) -> None:
     assert report.energy_distance < report.energy_distance_best  # that of the best Dirichlet
     assert "Normal Sticks per input" in str(fast.report)
     assert math.isfinite(report["coverage_50"].student)
+
+
+@pytest.mark.parametrize(
+    ("share", "errors", "law"),
+    [(0.001, 50, "dirichlet"), (0.004, 50, "sticks"), (0.1, 2, "dirichlet"), (0.1, 5, "sticks")],
+)
+def test_sticks_are_nearer_by_a_share_of_the_spread_and_by_more_than_chance(
+    share: float, errors: float, law: str
+) -> None:
+    """A gain of this share of the draws' spread, as large as so many of its standard errors."""
+
+    class Known(ClassValidation):
+        fewer = property(lambda self: self)
+
+        def distances(self, answer: object, numbers: int) -> Tensor:
+            off = torch.tensor([1.0, -1.0]).repeat(50) * 10 / errors
+            gain = share * self.marginals.spread.mean() * (1 + off)
+            return gain * (not isinstance(answer, NormalSticks))
+
+    draws = of_logits(X[:100])[:20]
+    guide = PredictiveGuide.for_inputs(X, 4, hidden=(4,))
+    assert nearer_law(guide, Known(X[:100], draws))["law"] == law

@@ -16,6 +16,8 @@ from torch import Tensor
 import pyro_opu
 from pyro_opu import OnePassPredictive, OnePassSeveral, distill, fidelity
 from pyro_opu.distributions.several import Part
+from pyro_opu.guides.several import SeveralGuide
+from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.teachers.finished import finished_teacher
 
 S, D, L = 30, 3, 2
@@ -308,3 +310,39 @@ def test_students_are_near_their_teachers() -> None:
     assert all(each.kl_ratio < 2 for each in report.sets.values())
     assert str(fast.report).count("\n") == 5 and "count" in str(fast.report)
     assert pyro_opu.uncertainty(fast.distribution(x)["obs"]).epistemic.shape == (300, L)
+
+
+def test_a_guide_of_several_begins_at_the_moments_of_rows_that_are_alike() -> None:
+    generator = torch.Generator().manual_seed(0)
+    kinds = [("y", "real", 2), ("n", "counts", 2), ("label", "classes", 3), ("wins", "trials", 2)]
+    parts = [Part(site, kind, (L,), width, trials=7) for site, kind, width in kinds]
+    said = [torch.randn(S, 1, L, width, generator=generator) for _, _, width in kinds]
+    said[1][..., 0] = 5 * said[1][..., 0].exp()  # rates
+    said[1][..., 1] += 1.0
+    said[2], said[3] = said[2].softmax(-1), (0.5 * said[3]).softmax(-1)
+    guide = SeveralGuide.for_inputs(X, parts, hidden=(8,))
+    guide.start_at([each.expand(-1, len(X), -1, -1) for each in said])
+    torch.nn.init.zeros_(guide.head.weight)
+    answers = guide(X[:1])
+    for number in (0, 1):
+        (f, log_scale), found = said[number][:, 0].unbind(-1), answers.answers[number]
+        torch.testing.assert_close(found.mean, f.mean(0))
+        torch.testing.assert_close(found.log_aleatoric.exp(), (2 * log_scale).exp().mean(0))
+        torch.testing.assert_close(found.log_epistemic.exp(), f.var(0))
+    for number in (2, 3):
+        draws, found = said[number][:, 0], answers.answers[number]
+        torch.testing.assert_close(found.mean, draws.mean(0))
+        expected = moment_concentration(draws)
+        torch.testing.assert_close(found.log_concentration.exp(), expected, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("mean", [1e-6, 1.0, 1e6])
+def test_rare_and_frequent_counts_are_within_the_range_of_a_guide(mean: float) -> None:
+    guide = SeveralGuide(torch.nn.Flatten(), D, [Part("n", "counts", (), 2)])
+    f, log_scale = torch.tensor([0.5, 1.5, 1.0]) * mean, torch.tensor(3 * mean).log() / 2
+    guide.start_at([torch.stack([f, log_scale.expand(3)], -1)[:, None, None]])
+    torch.nn.init.zeros_(guide.head.weight)
+    (answer,) = guide(X[:1]).answers
+    assert float(answer.mean) == pytest.approx(mean, rel=0.01)
+    assert float(answer.log_aleatoric.exp()) == pytest.approx(3 * mean, rel=0.01)
+    assert float(answer.log_epistemic.exp()) == pytest.approx(0.25 * mean**2, rel=0.01)

@@ -252,3 +252,70 @@ def test_nothing_to_read_gives_none(fast: OnePassPredictive) -> None:
     assert fit_novelty(fast.guide, rows(3)) is None
     assert fit_novelty(Own(), rows(9), indices=range(6)) is None
     assert isinstance(fit_novelty(fast.guide, rows(4)), Novelty)
+
+
+class Asked(nn.Module):
+    """A guide that says how many rows it was asked at first, and ends there."""
+
+    def forward(self, x: Tensor) -> PredictiveDirichlet:
+        raise InterruptedError(f"{len(x)} rows")
+
+
+def test_of_many_rows_some_thousands_are_looked_at_and_of_large_ones_few() -> None:
+    seen: list[int] = []
+    guide = Own()
+    guide.register_forward_hook(lambda module, args, answer: seen.append(len(args[0])))
+    fit_novelty(guide, rows(20_000))
+    assert 5_000 < sum(seen) < 10_000
+    with pytest.raises(InterruptedError, match="^128 rows$"):  # of 67 MB together
+        fit_novelty(Asked(), torch.zeros(1, 1).expand(1000, 2**17))
+
+
+def test_products_of_a_distance_are_bounded_by_fewer_directions() -> None:
+    for size, most in ((100, 100), (1200, 60)):
+        distance = Distance.fitted(torch.randn(250, size), torch.zeros(250).long())
+        assert 0.8 * most < distance.sizes[2] <= most and distance.sizes[0] == size
+
+
+def test_of_fewer_rows_than_columns_the_rest_has_its_mean_variance() -> None:
+    x = rows(10).repeat(1, 2) + 0.3 * torch.randn(
+        10, 12, generator=torch.Generator().manual_seed(4)
+    )
+    distance = Distance.fitted(x, torch.zeros(10).long())
+    z = distance.standardize(x).double()
+    values, directions = torch.linalg.eigh(z.mT @ z / 10)
+    ridge = 1e-3 * values.mean()
+    values[:7] = values[:7].mean()  # all but five directions, a half of the rows
+    slow = ((z @ directions).square() / (values + ridge)).sum(-1).log()
+    torch.testing.assert_close(distance(x).double(), slow, rtol=1e-4, atol=1e-4)
+
+
+def test_the_tail_falls_by_half_over_a_half_of_the_rows_in_it(fast: OnePassPredictive) -> None:
+    far = torch.randn(1000, generator=torch.Generator().manual_seed(0)).exp().double()
+    knots, levels, tail = _calibrated(far)
+    beyond = far[far > knots[-1]]
+    assert len(beyond) == 5 and int((beyond > knots[-1] + tail).sum()) == 2
+    novelty, x = fast.detector, 9 * rows(50, 8)
+    t = novelty.distance(x, fast.guide.trunk(x))
+    assert (t > novelty.knots[-1]).any()
+    slow = (1 - novelty.levels[-1]) / (1 + (t - novelty.knots[-1]).clamp_min(0) / novelty.tail)
+    above = t > novelty.knots[-1]
+    torch.testing.assert_close(1 - fast.novelty(x)[above], slow[above], rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize(("last", "least", "most"), [(1.0, 0.1, 0.5), (1.0001, 0.005, 0.1)])
+def test_a_tail_of_rows_that_are_alike_is_short_and_no_cliff(last, least, most) -> None:
+    """In units of how far they lie from the median, whether or not they lie beyond a knot."""
+    far = torch.cat([torch.linspace(0, 1, 995), torch.full((5,), last)]).double()
+    knots, _, tail = _calibrated(far)
+    assert least < float(tail / (knots[-1] - far.median())) < most
+
+
+def test_both_distances_are_in_units_of_their_own_rows(fast: OnePassPredictive) -> None:
+    x = rows(5000, 7)
+    parts = fast.detector._parts(x, fast.guide.trunk(x))
+    assert len(parts) == 2
+    for (part, read), (middle, upper) in zip(parts, fast.detector.units, strict=True):
+        scaled = (part(read) - middle) / upper
+        assert float(scaled.median()) == pytest.approx(0, abs=0.2)
+        assert float(scaled.quantile(0.9)) == pytest.approx(1, abs=0.2)
