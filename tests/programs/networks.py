@@ -14,7 +14,7 @@ from pyro.nn import PyroModule, PyroSample
 from pyro.nn.module import to_pyro_module_
 from torch import Tensor, nn
 
-from benchmarks.pyro_programs_base import DRAWS, Program, by_guide, drawn, learnt, program, whole
+from programs.base import DRAWS, Program, by_guide, drawn, learnt, program, whole
 
 
 def moons(rows: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -165,7 +165,7 @@ def training_mode() -> Program:
     guide = learnt(model, pyro.infer.autoguide.AutoNormal(model), X, Y)
     model.train()
     predictive = Predictive(model, guide=guide, num_samples=DRAWS, return_sites=("obs",))
-    return Program(predictive, X, NEW)
+    return Program(predictive, X, NEW, warning="in training mode")
 
 
 def first_token(rows: int, seed: int) -> tuple[Tensor, Tensor]:

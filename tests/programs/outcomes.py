@@ -7,7 +7,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from benchmarks.pyro_programs_base import Program, by_guide, drawn, labels, program
+from programs.base import Program, by_guide, drawn, labels, program
 
 N = 300
 X, NEW = drawn(N, 2, seed=1), drawn(200, 2, seed=2)

@@ -1,4 +1,4 @@
-"""A program of ``benchmarks.pyro_programs``: its posterior and inputs, and how it is inferred."""
+"""A program of ``programs``: its posterior and inputs, and how it is inferred."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Program:
         x: Inputs that the student is taught at, in the form in which ``distill`` takes them.
         new: Inputs that it is judged at.
         call: The arguments of a call at new inputs, where these are not they.
-        options: What ``distill`` is told beside its defaults.
+        options: How the model is called, for ``distill`` and ``as_teacher``.
         cure: What a refusal must say, where the program is one that is refused.
+        warning: What a warning must say, where the program is one that is warned of.
     """
 
     source: Any
@@ -36,6 +37,7 @@ class Program:
     call: tuple[Any, ...] | None = None
     options: dict[str, Any] = field(default_factory=dict)
     cure: str = ""
+    warning: str = ""
 
 
 #: Title -> the program, inferred anew.

@@ -10,7 +10,7 @@ from pyro.infer import Predictive
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
 
-from benchmarks.pyro_programs_base import (
+from programs.base import (
     DRAWS,
     Program,
     by_guide,
@@ -174,7 +174,8 @@ def players(fixed: bool) -> Program:
     hits = (at_bats * torch.linspace(0.2, 0.35, 18)).round()
     if fixed:
         samples = by_nuts(partially_pooled, at_bats, hits)
-        return Program(Predictive(partially_pooled, samples), at_bats, at_bats, cure="a[group]")
+        warning = "latents of the rows that it was trained on"
+        return Program(Predictive(partially_pooled, samples), at_bats, at_bats, warning=warning)
     samples = by_nuts(of_player, player, at_bats, hits)
     x = player.repeat(10), seasons(180, seed=4)
     return Program(Predictive(of_player, samples), x, (player, seasons(18, seed=5)))

@@ -11,7 +11,7 @@ from pyro.infer.autoguide import AutoNormal
 from pyro.infer.reparam import LocScaleReparam
 from torch import Tensor
 
-from benchmarks.pyro_programs_base import (
+from programs.base import (
     CHAIN,
     WARMUP,
     Program,
@@ -70,7 +70,7 @@ def missing_closed() -> Program:
 
     guide = AutoNormal(hidden(model, "y_unobserved"))
     predictive = by_guide(model, X, REAL, guide=lambda _: guide, return_sites=("y",))
-    return Program(predictive, X, NEW, cure="size of the training rows")
+    return Program(predictive, X, NEW)
 
 
 @program("poutine.mask")

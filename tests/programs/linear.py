@@ -13,7 +13,7 @@ from pyro.infer import HMC, Predictive, autoguide
 from pyro.nn import PyroModule, PyroSample
 from torch import Tensor, nn
 
-from benchmarks.pyro_programs_base import Program, by_guide, by_nuts, drawn, labels, program, whole
+from programs.base import Program, by_guide, by_nuts, drawn, labels, program, whole
 
 N = 300
 X, NEW = drawn(N, 3, seed=1), drawn(200, 3, seed=2)
@@ -106,7 +106,8 @@ for _name, _guide in GUIDES.items():
 
     @program(f"logistic regression, {_name}")
     def by_autoguide(guide: Callable[[Any], Any] = _guide) -> Program:
-        return Program(by_guide(logistic, X, Y, guide=guide), X, NEW)
+        warning = "no epistemic uncertainty" if guide is GUIDES["AutoDelta"] else ""
+        return Program(by_guide(logistic, X, Y, guide=guide), X, NEW, warning=warning)
 
 
 @program("logistic regression, NUTS")
@@ -117,7 +118,8 @@ def logistic_nuts() -> Program:
 @program("logistic regression, HMC")
 def logistic_hmc() -> Program:
     kernel = HMC(logistic, step_size=0.1, num_steps=8)
-    return Program(Predictive(logistic, by_nuts(logistic, X, Y, kernel=kernel)), X, NEW)
+    predictive = Predictive(logistic, by_nuts(logistic, X, Y, kernel=kernel))
+    return Program(predictive, X, NEW, warning="has not mixed")
 
 
 @program("softmax regression")
