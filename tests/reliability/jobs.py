@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import pickle
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -47,10 +50,33 @@ def contents(fast: OnePassPredictive) -> bytes:
     return pickle.dumps((weights, repr({**fast.report, "spent": None})))
 
 
-def resumed(loss: str, checkpoint: Path, path: Path) -> None:
-    """A distillation that goes on from its checkpoint; what it ends as is written."""
+def killed(loss: str, folder: Path) -> None:
+    """A run that is killed at random moments and started again, until it ends by itself.
+
+    Run it in a process without threads, from which the runs can be forked.
+    """
     torch.set_num_threads(1)
-    path.write_bytes(contents(student(loss, checkpoint=checkpoint)))
+    student(loss)  # what is imported and made once
+    start, random, kills = time.monotonic(), Random(0), 0
+    (folder / "unbroken").write_bytes(contents(student(loss)))
+    seconds = time.monotonic() - start
+    most = 0.1 * seconds
+    while True:
+        worker = multiprocessing.get_context("fork").Process(target=resumed, args=(loss, folder))
+        worker.start()
+        worker.join(random.uniform(0.05, most))
+        if worker.exitcode is not None:
+            break
+        worker.kill()
+        worker.join()
+        kills, most = kills + 1, most + 0.15 * seconds  # not for ever before the first save
+    (folder / "kills").write_text(str(kills))
+
+
+def resumed(loss: str, folder: Path) -> None:
+    """A distillation that goes on from its checkpoint; what it ends as is written."""
+    found = contents(student(loss, checkpoint=folder / "checkpoint"))
+    (folder / "resumed").write_bytes(found)
 
 
 def put(path: Path, number: int, times: int) -> None:
