@@ -33,21 +33,15 @@ WEIGHTS = {
     "a name": "first",
     "a list": [1.0],
 }
+# fmt: off
 for name, ask in QUESTIONS.items():
-    calls(
-        f"joint.{name}",
-        {
-            "a marginal student": lambda ask=ask: ask(student(), X),
-            "a guide": lambda ask=ask: ask(student().guide, X),
-            "draws that are independent": lambda ask=ask: ask(independent, X),
-        },
-    )
+    calls(f"joint.{name}", {
+        "a marginal student": lambda ask=ask: ask(student(), X),
+        "a guide": lambda ask=ask: ask(student().guide, X),
+        "draws that are independent": lambda ask=ask: ask(independent, X)})
     values(f"joint.{name}", partial(ask, draws, X), seed=["0", 2.5])
-    values(
-        f"joint.{name}",
-        partial(ask, draws),
-        x=without(INPUTS, "of another width", "of another rank", "1-d", "None", "of integers"),
-    )
+    values(f"joint.{name}", partial(ask, draws),
+        x=without(INPUTS, "of another width", "of another rank", "1-d", "None", "of integers"))
     if name != "thompson":
         values(f"joint.{name}", partial(ask, draws, X), num_draws=[0, 9, "3"])
     if name in ("batch_bald", "joint_information"):
@@ -61,22 +55,11 @@ values("joint.batch_bald", BALD, size=[0, 41, 2.5, "2"])
 values("joint.batch_bald", partial(BALD, 2), num_labellings=[0, 2.5])
 THOMPSON = partial(joint.thompson, draws, X, weights=torch.arange(4.0))
 values("joint.thompson", THOMPSON, size=[0, 2.5, "2"])
-values(
-    "joint.joint_information",
-    partial(joint.joint_information, draws, X),
-    batches={
-        "beyond the rows": torch.tensor([[0, 40]]),
-        "below zero": torch.tensor([-1]),
-        "of floats": torch.tensor([0.5]),
-        "a list": [[0, 1]],
-        "without one": torch.empty(0, 2, dtype=torch.long),
-    },
-)
-calls(
-    "distill, joint",
-    {
-        "of draws made afresh": lambda: short(independent, guide="joint"),
-        "of counts": lambda: short(Predictive(counts, SCALAR), guide="joint"),
-    },
-)
-arguments("model_card", model_card, {"no student": (3,)})
+values(joint.joint_information, draws, X,
+    batches={"beyond the rows": torch.tensor([[0, 40]]), "below zero": torch.tensor([-1]),
+        "of floats": torch.tensor([0.5]), "a list": [[0, 1]],
+        "without one": torch.empty(0, 2, dtype=torch.long)})
+calls("distill, joint", {
+    "of draws made afresh": lambda: short(independent, guide="joint"),
+    "of counts": lambda: short(Predictive(counts, SCALAR), guide="joint")})
+arguments(model_card, {"no student": (3,)})

@@ -62,57 +62,32 @@ def one_vector(z: Tensor) -> Any:
     return dist.Normal(z.mean(0), 1.0).to_event(1)
 
 
+# fmt: off
 values("distill, several", lambda of: short(source(of)), of=SITES)
 values("as_teacher, several", lambda of: as_teacher(source(of)).probs(X), of=SITES)
 calls("distill, several", {"one vector": lambda: short(source(one_vector, plate=False))})
-calls(
-    "as_teacher, several",
-    {"one vector": lambda: as_teacher(source(one_vector, plate=False)).probs(X)},
-)
-values(
-    "distill, several",
-    lambda **given: short(source(labels), **given),
+calls("as_teacher, several", {
+    "one vector": lambda: as_teacher(source(one_vector, plate=False)).probs(X)})
+values("distill, several", lambda **given: short(source(labels), **given),
     loss=["wasserstein", "crps", "energy", 3],
     guide=["dirichlet", "mixture", "gaussian", 3, nn.Linear(3, 4)],
-    return_sites=[("w",), ("nothing",), "obs", 3],
-    site=["w", "nothing", 3],
-)
+    return_sites=[("w",), ("nothing",), "obs", 3], site=["w", "nothing", 3])
 for method in ("__call__", "distribution", "dirichlet", "uncertainty", "answer"):
     values(f"OnePassSeveral.{method}", lambda x, m=method: getattr(student(), m)(x), x=INPUTS)
-calls(
-    "OnePassSeveral",
-    {
-        "a normal of labels": lambda: student().normal(X),
-        "no parts": lambda: OnePassSeveral(student().guide, (3,), (), []),
-        "guide=None": lambda: OnePassSeveral(None, (3,), student().parts, []),
-        "an unknown site of an answer": lambda: student().answer(X)["nothing"],
-    },
-)
-calls(
-    "fidelity, several",
-    {
-        "a student of one label": lambda: fidelity(draws, source(labels), X),
-        "another teacher": lambda: fidelity(student(), predictive(), X),
-    },
-)
-arguments(
-    "PredictiveCount",
-    PredictiveCount,
-    {
-        "shapes that differ": (torch.zeros(3), torch.zeros(2), torch.zeros(3)),
-        "lists": ([0.0], [0.0], [0.0]),
-        "integers": (torch.ones(3).long(),) * 3,
-    },
-)
-arguments(
-    "PredictiveTrials",
-    PredictiveTrials,
-    {
-        "a normal": (torch.ones(3), torch.ones(3)),
-        "three classes": (dist.Dirichlet(torch.ones(4, 3)), torch.ones(4)),
-    },
-)
-calls(
-    "PredictiveTrials",
-    {"other rows": lambda: PredictiveTrials(student().distribution(X), torch.ones(2))},
-)
+calls("OnePassSeveral", {
+    "a normal of labels": lambda: student().normal(X),
+    "no parts": lambda: OnePassSeveral(student().guide, (3,), (), []),
+    "guide=None": lambda: OnePassSeveral(None, (3,), student().parts, []),
+    "an unknown site of an answer": lambda: student().answer(X)["nothing"]})
+calls("fidelity, several", {
+    "a student of one label": lambda: fidelity(draws, source(labels), X),
+    "another teacher": lambda: fidelity(student(), predictive(), X)})
+arguments(PredictiveCount, {
+    "shapes that differ": (torch.zeros(3), torch.zeros(2), torch.zeros(3)),
+    "lists": ([0.0], [0.0], [0.0]),
+    "integers": (torch.ones(3).long(),) * 3})
+arguments(PredictiveTrials, {
+    "a normal": (torch.ones(3), torch.ones(3)),
+    "three classes": (dist.Dirichlet(torch.ones(4, 3)), torch.ones(4))})
+calls("PredictiveTrials", {
+    "other rows": lambda: PredictiveTrials(student().distribution(X), torch.ones(2))})

@@ -18,18 +18,32 @@ def calls(name: str, wrong: Mapping[str, Callable[[], Any]]) -> None:
         CASES[key] = call
 
 
-def arguments(name: str, call: Callable[..., Any], wrong: Mapping[str, tuple[Any, ...]]) -> None:
-    """Enter a call with each of these positional arguments."""
-    calls(name, {what: partial(call, *args) for what, args in wrong.items()})
+def arguments(*call: Any) -> None:
+    """Enter calls by their positional arguments: ``arguments([name,] function, wrong)``."""
+    name, function, wrong = named(*call)
+    calls(name, {what: partial(function, *args) for what, args in wrong.items()})
 
 
-def values(name: str, call: Callable[..., Any], /, **wrong: Any) -> None:
-    """Enter a call for each wrong value of each argument: a list, or a dict name -> value."""
+def values(*call: Any, **wrong: Any) -> None:
+    """Enter a call for each wrong value of each argument, a list of them or a dict of names.
+
+    The call is ``values([name,] function, *args, argument=values)``, its arguments are right.
+    """
+    name, function, *args = named(*call)
     for argument, found in wrong.items():
         if not isinstance(found, Mapping):
-            found = {f"={value!r}"[:45]: value for value in found}
-        named = {f"{argument} {what}".replace(" =", "="): value for what, value in found.items()}
-        calls(name, {what: partial(call, **{argument: v}) for what, v in named.items()})
+            found = {f"{argument}={value!r}"[:60]: value for value in found}
+        else:
+            found = {f"{argument} {what}": value for what, value in found.items()}
+        calls(name, {w: partial(function, *args, **{argument: v}) for w, v in found.items()})
+
+
+def named(*call: Any) -> tuple[Any, ...]:
+    """The call, after the name of its function where it has none of its own."""
+    if isinstance(call[0], str):
+        return call
+    function = call[0].func if isinstance(call[0], partial) else call[0]
+    return (function.__qualname__, *call)
 
 
 def without(found: Mapping[str, Any], *names: str) -> dict[str, Any]:
