@@ -28,7 +28,11 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class Guard:
-    """An audit hook, which cannot be removed: it looks at nothing while ``folder`` is None."""
+    """An audit hook, which cannot be removed: it looks at nothing while ``folder`` is None.
+
+    Python's own files pass it, as all that the package writes do. Files that compiled code opens do
+    not: what it writes at relative paths and in the home lands in the folder all the same.
+    """
 
     def __init__(self) -> None:
         self.folder: str | None = None

@@ -1,4 +1,4 @@
-"""A program of ``programs``: its posterior and inputs, and how it is inferred."""
+"""A program: its posterior and inputs, and how it is inferred."""
 
 from __future__ import annotations
 
