@@ -73,7 +73,6 @@ DARK_KNOWLEDGE = under("pyro_opu/rivals", "base.py", "bayesian_dark_knowledge.py
 #: Results file -> what it measures, beside the command itself; files, folders and patterns.
 MEASURES: dict[str, tuple[str, ...]] = {
     "adversarial": (*DISTILLED, *FIDELITY),
-    "bad_input": ("pyro_opu", "models", "benchmarks/bad_input_*.py"),
     "batch_bald": ("pyro_opu/joint", *DISTILLED, "models", "benchmarks/digits.py"),
     "batched": (
         *under("pyro_opu/predictive", "batched.py", "quick_ops.py"),
@@ -123,14 +122,7 @@ MEASURES: dict[str, tuple[str, ...]] = {
     "opu_table3": (*PAPERS, "benchmarks/tabular_protocol.py", "benchmarks/gaussian_process.py"),
     "paying": (*DISTILLED, *POSTERIORS, "benchmarks/timing.py"),
     "polya_gamma": (*GIBBS, "models/logistic_regression.py"),
-    "pyro_programs": (
-        *DISTILLED,
-        *FIDELITY,
-        "pyro_opu/packing",
-        "benchmarks/pyro_programs_*.py",
-    ),
     "refinements": DISTILLED,
-    "reliability": ("pyro_opu", "benchmarks/reliability_*.py"),
     "richer_guides": (*DISTILLED, *FIDELITY),
     "scale": (*DISTILLED, "pyro_opu/distributed.py", "benchmarks/scale_worker.py"),
     "sgld": (*LANGEVIN, "models/neural_network.py"),

@@ -15,9 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 NAMES = (
     "main_job",
     "newcomer",
-    "bad_input",
-    "reliability",
-    "pyro_programs",
     "digits_fidelity",
     "known_answers",
     "known_outcomes",
@@ -66,7 +63,7 @@ NAMES = (
 )
 
 #: They start processes, and give up on one that does not answer in time.
-ALONE = ("reliability", "scale", "newcomer")
+ALONE = ("scale", "newcomer")
 
 
 def main() -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from pyro_opu import OnePassPredictive, PredictiveGuide, as_teacher, distill
+from pyro_opu import PredictiveGuide, as_teacher, distill
 from pyro_opu.regression import distill_regression
 from pyro_opu.transfer import Gaussian, HeldOut, Mixture, TransferPolicy
 
@@ -123,17 +122,6 @@ class TestPolicy:
             Gaussian(scale=1e38).fit(1e3 * X).sample(5)
 
 
-class Silent(nn.Module):
-    """A guide whose answer is made without its weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: Tensor) -> torch.distributions.Dirichlet:
-        return torch.distributions.Dirichlet(torch.ones(len(x), 4))
-
-
 @pytest.mark.parametrize("train", [distill, distill_regression])
 @pytest.mark.parametrize(
     "name, value, error, message",
@@ -164,19 +152,6 @@ def test_argument(train, name, value, error, message) -> None:
         train(unasked, X, **{**SHORT, name: value})
 
 
-@pytest.mark.parametrize(
-    "guide, message",
-    [
-        (PredictiveGuide.for_inputs(X[:, :2], 4), "answer inputs of shape .* it raised"),
-        (PredictiveGuide.for_inputs(X, 4).to("meta"), "on the meta device"),
-        (Silent(), "depends on its weights; got one without gradient"),
-    ],
-)
-def test_guide_that_cannot_be_trained(guide, message) -> None:
-    with pytest.raises(ValueError, match=f"`guide` must .*{message}"):
-        distill(draws, X, guide=guide, **SHORT)
-
-
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_distil_where_gradients_are_off(mode) -> None:
     expected = distill(draws, X, **SHORT).dirichlet(X).mean
@@ -185,39 +160,3 @@ def test_distil_where_gradients_are_off(mode) -> None:
         fast = distill(draws, made_inside, **SHORT)
         assert not torch.is_grad_enabled()
     torch.testing.assert_close(fast.dirichlet(X).mean, expected)
-
-
-@pytest.mark.parametrize(
-    "changes, error, message",
-    [
-        ({"guide": None}, TypeError, "`guide` must be an nn.Module"),
-        ({"num_classes": 1}, ValueError, "`num_classes` must be an integer of at least 2"),
-        ({"input_shape": (2.5,)}, ValueError, "`input_shape` must be a tuple of positive integers"),
-        ({"sites": ["obs"]}, TypeError, "`sites` must be a list such as"),
-        ({"inputs": "x"}, TypeError, "`inputs` must be a callable"),
-    ],
-)
-def test_parts_of_a_student(changes, error, message) -> None:
-    parts = {"guide": PredictiveGuide.for_inputs(X, 4), "input_shape": (3,), "num_classes": 4}
-    with pytest.raises(error, match=message):
-        OnePassPredictive(**{**parts, **changes})
-
-
-def test_student_of_other_classes_than_its_guide() -> None:
-    fast = OnePassPredictive(PredictiveGuide.for_inputs(X, 4), (3,), 5)
-    with pytest.raises(ValueError, match=re.escape("5 classes, as `num_classes` says; got (4,)")):
-        fast(X)
-
-
-@pytest.mark.parametrize(
-    "x, error, message",
-    [
-        (X.to_sparse(), ValueError, "got a sparse_coo tensor"),
-        (X.to("meta"), ValueError, "got a meta tensor"),
-        (X.numpy(), TypeError, r"torch\.as_tensor\(x"),
-        (X + 0j, TypeError, "floating dtype; got torch.complex64"),
-    ],
-)
-def test_inputs_that_hold_no_numbers(x, error, message) -> None:
-    with pytest.raises(error, match=f"`x` must .*{message}"):
-        distill(draws, x, **SHORT)

@@ -1,0 +1,54 @@
+"""Every bad call is refused by an error that names an argument, and writes nothing anywhere."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bad_calls.judged import CASES, judged
+from bad_calls.messages import SAYS
+
+#: Calls whose error comes from elsewhere, or names no argument: none is to be added.
+RAW = (
+    "OnePassClassifier.fit: three rows",
+    "OnePassPredictive(): a guide of other inputs",
+    "OnePassPredictive(): a guide that raises",
+    "OnePassPredictive(): an `inputs` that raises",
+    "OnePassPredictive.save: path='a\\x00b'",
+    "bayesian_network: another width",
+    "distill: checkpoint='a\\x00b'",
+    "fit_network: float labels",
+    "fit_svi: labels out of range",
+    "joint.batch_bald: x of bools",
+    "joint.covariance: x of bools",
+    "joint.joint_information: x of bools",
+    "joint.ranking: x of bools",
+    "joint.thompson: x of bools",
+    "joint.total: x of bools",
+    "fidelity_scatter: another width",
+)
+#: What some need, by the beginning of their names or of their modules.
+EXTRAS = {
+    "pyro_opu.plots": "matplotlib",
+    "to_inference_data": "arviz",
+    "PolyaGammaGibbs": "polyagamma",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_is_answered_clearly(case: str) -> None:
+    for name, extra in EXTRAS.items():
+        function = getattr(CASES[case], "func", judged)
+        if case.startswith(name) or function.__module__.startswith(name):
+            pytest.importorskip(extra)
+    outcome, message = judged(CASES[case])
+    assert outcome == ("raw" if case in RAW else "clear"), message
+    if case in SAYS:
+        assert re.search(f"^(Value|Type)Error: .*{SAYS[case]}", message), message
+
+
+def test_few_are_raw() -> None:
+    assert set(SAYS) <= set(CASES)
+    assert set(RAW) <= set(CASES)
+    assert len(RAW) <= 0.02 * len(CASES)

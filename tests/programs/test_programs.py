@@ -1,0 +1,100 @@
+"""Pyro programs as users write them: each is answered as ``Predictive`` answers, or refused."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from programs import judged
+from programs.base import PROGRAMS, Program
+
+#: KL at most, in multiples of the attainable.
+MOST = 4.0
+#: One of each kind, among the quickest.
+QUICK = (
+    "Poisson regression",
+    "PyroModule regression, _RETURN",
+    "MC dropout, masks as latents",
+    "contrib.gp, regression",
+    "contrib.gp, the module itself",
+    "inputs in one dict",
+    "logistic regression, AutoNormal",
+    "logistic regression, HMC",
+    "working memory, one-dimensional design",
+    "zero-inflated counts",
+)
+
+
+def check(title: str, row: dict[str, Any], program: Program) -> None:
+    """What holds however short the training."""
+    if program.cure:
+        assert row["class"] == "refused", row
+        assert program.cure in row["says"]
+        return
+    assert row["class"] in ("faithful", "not faithful", "warned"), row
+    assert program.warning in row["says"]
+    assert row["teacher"] == "batched"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
+    """The programs that are made."""
+    found: list[Program] = []
+    for title, make in PROGRAMS.items():
+
+        def kept(make: Any = make) -> Program:
+            found.append(make())
+            return found[-1]
+
+        monkeypatch.setitem(PROGRAMS, title, kept)
+    return found
+
+
+@pytest.mark.parametrize("title", QUICK)
+def test_the_same_call_however_short_the_training(title: str, made: list[Program]) -> None:
+    row = judged.measured(title, quick=True)
+    check(title, row, made[0])
+    if "one-dimensional" in title:
+        assert (row["model"], row["posterior"], row["same call"]) == ("(l, y)", "draws", "yes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("title", PROGRAMS)
+def test_by_default(title: str, made: list[Program]) -> None:
+    row = judged.measured(title)
+    check(title, row, made[0])
+    if not made[0].cure and not made[0].warning:
+        assert row["class"] != "warned" and row["KL / attainable"] <= MOST, row
+
+
+def test_classes() -> None:
+    good = {"same call": "yes", "batched": True, "says": "", "faithful": True}
+    row = {**good, "KL / attainable": 1.1}
+    assert judged.classified(row) == "faithful"
+    assert judged.classified({**row, "faithful": False}) == "not faithful"
+    assert judged.classified({**row, "faithful": None}) == "not faithful"
+    assert judged.classified({**row, "KL / attainable": math.nan}) == "not faithful"
+    assert judged.classified({**row, "says": "MixingWarning: no"}) == "warned"
+    assert judged.classified({**row, "same call": "yes, without latents"}) == "faithful"
+    assert judged.classified({**row, "same call": "no: {}", "says": "a warning"}) == "failed"
+    assert judged.classified({**row, "batched": False}) == "failed"
+
+
+def test_an_error_of_no_advice_is_a_failure() -> None:
+    assert judged.refused(ValueError("pass Predictive(model)"), "Predictive(") == "refused"
+    for error, cure in ((ValueError("shapes differ"), "Predictive("), (ValueError("`x`"), "")):
+        assert judged.refused(error, cure) == "failed"
+    assert judged.refused(RuntimeError("pass Predictive(model)"), "Predictive(") == "failed"
+
+
+def test_kinds_and_means_are_compared() -> None:
+    one = {"y": torch.randn(200, 5)}
+    assert judged.alike(one, {"y": torch.randn(200, 5)})
+    assert not judged.alike(one, {"y": torch.randn(200, 5) + 1.0})
+    assert not judged.alike(one, {"y": torch.randn(200, 5).double()})
+    x = torch.zeros(3)
+    assert judged.called(Program(None, x, {"a": x})) == ((), {"a": x})
+    assert judged.called(Program(None, x, x, (x, None))) == ((x, None), {})
