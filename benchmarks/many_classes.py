@@ -58,7 +58,8 @@ def made(seed: int, args, steps: int) -> tuple[Predictive, nn.Linear, list[tuple
 def memory(args) -> float:
     """Megabytes that a few steps add."""
     predictive, _, ((x, _), _) = made(0, args, 2)
-    return peak_of(lambda: pyro_opu.distill(predictive, x, num_steps=50, seed=0, progress=False))
+    steps = 5 if args.quick else 50
+    return peak_of(lambda: pyro_opu.distill(predictive, x, num_steps=steps, progress=False))
 
 
 def of_seed(seed: int, args) -> Tables:

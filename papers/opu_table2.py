@@ -88,6 +88,7 @@ SETTINGS = {
     "SGLD step": 6e-6,
     "SGLD burn-in": 10_000,
     "SGLD thinning": 60,
+    "SGLD draws": DRAWS,
     "OPU steps": 3000,
     "steps of the default": None,
     "OPU inputs per step": 512,
@@ -96,7 +97,7 @@ SETTINGS = {
     "BDK steps": 10_000,
     "DPN steps": 3000,
 }
-QUICK = {**SETTINGS, "dropout epochs": 1, "SGLD burn-in": 50, "SGLD thinning": 2}
+QUICK = {**SETTINGS, "dropout epochs": 1, "SGLD burn-in": 50, "SGLD thinning": 2, "SGLD draws": 40}
 QUICK |= {"OPU steps": 30, "steps of the default": 5, "BDK steps": 30, "DPN steps": 30}
 MODELS = {"mnist": ("MCDP", "SGLD"), "fashion": ("MCDP",)}
 
@@ -188,7 +189,7 @@ def sgld(split: Split, seed: int, size: dict[str, Any]) -> Method:
     train = split.train.x, split.train.y
     chain = mnist_sgld.chain(network, train, size["SGLD step"], 1.0, size["SGLD thinning"])
     burn_in = size["SGLD burn-in"] // size["SGLD thinning"]
-    draws = list(islice(chain, burn_in, burn_in + DRAWS))
+    draws = list(islice(chain, burn_in, burn_in + size["SGLD draws"]))
     samples = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
     model = bayesian_network(network)
     predictive = Predictive(model, samples)

@@ -113,7 +113,7 @@ def default_student(source: Any, x: Tensor, seed: int, teacher: str, steps: int 
     """What ``distill`` makes with default settings; ``steps`` None are those too."""
     torch.manual_seed(seed)
     begun = time.process_time()
-    fewer = {} if steps is None else {"num_steps": steps}
+    fewer = {} if steps is None else {"num_steps": steps, "effort": "quick"}
     fast = pyro_opu.distill(source, x, seed=seed, progress=False, **fewer)
     seconds = time.process_time() - begun
     return student(fast, seconds, teacher, student_name("", fast.guide))
