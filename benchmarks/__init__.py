@@ -1,1 +1,1 @@
-"""Commands that measure ``pyro_opu`` and write what they found to ``benchmarks/results``."""
+"""Studies of ``pyro_opu``; see README.md."""

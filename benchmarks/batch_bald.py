@@ -15,8 +15,7 @@ Sums are how many rows of the pool are of each class, differences how many more 
 first half than in its second; what is compared is the epistemic variance, the median over classes
 of the relative error.
 
-Times and passes are of the pool of 497 on one thread; those of a wider dropout network,
-64-512-512-10, stand beside them, to show what they depend on. Predictive's loop draws labels, which
+Times are of the pool of 497 on one thread, of the first seed. Predictive's loop draws labels, which
 is less than BatchBALD needs. An acquisition is the draws and the choice from them, which costs all
 the same.
 
@@ -39,7 +38,6 @@ import pyro_opu
 from benchmarks.digits import Digits, digits
 from benchmarks.results import parser, record_seeds
 from benchmarks.timing import spans
-from pyro_opu.guides.joint import inputs_of_heads
 from pyro_opu.joint import PoolDraws, batch_bald, joint_information, total
 from pyro_opu.models.dropout import DropoutGuide
 from pyro_opu.models.neural_network import (
@@ -49,27 +47,30 @@ from pyro_opu.models.neural_network import (
     perceptron,
 )
 
-SIZES, WIDE = (64, 128, 10), (64, 512, 512, 10)
+SIZES = (64, 128, 10)
 SIZE, COPIES, SETS = 10, 5, 3
-MEANS = {"Batches": ("posterior", "pool", "way"), "Sums": ("posterior", "of", "way")}
+MEANS = {
+    "Batches": ("posterior", "pool", "way"),
+    "Sums": ("posterior", "of", "way"),
+    "Seconds": ("posterior", "draws by"),
+}
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--seeds", type=int, default=3)
+    options = parser(__doc__, seeds=3)
     options.add_argument("--draws", type=int, default=500)
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.quick:
         args.seeds, args.draws = 1, 30
-    record_seeds("batch_bald", args, of_seed, MEANS)
+    record_seeds(__file__, args, of_seed, MEANS)
 
 
-def dropout(data: Digits, args: Any, sizes: tuple[int, ...] = SIZES) -> tuple[Any, Predictive, Any]:
+def dropout(data: Digits, args: Any) -> tuple[Any, Predictive, Any]:
     """Source, the ``Predictive`` whose loop is timed, the plug-in network."""
     x, y = data.train.x[:60], data.train.y[:60]
     epochs = 20 if args.quick else 300
-    network = fit_network(dropout_network(sizes), x, y, epochs=epochs, learning_rate=3e-3)
+    network = fit_network(dropout_network(SIZES), x, y, epochs=epochs, learning_rate=3e-3)
     pyro.clear_param_store()
     guide = DropoutGuide(network)
     loop = Predictive(bayesian_network(network), guide=guide, num_samples=args.draws)
@@ -103,12 +104,12 @@ def of_seed(seed: int, args: Any) -> dict[str, list[dict]]:
     """Both posteriors; times of the first seed."""
     tables: dict[str, list[dict]] = {}
     data = digits(seed)
-    for name, make in POSTERIORS.items():
+    for name, make in list(POSTERIORS.items())[: 1 if args.quick else None]:
         pyro.set_rng_seed(seed)
         source, loop, network = make(data, args)
         teacher = pyro_opu.as_teacher(source)
         fast = distilled(source, data, args, seed)
-        same = {"seed": seed, "posterior": name}
+        same = {"posterior": name}
         pool = data.test.x[:60] if args.quick else data.test.x
         found = {
             "Batches": batches(teacher, fast, pool, args.draws, seed),
@@ -116,27 +117,15 @@ def of_seed(seed: int, args: Any) -> dict[str, list[dict]]:
         }
         if seed == 0:
             found["Seconds"] = seconds(teacher, fast, loop, network, pool, args)
-            found["Passes"] = passes(fast, network, pool, args)
         for title, rows in found.items():
             tables.setdefault(title, []).extend(same | row for row in rows)
-    if seed == 0:
-        source, loop, network = dropout(data, args, SIZES if args.quick else WIDE)
-        fast = distilled(source, data, args, num_steps=20)  # what it answers costs the same
-        wide = {
-            "Seconds": seconds(pyro_opu.as_teacher(source), fast, loop, network, pool, args),
-            "Passes": passes(fast, network, pool, args),
-        }
-        for title, rows in wide.items():
-            same = {"seed": 0, "posterior": "dropout, wide"}
-            tables[title] += [same | row for row in rows]
     return tables
 
 
-def distilled(source: Any, data: Digits, args: Any, seed: int = 0, **settings: Any) -> Any:
+def distilled(source: Any, data: Digits, args: Any, seed: int) -> Any:
     """The joint student."""
-    if args.quick:
-        settings = {"num_steps": 20}
-    settings |= {"num_samples": args.draws, "seed": seed, "progress": False}
+    settings = {"num_samples": args.draws, "seed": seed, "progress": False}
+    settings |= {"num_steps": 20} if args.quick else {}
     return pyro_opu.distill(source, data.transfer.x, guide="joint", **settings)
 
 
@@ -269,27 +258,6 @@ def seconds(teacher: Any, fast: Any, loop: Any, network: Any, x: Tensor, args: A
             "acquisition / student's": (taken + choice) / (student + choice),
         }
         for way in ways
-    ]
-
-
-def passes(fast: Any, network: Any, x: Tensor, args: Any) -> list[dict]:
-    """One pass of the student, in passes of the plug-in network."""
-    quick = fast.fuse()
-    guide = quick.guide
-    with torch.no_grad():
-        ways = {
-            "plug-in": lambda: network(x).softmax(-1),
-            "marginal answer": lambda: guide.marginal(x).mean,
-            "features of the draws": lambda: guide.heads.features(
-                inputs_of_heads(guide.marginal, x, guide.heads.linear)
-            ),
-            "all draws": lambda: fast.probs(x),
-        }
-        found = spans(ways, 0.2 if args.quick else 10.0)
-    own = found["plug-in"].median
-    return [
-        {"what": way, "ms": 1e3 * each.median, "plug-in passes": each.median / own}
-        for way, each in found.items()
     ]
 
 

@@ -1,9 +1,9 @@
 """Is the student as sure as its teacher where the teacher is sure? alpha_0 by class of certainty.
 
-The teacher of the first table *is* a Dirichlet, with means up to .9999 and one alpha_0 everywhere
-or one that goes from 0.5 to 50 with x, so the right answer is known. That of the second is MC
-dropout on digits: what its concentration is there is said by 6,400 draws per input (the one whose
-Dirichlet has the draws' mean and variance).
+Ratios are the student's alpha_0 over the right one. The teacher of the first table *is* a
+Dirichlet, with means up to .9999 and one alpha_0 everywhere or one that goes from 0.5 to 50 with x,
+so the right answer is known. That of the second is MC dropout on digits: what its concentration is
+there is said by 6,400 draws per input (the one whose Dirichlet has the draws' mean and variance).
 
     python -m benchmarks.concentration
 """
@@ -20,17 +20,14 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.digits import digits
-from benchmarks.results import over_seeds, parser, say, write
+from benchmarks.posteriors import SIZES
+from benchmarks.results import Tables, parser, record_seeds
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.reports.certainty import NAMES, class_of
 
-COMMAND = "python -m benchmarks.concentration"
-SIZES = (64, 128, 128, 10)
 #: Logits of three classes are these times the inputs: largest means from .35 to beyond .9999.
 WEIGHTS = torch.tensor([[4.0, -2.0, -2.0], [0.0, 2.0, -2.0]])
-#: Columns that are the same for all seeds.
-FIXED = ("alpha_0", "inputs of", "draws a step", "largest mean")
 #: Logarithm of alpha_0 as a function of x.
 ALPHA_0: dict[str, Callable[[Tensor], Tensor]] = {
     "2": lambda x: torch.full(x.shape[:1], math.log(2.0)),
@@ -39,34 +36,34 @@ ALPHA_0: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--seeds", type=int, default=3)
+    options = parser(__doc__, seeds=3)
     options.add_argument("--draws", type=int, nargs="+", default=[2, 4, 32], help="per step")
     args = options.parse_args()
-    steps = {}
     if args.quick:
-        args.seeds, args.draws, steps = 1, [4], {"num_steps": 20}
+        args.seeds, args.draws = 1, [4]
     torch.set_num_threads(1)
-    known, real = [], []
-    for seed in range(args.seeds):
-        for count in args.draws:
-            for name in ALPHA_0:
-                known += dirichlet_rows(name, count, seed, steps)
-            say({"known": known[-5:]})
-        data = digits(seed)
-        torch.manual_seed(seed)
-        teacher = fit_network(dropout_network(SIZES), *data.train, epochs=5 if args.quick else 200)
-        draws = 20 if args.quick else 6400
-        for count in args.draws[-2:]:
-            real += dropout_rows(teacher, data, count, seed, draws, steps)
-            say({"digits": real[-5:]})
-    tables = {
-        "A Dirichlet teacher, student's alpha_0 over the true one": over_seeds(known, FIXED),
-        "MC dropout on digits, student's alpha_0 over that of 6,400 draws": over_seeds(real, FIXED),
+    same = ("draws a step", "largest mean")
+    means = {
+        "A Dirichlet teacher": ("alpha_0", *same),
+        "MC dropout on digits": ("inputs of", *same),
     }
-    say(tables)
-    if not args.quick:
-        write("concentration", COMMAND, vars(args), tables)
+    record_seeds(__file__, args, of_seed, means)
+
+
+def of_seed(seed: int, args) -> Tables:
+    """Both teachers, with so many draws a step."""
+    steps = {"num_steps": 20} if args.quick else {}
+    known, real = [], []
+    for count in args.draws:
+        for name in ALPHA_0:
+            known += dirichlet_rows(name, count, seed, steps)
+    data = digits(seed)
+    torch.manual_seed(seed)
+    teacher = fit_network(dropout_network(SIZES), *data.train, epochs=5 if args.quick else 200)
+    draws = 20 if args.quick else 6400
+    for count in args.draws[-2:]:
+        real += dropout_rows(teacher, data, count, seed, draws, steps)
+    return {"A Dirichlet teacher": known, "MC dropout on digits": real}
 
 
 def dirichlet_teacher(log_alpha_0: Callable[[Tensor], Tensor]) -> Any:
@@ -88,7 +85,7 @@ def dirichlet_rows(name: str, count: int, seed: int, steps: dict) -> list[dict]:
     found["shift"] = fast.report["recalibration"]["shift"]
     mean = (fresh @ WEIGHTS).softmax(-1)
     log_ratio = fast.dirichlet(fresh).log_concentration - ALPHA_0[name](fresh)
-    return by_class(found, mean, log_ratio, seed)
+    return by_class(found, mean, log_ratio)
 
 
 def dropout_rows(
@@ -108,11 +105,11 @@ def dropout_rows(
         log_ratio = fast.dirichlet(x).log_concentration - (within / between).log()
         found = {"inputs of": where, "draws a step": count, "CPU s": spent}
         found["shift"] = fast.report["recalibration"]["shift"]
-        rows += by_class(found, many.mean(0), log_ratio, seed)
+        rows += by_class(found, many.mean(0), log_ratio)
     return rows
 
 
-def by_class(found: dict, mean: Tensor, log_ratio: Tensor, seed: int) -> list[dict]:
+def by_class(found: dict, mean: Tensor, log_ratio: Tensor) -> list[dict]:
     """One row per class of certainty with ten inputs or more."""
     rows, classes = [], class_of(mean)
     for number, label in enumerate(NAMES):
@@ -124,8 +121,6 @@ def by_class(found: dict, mean: Tensor, log_ratio: Tensor, seed: int) -> list[di
             {
                 **found,
                 "largest mean": label,
-                "seed": seed,
-                "inputs": int(here.sum()),
                 "ratio, median": float(quarters[1]),
                 "lower quartile": float(quarters[0]),
                 "upper quartile": float(quarters[2]),

@@ -35,13 +35,12 @@ LEVEL, DRAWS = 0.9, 500
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--seeds", type=int, default=3)
+    options = parser(__doc__, seeds=3)
     options.add_argument("--splits", type=int, default=20)
     args = options.parse_args()
     if args.quick:
         args.seeds, args.splits = 1, 2
-    record_seeds("conformal", args, of_seed, {"Sets": ("data", "model", "score")})
+    record_seeds(__file__, args, of_seed, {"Sets": ("data", "model", "score")})
 
 
 class Known(ClassifierMixin, BaseEstimator):
@@ -69,7 +68,7 @@ class Known(ClassifierMixin, BaseEstimator):
 def of_seed(seed: int, args) -> dict[str, list[dict]]:
     """Fit, distill, and judge on all splits."""
     rows = []
-    for name in SETS:
+    for name in SETS[2:] if args.quick else SETS:
         x, y, _ = digits() if name == "digits" else table(name)
         order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
         train, other = order.tensor_split(2)
@@ -92,8 +91,7 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
                 found = probs(x[other])
             for score in ("lac", "aps")[: min(2, classes - 1)]:  # MAPIE has one for two classes
                 judged = over_splits(found, y[other], score, seed, args.splits)
-                rows.append({"seed": seed, "data": name, "model": way, "score": score, **judged})
-                print(rows[-1], flush=True)
+                rows.append({"data": name, "model": way, "score": score, **judged})
     return {"Sets": rows}
 
 

@@ -17,10 +17,8 @@ median of many calls, of the students of the first seed.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,24 +33,23 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.results import parser, record_seeds
+from benchmarks.timing import timed
 from pyro_opu import datasets
 from pyro_opu.metrics.ranks import spearman
 
 SETS = ("pima", "spambase", "breast_cancer")
-#: Calls that are timed at least.
-ROUNDS = 5
+KEYS = ("data", "ensemble")
 ENSEMBLES = ("random forest", "bagged trees", "random forest, pure leaves")
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--seeds", type=int, default=3)
+    options = parser(__doc__, seeds=3)
     options.add_argument("--trees", type=int, default=500)
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.quick:
         args.seeds, args.trees = 1, 20
-    record_seeds("forests", args, of_seed)
+    record_seeds(__file__, args, of_seed, dict.fromkeys(("Nearness", "One row"), KEYS))
 
 
 def ensemble(kind: str, trees: int, seed: int) -> Any:
@@ -76,8 +73,8 @@ def rows_of(name: str) -> tuple[Tensor, Tensor]:
 def of_seed(seed: int, args) -> dict[str, list[dict]]:
     """Fit, distill and judge; of the first seed, time the same students."""
     near, times = [], []
-    for name in SETS:
-        for kind in ENSEMBLES[: 2 if seed else 3]:
+    for name in SETS[:1] if args.quick else SETS:
+        for kind in ENSEMBLES:
             (train, y), (transfer, _), (test, labels) = parts_of(name, seed)
             own, other = (
                 ensemble(kind, args.trees, number).fit(train.numpy(), y.numpy())
@@ -87,13 +84,11 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
             steps = {"num_steps": 20} if args.quick else {}
             fast = pyro_opu.distill(own, transfer, seed=seed, progress=False, **steps)
             spent = {"distill, s": time.perf_counter() - start}
-            same = {"seed": seed, "data": name, "ensemble": kind}
+            same = {"data": name, "ensemble": kind}
             near.append(same | judged(fast, own, other, test, labels) | spent)
-            print(near[-1], flush=True)
             if seed == 0:
                 of_row = priced(fast, own, test[:1], 0.5 if args.quick else 4.0)
-                times.append({"data": name, "ensemble": kind} | of_row)
-                print(times[-1], flush=True)
+                times.append(same | of_row)
     return {"Nearness": near} | ({"One row": times} if times else {})
 
 
@@ -101,12 +96,8 @@ def parts_of(name: str, seed: int) -> list[tuple[Tensor, Tensor]]:
     """Rows to fit the ensemble, to distill and to judge."""
     x, y = rows_of(name)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    return [(x[index], y[index]) for index in order.split(sizes(len(x)))]
-
-
-def sizes(rows: int) -> list[int]:
-    """Rows to fit the ensemble, to distill and to judge."""
-    return [rows // 2, rows // 4, rows - rows // 2 - rows // 4]
+    sizes = [len(x) // 2, len(x) // 4, len(x) - len(x) // 2 - len(x) // 4]
+    return [(x[index], y[index]) for index in order.split(sizes)]
 
 
 def judged(fast, own, other, x: Tensor, y: Tensor) -> dict[str, float]:
@@ -126,16 +117,6 @@ def judged(fast, own, other, x: Tensor, y: Tensor) -> dict[str, float]:
         "mutual information": float(mine.mean()),
         "teacher's": float(theirs.mean()),
     }
-
-
-def typical(way: Callable[[], object], budget: float) -> float:
-    """Seconds of a call, the median of all in the budget."""
-    end, found = time.perf_counter() + budget, []
-    while len(found) < ROUNDS or time.perf_counter() < end:
-        start = time.perf_counter()
-        way()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found)
 
 
 def priced(fast, own, row: Tensor, budget: float) -> dict[str, float]:
@@ -158,7 +139,8 @@ def priced(fast, own, row: Tensor, budget: float) -> dict[str, float]:
     }
     found = {}
     for ways in (ensembles, students):  # not in turn: 500 trees empty the caches
-        found |= {name: 1e3 * typical(way, budget / len(ways)) for name, way in ways.items()}
+        for name, way in ways.items():
+            found[name] = 1e3 * timed({"": way}, budget / len(ways))[""]
     return found | {
         "predict_proba / dirichlet": found["predict_proba, ms"] / found["dirichlet, ms"]
     }

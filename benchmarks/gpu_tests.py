@@ -3,8 +3,8 @@
 python -m benchmarks.gpu_tests [--only gpu device all] [--workers 4]
 
 ``pytest -m gpu``; ``pytest --device cuda -m device``, one of every kind on the GPU; and the whole
-suite by ``pytest --device cuda``. Rows of what is not run are kept. ``--quick`` runs the first
-alone. Without a GPU nothing is run or written.
+suite by ``pytest --device cuda``. ``--quick`` runs the first alone. Without a GPU nothing is run or
+written.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import torch
 
-from benchmarks.provenance import ROOT
-from benchmarks.results import kept, parser, say, write
+from benchmarks.results import finish, parser
 
 RUNS = {
     "gpu": ("-m", "gpu"),
@@ -27,7 +27,7 @@ RUNS = {
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
+    options = parser(__doc__)
     options.add_argument("--only", nargs="+", choices=list(RUNS), default=list(RUNS))
     options.add_argument("--workers", type=int, default=4, help="processes of pytest-xdist")
     args = options.parse_args()
@@ -35,18 +35,10 @@ def main() -> None:
         print("There is no GPU here: nothing has been run, and nothing is written.")
         return
     only = args.only[:1] if args.quick else args.only
-    rows = {row["command"]: row for row in kept("gpu_tests").get("Tests", [])}
-    failed = 0
-    for name in only:
-        row = tested(*RUNS[name], "-n", str(args.workers))
-        rows[row["command"]] = row
-        failed += row["failed"]
-        tables = {"Tests": list(rows.values())}
-        say(tables)
-        if not args.quick:
-            settings = {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-            write("gpu_tests", "python -m benchmarks.gpu_tests", settings, tables)
-    if failed:
+    rows = [tested(*RUNS[name], "-n", str(args.workers)) for name in only]
+    settings = {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+    finish(__file__, args, {"Tests": rows}, **settings)
+    if any(row["failed"] for row in rows):
         sys.exit("something failed")
 
 
@@ -57,9 +49,8 @@ def tested(*options: str) -> dict:
     """
     start = time.perf_counter()
     command = [sys.executable, "-m", "pytest", "-q", *options]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as run:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=Path(__file__).parent.parent, **pipes) as run:
         lines = []
         for line in run.stdout or ():
             print(line, end="", flush=True)

@@ -29,7 +29,6 @@ import itertools
 import math
 import random
 import statistics
-import time
 from typing import NamedTuple
 
 import torch
@@ -37,7 +36,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import pyro_opu
-from benchmarks.results import parser, say, write
+from benchmarks.results import Tables, parser, record_seeds
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.teachers.held import hold
 
@@ -66,21 +65,13 @@ class Layers(NamedTuple):
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--problems", type=int, default=20)
+    options = parser(__doc__, seeds=20)
     options.add_argument("--draws", type=int, default=500)
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.quick:
-        args.problems, args.draws = 2, 30
-    chosen = random.Random(0).sample(GRID, args.problems)
-    rows: list[dict] = []
-    for seed, (dimension, temperature, ratio) in enumerate(chosen):
-        rows += of_problem(seed, dimension, temperature, ratio, args)
-        tables = {"Summary": summary(rows), "Problems": rows}
-        say({"Summary": tables["Summary"], "Problem": rows[-12:]})
-        if not args.quick:
-            write("joint_testbed", "python -m benchmarks.joint_testbed", vars(args), tables)
+        args.seeds, args.draws = 1, 30
+    record_seeds(__file__, args, of_problem, lambda rows: {"Summary": summary(rows["Problems"])})
 
 
 def networks(count: int, dimension: int, generator: torch.Generator) -> Layers:
@@ -121,8 +112,10 @@ def ensemble(x: Tensor, y: Tensor, count: int, steps: int, generator: torch.Gene
     return log_probs
 
 
-def of_problem(seed: int, dimension: int, temperature: float, ratio: int, args) -> list[dict]:
+def of_problem(seed: int, args) -> Tables:
     """Rows of one problem, one for each way to answer."""
+    chosen = random.Random(0).sample(GRID, 20)
+    dimension, temperature, ratio = GRID[0] if args.quick else chosen[seed]
     generator = torch.Generator().manual_seed(seed)
     truth = networks(1, dimension, generator)
 
@@ -135,14 +128,10 @@ def of_problem(seed: int, dimension: int, temperature: float, ratio: int, args) 
 
     train, transfer, test = inputs(ratio * dimension), inputs(TRANSFER), inputs(TEST)
     groups = {name: groups_of(name, labels, test, generator) for name in SIZES}
-    same = {"problem": seed, "dimension": dimension, "temperature": temperature}
-    same["training rows"] = len(train)
     y, rows = labels(train), []
     for kind, posterior in POSTERIORS.items():
-        begun = time.perf_counter()
         torch.manual_seed(seed)
         teacher, other, plug_ins = posterior(train, y, args, generator)
-        taught = time.perf_counter()
         fast = pyro_opu.distill(
             lambda x, teacher=teacher: teacher(x).exp(),
             transfer,
@@ -152,7 +141,6 @@ def of_problem(seed: int, dimension: int, temperature: float, ratio: int, args) 
             progress=False,
             **({"num_steps": 20} if args.quick else {}),
         )
-        distilled = time.perf_counter()
         draws = teacher(test)
         ways: dict[str, list[Tensor]] = {
             TEACHER: [draws],
@@ -162,14 +150,14 @@ def of_problem(seed: int, dimension: int, temperature: float, ratio: int, args) 
             "marginal student": [fast.dirichlet(test).mean.log()[None]],
             "plug-in": plug_ins(test),
         }
-        named = same | {"posterior": kind}
-        mine = [named | {"way": way} | losses(each, groups) for way, each in ways.items()]
+        mine = [
+            {"posterior": kind, "way": way} | losses(each, groups) for way, each in ways.items()
+        ]
         for row in mine:
             for name in SIZES:
                 row[f"gap {name}, %"] = gap(row[f"log-loss {name}"], mine[0][f"log-loss {name}"])
-        mine[0] |= {"teacher, s": taught - begun, "distill, s": distilled - taught}
         rows += mine
-    return rows
+    return {"Problems": rows}
 
 
 def randomised(x: Tensor, y: Tensor, args, generator: torch.Generator):

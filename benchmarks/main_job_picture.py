@@ -25,7 +25,6 @@ def draw(path: Path, fast, teacher, x: Tensor, outside: dict[str, Tensor], times
     scatter(left, fast, teacher, {"digits": x, **outside})
     one_input(middle, fast, draws, x)
     points(right, times, len(x))
-    path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 

@@ -27,11 +27,10 @@ import torch
 from pyro.infer import Predictive
 
 import pyro_opu
-from benchmarks.results import parser, say, write
+from benchmarks.results import finish, parser, say
 from pyro_opu import PredictiveGuide
 from pyro_opu.models.logistic_regression import logistic_regression
 
-COMMAND = "python -m benchmarks.memory"
 S, FEATURES = 500, 16
 #: What is called, N, C, and the chunk: of ``distill`` the inputs of a step, else of ``fidelity``.
 ROWS = (
@@ -56,7 +55,7 @@ STATUS = Path("/proc/self/status")
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
+    options = parser(__doc__)
     options.add_argument("--of", nargs=4, help=argparse.SUPPRESS)
     args = options.parse_args()
     torch.set_num_threads(1)
@@ -70,11 +69,9 @@ def main() -> None:
         held = S * inputs * classes * 4 / 1e6
         row = {"call": what, "S": S, "N": inputs, "C": classes, "chunk": chunk}
         rows.append({**row, "S N C in float32, MB": held, "peak, MB": peak, "share": peak / held})
-        tables = {"Peak memory": rows}
         say({"so far": rows[-1:]})
-        if not args.quick:
-            write("memory", COMMAND, {"features": FEATURES, "threads": 1}, tables)
-    say(tables)
+    del args.of
+    finish(__file__, args, {"Peak memory": rows}, features=FEATURES)
 
 
 def one(what: str, inputs: int, classes: int, chunk: int, *, steps: int) -> float:

@@ -1,4 +1,4 @@
-"""What a GPU makes of the students of ``benchmarks.mnist_students``, and of batched teachers.
+"""What a GPU makes of default students of MC dropout on MNIST, and of batched teachers.
 
 - "Students": of MC dropout on MNIST, 784-400-400-10, taught on the GPU at its training rows by
   default: seconds of ``distill``, of the first call in the process and of the next with the same
@@ -15,54 +15,50 @@ from __future__ import annotations
 
 import time
 import warnings
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 import pyro_opu
-from benchmarks.mnist_dropout import images, trained
-from benchmarks.mnist_students import ROWS, judged
-from benchmarks.results import parser, say, write
-from benchmarks.speed_cuda import MANY, timed_there
-from benchmarks.speed_models import SUBJECTS, Kit
-from benchmarks.speed_ways import Call
-from benchmarks.teachers import nearness
+from benchmarks.judging import nearness
+from benchmarks.mnist import images, judged, trained
+from benchmarks.results import Tables, finish, over_seeds, parser
+from benchmarks.speed import Call, Kit, subject
+from benchmarks.timing import spans
 from pyro_opu.export.capture import GraphPass
 
-DRAWS = 500
+DRAWS, ROWS, MANY = 500, 1000, 100_000
 #: Seconds of calls that are timed in turn.
 BUDGET = 1.5
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--seeds", type=int, default=3)
+    options = parser(__doc__, seeds=3)
     options.add_argument("--epochs", type=int, default=10)
     args = options.parse_args()
-    args.learning_rate, args.weight_decay = 1e-3, 1e-6
     if not torch.cuda.is_available():
         print("There is no GPU here: nothing has been run, and nothing is written.")
         return
-    tables: dict[str, list[dict[str, Any]]] = {"Students": [], "Passes": [], "Teachers": []}
-    settings = {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-    for part in (
-        lambda: {"Teachers": teachers()},
-        *(partial(of_seed, seed, args) for seed in range(args.seeds)),
-    ):
-        for title, rows in part().items():
-            tables[title] += rows
-        say(tables)
-        if not args.quick:
-            write("on_gpu", "python -m benchmarks.on_gpu", {**vars(args), **settings}, tables)
+    if args.quick:
+        args.seeds, args.epochs = 1, 1
+    found: Tables = {"Teachers": teachers()}
+    for seed in range(args.seeds):
+        for title, rows in of_seed(seed, args).items():
+            found.setdefault(title, []).extend(rows)
+    tables = {
+        "Students": over_seeds(found["Students"], ("rows",)),
+        "Passes": over_seeds(found["Passes"], ("N",)),
+        "Teachers": found["Teachers"],
+    }
+    finish(__file__, args, tables, device=torch.cuda.get_device_name(), cuda=torch.version.cuda)
 
 
 def of_seed(seed: int, args: Any) -> dict[str, list[dict[str, Any]]]:
     """Train, teach, judge and time on the GPU."""
     x, y = (each.to("cuda") for each in images(train=True))
     with torch.device("cuda"):
-        network, _ = trained(seed, (x, y), args)
+        network = trained(seed, (x, y), args.epochs)
     took = []
     for _ in range(2):
         torch.cuda.synchronize()
@@ -73,13 +69,12 @@ def of_seed(seed: int, args: Any) -> dict[str, list[dict[str, Any]]]:
     students = []
     for name, rows in judged(500).items():
         report = pyro_opu.fidelity(fast, network, rows.to("cuda"), seed=seed)
-        row = {"seed": seed, "rows": name, "first distill, s": took[0], "distill, s": took[1]}
-        ratio = report.energy_distance / report.energy_distance_best
-        students.append({**row, **nearness(report), "energy / best": ratio})
-    return {"Students": students, "Passes": passes(seed, fast, network, x)}
+        row = {"rows": name, "first distill, s": took[0], "distill, s": took[1]}
+        students.append({**row, **nearness(report)})
+    return {"Students": students, "Passes": passes(fast, network, x)}
 
 
-def passes(seed: int, fast: Any, network: nn.Module, x: torch.Tensor) -> list[dict[str, Any]]:
+def passes(fast: Any, network: nn.Module, x: torch.Tensor) -> list[dict[str, Any]]:
     """Replays alone, and whole calls with input and answer copied."""
     rows = []
     for count in (1, ROWS, MANY):
@@ -93,7 +88,7 @@ def passes(seed: int, fast: Any, network: nn.Module, x: torch.Tensor) -> list[di
             "student, whole call": lambda graph=captured, some=some: graph(some),
         }
         us = {name: 1e6 * value for name, value in timed_there(calls, BUDGET).items()}
-        row = {"seed": seed, "N": count, **{f"{name}, us": value for name, value in us.items()}}
+        row = {"N": count, **{f"{name}, us": value for name, value in us.items()}}
         row["student / plug-in"] = us["student"] / us["plug-in"]
         row["whole calls"] = us["student, whole call"] / us["plug-in, whole call"]
         rows.append(row)
@@ -105,15 +100,15 @@ def teachers() -> list[dict[str, Any]]:
     """Milliseconds of every way, and as multiples of ``Predictive(parallel=True)``."""
     rows = []
     for name, classes in (("mlp", 10), ("logistic", 2), ("logistic", 10), ("convolution", 10)):
-        kit = Kit(SUBJECTS[name], classes, DRAWS, torch.device("cuda"))
-        source, x = kit.predictive(kit.held), kit.inputs(ROWS)
+        kit = Kit(subject(name, classes), DRAWS, "cuda")
+        source, x = kit.predictive(DRAWS), kit.inputs(ROWS)
         teacher, exact = pyro_opu.as_teacher(source), pyro_opu.batched(source)
         calls: dict[str, Call] = {
             "teacher": lambda teacher=teacher, x=x: teacher.probs(x),
             "batched": lambda exact=exact, x=x: exact(x),
         }
-        if kit.subject.parallel:
-            parallel = kit.parallel(kit.held, probs=True)
+        if kit.of.parallel:
+            parallel = kit.parallel(DRAWS)
             calls["parallel"] = lambda parallel=parallel, x=x: parallel(x)
         if name == "mlp":
             calls["bare products"] = lambda kit=kit, x=x: bare(kit.samples, x)
@@ -125,12 +120,18 @@ def teachers() -> list[dict[str, Any]]:
         quick = timed_there({"": calls["teacher"]}, BUDGET / 3)[""]
         off = (teacher.probs(x) - probs).abs().max()
         torch.backends.cuda.matmul.allow_tf32 = False
-        row = {"model": kit.subject.name.format(classes), "S": kit.held, "N": ROWS}
+        row = {"model": kit.of.name, "classes": classes, "S": DRAWS, "N": ROWS}
         row |= {f"{name}, ms": value for name, value in ms.items()}
         if "parallel" in ms:
             row["parallel / teacher"] = ms["parallel"] / ms["teacher"]
         rows.append({**row, "teacher, TF32, ms": 1e3 * quick, "off by at most": float(off)})
     return rows
+
+
+@torch.no_grad()
+def timed_there(ways: dict[str, Call], budget: float) -> dict[str, float]:
+    """Median seconds of each until the device has done it."""
+    return {way: took.median for way, took in spans(ways, budget, torch.cuda.synchronize).items()}
 
 
 def bare(samples: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:

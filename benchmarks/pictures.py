@@ -14,21 +14,20 @@ The paper's teacher knows three digits only; this one knows all ten, so that the
 not hold all of the probability. How much they hold is written beside the image.
 
 ``line.png`` is Fig. 3: a teacher whose draws lie on the edge between two classes (the function of
-``benchmarks.known_answers``, not an image), a student of one Dirichlet, one of a mixture, and how
+``benchmarks.known``, not an image), a student of one Dirichlet, one of a mixture, and how
 often each of the three puts class 0 where on the edge. The energy distance is that of 4,000 draws.
 ``concentration.png`` and ``risk_coverage.png`` are of the same MNIST student: its concentration on
 MNIST and on three other test sets, and the errors of both among the digits that are kept.
 
-The teacher is the dropout network of ``benchmarks.mnist_dropout`` after 5 epochs on 40,000 training
-rows, fewer than there, so that the whole command takes three minutes; the student is distilled in
-1,000 steps from the 20,000 other rows, without labels and without any image of another set.
+The teacher is the dropout network of ``benchmarks.mnist`` after 5 epochs on 40,000 training rows,
+so that the whole command takes three minutes; the student is distilled in 1,000 steps from the
+20,000 other rows, without labels and without any image of another set.
 
-    python -m benchmarks.pictures
+    python -m benchmarks.pictures --write
 """
 
 from __future__ import annotations
 
-import argparse
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,8 @@ import torch
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.known_answers import line_judge, line_teacher
-from benchmarks.mnist_dropout import images, pixels, trained
+from benchmarks.known import KNOWN
+from benchmarks.mnist import images, pixels, trained
 from benchmarks.results import parser
 from pyro_opu import datasets, plots
 from pyro_opu.metrics.distances import energy_distance
@@ -53,22 +52,17 @@ SHORT: dict[str, Any] = {"loss": "energy", "recalibrate": False}
 
 
 def main() -> None:
-    quick = parser(__doc__.splitlines()[0]).parse_args().quick
-    threads = torch.get_num_threads()
+    quick = not parser(__doc__).parse_args().write
     torch.set_num_threads(1)
-    try:
-        mnist(quick)
-        line(quick)
-    finally:
-        torch.set_num_threads(threads)
+    mnist(quick)
+    line(quick)
 
 
 def mnist(quick: bool) -> None:
     """Train, distil, and draw the three pictures of the digits."""
     rows, steps, tested, draws = (400, 10, 200, 20) if quick else (40_000, 1000, 2000, 200)
     x, y = images(train=True)
-    settings = argparse.Namespace(epochs=1 if quick else 5, learning_rate=1e-3, weight_decay=1e-6)
-    network, _ = trained(0, (x[:rows], y[:rows]), settings)
+    network = trained(0, (x[:rows], y[:rows]), 1 if quick else 5)
     transfer = x[rows : rows + rows // 2]
     fast = pyro_opu.distill(
         network,
@@ -168,13 +162,14 @@ def line(quick: bool) -> None:
     """The teacher on the edge, two students, and the three of them along the edge."""
     torch.manual_seed(0)
     x, here = torch.randn(1000, 2), torch.tensor([[0.5, 1.0]])
-    answers = {"teacher": line_judge(here, 4000)}
+    posterior = KNOWN["two-class line"]
+    answers = {"teacher": posterior.judge(here, 4000)}
     figure, panels = canvas((14.5, 3.9), 1, 4)
     plots.simplex(draws=answers["teacher"][:300], ax=panels[0])
     panels[0].set_title("teacher, 300 draws")
     for panel, name in zip(panels[1:3], ("dirichlet", "mixture"), strict=True):
         short = {"num_steps": 20, **SHORT} if quick else {"num_steps": 1000}
-        fast = pyro_opu.distill(line_teacher, x, guide=name, **short, seed=0, progress=False)
+        fast = pyro_opu.distill(posterior.teacher, x, guide=name, **short, seed=0, progress=False)
         student = fast.distribution(here)
         plots.simplex(student, ax=panel)
         answers[name] = student.sample((4000,))
@@ -200,7 +195,7 @@ def canvas(size: tuple[float, float], rows: int = 1, columns: int = 1) -> tuple[
 
 
 def keep(figure: Any, name: str, quick: bool) -> None:
-    """Write the picture; in the quick form render it only."""
+    """Write the picture; without ``--write`` render it only."""
     if quick:
         figure.savefig(BytesIO(), format="png", dpi=100)
         return

@@ -24,8 +24,8 @@ from safetensors.torch import load_file, save_file
 
 import pyro_opu
 from benchmarks.digits import digits
-from benchmarks.digits_fidelity import SIZES
-from benchmarks.results import parser, say, spread, write
+from benchmarks.posteriors import SIZES
+from benchmarks.results import finish, over_seeds, parser, say
 from benchmarks.scale_worker import Job, network
 from pyro_opu.models.neural_network import dropout_network, fit_network
 
@@ -34,9 +34,7 @@ BAR = 0.7
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--seeds", type=int, default=3)
-    args = options.parse_args()
+    args = parser(__doc__, seeds=3).parse_args()
     torch.set_num_threads(1)
     quick = {"num_steps": 40, "evaluate_every": 10, "loss": "moments", "rows": 100}
     full = {"num_steps": 1000, "evaluate_every": 100, "loss": "wasserstein", "rows": 600}
@@ -48,14 +46,12 @@ def main() -> None:
             for seed in range(1 if args.quick else args.seeds)
             for ranks in (1, 2)
         ]
-        tables = {"Fidelity": fidelities + noise(fidelities)}
+        tables = {"Fidelity": over_seeds(fidelities, ("ranks",))}
         say(tables)
         tables["A killed rank"] = [killed(place)]
         sizes = (256,) if args.quick else (256, 1024)
         tables["Time per step"] = [timed(place, size, 1 if args.quick else 3) for size in sizes]
-    say(tables)
-    if not args.quick:
-        write("scale", "python -m benchmarks.scale", {**vars(args), **settings}, tables)
+    finish(__file__, args, tables, **settings)
 
 
 class Place:
@@ -114,20 +110,6 @@ def fidelity(place: Place, seed: int, ranks: int) -> dict[str, Any]:
         "energy distance": report.energy_distance,
         "seconds": found["seconds"],
     }
-
-
-def noise(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Mean and deviation over the seeds, of one rank, of two, and of what two have more."""
-    names = ("KL of the mean", "its floor", "energy distance", "seconds")
-    one, two = (
-        {name: [row[name] for row in rows if row["ranks"] == ranks] for name in names}
-        for ranks in (1, 2)
-    )
-    more = {name: [b - a for a, b in zip(one[name], two[name], strict=True)] for name in names}
-    return [
-        {"seed": "mean", "ranks": ranks, **{name: spread(values[name]) for name in names}}
-        for ranks, values in (("1", one), ("2", two), ("2, less 1", more))
-    ]
 
 
 def killed(place: Place) -> dict[str, Any]:

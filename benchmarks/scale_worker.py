@@ -19,7 +19,7 @@ from torch import nn
 
 import pyro_opu
 from benchmarks.digits import digits
-from benchmarks.digits_fidelity import SIZES
+from benchmarks.posteriors import SIZES
 from pyro_opu.distributed import join
 from pyro_opu.models.neural_network import dropout_network
 

@@ -3,8 +3,10 @@
 python -m benchmarks.students
 
 Every student has its default settings and the same transfer inputs without labels; prior networks
-also get uniform noise as the outside that they need. Rows are written as they come;
-``--resume`` keeps those of the results file.
+also get uniform noise as the outside that they need. Energy distances are those of test inputs;
+"outside" are AUROCs in per cent of permuted digits or columns, or of inputs in the plane three
+times as wide, by the student's entropy and mutual information, and the best of the teacher's
+measures.
 """
 
 from __future__ import annotations
@@ -19,10 +21,9 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.digits import no_digits
-from benchmarks.known_answers import on_the_line
+from benchmarks.known import CORNER_WEIGHTS, CORNERS, chosen, line
 from benchmarks.posteriors import make
-from benchmarks.results import kept, parser, say, spread, write
-from benchmarks.richer_guides import COMMON, CORNER_WEIGHTS, CORNERS
+from benchmarks.results import Tables, over_seeds, parser, record_seeds
 from pyro_opu import rivals
 
 
@@ -36,81 +37,49 @@ class Case(NamedTuple):
 
 
 def main() -> None:
-    options = parser(__doc__.splitlines()[0])
-    options.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    options.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    options.add_argument("--students", nargs="+", choices=STUDENTS, default=list(STUDENTS))
-    options.add_argument("--resume", action="store_true", help="keep the rows that are there")
-    args = options.parse_args()
+    args = parser(__doc__, seeds=3).parse_args()
     torch.set_num_threads(1)
     if args.quick:
-        args.seeds, args.cases = [0], ["line"]
-        args.students = ["distill", "compact_approx", "dark_knowledge", "endd"]
-    rows = kept_rows(args)
-    for seed in args.seeds:
-        for name in args.cases:
-            missing = [s for s in args.students if (seed, name, s) not in rows]
-            if not missing:
-                continue
-            case = CASES[name](seed)
-            for student in missing:
-                rows[seed, name, student] = row(seed, name, student, case, args.quick)
-                say({name: [rows[seed, name, student]]})
-                if not args.quick:
-                    record(rows)
+        args.seeds = 1
+    record_seeds(__file__, args, of_seed, tables)
 
 
-def kept_rows(args) -> dict[tuple[int, str, str], dict]:
-    rows = kept("students").get("All runs", []) if args.resume else []
-    return {(row["seed"], row["teacher"], row["student"]): row for row in rows}
+def of_seed(seed: int, args) -> Tables:
+    """Make and judge all students of all teachers."""
+    found: Tables = {}
+    for name in ("line",) if args.quick else CASES:
+        case = CASES[name](seed)
+        for student in QUICK if args.quick else STUDENTS:
+            settings = QUICK[student] if args.quick else {}
+            found.setdefault(name, []).append(row(seed, student, case, settings))
+    return found
 
 
-def record(rows: dict[tuple[int, str, str], dict]) -> None:
-    """Write all runs, and for every teacher the mean over seeds beside the nearest student."""
-    tables: dict[str, list[dict]] = {}
-    for name in CASES:
-        means = []
-        for student in STUDENTS:
-            runs = [r for (_, case, who), r in rows.items() if (case, who) == (name, student)]
-            if runs:
-                means.append({"student": student, "seeds": len(runs), **over_seeds(runs)})
-        if means:
-            tables[name] = means
-    tables["All runs"] = list(rows.values())
-    write("students", "python -m benchmarks.students", {"draws": 500}, tables)
+def tables(rows: Tables) -> Tables:
+    return {name: over_seeds(mine, ("student",)) for name, mine in rows.items()}
 
 
-def over_seeds(runs: list[dict]) -> dict[str, Any]:
-    numbers = [key for key, value in runs[0].items() if isinstance(value, float)]
-    return {key: spread([run[key] for run in runs]) for key in numbers}
-
-
-def row(seed: int, name: str, student: str, case: Case, quick: bool) -> dict:
+def row(seed: int, student: str, case: Case, settings: dict) -> dict:
     """Make one student and judge it."""
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fast = STUDENTS[student](case, seed, QUICK.get(student, {}) if quick else {})
+        fast = STUDENTS[student](case, seed, settings)
     seconds = time.process_time() - start
     report = pyro_opu.fidelity(fast, case.source, case.test, seed=seed)
     outside = pyro_opu.out_of_domain(fast, case.test, case.elsewhere, seed=seed)
     theirs = pyro_opu.out_of_domain(case.source, case.test, case.elsewhere, seed=seed)
     return {
-        "seed": seed,
-        "teacher": name,
         "student": student,
         "KL": report.kl,
         "KL floor": report.kl_floor,
         "energy distance": report.energy_distance,
         "best Dirichlet": report.energy_distance_best,
-        "W1 excess": report.wasserstein - report.wasserstein_floor,
         "mutual information error": report.mutual_information_error,
-        **{
-            f"outside, {measure}": 100 * outside[measure].auroc
-            for measure in ("entropy", "mutual_information")
-        },
+        "outside, entropy": 100 * outside["entropy"].auroc,
+        "outside, MI": 100 * outside["mutual_information"].auroc,
         "outside, teacher's best": 100 * max(score.auroc for score in theirs.values()),
-        "training, CPU s": seconds,
+        "CPU s": seconds,
     }
 
 
@@ -128,20 +97,17 @@ def pima_polya_gamma(seed: int) -> Case:
     return Case(posterior.source, posterior.data.transfer, test, test[:, order])
 
 
-def line(noise: Tensor) -> Callable[[Tensor], Tensor]:
+def on_the_line(noise: Tensor) -> Callable[[Tensor], Tensor]:
     """Draws on the edge between two of three classes."""
-    return lambda x: on_the_line(x, noise[:, :1])
+    return lambda x: line(x, noise, noise[:, None, :1])
 
 
 def corners(noise: Tensor) -> Callable[[Tensor], Tensor]:
     """Four groups of hypotheses, each sure of another class but for a region where all agree."""
-    chance = torch.distributions.Normal(0.0, 1.0).cdf(noise[:, :1, None])
+    chance = torch.distributions.Normal(0.0, 1.0).cdf(noise[:, :1])
 
     def draws(x: Tensor) -> Tensor:
-        shares = (x @ CORNER_WEIGHTS).softmax(-1).cumsum(-1)
-        chosen = (chance > shares[:, :-1]).sum(-1)
-        apart = torch.sigmoid(3 * ((x - 1).norm(dim=-1) - 1))[:, None, None]
-        each = torch.lerp(COMMON, CORNERS, apart)[torch.arange(len(x)), chosen]
+        each = chosen(x, CORNERS, (x @ CORNER_WEIGHTS).softmax(-1), chance)
         return (each.log() + 0.4 * noise[:, None, 1:]).softmax(-1)
 
     return draws
@@ -161,7 +127,7 @@ def plane(posterior: Callable[[Tensor], Callable[..., Tensor]], seed: int) -> Ca
 CASES: dict[str, Callable[[int], Case]] = {
     "digits, MC dropout": digits_dropout,
     "Pima, Polya-Gamma": pima_polya_gamma,
-    "line": lambda seed: plane(line, seed),
+    "line": lambda seed: plane(on_the_line, seed),
     "four corners": lambda seed: plane(corners, seed),
 }
 
@@ -172,20 +138,12 @@ def noise(x: Tensor, seed: int) -> Tensor:
     return x.mean(0) + 3 * x.std(0) * (2 * unit - 1)
 
 
-def distilled(**settings: Any) -> Callable[[Case, int, dict], Any]:
+def made(function: Callable[..., Any], **settings: Any) -> Callable[[Case, int, dict], Any]:
+    """What a function makes of a case, with fewer steps where quick."""
+
     def student(case: Case, seed: int, quick: dict) -> Any:
-        settings_now = {**settings, **quick}
-        return pyro_opu.distill(
-            case.source, case.transfer, seed=seed, progress=False, **settings_now
-        )
-
-    return student
-
-
-def rival(function: Callable[..., Any], **settings: Any) -> Callable[[Case, int, dict], Any]:
-    def student(case: Case, seed: int, quick: dict) -> Any:
-        settings_now = {**settings, **quick}
-        return function(case.source, case.transfer, seed=seed, progress=False, **settings_now)
+        changed = {**settings, **quick, "seed": seed, "progress": False}
+        return function(case.source, case.transfer, **changed)
 
     return student
 
@@ -193,31 +151,29 @@ def rival(function: Callable[..., Any], **settings: Any) -> Callable[[Case, int,
 def prior_network(form: str) -> Callable[[Case, int, dict], Any]:
     def student(case: Case, seed: int, quick: dict) -> Any:
         outside = noise(case.transfer, seed)
-        made = rival(rivals.prior_network, outside=outside, form=form)
-        return made(case, seed, quick)
+        return made(rivals.prior_network, outside=outside, form=form)(case, seed, quick)
 
     return student
 
 
 STUDENTS: dict[str, Callable[[Case, int, dict], Any]] = {
-    "distill": distilled(),
-    "distill, one Dirichlet": distilled(guide="dirichlet"),
-    "distill, moments": distilled(guide="dirichlet", loss="moments"),
-    "distill, energy": distilled(guide="dirichlet", loss="energy"),
-    "distill, mixture": distilled(guide="mixture"),
-    "distill, logistic-normal": distilled(guide="logistic_normal"),
-    "endd": rival(rivals.endd),
-    "proxy_dirichlet": rival(rivals.proxy_dirichlet),
-    "dark_knowledge": rival(rivals.dark_knowledge),
-    "dark_knowledge, Dirichlet": rival(rivals.dark_knowledge, form="dirichlet"),
+    "distill": made(pyro_opu.distill),
+    "distill, one Dirichlet": made(pyro_opu.distill, guide="dirichlet"),
+    "distill, moments": made(pyro_opu.distill, guide="dirichlet", loss="moments"),
+    "distill, energy": made(pyro_opu.distill, guide="dirichlet", loss="energy"),
+    "distill, mixture": made(pyro_opu.distill, guide="mixture"),
+    "distill, logistic-normal": made(pyro_opu.distill, guide="logistic_normal"),
+    "endd": made(rivals.endd),
+    "proxy_dirichlet": made(rivals.proxy_dirichlet),
+    "dark_knowledge": made(rivals.dark_knowledge),
+    "dark_knowledge, Dirichlet": made(rivals.dark_knowledge, form="dirichlet"),
     "prior_network, reverse": prior_network("reverse"),
     "prior_network, forward": prior_network("forward"),
-    "compact_approx": rival(rivals.compact_approx),
-    "laplace_bridge (not one pass)": rival(rivals.laplace_bridge_predictive),
+    "compact_approx": made(rivals.compact_approx),
+    "laplace_bridge (not one pass)": made(rivals.laplace_bridge_predictive),
 }
 QUICK = {
     "distill": {"num_steps": 40},
-    "dark_knowledge": {"num_steps": 40},
     "endd": {"num_steps": 40},
     "compact_approx": {"tries": 200},
 }

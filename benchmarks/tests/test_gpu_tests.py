@@ -14,7 +14,7 @@ from benchmarks import gpu_tests, on_gpu
 
 @pytest.mark.parametrize(
     ("command", "parts"),
-    [(gpu_tests, ("tested", "write")), (on_gpu, ("teachers", "of_seed", "write"))],
+    [(gpu_tests, ("tested", "finish")), (on_gpu, ("teachers", "of_seed", "finish"))],
 )
 def test_nothing_is_written_without_one(
     command: ModuleType,

@@ -1,29 +1,85 @@
-"""``python -m benchmarks.run``: what failed is counted, and quick ones are printed in order."""
+"""Every study and every table of the papers runs in its quick form, and writes nothing."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from benchmarks import run
+ROOT = Path(__file__).parent.parent.parent
+STUDIES = (
+    "batch_bald",
+    "concentration",
+    "conformal",
+    "following",
+    "forests",
+    "gpu_tests",
+    "guides",
+    "joint_testbed",
+    "main_job",
+    "many_classes",
+    "memory",
+    "novelty",
+    "on_gpu",
+    "pictures",
+    "refinements",
+    "scale",
+    "speed",
+    "students",
+)
+TABLES = (
+    "boston",
+    "dark_knowledge",
+    "gaussian_process",
+    "laplace_bridge",
+    "laplace_mnist",
+    "mnist_sgld",
+    "opu_table1",
+    "opu_table2",
+    "opu_table3",
+    "toy_regression",
+)
+#: They read no data set, or one of scikit-learn's.
+BUNDLED = ("batch_bald", "concentration", "guides", "joint_testbed", "main_job", "many_classes")
+BUNDLED += ("memory", "on_gpu", "gpu_tests", "scale", "speed", "students", "laplace_bridge")
+BUNDLED += ("dark_knowledge", "toy_regression")
 
-SCRIPT = "import os, sys; print(f'{sys.argv[1:]}'); sys.exit(sys.argv[1] == 'second')"
+
+def parameters(room: str, names: tuple[str, ...]) -> list:
+    return [
+        pytest.param(f"{room}.{name}", marks=() if name in BUNDLED else pytest.mark.data, id=name)
+        for name in names
+    ]
 
 
-@pytest.mark.parametrize("options", [[], ["--quick"]])
-def test_failures_are_counted(
-    options: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(run, "NAMES", ("first", "second", "third"))
-    monkeypatch.setattr(run, "ALONE", ("first",))
-    monkeypatch.setattr(sys, "argv", ["run", *options])
-    monkeypatch.setattr(
-        run, "command", lambda name: [sys.executable, "-c", SCRIPT, name, *sys.argv[1:]]
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", parameters("benchmarks", STUDIES) + parameters("papers", TABLES)
+)
+def test_quick_form(command: str) -> None:
+    """In seconds, of processes that start anew; no file of the checkout is changed."""
+    status = ["git", "status", "--porcelain", "--", "benchmarks", "papers", "docs"]
+    before = subprocess.run(status, cwd=ROOT, capture_output=True).stdout
+    run = subprocess.run(
+        [sys.executable, "-m", command, "--quick"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
-    assert run.main() == 1
-    printed = capfd.readouterr().out
-    order = ["second", "third", "first"] if options else ["first", "second", "third"]
-    places = [printed.index(str([name, *options])) for name in order]
-    assert places == sorted(places)
-    assert "2 of 3 benchmarks ran; failed: ['second']" in printed
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert subprocess.run(status, cwd=ROOT, capture_output=True).stdout == before
+
+
+def test_all_commands_are_run() -> None:
+    """A new command is a line above, or one that has a test of its own."""
+    for room, names in (("papers", TABLES), ("benchmarks", STUDIES)):
+        found = {
+            path.stem
+            for path in (ROOT / room).glob("*.py")
+            if 'if __name__ == "__main__"' in path.read_text()
+        }
+        assert set(names) <= found
+        assert room == "benchmarks" or set(names) == found

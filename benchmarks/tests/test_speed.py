@@ -1,129 +1,123 @@
-"""The speed benchmark: slopes, bars, parts and pictures."""
+"""Every way to an answer that is timed gives the same answer, and times are those of all draws."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from pyro.infer import Predictive
 
-from benchmarks import (
-    speed,
-    speed_bars,
-    speed_cost,
-    speed_picture,
-)
-from benchmarks.speed_sweeps import exponents, slope, upper_half
+import pyro_opu
+from benchmarks import memory, speed
+from benchmarks.judging import student_name
+from benchmarks.speed import JittedPredictive, Kit, absent, laplace_ways, subject
+from pyro_opu.models.neural_network import dropout_network
 
-
-class TestSlopes:
-    def test_power_law(self) -> None:
-        points = [(n, 3.0 * n**1.5) for n in (1, 10, 100)]
-        assert slope(points) == pytest.approx(1.5, rel=1e-12)  # rounding of least squares
-
-    def test_upper_half(self) -> None:
-        """Flat below 100 and linear from there on: the larger three of five."""
-        points = [(n, max(n, 100)) for n in (10_000, 1, 100, 10, 1000)]
-        assert upper_half(points) == [(100, 100), (1000, 1000), (10_000, 10_000)]
-        assert upper_half(points[:2]) == []
-
-    def test_scaled_points_do_not_count_along_draws(self) -> None:
-        """Of what is scaled to S the slope in S is 1 whatever it is."""
-        rows = [
-            {"model": "m", "C": 3, "way": "w", "S": s, "N": s, "ms": ms, "draws": s}
-            | {"draws timed": min(s, 40)}
-            for s, ms in ((10, 1.0), (20, 1.0), (40, 1.0), (80, 8.0))
-        ]
-        assert [round(row["exponent"], 9) for row in exponents("S", rows)] == [0.0]
-        (along_inputs,) = exponents("N", rows)
-        assert along_inputs["exponent"] > 1.0 and along_inputs["to"] == 80
-        assert exponents("S", rows[1:]) == []
+#: Two classes are another model for the regression alone.
+SUBJECTS = [("mlp", 10), ("convolution", 10), ("logistic", 2), ("logistic", 3)]
 
 
-class TestBars:
-    def rows(self, tables: speed_bars.Tables, device: str = "cpu") -> dict[str, dict]:
-        return {row["bar"]: row for row in speed_bars.bars(tables, device)}
-
-    def test_what_no_part_has_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(speed_bars, "kept", lambda name: {})
-        for device, count in (("cpu", 13), ("cuda", 5)):
-            rows = self.rows({}, device)
-            assert len(rows) == count
-            assert {(row["measured"], row["met"]) for row in rows.values()} == {("not run", "")}
-
-    def test_both_directions(self) -> None:
-        time = {"model": "MLP 784-400-400-10", "N": 1000, "one pass / plug-in": 1.11}
-        alike = {**time, "student": "teacher's widths (400-400)", "one pass / plug-in": 1.0}
-        rows = self.rows({"Time": [{**time, "Predictive / one pass": 550.0}, alike]})
-        assert rows["one pass / plug-in, N = 1000, teacher's widths"]["met"] == "yes"
-        assert rows["one pass / plug-in, N = 1000"]["met"] == "no"
-        assert rows["one pass / plug-in, N = 1000"]["demanded"] == "<= 1.1"
-        assert rows["Predictive / one pass, N = 1000"]["met"] == "yes"
-
-    def test_the_worst_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        name = "MLP 784-400-400-10"
-        times = {"NumPyro": 300.0, "NumPyro, parallel": 200.0}
-        ways = [{"model": name, "N": 1000, "S": 500, "way": w, "times one pass": t, "ms": t}
-                for w, t in times.items()]  # fmt: skip
-        for rows, slow, batched in ((1, 9.0, 3.0), (10, 9.0, 10.0)):
-            point = {"model": name, "N": rows, "S": 500}
-            ways += [{**point, "way": "Predictive", "ms": slow}]
-            ways += [{**point, "way": "batched teacher", "ms": batched}]
-        sweep = {f"Sweep over {axis}": [] for axis in "NSC"}
-        written = {"ONNX Runtime": [{"mean, largest difference": v} for v in (1e-6, 2e-5)]}
-        monkeypatch.setattr(speed_bars, "kept", lambda name: written)
-        rows = self.rows({"All ways": ways, **sweep})
-        assert rows["NumPyro jitted / one pass, N = 1000, the quicker order"]["measured"] == 200.0
-        assert rows["Predictive / batched teacher, networks, the least"]["measured"] == 0.9
-        assert rows["ONNX Runtime - eager, mean"]["met"] == "no"
+@pytest.fixture(scope="module", params=SUBJECTS, ids=lambda each: f"{each[0]} {each[1]}")
+def kit(request: pytest.FixtureRequest) -> Kit:
+    return Kit(subject(*request.param), 12)
 
 
-class TestParts:
-    def test_others_stay(self) -> None:
-        """A part made anew takes the place of its own rows in every table."""
-        old = {
-            "Time": [{"part": "mlp", "ms": 1}, {"part": "logistic", "ms": 2}],
-            "Exponents": [{"part": "mlp", "n": 3}],
-        }
-        found = speed.merged(old, "mlp", {"Time": [{"ms": 4}], "Left out": []})
-        assert found == {"Time": [{"part": "logistic", "ms": 2}, {"part": "mlp", "ms": 4}]}
+@pytest.mark.slow
+def test_all_ways_answer(kit: Kit) -> None:
+    """What the name says, for all draws; in parallel with the logits of a loop."""
+    x, classes = kit.inputs(4), kit.of.classes
+    ways = speed.slow_ways(kit, x)
+    assert ways["batched"](12)().shape == (12, 4, classes)
+    assert ways["Predictive"](12)()["obs"].shape == (12, 4)
+    assert ("Predictive, parallel" in ways) == kit.of.parallel
+    if kit.of.parallel:
+        assert ways["Predictive, parallel"](12)()["obs"].shape == (12, 4)
+    passes, calls = speed.quick_ways(kit, x, speed.SHOWN)
+    assert passes["plug-in"]().shape == passes["one pass"]().shape == (4, classes)
+    assert calls["drop-in call"]()["obs"].shape == (12, 4)
 
-    def test_rows_of_no_part_go(self) -> None:
-        """A results file from before there were parts."""
-        assert speed.merged({"Time": [{"ms": 1}]}, "mlp", {"Parts": [{"seconds": 2}]}) == {
-            "Parts": [{"part": "mlp", "seconds": 2}]
-        }
 
-    def test_written_after_every_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        written: list[dict] = []
-        parts = {
-            name: (lambda args, name=name: {"T": [{"of": name}]}) for name in ("mlp", "digits")
-        }
-        monkeypatch.setattr(speed, "PARTS", parts)
-        monkeypatch.setattr(speed, "kept", lambda name: {"T": [{"part": "mlp", "of": "before"}]})
-        monkeypatch.setattr(speed, "record", lambda name, args, tables: written.append(tables))
-        threads = str(torch.get_num_threads())
-        monkeypatch.setattr("sys.argv", ["speed", "--threads", threads])
-        speed.main()
-        assert [[row["of"] for row in tables["T"]] for tables in written] == [
-            ["mlp"],
-            ["mlp", "digits"],
-        ]
+@pytest.mark.slow
+def test_numpyro_has_the_same_network(kit: Kit) -> None:
+    jax = pytest.importorskip("jax")
+    pytest.importorskip("numpyro")
+    x, peer = kit.inputs(3), JittedPredictive(kit)
+    theta = {site: value[1] for site, value in peer.samples.items()}
+    found = np.array(peer.logits(theta, jax.numpy.asarray(x.numpy())))
+    if found.shape[-1] == 1:
+        found = np.concatenate([np.zeros_like(found), found], -1)
+    expected = pyro_opu.as_teacher(kit.predictive(2)).probs(x)[1]
+    # Float32 sums in another order.
+    torch.testing.assert_close(torch.tensor(found).softmax(-1), expected, rtol=1e-4, atol=1e-5)
+    labels = peer.call(x, 5, parallel=True)()
+    assert labels.shape == (5, 3) and set(np.unique(labels)) <= set(range(kit.of.classes))
 
-    def test_dropout_model_draws_masks(self) -> None:
-        network = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(40, 2)).train()
-        model = speed_cost.dropout_model(network)
-        labels = Predictive(model, num_samples=50)(torch.full((1, 40), 100.0))["obs"]
-        assert labels.shape == (50, 1)
 
-    def test_picture(self, tmp_path: Path) -> None:
-        rows = [
-            {"model": f"m-{c}", "C": c, "N": n, "way": way, "ms": 1.0 * n}
-            | {"draws": 5, "draws timed": 5 if n < 3 else 2}
-            for n in (1, 2, 4) for c in (10,) for way in ("one pass", "plug-in", "Predictive")
-        ]  # fmt: skip
-        speed_picture.draw(tmp_path / "a.png", "N", rows)
-        assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-        speed_picture.draw(tmp_path / "b.png", "N", [])
-        assert not (tmp_path / "b.png").exists()
+@pytest.mark.parametrize(("bound", "timed"), [(1e4, 500), (0.1, 2), (60.0, 60)])
+def test_time_is_that_of_all_draws(
+    bound: float, timed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call takes a second for every draw; the last of them is the one that is timed."""
+    now, counts = [0.0], []
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: now[0])
+
+    def make(count: int) -> speed.Call:
+        counts.append(count)
+        return lambda: now.__setitem__(0, now[0] + count)
+
+    assert speed.scaled(make, 500, bound) == pytest.approx(500.0, rel=1e-12)
+    assert counts[-1] == timed
+
+
+def test_laplace() -> None:
+    pytest.importorskip("laplace")
+    x, y = torch.randn(30, 4), torch.arange(30) % 3
+    network = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    with torch.no_grad():  # as it is timed
+        answers = {name: way() for name, way in laplace_ways(network, (x, y), x[:5], 20).items()}
+    assert list(answers) == [f"laplace-torch, {link}" for link in ("probit", "bridge", "mc")]
+    for probs in answers.values():
+        # A sum of three float32 numbers.
+        torch.testing.assert_close(probs.sum(-1), torch.ones(5), rtol=0.0, atol=1e-5)
+
+
+def test_what_is_not_there() -> None:
+    assert absent("no_such_package") and not absent("torch")
+
+
+def test_names_of_students() -> None:
+    x = torch.randn(20, 3)
+    made = pyro_opu.distill(
+        dropout_network((3, 8, 2)), x, num_steps=1, recalibrate=False, progress=False
+    )
+    name = student_name("", made.guide)
+    assert name == "default (the posterior's network, 128-128 on it)"
+    wide = pyro_opu.PredictiveGuide.for_inputs(x, 2, hidden=(8,))
+    assert student_name(", teacher's widths", wide) == "teacher's widths (8)"
+
+
+def test_picture(tmp_path: Path) -> None:
+    curves = {"m": {n: dict.fromkeys(speed.SHOWN, 1e-3 * n) for n in (1, 10)}}
+    speed.draw(tmp_path / "new" / "it.png", curves)
+    assert (tmp_path / "new" / "it.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.skipif(not memory.STATUS.exists(), reason="reads Linux's /proc")
+def test_peak_of_a_call() -> None:
+    """100 MB for a moment, then another 40; nothing of what was there before."""
+    before = torch.ones(10_000_000)
+
+    def call() -> None:
+        torch.ones(25_000_000)
+        torch.ones(10_000_000)
+
+    # Pages of the allocator and of Python.
+    assert memory.peak_of(call) == pytest.approx(100.0, abs=10.0)
+    assert memory.peak_of(lambda: before.sum()) < 10.0
+
+
+def test_last_number_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "says_so.py").write_text("import sys; print('peak'); print(sys.argv[1])")
+    monkeypatch.chdir(tmp_path)
+    assert memory.in_a_process("says_so", "12.5") == 12.5

@@ -102,7 +102,7 @@ def top_k(
 
     The paper speaks of the overlap with the *next* class; its published notebook compares with the
     *first*, as is done here, which makes smaller sets. Thresholds on the means alone cover as much
-    at the same size, and with the bridge's Dirichlet more: benchmarks/laplace_bridge.py.
+    at the same size, and with the bridge's Dirichlet more: papers/laplace_bridge.py.
 
     Args:
         dirichlet: Batch shape ``(N,)``, such as ``fast.dirichlet(x)``.

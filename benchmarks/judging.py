@@ -1,0 +1,51 @@
+"""How near a student is to its teacher and what a pass of it costs, as several studies show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import pyro_opu
+from benchmarks.timing import spans
+
+
+def nearness(report: pyro_opu.FidelityReport) -> dict[str, Any]:
+    """The columns of a report that the tables show."""
+    return {
+        "KL": report.kl,
+        "KL / attainable": report.kl_ratio,
+        "energy distance": report.energy_distance,
+        "best Dirichlet": report.energy_distance_best,
+        "mutual information": report.mutual_information,
+        "teacher's": report.mutual_information_teacher,
+        "rank correlation": report.mutual_information_spearman,
+        "central 50 %": report.coverage_50,
+        "central 90 %": report.coverage_90,
+        "faithful": "yes" if report.faithful else "no",
+    }
+
+
+@torch.no_grad()
+def passes(fast: Any, network: nn.Module, x: Tensor, budget: float) -> dict[str, float]:
+    """One pass of a student beside one of the plain network, in turn, within so many seconds."""
+    fused = fast.fuse()
+    calls = {
+        "plug-in, ms": lambda: network(x).softmax(-1),
+        "one pass, ms": lambda: fast.dirichlet(x),
+        "fused, ms": lambda: fused.dirichlet(x),
+    }
+    ms = {name: 1e3 * each.median for name, each in spans(calls, budget=budget).items()}
+    ratios = {"one pass / plug-in": "one pass, ms", "fused / plug-in": "fused, ms"}
+    return ms | {name: ms[way] / ms["plug-in, ms"] for name, way in ratios.items()}
+
+
+def student_name(end: str, guide: Any) -> str:
+    """ "default (the posterior's network, 32-32 on it)" or "teacher's widths (400-400)"."""
+    trunk = guide.config["trunk"]
+    widths = "-".join(map(str, trunk["hidden"]))
+    if trunk["kind"] == "plug_in":  # a small network beside what the posterior's computes
+        told = "moments of logits" if trunk["outputs"] else "the posterior's network"
+        widths = f"{told}, {widths} on {'them' if trunk['outputs'] else 'it'}"
+    return f"{end.removeprefix(', ') or 'default'} ({widths})"

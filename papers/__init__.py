@@ -1,0 +1,1 @@
+"""Commands that make the tables and figures of three papers; see README.md. Not installed."""
