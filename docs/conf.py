@@ -34,7 +34,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build", "README.md"]
+exclude_patterns = ["_build", "jupyter_execute", "README.md"]
 html_theme = "furo"
 html_math_renderer = "mathml"  # browsers draw it themselves: no script, and no network
 html_static_path = ["site.css"]
