@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-#: Links, but for pictures, to files that the site does not hold.
-ELSEWHERE = re.compile(
-    r"(?<!!)\[([^]]*)\]\(\.\./((?:benchmarks|models|pyro_opu|tests|README)[^)]*)\)"
+#: A link, but for pictures, to a file outside the site, from a page that lies so many folders deep.
+ELSEWHERE = (
+    r"(?<!!)\[([^]]*)\]\((?:\.\./){%d}((?:benchmarks|models|papers|pyro_opu|tests|README)[^)]*)\)"
 )
 #: A function's name before a letter, from which MathML sets it apart by no space.
 NAMED = re.compile(r"(\\(?:log|operatorname\{\w+\}))\s*(?=[A-Za-z]|\\(?!left|[bB]ig)[A-Za-z])")
@@ -34,7 +34,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
 ]
-exclude_patterns = ["_build", "README.md"]
+exclude_patterns = ["_build", "jupyter_execute", "README.md"]
 html_theme = "furo"
 html_math_renderer = "mathml"  # browsers draw it themselves: no script, and no network
 html_static_path = ["site.css"]
@@ -78,12 +78,13 @@ def copied_tutorials() -> None:
 
 def fit_links(app: Sphinx, page: str, source: list[str]) -> None:
     """Links that are right in the repository go to a page of the site, or become a path."""
-    text = source[0]
-    if page.startswith("tutorials/"):
+    copied = page.startswith("tutorials/")
+    text = re.sub(ELSEWHERE % (1 if copied else page.count("/") + 1), r"\1 (`\2`)", source[0])
+    if copied:
         text = text.replace("](../docs/", "](../")
     if page == "tutorials" and not any((HERE / "tutorials").glob("*.ipynb")):
         text = text.partition("```{toctree}")[0]  # an empty one is a warning
-    source[0] = ELSEWHERE.sub(r"\1 (`\2`)", text)
+    source[0] = text
 
 
 def write_math(page: Any, formula: math | math_block) -> None:

@@ -1,4 +1,4 @@
-"""The docs site: it builds without a warning, has every public name, and its examples run."""
+"""The documents: links lead somewhere, the site builds without a warning, its examples run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ from tests.test_docstrings import ROOMS
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 TASKS = sorted((DOCS / "how_to").glob("*.md"))
-PAGES = [*sorted(path for path in DOCS.glob("*.md") if path.name != "README.md"), *TASKS]
+TOPICS = sorted((DOCS / "benchmarks").glob("*.md"))
+PAGES = [*sorted(path for path in DOCS.glob("*.md") if path.name != "README.md"), *TASKS, *TOPICS]
+#: What is read in the repository, beside the site's pages.
+BESIDE = [*ROOT.glob("*.md"), DOCS / "README.md", *ROOT.glob("tutorials/*.md")]
+NOTEBOOKS = sorted(ROOT.glob("tutorials/*.ipynb"))
 #: What an example may import and a user need not have.
 OPTIONAL = (
     *("laplace", "mapie", "onnxruntime", "polyagamma", "torchmetrics"),
@@ -153,16 +157,65 @@ def test_without_tutorials_there_is_no_empty_table(monkeypatch, tmp_path):
 
 def test_every_page_is_in_a_table_of_contents():
     trees = " ".join(re.findall(r"```\{toctree\}(.*?)```", (DOCS / "index.md").read_text(), re.S))
-    top = {path.stem for path in set(PAGES) - set(TASKS)}
-    assert (top - {"index"}) | {"how_to/index"} <= set(trees.split())
-    for folder in ("api", "how_to"):
+    top = {path.stem for path in set(PAGES) - {*TASKS, *TOPICS}}
+    assert (top - {"index"}) | {"how_to/index", "benchmarks/index"} <= set(trees.split())
+    for folder in ("api", "how_to", "benchmarks"):
         text = (DOCS / folder / "index.md").read_text()
         tree = re.findall(r"```\{toctree\}(.*?)```", text, re.S)[0]
         assert {path.stem for path in (DOCS / folder).glob("*.md")} - {"index"} <= set(tree.split())
 
 
-def test_a_task_takes_two_screens():
-    assert {path.name for path in TASKS if len(path.read_text().splitlines()) > 110} == set()
+def test_pages_are_short():
+    most = {path: 110 for path in TASKS} | {path: 80 for path in TOPICS}
+    most[DOCS / "measured.md"] = 200
+    long = [path.name for path, lines in most.items() if path.read_text().count("\n") > lines]
+    assert long == []
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of a page may end in."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def prose(page: Path) -> str:
+    """The text of a page or of a notebook without code."""
+    text = page.read_text()
+    if page.suffix == ".ipynb":
+        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+        text = "\n".join("".join(cell["source"]) for cell in cells)
+    return re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+
+def broken(page: Path) -> list[str]:
+    """Links of a page that lead to no file of the repository, or to no heading of a page."""
+    found = []
+    for link in re.findall(r"\]\(((?!\w+:)[^)\s]+)\)", prose(page)):
+        path, _, anchor = link.partition("#")
+        target = page.parent / path if path else page
+        known = anchors(target) if target.suffix == ".md" and target.exists() else {anchor}
+        if not target.exists() or anchor and anchor not in known:
+            found.append(link)
+    return found
+
+
+def test_links_lead_somewhere():
+    pages = (*PAGES, *BESIDE, *NOTEBOOKS)
+    assert {page.name: found for page in pages if (found := broken(page))} == {}
+
+
+def test_a_broken_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A b's `c`\n[x](#a-bs-c) [y](#b) [z](none.md) ![p](page.md#a-b) [w](https://a.b)\n"
+    )
+    assert broken(page) == ["#b", "none.md", "page.md#a-b"]
+
+
+def test_no_number_is_copied_between_marks_or_called_old():
+    old = re.compile(r"older than (the|its) code|bit-equal since|<!-- (value|table|made|claims)\b")
+    pages = (*PAGES, *BESIDE, *NOTEBOOKS)
+    assert [page.name for page in pages if old.search(page.read_text())] == []
 
 
 def test_every_argument_of_distill_is_in_a_group():

@@ -1,4 +1,4 @@
-"""The README's example runs as it stands, with fewer draws and steps."""
+"""The README is plain to read, and its examples run as they stand, with fewer draws and steps."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 def test_example_starts_within_the_first_screen():
     assert README.read_text()[: README.read_text().index("```python")].count("\n") < 30
+
+
+def test_its_source_reads_as_the_page_does():
+    """Few comments, each on a line of its own: two round what the scoreboard writes, one for CI."""
+    text = README.read_text()
+    lines = [line for line in text.splitlines() if "<!--" in line or "-->" in line]
+    assert len(lines) <= 4 and all(re.fullmatch(r"<!-- [\w /-]+ -->", line) for line in lines)
+    assert "<!-- test-command -->" in lines
+    assert 0 < text.index("<!-- scoreboard -->") < text.index("<!-- /scoreboard -->")
 
 
 @pytest.mark.slow
