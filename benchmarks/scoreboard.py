@@ -274,14 +274,15 @@ def grid(names: list[str], store: dict[str, Any]) -> list[str]:
 def front(numbers: Numbers) -> list[str]:
     """What the README says."""
     say = {name: shown(value) for name, value in numbers.items()}
-    return [
-        f"On digits with {POSTERIORS['digits'].what.split(' of ')[0]} and 500 draws, one pass at "
+    told = (
+        "A ten-class logistic regression on digits, 500 draws of NUTS: one pass of the student at "
         f"1,000 rows is {say['digits, Predictive at 1,000 rows: gain']} times as fast as "
         f"`Predictive` and {say['digits, batched at 1,000 rows: gain']} times as fast as "
-        f"`batched`. Learning it takes {say['digits: make']} s. Its mean errs as that of "
-        f"{say['digits: draws']} posterior draws does, and its epistemic part is typically off "
-        f"by a factor of {say['digits: single']} at a single input.",
-    ]
+        f"`batched`. Making the student takes {say['digits: make']} s. Its mean class "
+        f"probabilities err as those of {say['digits: draws']} posterior draws do, and its mutual "
+        f"information is typically off by a factor of {say['digits: single']} at a single input."
+    )
+    return wrap(told, 140)
 
 
 def quote(path: Path, lines: list[str]) -> None:
