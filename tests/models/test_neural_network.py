@@ -324,7 +324,15 @@ def linear_data(rows=80):
 
 
 class TestVariational:
-    @pytest.mark.parametrize(("beta", "batch_size"), [(1.0, None), (0.25, None), (1.0, 20)])
+    @pytest.mark.parametrize(
+        ("beta", "batch_size"),
+        [
+            (0.25, 20),
+            pytest.param(1.0, None, marks=pytest.mark.slow),
+            pytest.param(0.25, None, marks=pytest.mark.slow),
+            pytest.param(1.0, 20, marks=pytest.mark.slow),
+        ],
+    )
     def test_mean_field_of_linear_regression(self, beta, batch_size):
         """The optimum has the exact mean, and variances 1 / diag(precision) (eqs. 11 and 13).
 

@@ -21,6 +21,8 @@ from pyro_opu import plots
 from pyro_opu.distributions import DirichletMixture, Empirical
 from pyro_opu.plots.colours import SERIES
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 # Histograms
 
 
