@@ -87,6 +87,18 @@ def _restore(state: dict[str, object]) -> None:
     del pyro.poutine.runtime._PYRO_STACK[int(str(state["Pyro handler stack"])) :]
 
 
+def pytest_collectstart() -> None:
+    """Numbers drawn where a module is imported are the same, whatever was imported before."""
+    pyro.set_rng_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef) -> None:
+    """What tests share is the same, whichever of them comes first."""
+    if fixturedef.scope != "function":
+        pyro.set_rng_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def clean_state() -> Iterator[None]:
     """Seed, clear the param store, and fail a test that leaves global state changed."""
