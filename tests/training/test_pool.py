@@ -195,7 +195,7 @@ def test_draws_are_shared_by_at_most_so_many_blocks() -> None:
     assert blocks == {2**14: 2**9, 2**17: 2**9, 2**18: 2**10}
 
 
-@pytest.mark.parametrize(("width", "threads"), [(8, 1), (2048, 2)])
+@pytest.mark.parametrize(("width", "threads"), [(8, 1), (1024, 2)])
 def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypatch) -> None:
     seen, step = set(), Phase.step
     before = torch.get_num_threads()
@@ -208,7 +208,7 @@ def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypat
     guide = PredictiveGuide.for_inputs(inputs(), C, hidden=(width, width))
     torch.set_num_threads(2)
     try:
-        quick(guide=guide, num_steps=2, loss="moments", recalibrate=False)
+        quick(guide=guide, num_steps=2, batch_size=128, loss="moments", recalibrate=False)
         assert torch.get_num_threads() == 2
         assert seen == {threads}
     finally:
