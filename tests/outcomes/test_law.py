@@ -38,7 +38,7 @@ def distilled(teacher=of_logits, **settings) -> OnePassPredictive:
 
 @pytest.fixture(scope="module")
 def fast() -> OnePassPredictive:
-    return distilled(num_steps=400)
+    return distilled(num_steps=200)
 
 
 def test_draws_choose(fast: OnePassPredictive) -> None:
@@ -57,7 +57,7 @@ def test_draws_choose(fast: OnePassPredictive) -> None:
 
 
 def test_it_is_nearer_and_knows_what_labels_would_tell(fast: OnePassPredictive) -> None:
-    named = distilled(guide="dirichlet", num_steps=400)
+    named = distilled(guide="dirichlet", num_steps=200)
     draws = of_logits(X)
     truth = pyro_opu.mutual_information(draws).mean()
     energies, informations = [], []
