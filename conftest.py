@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, and by what the tests start
@@ -20,11 +21,16 @@ NAMED_DATA = ("mnist", "fashion_mnist", "kmnist", "semeion", "pima", "spambase",
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="torch device for tests that use `device`")
+    parser.addoption("--shuffle", type=int, help="run the tests in an order drawn from this seed")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Run the whole suite in a process per core with pytest-xdist; a part of it as ``-n`` says."""
+    """Run the whole suite in a process per core with pytest-xdist; a part of it as ``-n`` says.
+
+    Slow tests are left out of the whole: ``-m slow`` runs these, ``-m ""`` all, and those of a
+    file given by hand are run with the others.
+    """
     option = config.option
     started_by_xdist = "PYTEST_XDIST_WORKER" in os.environ  # such a process must start no others
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not option.usepdb
@@ -34,9 +40,13 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
             option.numprocesses = len(cores(0))
         if option.dist == "no":  # each process begins with files of its own: fixtures made once
             option.dist = "worksteal"
+    if whole and not option.markexpr:
+        option.markexpr = "not slow"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.option.shuffle is not None:
+        random.Random(config.option.shuffle).shuffle(items)
     no_gpu = pytest.mark.skip(reason="needs a CUDA device")
     no_data = pytest.mark.skip(reason="needs PYRO_OPU_DATA, the folder of the data sets")
     for item in items:
@@ -77,6 +87,18 @@ def _restore(state: dict[str, object]) -> None:
     del pyro.poutine.runtime._PYRO_STACK[int(str(state["Pyro handler stack"])) :]
 
 
+def pytest_collectstart() -> None:
+    """Numbers drawn where a module is imported are the same, whatever was imported before."""
+    pyro.set_rng_seed(0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef) -> None:
+    """What tests share is the same, whichever of them comes first."""
+    if fixturedef.scope != "function":
+        pyro.set_rng_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def clean_state() -> Iterator[None]:
     """Seed, clear the param store, and fail a test that leaves global state changed."""
@@ -89,3 +111,16 @@ def clean_state() -> Iterator[None]:
     if changed:
         _restore(before)
         pytest.fail("global state left changed: " + "; ".join(changed))
+
+
+@pytest.fixture(scope="module")
+def coarse() -> Iterator[None]:
+    """Find the shift of g by a 32nd of the numbers: by all it takes most of a short distillation.
+
+    For modules that are about something else.
+    """
+    from pyro_opu.outcomes import class_validation
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(class_validation, "DISTANCE_NUMBERS", 2**13)
+        yield

@@ -33,6 +33,7 @@ import time
 from datetime import date
 from pathlib import Path
 from statistics import fmean, stdev
+from textwrap import wrap
 from typing import Any, NamedTuple
 
 import pyro

@@ -1,4 +1,8 @@
-"""What every rank does in ``test_distributed.py``: ``torchrun ... rank_worker.py FOLDER MODE``."""
+"""What every rank does in ``test_distributed.py``.
+
+It is started by ``torchrun ... rank_worker.py FOLDER MODE``, or by :func:`start` in a process that
+has imported all this before.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -231,8 +236,7 @@ def mortal(folder: Path, ranks: Ranks) -> None:
     (folder / f"resumed-{ranks.rank}.json").write_text(json.dumps(note))
 
 
-def main() -> None:
-    folder, mode = Path(sys.argv[1]), sys.argv[2]
+def run(folder: Path, mode: str) -> None:
     torch.set_num_threads(1)
     if mode == "whole":  # before there is a process group
         said = refused(num_steps=(20, 0)[int(os.environ["RANK"])])
@@ -240,5 +244,17 @@ def main() -> None:
     {"whole": whole, "mortal": mortal}[mode](folder, join())
 
 
+def start(rank: int, port: int, folder: Path, mode: str) -> None:
+    """Be one of two ranks, with the variables that ``torchrun`` sets; its store is at ``port``."""
+    found = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_PORT": port}
+    found |= {"TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0}
+    os.environ.update({name: str(value) for name, value in found.items()}, MASTER_ADDR="127.0.0.1")
+    try:
+        run(folder, mode)
+    except BaseException:
+        (folder / f"error-{rank}.txt").write_text(traceback.format_exc())
+        raise
+
+
 if __name__ == "__main__":
-    main()
+    run(Path(sys.argv[1]), sys.argv[2])

@@ -16,6 +16,8 @@ from torch import Tensor
 from pyro_opu import SGLD, as_teacher, diagnose, distill, mixing
 from pyro_opu.samplers import PolyaGammaGibbs
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 def model(x: Tensor, y: Tensor | None = None) -> Tensor:
     w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))

@@ -37,6 +37,8 @@ from pyro_opu.objectives import Objective
 from pyro_opu.regression import PredictiveNormal
 from pyro_opu.samplers import SGLD
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 #: Of float32 in another order of sums; a GPU's products of matrices have their own.
 ROUNDING = {"rtol": 1e-3, "atol": 1e-4}
 #: Draw within the model, whose tensors are made on a processor.

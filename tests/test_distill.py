@@ -33,6 +33,8 @@ from pyro_opu import (
 )
 from pyro_opu.metrics.distances import energy_distance
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 @pytest.mark.parametrize("concentration", [0.5, 20.0, 500.0, None])
 def test_a_dirichlet_teacher_is_recovered(concentration: float | None) -> None:

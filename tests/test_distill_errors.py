@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from pyro_opu import DistillationError, PredictiveGuide
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 def test_classes_that_come_with_the_inputs_are_refused() -> None:
     def transposed(x: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from pyro_opu import PredictiveDirichlet, PredictiveGuide
 from pyro_opu.metrics.distances import energy_distance
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 class Plain(nn.Module):
     """A user's guide that returns torch's own Dirichlet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from quick_distill import C, inputs, quick, quick_wasserstein, same, teacher
 
 from pyro_opu import EnergyDistance, MomentMatching, Objective, OnePassPredictive, PredictiveGuide
 from pyro_opu.training.fit import Phase
+
+pytestmark = pytest.mark.usefixtures("coarse")
 
 
 class Killed(Exception):
@@ -56,9 +59,27 @@ LOSSES: dict[str, Callable[[], Objective]] = {
 }
 
 
+#: Every loss and every place of a death at least once.
+QUICKLY = {
+    ("wasserstein", 0.3),
+    ("wasserstein", 0.85),
+    ("wasserstein", 1.0),
+    ("the paper's", 0.6),
+    ("energy", 0.02),
+    ("energy", 1.0),
+    ("moments", 0.3),
+    ("moments", 0.85),
+}
+
+
 # 45 steps of the warm start, then 5 of the objective.
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.85, 1.0])
+@pytest.mark.parametrize(
+    ("loss", "share"),
+    [
+        pytest.param(*case, marks=() if case in QUICKLY else pytest.mark.slow)
+        for case in product(LOSSES, (0.02, 0.3, 0.6, 0.85, 1.0))
+    ],
+)
 def test_a_killed_run_started_again_ends_as_an_unbroken_one(
     mortal: Mortal, tmp_path: Path, loss: str, share: float
 ) -> None:

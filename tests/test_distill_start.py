@@ -23,6 +23,8 @@ from pyro_opu.training.fit import Phase
 from pyro_opu.training.plan import FOLLOWING
 from pyro_opu.training.settings import EFFORTS
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 LONGER: dict[str, Any] = {"loss": None, "batch_size": 64, "num_draws": 32}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from rank_worker import start
 from safetensors.torch import load_file
 from torch import nn
 
@@ -36,11 +38,31 @@ def torchrun(folder: Path, mode: str, *options: str) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
 
 
+def fork_two(folder: Path, mode: str) -> None:
+    """Two ranks on this machine, forked from a process that has imported the package once."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["pyro_opu"])
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    ranks = [
+        context.Process(target=start, args=(rank, store.port, folder, mode)) for rank in (0, 1)
+    ]
+    for rank in ranks:
+        rank.start()
+    try:
+        for rank in ranks:
+            rank.join(300)
+    finally:
+        for rank in ranks:
+            rank.kill()
+    said = [path.read_text() for path in folder.glob("error-*")]
+    assert [rank.exitcode for rank in ranks] == [0, 0], "\n".join(said)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two ranks wrote who lived to the end."""
     folder = tmp_path_factory.mktemp("ranks")
-    torchrun(folder, "whole")
+    fork_two(folder, "whole")
     return folder
 
 

@@ -18,6 +18,8 @@ from pyro_opu import OnePassPredictive
 from pyro_opu.predictive.student_file import KIND
 from pyro_opu.utils import files
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 class Own(nn.Module):
     """A guide that takes the inputs as the model does."""

@@ -18,6 +18,8 @@ from pyro_opu.transfer import HeldOut
 from pyro_opu.transfer import stream as streams
 from pyro_opu.transfer.stream import Passes, Stream
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 ROWS = 90
 X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(0))
 GROUP, Y = torch.arange(ROWS) // 10, torch.zeros(ROWS)  # a group is in two batches at most

@@ -314,7 +314,7 @@ class TestArchive:
         )  # as in test_written
 
 
-@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+@pytest.mark.parametrize("suffix", [".onnx", pytest.param(".pt2", marks=pytest.mark.slow)])
 def test_extremes(tmp_path: Path, suffix: str) -> None:
     """alpha from 1e-3 to 1e6 in every mixture: where digits cancel."""
     sizes = torch.logspace(-3, 6, 10, dtype=torch.float64)
@@ -337,8 +337,14 @@ def test_extremes(tmp_path: Path, suffix: str) -> None:
 
 class TestFamilies:
     @pytest.mark.slow
-    @pytest.mark.parametrize("kind", [*GUIDES, "real gaussian", "real mixture"])
-    @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+    @pytest.mark.parametrize(
+        ("kind", "suffix"),
+        [
+            *((kind, ".onnx") for kind in (*GUIDES, "real gaussian", "real mixture")),
+            ("dirichlet", ".pt2"),
+            ("real mixture", ".pt2"),
+        ],
+    )
     def test_written(self, kind: str, suffix: str, tmp_path: Path) -> None:
         fast, path = student(kind), tmp_path / f"student{suffix}"
         # A single head answers with the same Dirichlet as two.

@@ -28,6 +28,8 @@ from pyro_opu.teachers.sites import normalised
 from pyro_opu.training import settings
 from pyro_opu.training.pool import Pool, read_once
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 IMAGES = torch.randn(20, 8, 8, generator=torch.Generator().manual_seed(1))
 

@@ -20,6 +20,8 @@ from pyro_opu.guides.recording import record
 from pyro_opu.models.factored import factored
 from pyro_opu.models.gaussian_process import gaussian_process
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 S, M, D = 300, 6, 3
 X = torch.randn(80, D, generator=torch.Generator().manual_seed(0))
 NEW = 2 * torch.randn(200, D, generator=torch.Generator().manual_seed(1))

@@ -32,6 +32,8 @@ from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import DirichletLikelihood, as_objective
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 C = 3
 RICH: dict[str, type[TrunkGuide]] = {
     "mixture": MixtureGuide,

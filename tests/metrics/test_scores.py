@@ -10,6 +10,8 @@ from sklearn.metrics import accuracy_score, log_loss
 import pyro_opu
 from pyro_opu.metrics.scores import calibration, expected_calibration_error
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:

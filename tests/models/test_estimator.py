@@ -28,6 +28,8 @@ from pyro_opu.models.estimator import (
 )
 from pyro_opu.teachers import as_teacher
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 needs_polyagamma = pytest.mark.skipif(find_spec("polyagamma") is None, reason="needs polyagamma")
 
 

@@ -25,6 +25,8 @@ from pyro_opu.models.estimator import (
     logistic_teacher,
 )
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 needs_polyagamma = pytest.mark.skipif(find_spec("polyagamma") is None, reason="needs polyagamma")
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 3))

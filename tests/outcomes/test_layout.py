@@ -20,6 +20,8 @@ from pyro_opu.outcomes import Classes, SiteLayout
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.teachers import BaseTeacher, as_teacher
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 D = 3
 
 

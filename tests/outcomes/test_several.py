@@ -20,6 +20,8 @@ from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.teachers.finished import finished_teacher
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 S, D, L = 30, 3, 2
 X = torch.randn(40, D, generator=torch.Generator().manual_seed(0))
 Model = Callable[..., None]
@@ -281,7 +283,7 @@ def test_what_is_refused() -> None:
 
 def test_the_exported_program_has_the_measures_of_every_site(tmp_path: Path) -> None:
     fast = distill(source("two sites"), X, num_steps=3, seed=0, progress=False)
-    fast.export(tmp_path / "student.pt2")
+    fast.export(tmp_path / "student.pt2", outputs=["label.epistemic", "y.total"])
     program = torch.export.load(tmp_path / "student.pt2").module()
     found = program(X[:5])
     own = fast.uncertainty(X[:5])

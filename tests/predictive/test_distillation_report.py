@@ -26,6 +26,9 @@ from pyro_opu.distributions import Empirical
 from pyro_opu.outcomes.class_validation import ClassValidation
 from pyro_opu.outcomes.real import RealValidation
 from pyro_opu.regression import PredictiveNormal
+from pyro_opu.rng import seeded
+
+pytestmark = pytest.mark.usefixtures("coarse")
 
 S, N = 200, 400
 PARAMETERS = torch.tensor([2.0, 1.0, 3.0])
@@ -47,7 +50,8 @@ def kl(p: Tensor, q: Tensor) -> float:
 
 
 class TestClasses:
-    draws = torch.distributions.Dirichlet(PARAMETERS).sample((S, N))
+    with seeded(0):
+        draws = torch.distributions.Dirichlet(PARAMETERS).sample((S, N))
     x = torch.zeros(N, 1)
 
     def test_a_student_of_all_held_draws_attains_what_halves_leave(self) -> None:

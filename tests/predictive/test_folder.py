@@ -14,6 +14,8 @@ from pyro_opu import OnePassPredictive, distill, fidelity
 from pyro_opu.__main__ import main
 from pyro_opu.predictive.folder import model_card
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 torch.manual_seed(0)
 X, W = torch.randn(80, 3), torch.randn(40, 3, 4)
 QUICK: dict[str, Any] = {"num_steps": 20, "seed": 0, "progress": False}

@@ -20,6 +20,8 @@ from pyro_opu.guides.novelty import (
     fit_novelty,
 )
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 WEIGHTS = torch.randn(20, 6, 3, generator=torch.Generator().manual_seed(3))
 
 
@@ -162,7 +164,7 @@ def test_a_file_with_another_form_is_refused(
         OnePassPredictive.load(tmp_path / "s.safetensors")
 
 
-@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
+@pytest.mark.parametrize("suffix", [".onnx", pytest.param(".pt2", marks=pytest.mark.slow)])
 def test_programs_say_it(fast: OnePassPredictive, tmp_path: Path, suffix: str) -> None:
     if suffix == ".onnx":
         pytest.importorskip("onnxscript")

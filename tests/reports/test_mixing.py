@@ -31,6 +31,8 @@ from pyro_opu.reports.mixing import (
     r_hat,
 )
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 def autoregressive(draws: int, columns: int, rho: float) -> Tensor:
     """Stationary standard Gaussian chains (draws, columns); worth draws (1 - rho) / (1 + rho)."""

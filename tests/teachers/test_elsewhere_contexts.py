@@ -24,6 +24,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 RANDOM = np.random.default_rng(0)
 TRAIN = RANDOM.normal(size=(90, 4)).astype("f4")
 LABELS = (TRAIN[:, 0] + RANDOM.normal(size=90) > 0).astype(int)

@@ -22,6 +22,8 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import Predictive
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 S, D, C = 30, 3, 4
 RANDOM = np.random.default_rng(0)
 W, B = (RANDOM.normal(size=shape).astype("f4") for shape in ((S, D, C), (S, C)))

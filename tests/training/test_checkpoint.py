@@ -19,6 +19,8 @@ from pyro_opu.regression import distill_regression
 from pyro_opu.training.checkpoint import describe, digest, sketch, text
 from pyro_opu.transfer import HeldOut, Jitter, Mixture, TransferPolicy
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 QUICK: dict[str, Any] = {
     "num_steps": 4,
     "batch_size": 16,

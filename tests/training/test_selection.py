@@ -15,6 +15,8 @@ from pyro_opu.training.fit import KeepBest, kept_record
 from pyro_opu.training.train import _kept
 from pyro_opu.transfer import TransferPolicy
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 @pytest.mark.parametrize("loss", NAMES)
 def test_the_best_iterate_is_kept(loss: str) -> None:

@@ -19,6 +19,8 @@ from pyro_opu.training.settings import Batches, Settings
 from pyro_opu.training.train import distillation_phase
 from pyro_opu.transfer import HeldOut
 
+pytestmark = pytest.mark.usefixtures("coarse")
+
 
 class Counting:
     """A posterior of 200 draws, or of any number, that writes down how many are asked for."""
