@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Run the whole suite in a process per core with pytest-xdist; a part of it as ``-n`` says.
 
-    Slow tests are left out of the whole: ``-m slow`` runs these, ``-m ""`` all, and those of a
+    Slow tests are left out of the whole: ``-m slow`` runs these, and those of a
     file given by hand are run with the others.
     """
     option = config.option
