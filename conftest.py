@@ -21,7 +21,11 @@ NAMED_DATA = ("mnist", "fashion_mnist", "kmnist", "semeion", "pima", "spambase",
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", default="cpu", help="torch device for tests that use `device`")
-    parser.addoption("--shuffle", type=int, help="run the tests in an order drawn from this seed")
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        help="run modules, and the tests of each, in an order drawn from this seed",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,7 +50,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.shuffle is not None:
-        random.Random(config.option.shuffle).shuffle(items)
+        draw = random.Random(config.option.shuffle).random  # fixtures of a module are made once
+        modules = {item.path: draw() for item in items}
+        items.sort(key=lambda item: (modules[item.path], draw()))
     no_gpu = pytest.mark.skip(reason="needs a CUDA device")
     no_data = pytest.mark.skip(reason="needs PYRO_OPU_DATA, the folder of the data sets")
     for item in items:

@@ -98,7 +98,10 @@ class TestPosteriors:
         fast = RIVALS[name](source, x, seed=0, progress=False)
         assert all(value.device == x.device for value in fast(x).values())
 
-    @pytest.mark.parametrize("loss", ["moments", "energy", "wasserstein", "likelihood"])
+    @pytest.mark.parametrize(
+        "loss",
+        ["moments", "energy", pytest.param("wasserstein", marks=pytest.mark.slow), "likelihood"],
+    )
     def test_losses(self, loss: str, there: Any, device: torch.device) -> None:
         source, x = there(SOURCES["dropout"][0]), X.to(device)
         fast = pyro_opu.distill(source, x, loss=loss, **QUICK)

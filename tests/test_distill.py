@@ -36,7 +36,15 @@ from pyro_opu.metrics.distances import energy_distance
 pytestmark = pytest.mark.usefixtures("coarse")
 
 
-@pytest.mark.parametrize("concentration", [0.5, 20.0, 500.0, None])
+@pytest.mark.parametrize(
+    "concentration",
+    [
+        pytest.param(0.5, marks=pytest.mark.slow),
+        20.0,
+        pytest.param(500.0, marks=pytest.mark.slow),
+        None,
+    ],
+)
 def test_a_dirichlet_teacher_is_recovered(concentration: float | None) -> None:
     x = torch.randn(1000, 2)
     fast = quick(

@@ -106,6 +106,7 @@ def test_the_marginal_answer_is_that_of_the_default(fast: OnePassPredictive) -> 
     assert torch.equal(fast.dirichlet(NEW).mean, default.dirichlet(NEW).mean)
 
 
+@pytest.mark.slow
 def test_the_marginal_answer_of_a_network_is_that_of_the_default(
     bent: OnePassPredictive, network: nn.Module
 ) -> None:
@@ -217,6 +218,7 @@ def test_several_inputs_and_indices() -> None:
     assert fast(**rows)["obs"].shape == (40, 7)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_gives_the_same_student(tmp_path: Path, network: nn.Module) -> None:
     path = tmp_path / "run"
     options = {**QUICK, "num_steps": 20, "num_samples": 20, "checkpoint": path}

@@ -95,7 +95,7 @@ def grouped(x: Tensor, num_draws: int) -> Tensor:
     return (GROUPS[of] + x[:, :1] * torch.tensor([0.5, 0.0, -0.5])).softmax(-1)
 
 
-@pytest.mark.parametrize("guide", [None, "mixture"])
+@pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.slow), "mixture"])
 def test_a_family_that_the_draws_chose_is_chosen_anew(guide: str | None, tmp_path: Path) -> None:
     run: dict[str, Any] = {"num_steps": 30, "seed": 0, "progress": False}
     first = distill(grouped, inputs(), guide=guide, **run)

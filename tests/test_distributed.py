@@ -60,9 +60,22 @@ def fork_two(folder: Path, mode: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two ranks wrote who lived to the end."""
-    folder = tmp_path_factory.mktemp("ranks")
-    fork_two(folder, "whole")
+    """What two ranks wrote who lived to the end; pytest-xdist's processes share one launch."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = shared / "ranks", shared / "ranks-done"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        for _ in range(3000):
+            if done.exists():
+                break
+            time.sleep(0.1)
+    else:
+        try:
+            fork_two(folder, "whole")
+        finally:
+            done.touch()
     return folder
 
 

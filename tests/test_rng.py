@@ -199,7 +199,9 @@ def test_answers_while_another_thread_distils_do_not_repeat() -> None:
     assert len({answer.numpy().tobytes() for answer in answers}) == len(answers)
 
 
-@pytest.mark.parametrize("source", [teacher, Dropout()], ids=["held", "dropout"])
+@pytest.mark.parametrize(
+    "source", [teacher, pytest.param(Dropout(), marks=pytest.mark.slow)], ids=["held", "dropout"]
+)
 def test_distillations_in_four_threads_are_those_of_one(source: Any) -> None:
     x, settings = X[:16], {**QUICK, "num_steps": 4, "evaluate_every": 2}
     alone = weights(distill(source, x, **settings))

@@ -87,6 +87,7 @@ def confined() -> Iterator[Path]:
         for each in (work, home, temporary):
             each.mkdir()
         changed = {"HOME": str(home), "TMPDIR": str(temporary)}
+        changed["TORCHINDUCTOR_CACHE_DIR"] = str(temporary)  # its compiler keeps the first one
         with (
             mock.patch.dict(os.environ, changed),
             mock.patch.object(tempfile, "tempdir", str(temporary)),

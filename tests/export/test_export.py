@@ -200,6 +200,7 @@ def onnx_digits(on_digits: OnePassPredictive, digits: Tensor, tmp_path_factory) 
     return path
 
 
+@pytest.mark.slow
 class TestOnDigits:
     """In ONNX Runtime, over real data."""
 
@@ -314,7 +315,8 @@ class TestArchive:
         )  # as in test_written
 
 
-@pytest.mark.parametrize("suffix", [".onnx", pytest.param(".pt2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
 def test_extremes(tmp_path: Path, suffix: str) -> None:
     """alpha from 1e-3 to 1e6 in every mixture: where digits cancel."""
     sizes = torch.logspace(-3, 6, 10, dtype=torch.float64)

@@ -255,6 +255,7 @@ def test_the_concentration_of_many_classes_begins_where_the_spread_of_logits_say
     assert float(mine.mean()) == pytest.approx(float(theirs.mean()), rel=0.2)
 
 
+@pytest.mark.slow
 def test_it_stays_there_where_one_dirichlet_cannot_have_the_moments_too():
     predictive, x = many_classes()
     fast = pyro_opu.distill(predictive, x, num_steps=100, seed=0, recalibrate=False, progress=False)

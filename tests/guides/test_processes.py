@@ -252,6 +252,7 @@ def test_a_default_student_begins_there_and_lives_in_a_file(tmp_path, num_classe
     torch.testing.assert_close(fast.fuse().dirichlet(NEW).concentration, before, rtol=1e-3, atol=0)
 
 
+@pytest.mark.slow
 def test_a_later_student_is_told_of_the_later_kernel():
     model, draws = process(spread=0.1)
     fast = pyro_opu.distill(Predictive(model, draws), X, num_steps=10, seed=0, progress=False)
@@ -268,6 +269,7 @@ def test_a_later_student_is_told_of_the_later_kernel():
     assert float((variance / first).median()) > 1.5  # of 1.5 times the slope and weights
 
 
+@pytest.mark.slow
 def test_a_later_process_of_more_functions_is_learnt_from_where_the_student_is():
     first, later = (
         Predictive(*process(spread=0.1, inducing=m), return_sites=["obs"]) for m in (M, M + 2)

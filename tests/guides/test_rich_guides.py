@@ -241,6 +241,7 @@ def same_marginals(x: Tensor, num_draws: int = 100) -> Tensor:
     return mixture.sample((num_draws,))
 
 
+@pytest.mark.slow
 def test_classes_that_go_together_are_learnt_together() -> None:
     fast = quick("mixture", same_marginals, loss="energy", num_steps=200, batch_size=64)
     draws = fast.distribution(inputs(50, seed=6)).sample((400,)).flatten(0, 1)
@@ -250,6 +251,7 @@ def test_classes_that_go_together_are_learnt_together() -> None:
     assert correlations[:2, 2:].max() < -0.6
 
 
+@pytest.mark.slow
 def test_distill_recovers_a_mixture() -> None:
     x, fresh = inputs(400), inputs(200, seed=6)
     fast = distill(

@@ -307,6 +307,7 @@ NEW_PLOTS = [
 @pytest.mark.filterwarnings("ignore:Passing a dict or None as alias_mapping")
 @pytest.mark.parametrize(("name", "options"), NEW_PLOTS if NEW else OLD_PLOTS)
 @pytest.mark.parametrize("who", ["teacher", "student"])
+@pytest.mark.slow
 def test_arviz_draws_it(name: str, options: dict[str, Any], who: str) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

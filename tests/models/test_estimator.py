@@ -89,6 +89,7 @@ def test_logistic_is_scikit_learns() -> None:
     assert found.score(X, y) > 0.95
 
 
+@pytest.mark.slow
 def test_dropout_bends() -> None:
     X, y = make_moons(200, noise=0.1, random_state=0)
     teacher = partial(dropout_teacher, hidden=(64,), p=0.1, epochs=120)

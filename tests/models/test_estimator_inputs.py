@@ -57,6 +57,7 @@ def test_a_linear_regressor_is_ridge_regression() -> None:
     np.testing.assert_array_equal(again.predict(X), mean)
 
 
+@pytest.mark.slow
 def test_dropout_learns_a_curve_and_its_noise() -> None:
     x = np.linspace(-2, 2, 200)[:, None]
     y = 100 * np.sin(2 * x[:, 0]) + 10 * RANDOM.normal(size=200)
@@ -235,7 +236,11 @@ def test_other_columns_are_refused(frame: Any, message: str) -> None:
 @pytest.mark.filterwarnings("ignore:The teacher has not mixed")
 @pytest.mark.parametrize(
     ("name", "columns"),
-    [("logistic", ["a", "colour"]), ("dropout", ["a", "colour"]), ("linear", ["colour"])],
+    [
+        ("logistic", ["a", "colour"]),
+        pytest.param("dropout", ["a", "colour"], marks=pytest.mark.slow),
+        ("linear", ["colour"]),
+    ],
 )
 def test_ready_teachers_take_them(name: str, columns: list[str]) -> None:
     frame = FRAME[columns]

@@ -69,6 +69,7 @@ class TestRegression:
         torch.testing.assert_close(found[1], (phi_new @ covariance @ phi_new.T).diagonal())
 
     @pytest.mark.parametrize("beta", [0.25, pytest.param(1.0, marks=pytest.mark.slow)])
+    @pytest.mark.slow
     def test_the_variational_fit_finds_it(self, beta):
         """Full covariance and normal noise: the bound is highest at the exact posterior.
 

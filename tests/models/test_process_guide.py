@@ -60,6 +60,7 @@ def test_features_are_finite_far_away_and_have_slopes():
     assert torch.isfinite(features).all() and torch.isfinite(far.grad).all()
 
 
+@pytest.mark.slow
 def test_student_is_nearer_than_one_of_x_alone():
     """After as many steps; the latent values change sign from one inducing input to the next."""
     torch.manual_seed(0)

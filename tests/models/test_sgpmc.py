@@ -39,6 +39,7 @@ def test_svgp_predicts_through_a_guide(num_classes):
     assert (probs.mean(0).argmax(-1) == y).float().mean() > 0.8
 
 
+@pytest.mark.slow
 def test_svgp_starts_at_the_transport_and_climbs_the_bound():
     x = inputs(60)
     y = (x.prod(-1) + 0.3 * torch.randn(60, dtype=DOUBLE) > 0).double()
@@ -58,6 +59,7 @@ def test_svgp_starts_at_the_transport_and_climbs_the_bound():
 
 
 @pytest.mark.parametrize("count", [80, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_sgpmc_by_nuts_agrees_with_hmc(count):
     x = inputs(12)
     y = (x[:, 0] > 0.3).double()

@@ -56,6 +56,7 @@ def test_draws_choose(fast: OnePassPredictive) -> None:
     assert other.report["recalibration"]["law"] == "dirichlet"
 
 
+@pytest.mark.slow
 def test_it_is_nearer_and_knows_what_labels_would_tell(fast: OnePassPredictive) -> None:
     named = distilled(guide="dirichlet", num_steps=200)
     draws = of_logits(X)
@@ -129,6 +130,7 @@ def test_programs_have_the_same_numbers(
         torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-4, msg=name)
 
 
+@pytest.mark.slow
 def test_a_later_student_chooses_anew(fast: OnePassPredictive) -> None:
     again = distilled(start=fast)
     assert isinstance(again.distribution(X), NormalSticks)

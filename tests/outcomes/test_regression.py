@@ -88,6 +88,7 @@ class TestLearning:
         side = torch.where(torch.rand(num_draws, 1) < 0.3, -1.0, 1.0)
         return (side + 0.1 * torch.randn(num_draws, 1)) * (1 + x[:, 0] ** 2), torch.tensor(0.2)
 
+    @pytest.mark.slow
     def test_a_mixture_beats_one_normal_on_a_bimodal_teacher(self) -> None:
         x, new = torch.randn(400, 1), torch.randn(150, 1)
         reports = {}

@@ -17,10 +17,8 @@ MOST = 4.0
 QUICK = (
     "Poisson regression",
     "PyroModule regression, _RETURN",
-    "MC dropout, masks as latents",
     "contrib.gp, regression",
     "contrib.gp, the module itself",
-    "inputs in one dict",
     "logistic regression, AutoNormal",
     "logistic regression, HMC",
     "working memory, one-dimensional design",

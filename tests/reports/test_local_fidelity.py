@@ -41,6 +41,7 @@ def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "DRAWS", 32)
 
 
+@pytest.mark.slow
 def test_a_perfect_student_is_called_wrong_in_five_percent_of_reports() -> None:
     alarms = [
         any(

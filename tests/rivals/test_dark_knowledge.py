@@ -165,6 +165,7 @@ class TestKnownAnswers:
         # training noise of the last steps, about 5 % of each
         torch.testing.assert_close(found, alpha.expand(20, 3), rtol=0.2, atol=0.0)
 
+    @pytest.mark.slow
     def test_online_regression_has_the_exact_predictive(self):
         torch.manual_seed(0)
         x = torch.randn(20, 2)

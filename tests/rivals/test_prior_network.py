@@ -159,6 +159,7 @@ def test_sure_on_blobs_and_flat_on_the_ring(form: str) -> None:
     assert report["loss"] == f"prior network, {form}" and report["seed"] == 0
 
 
+@pytest.mark.slow
 def test_the_reverse_form_learns_the_predictive_and_not_the_spread() -> None:
     """Two teachers with one mean, one without spread and one at corners: the same answer."""
     mean, answers = torch.tensor([0.6, 0.3, 0.1]), []

@@ -117,7 +117,17 @@ TEMPERED = tempered(plain, likelihood=3.0, prior=0.5)
 
 
 @pytest.mark.parametrize(
-    "model", [plain, counted, correlated, three_classes, two_columns, weighted, TEMPERED]
+    "model",
+    [
+        plain,
+        counted,
+        three_classes,
+        weighted,
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (correlated, two_columns, TEMPERED)
+        ),
+    ],
 )
 def test_posterior_against_quadrature(model):
     x, y = data_for(model)
@@ -258,6 +268,7 @@ def test_zero_and_duplicated_columns_leave_the_prior():
     assert (total.mean() - mean).abs() < 3.5 * error.squeeze()
 
 
+@pytest.mark.slow
 def test_softmax_with_a_column_of_zeros():
     model = classes_of(3)
     x = torch.cat([torch.randn(30, 1), torch.zeros(30, 1)], 1)

@@ -221,6 +221,7 @@ def test_law_at_a_large_step_size_is_the_biased_one(temperature: float) -> None:
     assert gap.abs().max() < 5 / 4e4**0.5 * 1.5  # 1.5: what correlation the thinning leaves
 
 
+@pytest.mark.slow
 def test_law_at_a_small_step_size_is_the_posterior() -> None:
     x, y, mean, precision = regression_data(500, copies=1000)
     values = torch.linalg.eigvalsh(precision)
@@ -260,7 +261,9 @@ def test_divergence_from_the_posterior_falls() -> None:
     assert kls[0] > 100 and kls[-1] < 0.02
 
 
-@pytest.mark.parametrize("model", [gamma_model, half_normal_model])
+@pytest.mark.parametrize(
+    "model", [pytest.param(gamma_model, marks=pytest.mark.slow), half_normal_model]
+)
 def test_constrained_latent_against_quadrature(model: Callable[[Tensor], None]) -> None:
     data = torch.randn(8, dtype=DOUBLE) * 0.7
     kernel = SGLD(model, step_size=0.02, thinning=20, batch_size=None)
@@ -283,6 +286,7 @@ def test_constrained_latent_against_quadrature(model: Callable[[Tensor], None]) 
     assert float(draws.var()) == pytest.approx(variance, rel=0.15)
 
 
+@pytest.mark.slow
 def test_preconditioner_mixes_in_fewer_steps() -> None:
     scales, copies = torch.tensor([0.1, 10.0], dtype=DOUBLE), 200
 

@@ -195,7 +195,9 @@ def test_draws_are_shared_by_at_most_so_many_blocks() -> None:
     assert blocks == {2**14: 2**9, 2**17: 2**9, 2**18: 2**10}
 
 
-@pytest.mark.parametrize(("width", "threads"), [(8, 1), (1024, 2)])
+@pytest.mark.parametrize(
+    ("width", "threads"), [(8, 1), pytest.param(1024, 2, marks=pytest.mark.slow)]
+)
 def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypatch) -> None:
     seen, step = set(), Phase.step
     before = torch.get_num_threads()
