@@ -24,6 +24,8 @@ QUICK = (
     "working memory, one-dimensional design",
     "zero-inflated counts",
 )
+#: Those that are taught by default.
+LEARNT = ("Poisson regression", "logistic regression, AutoNormal", "zero-inflated counts")
 
 
 def check(title: str, row: dict[str, Any], program: Program) -> None:
@@ -51,7 +53,9 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     return found
 
 
-@pytest.mark.parametrize("title", QUICK)
+@pytest.mark.parametrize(
+    "title", [pytest.param(t, marks=() if t in QUICK else pytest.mark.slow) for t in PROGRAMS]
+)
 def test_the_same_call_however_short_the_training(title: str, made: list[Program]) -> None:
     row = judged.measured(title, quick=True)
     check(title, row, made[0])
@@ -60,12 +64,12 @@ def test_the_same_call_however_short_the_training(title: str, made: list[Program
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("title", PROGRAMS)
+@pytest.mark.parametrize("title", LEARNT)
 def test_by_default(title: str, made: list[Program]) -> None:
+    """The scoreboard measures all."""
     row = judged.measured(title)
     check(title, row, made[0])
-    if not made[0].cure and not made[0].warning:
-        assert row["class"] != "warned" and row["KL / attainable"] <= MOST, row
+    assert row["class"] != "warned" and row["KL / attainable"] <= MOST, row
 
 
 def test_classes() -> None:
