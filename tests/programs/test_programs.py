@@ -25,7 +25,11 @@ QUICK = (
     "zero-inflated counts",
 )
 #: Those that are taught by default.
-LEARNT = ("Poisson regression", "logistic regression, AutoNormal", "zero-inflated counts")
+LEARNT = (
+    "Poisson regression",
+    "logistic regression, AutoNormal",
+    "Bayesian regression, AutoNormal",
+)
 
 
 def check(title: str, row: dict[str, Any], program: Program) -> None:
