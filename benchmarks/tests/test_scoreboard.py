@@ -30,6 +30,16 @@ def test_five_equal_seeds_have_a_band_all_the_same():
     assert not scoreboard.worse(WITHIN, 0.50, bands[WITHIN])  # nearer to one half
 
 
+def test_many_numbers_that_are_a_little_worse_are_too_many():
+    names = [f"{k}: draws" for k in range(10)]
+    bands = {name: scoreboard.band(name, [80.0, 90.0, 100.0, 110.0, 120.0]) for name in names}
+    for moved, many in ((3, False), (4, True)):
+        numbers = {name: 65.0 if k < moved else 100.0 for k, name in enumerate(names)}
+        assert not scoreboard.outside(numbers, bands)
+        assert scoreboard.leaning(numbers, bands) == (names[:moved], many)
+    assert scoreboard.leaning({name: 160.0 for name in names}, bands) == ([], False)
+
+
 def test_a_number_that_is_no_number_left_its_band():
     bands = {NEAR: scoreboard.band(NEAR, [90.0, 110.0])}
     assert scoreboard.outside({NEAR: math.nan}, bands) == [NEAR]
