@@ -36,8 +36,8 @@ def test_many_numbers_that_are_a_little_worse_are_too_many():
     for moved, many in ((3, False), (4, True)):
         numbers = {name: 65.0 if k < moved else 100.0 for k, name in enumerate(names)}
         assert not scoreboard.outside(numbers, bands)
-        assert scoreboard.leaning(numbers, bands) == (names[:moved], many)
-    assert scoreboard.leaning({name: 160.0 for name in names}, bands) == ([], False)
+        assert scoreboard.leaning(numbers, bands, 1 / 3) == (names[:moved], many)
+    assert scoreboard.leaning({name: 160.0 for name in names}, bands, 0.0) == ([], False)
 
 
 def test_a_number_that_is_no_number_left_its_band():
