@@ -118,7 +118,7 @@ def of_classes(fast: Any, teacher: Any, x: Tensor) -> Numbers:
 
 
 def of_reals(judge: RealJudge, view: Any, count: int, x: Tensor) -> Numbers:
-    """Of the mean f: its variance, and the teacher's draws of it in the student's intervals."""
+    """The variance of the mean f, and the teacher's draws of it in the student's intervals."""
     draws = judge.draws(x, count)
     mine, f = judge.ask(view, x).normal(), draws[..., 0]
     off = (f - mine.mean.flatten()).abs() / mine.epistemic.flatten().sqrt()
@@ -185,7 +185,7 @@ def taught(name: str, seed: int) -> pyro_opu.OnePassPredictive:
 
 
 def novelty(seed: int) -> Numbers:
-    """Of the student of a dropout network: unlike inputs told, and shares of known ones."""
+    """The digits student: how well it tells unlike inputs, and its shares of known ones."""
     fast, x = taught("digits", seed), task("digits").test
     inside = fast.novelty(x)
     generator = torch.Generator().manual_seed(seed)
@@ -282,7 +282,7 @@ def exported(seed: int) -> Numbers:
 
 
 def bad_calls() -> Numbers:
-    """Of the table in tests/bad_calls: those that raise nothing, and those whose error is raw."""
+    """Calls in the table of tests/bad_calls that raise nothing, and those whose error is raw."""
     from bad_calls.judged import counted
 
     found = counted()
@@ -290,7 +290,7 @@ def bad_calls() -> Numbers:
 
 
 def programs(seed: int) -> Numbers:
-    """Of the table in tests/programs: the classes, each counted by itself."""
+    """Programs in the table of tests/programs, each class counted by itself."""
     from programs.judged import CLASSES, PROGRAMS
 
     with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as pool:
@@ -336,14 +336,6 @@ LARGE: dict[str, Callable[[], Callable[[], Any]]] = {
     "60,000 rows, 500 draws": many_rows,
     "12,000 images 3 x 32 x 32": many_images,
 }
-
-
-def processor() -> str:
-    """Its name, where the system says it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"
 
 
 if __name__ == "__main__":

@@ -23,9 +23,8 @@ from safetensors.torch import load, save
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from torch import Tensor, nn
 
-from benchmarks.digits import digits
-from benchmarks.main_job import principal_components
-from pyro_opu import PolyaGammaGibbs, datasets
+from benchmarks.posteriors import Data, as_images, components, images, table
+from pyro_opu import PolyaGammaGibbs
 from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import dropout_network, fit_network, perceptron
@@ -38,30 +37,21 @@ SIZES = (64, 128, 128, 10)
 Values = dict[str, Tensor]
 
 
-class Rows(NamedTuple):
-    """Rows the posterior is made from, inputs it is distilled at, and inputs it is judged at."""
-
-    x: Tensor
-    y: Tensor
-    transfer: Tensor
-    test: Tensor
-
-
 class Kept(NamedTuple):
     """A posterior of the scoreboard.
 
     Attributes:
         what: Model, inference and data, in words.
         rows: Its data.
-        make: Rows -> draws or weights, slowly.
-        source: Rows, draws -> what ``distill`` takes.
+        make: Data -> draws or weights, slowly.
+        source: Data, draws -> what ``distill`` takes.
         options: Of ``distill``, beside its defaults.
     """
 
     what: str
-    rows: Callable[[], Rows]
-    make: Callable[[Rows], Values]
-    source: Callable[[Rows, Values], Any]
+    rows: Callable[[], Data]
+    make: Callable[[Data], Values]
+    source: Callable[[Data, Values], Any]
     options: dict[str, Any]
 
 
@@ -75,45 +65,29 @@ class Task(NamedTuple):
     options: dict[str, Any]
 
 
-def standardized(x: Any, y: Any, sizes: tuple[int, int]) -> Rows:
+def standardized(x: Any, y: Any, sizes: tuple[int, int]) -> Data:
     """A table in random order: so many rows to infer from, to transfer, and the rest to judge."""
     x, y = (torch.as_tensor(part, dtype=torch.float32) for part in (x, y))
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     train, transfer, test = order.tensor_split([sizes[0], sum(sizes)])
     x = (x - x[train].mean(0)) / x[train].std(0)
-    return Rows(x[train], y[train], x[transfer], x[test])
+    return Data(x[train], y[train], x[transfer], x[test])
 
 
-def cancer() -> Rows:
+def cancer() -> Data:
     return standardized(*load_breast_cancer(return_X_y=True), (250, 200))
 
 
-def diabetes() -> Rows:
+def diabetes() -> Data:
     x, y = load_diabetes(return_X_y=True)
     return standardized(x, (y - y.mean()) / y.std(), (200, 120))
 
 
-def table(name: str) -> Rows:
-    train, test = datasets.split(getattr(datasets, name)(), test=0.1, seed=0)
-    train, test = datasets.standardize(train, test)
-    return Rows(train.x, train.y.float(), train.x, test.x)
-
-
-def images() -> Rows:
-    data = digits(0)
-    return Rows(*data.train, data.transfer.x, data.test.x)
-
-
-def components() -> Rows:
-    data = principal_components(0).data
-    return Rows(*data.train, data.transfer.x, data.test.x)
-
-
-def counted() -> Rows:
+def counted() -> Data:
     """Counts from 4 features, by a model that is known."""
     x = torch.randn(900, 4, generator=torch.Generator().manual_seed(0))
     y = torch.poisson(log_rate(x), generator=torch.Generator().manual_seed(1))
-    return Rows(x[:200], y[:200], x[200:500], x[500:])
+    return Data(x[:200], y[:200], x[200:500], x[500:])
 
 
 def log_rate(x: Tensor) -> Tensor:
@@ -137,8 +111,8 @@ def poisson(x: Tensor, y: Tensor | None = None) -> Tensor:
         return pyro.sample("obs", dist.Poisson((x @ weight + bias).exp()), obs=y)
 
 
-def nuts(model: Callable[..., Any]) -> Callable[[Rows], Values]:
-    def make(rows: Rows) -> Values:
+def nuts(model: Callable[..., Any]) -> Callable[[Data], Values]:
+    def make(rows: Data) -> Values:
         kernel = NUTS(model, jit_compile=True, ignore_jit_warnings=True, max_tree_depth=7)
         run = MCMC(kernel, DRAWS, 300, disable_progbar=True)
         run.run(rows.x, rows.y)
@@ -147,17 +121,17 @@ def nuts(model: Callable[..., Any]) -> Callable[[Rows], Values]:
     return make
 
 
-def polya_gamma(rows: Rows) -> Values:
+def polya_gamma(rows: Data) -> Values:
     run = MCMC(PolyaGammaGibbs(logistic_regression(2)), 10 * DRAWS, 200, disable_progbar=True)
     run.run(rows.x, rows.y)
     return {name: value[::10] for name, value in run.get_samples().items()}
 
 
-def process(rows: Rows) -> Callable[..., Any]:
+def process(rows: Data) -> Callable[..., Any]:
     return gaussian_process(inducing_points(rows.x), 2, joint_rows=0)
 
 
-def process_draws(rows: Rows) -> Values:
+def process_draws(rows: Data) -> Values:
     return sgpmc(process(rows), rows.x, rows.y, num_samples=DRAWS // 2, num_chains=2).samples
 
 
@@ -174,16 +148,12 @@ def convolutions() -> nn.Module:
     )  # fmt: skip
 
 
-def square() -> Rows:
-    return Rows(*(v.unflatten(1, (8, 8)) if v.ndim == 2 else v for v in images()))
-
-
-def fitted(build: Callable[[], nn.Module]) -> Callable[[Rows], Values]:
+def fitted(build: Callable[[], nn.Module]) -> Callable[[Data], Values]:
     return lambda rows: fit_network(build(), rows.x, rows.y).state_dict()
 
 
-def network(build: Callable[[], nn.Module]) -> Callable[[Rows, Values], nn.Module]:
-    def source(rows: Rows, values: Values) -> nn.Module:
+def network(build: Callable[[], nn.Module]) -> Callable[[Data, Values], nn.Module]:
+    def source(rows: Data, values: Values) -> nn.Module:
         made = build()
         made.load_state_dict(values)
         return made.eval()
@@ -191,7 +161,7 @@ def network(build: Callable[[], nn.Module]) -> Callable[[Rows, Values], nn.Modul
     return source
 
 
-def members(rows: Rows) -> Values:
+def members(rows: Data) -> Values:
     """Networks from unlike starts, each on its bootstrap of the rows."""
     found = []
     for _ in range(MEMBERS):
@@ -200,12 +170,12 @@ def members(rows: Rows) -> Values:
     return {name: torch.stack([each[name] for each in found]) for name in found[0]}
 
 
-def ensemble(rows: Rows, values: Values) -> list[nn.Module]:
+def ensemble(rows: Data, values: Values) -> list[nn.Module]:
     each = [{name: value[k] for name, value in values.items()} for k in range(MEMBERS)]
     return [network(small_network)(rows, state) for state in each]
 
 
-def draws_of(model: Callable[..., Any]) -> Callable[[Rows, Values], Predictive]:
+def draws_of(model: Callable[..., Any]) -> Callable[[Data, Values], Predictive]:
     return lambda rows, values: Predictive(model, values)
 
 
@@ -225,7 +195,7 @@ POSTERIORS: dict[str, Kept] = {
     "ensemble": Kept("20 networks 64-32-10, digits", images, members, ensemble, {}),
     "convolution": Kept(
         "two convolutions, dropout before the head, digits",
-        square, fitted(convolutions), network(convolutions), {},
+        lambda: as_images(images()), fitted(convolutions), network(convolutions), {},
     ),
     "spambase": Kept(
         "logistic regression, Polya-Gamma, Spambase",

@@ -16,7 +16,7 @@ Bands are recorded when a number is *meant* to change. Written are ``scoreboard.
 ``scoreboard.json`` beside this file, and the blocks between the marks ``scoreboard`` of the README
 and of docs/measured.md.
 
-Of each posterior (:mod:`benchmarks.board_posteriors`), at inputs that taught nothing:
+Each posterior (:mod:`benchmarks.board_posteriors`) is judged at inputs that taught nothing:
 
 - *as near as draws*: the mean of so many independent posterior draws errs as much as the student's
   mean, by KL: :math:`S / ((r - 1)(1 - S / M))` with r the KL over the attainable of ``fidelity``;
@@ -49,6 +49,7 @@ import torch
 import pyro_opu
 from benchmarks import board_measures as measures
 from benchmarks.board_posteriors import POSTERIORS
+from benchmarks.results import processor
 from pyro_opu.utils import files
 
 HERE = Path(__file__).parent
@@ -236,7 +237,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "pyro": pyro.__version__,
-        "processor": measures.processor(),
+        "processor": processor(),
         "threads": torch.get_num_threads(),
     }
 
