@@ -38,7 +38,7 @@ def main() -> None:
     options.add_argument("--memory", action="store_true", help=argparse.SUPPRESS)
     args = options.parse_args()
     if args.quick:
-        args.seeds, args.classes, args.train, args.rows = 1, 100, 500, 20
+        args.seeds, args.classes, args.train, args.rows = 1, 20, 300, 20
     if args.memory:
         print(memory(args))
         return

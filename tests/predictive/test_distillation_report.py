@@ -19,6 +19,7 @@ from pyro_opu import (
     FidelityWarning,
     OnePassPredictive,
     PredictiveDirichlet,
+    epistemic_uncertainty,
     fidelity,
     rivals,
 )
@@ -94,6 +95,17 @@ class TestClasses:
         exact = ClassValidation(self.x, self.draws).beside(Says(Empirical(self.draws.log())))
         mine, theirs = (each["mutual_information_teacher"] for each in (found, exact))
         assert mine == pytest.approx(theirs, rel=0.02)
+
+    @pytest.mark.parametrize(("held", "share"), [(20, 0.0), (40, 0.5), (None, 1.0)])
+    def test_information_is_that_of_as_many_draws_as_are_held(
+        self, held: int | None, share: float
+    ) -> None:
+        """Of S among M draws a part 1 / S - 1 / M is missing, which is none where S is M."""
+        draws = self.draws[:20]
+        found = ClassValidation(self.x, draws, held=held).beside(Says(Empirical(draws.log())))
+        plain = float(epistemic_uncertainty(draws).mean())
+        expected = plain * (1 + share / 20)
+        assert found["mutual_information_teacher"] == pytest.approx(expected, rel=1e-5)
 
     def test_it_is_the_ratio_of_fidelity(self) -> None:
         held = torch.randn(400, 2, 3, generator=torch.Generator().manual_seed(0))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,9 @@ from torch import Tensor, nn
 
 #: Draws of a guide, and of a chain of NUTS.
 DRAWS, CHAIN, WARMUP = 500, 200, 100
+#: Steps of SVI and of a chain's warmup where the posterior need not be a good one.
+BRIEF = 20
+_brief: ContextVar[bool] = ContextVar("brief inference", default=False)
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,16 @@ def labels(logits: Tensor, seed: int) -> Tensor:
     return (uniform < logits.sigmoid()).float()
 
 
+@contextmanager
+def briefly(brief: bool = True) -> Iterator[None]:
+    """Infer in few steps, or in as many as a program says."""
+    token = _brief.set(brief)
+    try:
+        yield
+    finally:
+        _brief.reset(token)
+
+
 def learnt(
     model: Callable[..., Any],
     guide: Callable[..., Any],
@@ -81,7 +96,7 @@ def learnt(
 ) -> Any:
     """The guide, taught by SVI at these arguments of the model."""
     svi = SVI(model, guide, pyro.optim.Adam({"lr": rate}), loss or Trace_ELBO())
-    for _ in range(steps):
+    for _ in range(min(steps, BRIEF) if _brief.get() else steps):
         svi.step(*args, **kwargs)
     if isinstance(guide, nn.Module):
         guide.eval()
@@ -107,7 +122,8 @@ def by_nuts(
     model: Callable[..., Any], *args: Any, kernel: Any = None, draws: int = CHAIN, **kwargs: Any
 ) -> dict[str, Tensor]:
     """Draws of a short chain."""
-    options: dict[str, Any] = {"num_samples": draws, "warmup_steps": WARMUP}
+    warmup = BRIEF if _brief.get() else WARMUP
+    options: dict[str, Any] = {"num_samples": draws, "warmup_steps": warmup}
     chain = MCMC(kernel or NUTS(model, max_tree_depth=5), disable_progbar=True, **options)
     chain.run(*args, **kwargs)
     return chain.get_samples()

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import pyro_opu
 from programs import awkward, groups, linear, networks, outcomes  # noqa: F401 - their programs
-from programs.base import PROGRAMS, Program
+from programs.base import PROGRAMS, Program, briefly
 
 CLASSES = ("faithful", "not faithful", "warned", "refused", "failed")
 #: Standard errors at most between two means, and characters kept of what was said.
@@ -35,12 +35,12 @@ QUICK = 20
 def measured(title: str, seed: int = 0, quick: bool = False) -> dict[str, Any]:
     """The row of a program: its "class", what was said, and the numbers behind it.
 
-    A quick one is trained for a few steps: its KL means nothing, everything else does.
+    A quick one is inferred and taught in a few steps: its KL means nothing, everything else does.
     """
     pyro.clear_param_store()
     pyro.set_rng_seed(seed)
     start = time.process_time()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), briefly(quick):
         warnings.simplefilter("ignore")
         program = PROGRAMS[title]()
     source = program.source
