@@ -15,13 +15,11 @@ from pyro_opu.plots.colours import BLACK, GREY, STUDENT  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 TARGET = Path(__file__).with_name("house.svg")
-#: Folders at the top of the repository that are installed within the package.
-ABOVE = ("models",)
 
 
 def rooms() -> dict[str, list[Path]]:
-    """Room -> its files: the folders and files of the package, and what stands beside it."""
-    found = {path.name: sorted(path.rglob("*.py")) for path in map(ROOT.joinpath, ABOVE)}
+    """Room -> its files: the folders and files of the package."""
+    found = {}
     for path in sorted((ROOT / "pyro_opu").iterdir()):
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         if files and (path.is_dir() or path.suffix == ".py"):

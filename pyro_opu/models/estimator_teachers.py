@@ -13,10 +13,10 @@ from pyro.poutine.messenger import Messenger
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from pyro_opu import PolyaGammaGibbs
 from pyro_opu.checks import check_callable, positive_float, positive_int
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import dropout_network, fit_network
+from pyro_opu.samplers import PolyaGammaGibbs
 from pyro_opu.teachers import Source
 
 __all__ = ["TeacherFunction", "dropout_teacher", "linear_teacher", "logistic_teacher"]

@@ -17,9 +17,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from pyro_opu import distill, uncertainty
 from pyro_opu.checks import one_of
+from pyro_opu.distillation import distill
 from pyro_opu.distributions import PredictiveNormal, SimplexDistribution
+from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.models.estimator_teachers import (
     CLASSIFIERS,
     REGRESSORS,
