@@ -49,6 +49,24 @@ from pyro_opu.training.descent import DistillationError
 from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from pyro_opu import (
+        datasets,
+        distances,
+        distributions,
+        export,
+        guides,
+        interop,
+        joint,
+        models,
+        objectives,
+        plots,
+        predictive,
+        regression,
+        rivals,
+        samplers,
+        teachers,
+        transfer,
+    )
     from pyro_opu.interop.arviz import to_inference_data
     from pyro_opu.predictive.batched import batched
     from pyro_opu.reports.convergence import Diagnosis, diagnose
@@ -84,31 +102,48 @@ __all__ = [
     "as_teacher",
     "batched",
     "concentration",
+    "datasets",
     "detection",
     "diagnose",
     "differential_entropy",
+    "distances",
     "distill",
+    "distributions",
     "entropy",
     "epistemic_uncertainty",
     "expected_pairwise_kl",
+    "export",
     "fidelity",
+    "guides",
+    "interop",
     "inverse_laplace_bridge",
+    "joint",
     "laplace_bridge",
     "max_probability",
     "misclassification",
     "mixing",
+    "models",
     "mutual_information",
+    "objectives",
     "out_of_domain",
+    "plots",
+    "predictive",
     "probit_predictive",
+    "regression",
     "regression_fidelity",
+    "rivals",
+    "samplers",
+    "teachers",
     "to_inference_data",
     "top_k",
     "total_uncertainty",
+    "transfer",
     "uncertainty",
     "variance",
 ]
 
-#: Public names that are imported when first asked for, by module: the package loads quickly.
+#: Public names that are imported when first asked for, as rooms are, by module: the package loads
+#: quickly.
 _LATER = {
     "SGLD": "samplers",
     "PolyaGammaGibbs": "samplers",
@@ -123,20 +158,18 @@ _LATER = {
     "diagnose": "reports.convergence",
     "to_inference_data": "interop.arviz",
 }
-#: Parts of the package, likewise.
-_PARTS = frozenset(
-    {"datasets", "distances", "interop", "joint", "plots", "regression", "rivals", "samplers"}
-)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PARTS:
-        return import_module(f"pyro_opu.{name}")
-    if name in _LATER:
-        value = globals()[name] = getattr(import_module(f"pyro_opu.{_LATER[name]}"), name)
-        return value
-    raise AttributeError(f"module 'pyro_opu' has no attribute {name!r}")
+if not TYPE_CHECKING:  # where it would say that every name is there
+
+    def __getattr__(name: str) -> Any:
+        if name in _LATER:
+            value = globals()[name] = getattr(import_module(f"pyro_opu.{_LATER[name]}"), name)
+            return value
+        if name in __all__:  # a room
+            return import_module(f"pyro_opu.{name}")
+        raise AttributeError(f"module 'pyro_opu' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER, *_PARTS})
+    return sorted(__all__)

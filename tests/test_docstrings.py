@@ -81,13 +81,14 @@ TOLD_THERE = re.compile(r"errors are those of :(?:class|func):`~pyro_opu\.(\w+)`
 
 
 def public() -> dict[str, Any]:
-    """Every public name once, with the room where it is found first."""
+    """Every public name once, with the room where it is found first; rooms are none of them."""
     found: dict[str, Any] = {}
     for room in ["", *ROOMS]:
         module = importlib.import_module(f"pyro_opu.{room}".rstrip("."))
         for name in module.__all__:
             thing = getattr(module, name)
-            if not any(thing is other for other in found.values()):
+            known = any(thing is other for other in found.values())
+            if not known and not inspect.ismodule(thing):
                 found[f"{room}.{name}".lstrip(".")] = thing
     return found
 

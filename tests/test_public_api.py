@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import os
@@ -84,7 +85,9 @@ def imported() -> list[str]:
     return run(
         f"import sys, torch, pyro; torch.manual_seed(3); print({state}); import pyro_opu; "
         f"print({state}); print(sorted(sys.modules)); import pyro_opu.datasets; "
-        "from pyro_opu import plots; print(sorted(sys.modules))"
+        "from pyro_opu import plots; print(sorted(sys.modules)); "
+        "print(dir(pyro_opu)); [getattr(pyro_opu, name) for name in dir(pyro_opu)]; "
+        "print(pyro_opu.models.laplace.laplace)"
     ).splitlines()
 
 
@@ -104,9 +107,26 @@ def test_import_takes_no_longer_than_pyro_and_a_tenth():
     assert statistics.median(ours / pyros for pyros, ours in runs) < 0.1
 
 
+def test_what_is_listed_is_what_is_public_and_is_there(imported):
+    *_, listed, found = imported
+    assert ast.literal_eval(listed) == sorted(pyro_opu.__all__)
+    assert {"distill", "models", "plots", "transfer"} <= set(pyro_opu.__all__)
+    assert found.startswith("<function laplace at")
+    assert dir(pyro_opu.models) == pyro_opu.models.__all__
+
+
+def test_names_that_are_none_have_the_usual_error():
+    for package in (pyro_opu, pyro_opu.models):
+        with pytest.raises(
+            AttributeError, match=f"'{package.__name__}' has no attribute 'checks_'"
+        ):
+            package.checks_  # noqa: B018
+
+
 def test_import_leaves_optional_and_heavy_modules_alone(imported):
-    *_, loaded, later = imported
+    _, _, loaded, later, *_ = imported
     assert "'pyro_opu.plots'" not in loaded
+    assert "'pyro_opu.models'" not in loaded
     for name in (
         "sklearn",
         "scipy",

@@ -91,12 +91,13 @@ def documented(site: Path) -> set[str]:
 
 def missing(names: set[str]) -> list[str]:
     """Public names that are not documented, at the top or somewhere in their room."""
-    top = [getattr(pyro_opu, name) for name in pyro_opu.__all__]
-    found = [name for name in pyro_opu.__all__ if f"pyro_opu.{name}" not in names]
+    listed = {name: getattr(pyro_opu, name) for name in pyro_opu.__all__}
+    top = {name: thing for name, thing in listed.items() if not inspect.ismodule(thing)}
+    found = [name for name in top if f"pyro_opu.{name}" not in names]
     for room in ROOMS:
         inside = {n.rpartition(".")[2] for n in names if n.startswith(f"pyro_opu.{room}.")}
         module = importlib.import_module(f"pyro_opu.{room}")
-        left = [n for n in module.__all__ if not any(getattr(module, n) is each for each in top)]
+        left = [n for n in module.__all__ if all(getattr(module, n) is not t for t in top.values())]
         found += [f"{room}.{name}" for name in left if name not in inside]
     return found
 
