@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,6 +14,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import pyro_opu
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from setuptools import build_meta; print(build_meta.{}('dist'))"
@@ -97,3 +100,20 @@ def test_installed_beside_models_of_the_user(tree: Path, kind: str) -> None:
     (user / "models.py").write_text("THEIRS = 1\n")
     imported = Path(run(user, python, "-c", BESIDE))
     assert imported.is_relative_to(tree / "pyro_opu" if kind == "editable" else tree / "fresh")
+
+
+@pytest.mark.slow
+def test_a_typed_program_is_checked_against_an_editable_install(tree: Path) -> None:
+    python = installed(tree, build(tree, "build_editable"))
+    user = tree / "user"
+    user.mkdir()
+    program = shutil.copy(Path(__file__).with_name("typed_calls.py"), user)
+    settings = {"enableTypeIgnoreComments": False, "reportUnnecessaryTypeIgnoreComment": True}
+    (user / "pyrightconfig.json").write_text(json.dumps(settings))
+    assert run(user, python, program, "fast.safetensors").endswith(pyro_opu.__version__)
+    for checker, *options in (
+        ("mypy", "--strict", "--python-executable", python, program),
+        ("pyright", "--pythonpath", python),
+    ):
+        pytest.importorskip(checker)
+        run(user, sys.executable, "-m", checker, *options)
