@@ -128,8 +128,11 @@ def decided_apart(ranks: Ranks) -> list[str]:
     return sorted({record["phase"] for record in fast.report["history"]})
 
 
-def left_early(ranks: Ranks) -> dict[str, Any]:
-    """What is said, and after how long, where a step of rank 1 breaks in training."""
+def left_early(folder: Path, ranks: Ranks) -> str:
+    """What is said where a step of rank 1 breaks in training.
+
+    Rank 1 then does nothing until rank 0 goes on: if rank 0 waits for rank 1, neither ends.
+    """
     step = Phase.step
 
     def breaking(phase: Phase, number: int) -> dict[str, float]:
@@ -137,10 +140,14 @@ def left_early(ranks: Ranks) -> dict[str, Any]:
             raise ValueError("the user's own")
         return step(phase, number)
 
-    start = time.monotonic()
     with mock.patch.object(Phase, "step", breaking):
         said = refused()
-    return {"said": said, "seconds": time.monotonic() - start}
+    goes_on = folder / "rank 0 goes on"
+    if ranks.first:
+        goes_on.touch()
+    while not goes_on.exists():
+        time.sleep(0.01)
+    return said
 
 
 def inputs_labelled() -> int:
@@ -181,7 +188,7 @@ def whole(folder: Path, ranks: Ranks) -> None:
         "a row": other_row(ranks),
         "narrow": refused(source=narrow if ranks.first else teacher),
         "apart": decided_apart(ranks),
-        "left": left_early(ranks),
+        "left": left_early(folder, ranks),
         "several inputs": several_inputs(folder, ranks),
         "joint": distill(rough, X, guide="joint", **QUICK).probs(X[:3]).tolist(),
         "not finite": refused(loss=BrokenOnOneRank(ranks.rank), warm_start=False),

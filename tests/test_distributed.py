@@ -180,9 +180,8 @@ def test_whether_to_refine_is_the_word_of_rank_0(found: Found) -> None:
 
 
 def test_a_rank_that_leaves_early_does_not_keep_the_others_waiting(found: Found) -> None:
-    assert "the user's own" in found[1]["left"]["said"]
-    assert found[0]["left"]["said"].startswith("RuntimeError: rank 0 of 2 has stopped, since anoth")
-    assert max(each["left"]["seconds"] for each in found) < 10
+    assert "the user's own" in found[1]["left"]
+    assert found[0]["left"].startswith("RuntimeError: rank 0 of 2 has stopped, since another rank")
 
 
 @pytest.mark.slow

@@ -134,12 +134,13 @@ def test_posterior_against_quadrature(model):
     mean, sd = quadrature(model, x, y)
     count = 1500 if model is TEMPERED else 800  # which moves least at a step
     draws = stacked(run(model, x, y, draws=count).get_samples(group_by_chain=True))
-    assert (split_gelman_rubin(draws) < 1.02).all()
-    ess = effective_sample_size(draws)
-    assert (ess > 300).all()
-    # 3.5: Monte Carlo standard errors; 2 x 6 of them exceed it by chance once in 180 seeds.
-    assert ((draws.mean((0, 1)) - mean).abs() < 3.5 * sd / ess.sqrt()).all()
-    assert ((draws.flatten(0, 1).std(0) / sd - 1).abs() < 3.5 * (0.7 / ess.sqrt() + 0.01)).all()
+    assert (split_gelman_rubin(draws) < 1.05).all()
+    # 5.5 Monte Carlo standard errors: of 6 models x 4, one exceeds them by chance once in a million
+    # seeds, and once in 70,000 if the effective sample size is a fifth too large.
+    for values, expected in ((draws, mean), ((draws - mean) ** 2, sd**2)):
+        error = values.flatten(0, 1).std(0) / effective_sample_size(values).sqrt()
+        assert (error < 0.15 * values.flatten(0, 1).std(0)).all()  # the chains are long enough
+        assert ((values.mean((0, 1)) - expected).abs() < 5.5 * error).all()
 
 
 def moments(h, c):
@@ -157,24 +158,24 @@ def moments(h, c):
 )  # fmt: skip
 def test_polya_gamma_moments(h, c):
     """Of any shape and tilt, fractional, large and whole, against the closed forms."""
-    n = 60_000
+    n = 90_000
     generator = np.random.default_rng(0)
     found = draw_polya_gamma(np.full(n, h), np.full(n, c), generator)
     mean, variance, transform = moments(h, abs(c))
     spread = (found - found.mean()) ** 2
-    # 4 standard errors: of 27 checks one exceeds them by chance once in 600 seeds.
-    assert abs(found.mean() - mean) < 4 * found.std() / math.sqrt(n)
-    assert abs(spread.mean() - variance) < 4 * spread.std() / math.sqrt(n)
+    # 5 standard errors: of 27 checks one exceeds them by chance once in 60,000 seeds.
+    assert abs(found.mean() - mean) < 5 * found.std() / math.sqrt(n)
+    assert abs(spread.mean() - variance) < 5 * spread.std() / math.sqrt(n)
     decayed = np.exp(-found / mean)
-    assert abs(decayed.mean() - math.exp(transform)) < 4 * decayed.std() / math.sqrt(n)
+    assert abs(decayed.mean() - math.exp(transform)) < 5 * decayed.std() / math.sqrt(n)
 
 
 def test_polya_gamma_rows_are_their_own():
     """Shapes and tilts of all kinds in one call, each draw in the place of its row."""
     h, c = np.array([1.0, 2.5, 1e6, 16.0, 17.0]), np.array([0.3, 400.0, 2.0, 900.0, 5.0])
-    found = np.mean([draw_polya_gamma(h, c, np.random.default_rng(seed)) for seed in range(400)], 0)
+    found = np.mean([draw_polya_gamma(h, c, np.random.default_rng(seed)) for seed in range(600)], 0)
     expected = [moments(*row)[0] for row in zip(h, c, strict=True)]
-    # The first has the largest deviation, 0.8 of its mean: 4 standard errors.
+    # The first has the largest deviation, 0.8 of its mean: 5 standard errors, once in two million.
     np.testing.assert_allclose(found, expected, rtol=0.16)
 
 
@@ -235,8 +236,8 @@ def test_softmax_against_nuts():
     theirs = stacked(theirs)
     sd = theirs.flatten(0, 1).std(0)
     error = sd * (1 / effective_sample_size(ours) + 1 / effective_sample_size(theirs)).sqrt()
-    # 4 Monte Carlo standard errors for 9 latents.
-    assert ((ours.mean((0, 1)) - theirs.mean((0, 1))).abs() < 4 * error).all()
+    # 5 Monte Carlo standard errors: of 9 latents one exceeds them once in 200,000 seeds.
+    assert ((ours.mean((0, 1)) - theirs.mean((0, 1))).abs() < 5 * error).all()
     # 20 %: Monte Carlo of a standard deviation at an effective size of 100 or more.
     assert (ours.flatten(0, 1).std(0) / sd - 1).abs().max() < 0.2
 
