@@ -15,7 +15,7 @@ import platform
 import statistics
 import subprocess
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def made() -> str:
     commit = (
         f"{git('rev-parse', '--short', 'HEAD') or 'unknown'}{' with changes' if changed else ''}"
     )
-    date = datetime.now(timezone.utc).date()
+    date = datetime.now(UTC).date()
     return (
         f"pyro_opu {pyro_opu.__version__}, commit {commit}, {date}, torch {torch.__version__}, "
         f"{processor()}, {torch.get_num_threads()} of {os.cpu_count()} threads"

@@ -175,7 +175,8 @@ def fold_in(seed: int, number: int) -> int:
 
     Number 0 is for a loader, 1 + r for the batches of rank r, 2^32 for draws of a joint student.
     """
-    return int(np.random.SeedSequence((seed % 2**64, number)).generate_state(1, np.uint64)[0] >> 1)
+    (word,) = np.random.SeedSequence((seed % 2**64, number)).generate_state(1, np.uint64)
+    return int(word) >> 1
 
 
 @contextmanager

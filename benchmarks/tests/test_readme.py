@@ -28,7 +28,6 @@ def test_its_source_reads_as_the_page_does():
     assert 0 < text.index("<!-- scoreboard -->") < text.index("<!-- /scoreboard -->")
 
 
-@pytest.mark.slow
 def test_first_example_runs_without_a_warning(tmp_path, capsys, recwarn):
     shorter = {"x[300:500])": "x[300:500], num_steps=20, progress=False)"}
     names = run(BLOCKS[0], shorter, tmp_path)

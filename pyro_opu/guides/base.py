@@ -15,7 +15,7 @@ from pyro_opu.guides.trunks import build_trunk
 from pyro_opu.packing import packed
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:

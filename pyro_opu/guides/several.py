@@ -18,7 +18,7 @@ from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.normal import LOG_VARIANCES
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = ["SeveralGuide"]
 

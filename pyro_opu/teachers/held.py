@@ -22,7 +22,7 @@ from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.teachers.runs import Latents
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = ["HeldDraws", "HeldRealTeacher", "HeldTeacher", "held_from", "hold"]
 

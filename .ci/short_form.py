@@ -1,0 +1,51 @@
+"""The short form of the tests, in an environment of the lowest or of the newest versions.
+
+python .ci/short_form.py lowest|newest
+"""
+
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import requires, version
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+TESTS = [
+    *("tests/distributions", "tests/guides", "tests/metrics", "tests/predictive"),
+    *("tests/export", "tests/joint", "tests/interop", "tests/test_public_api.py"),
+    *("tests/samplers/test_energy.py", "tests/rivals/test_laplace_bridge_network.py"),
+    *("tests/reports/test_convergence.py", "tests/reports/test_mixing.py"),
+    *("tests/teachers/test_elsewhere_posteriors.py", "tests/teachers/test_elsewhere_numpyro.py"),
+    "benchmarks/tests/test_readme.py::test_first_example_runs_without_a_warning",
+]
+SHOWN = ("torch", "pyro-ppl", "numpy", "scipy", "scikit-learn", "arviz", "onnxscript")
+#: What .ci/versions installs of the lowest versions.
+EXTRAS = ("", "images", "samplers", "arviz", "laplace", "onnx", "plots", "bench")
+
+
+def bounds() -> Iterator[tuple[str, Version]]:
+    """Packages with their lowest versions."""
+    for each in map(Requirement, requires("pyro-opu") or []):
+        if each.marker is None or any(each.marker.evaluate({"extra": name}) for name in EXTRAS):
+            yield from ((each.name, Version(bound.version)) for bound in each.specifier)
+
+
+def main(which: str) -> int:
+    print("Python", platform.python_version(), *(f"{name} {version(name)}" for name in SHOWN))
+    if which == "lowest":
+        higher = {name for name, bound in bounds() if Version(version(name)) != bound}
+        assert not higher, f"no test is run at the lowest versions of {higher}"
+    else:
+        assert Version(version("arviz")) >= Version("1")
+    failed = pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not slow", *TESTS])
+    if which == "newest":  # the tutorial of ArviZ
+        tutorial = [sys.executable, "-m", "tutorials.run", "11", "--quick"]
+        failed = failed or subprocess.run(tutorial).returncode
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
