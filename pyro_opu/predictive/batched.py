@@ -236,7 +236,8 @@ class _Runs:
         for name, node in self.nodes(latents).items():
             if name in self.shapes:
                 found[name] = node["value"]
-                found |= {f"{name} {arg}": value for arg, value in arguments_of(node["fn"])}
+                if not isinstance(unwrap(node["fn"]), Delta):  # whose argument is the value
+                    found |= {f"{name} {arg}": value for arg, value in arguments_of(node["fn"])}
         return found
 
 

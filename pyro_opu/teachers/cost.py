@@ -1,4 +1,4 @@
-"""What an evaluation costs: operations that take time, and the widest tensor that it makes."""
+"""What an evaluation costs: operations that take time, and the widest tensor that it stores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def counted() -> Iterator[None]:
 
 @dataclass
 class Meter:
-    """Entries of every tensor that a computation made, in order, and its operations if counted."""
+    """Entries that every operation stored, in order, and their operations if counted.
+
+    A view stores none, however large it looks: an axis may be repeated without being held.
+    """
 
     sizes: list[int] = field(default_factory=list)
     operations: int | None = None
@@ -103,7 +106,7 @@ class Cost:
 
 
 class _Sizes(TorchDispatchMode):
-    """Notes the number of entries of every tensor that is made."""
+    """Notes the most entries that a tensor which is made has in memory of its own."""
 
     def __init__(self, sizes: list[int]) -> None:
         super().__init__()
@@ -112,10 +115,21 @@ class _Sizes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        made = (leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor))
-        self.sizes.append(max(made, default=0))
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        there = {_memory(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        sizes = (leaf.numel() for leaf in made if _memory(leaf) not in there)
+        self.sizes.append(max(sizes, default=0))
         return result
+
+
+def _memory(tensor: Tensor) -> Any:
+    """What is the same for two tensors where one is a view of the other."""
+    try:
+        return tensor.untyped_storage()._cdata
+    except (NotImplementedError, RuntimeError):  # sparse, or another tensor without storage
+        return id(tensor)
 
 
 def _counter() -> Any:

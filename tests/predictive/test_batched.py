@@ -316,6 +316,43 @@ class TestBlocks:
         exact(X)
         assert len(seen) == 1 + S // 10  # one for the shapes
 
+    @pytest.mark.parametrize("rows", [1, 40, 400])
+    @pytest.mark.parametrize("site", ["p", "p, q", "p of two axes"])
+    def test_a_deterministic_site_in_a_plate_is_as_wide_as_its_rows(
+        self, site: str, rows: int
+    ) -> None:
+        """Without ``event_dim`` its distribution is a view of N x N numbers."""
+
+        def source(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                p = pyro.deterministic("p", torch.sigmoid(x @ w))
+                if site == "p, q":
+                    p = pyro.deterministic("q", 1 - p)
+                if site == "p of two axes":
+                    pyro.deterministic("both", torch.stack([p, 1 - p], -1))
+                pyro.sample("obs", dist.Bernoulli(p))
+
+        predictive = Predictive(source, {"w": torch.randn(S, D)})
+        exact = batched(predictive)
+        x = torch.randn(rows, D)
+        found = exact(x)
+        assert max(width for width, _ in exact._widths.values()) <= 2 * max(rows, D)
+        torch.testing.assert_close(found["p"], predictive(x)["p"])
+
+    def test_weights_do_not_shrink_the_blocks_of_a_row(self) -> None:
+        layers = nn.Linear(D, 200), nn.ReLU(), nn.Linear(200, 200), nn.ReLU(), nn.Linear(200, C)
+        source = bayesian_network(nn.Sequential(*layers))
+        nodes = poutine.trace(source).get_trace(X).nodes
+        held = {
+            name: torch.randn(S, *node["value"].shape) / 20
+            for name, node in nodes.items()
+            if node["type"] == "sample" and name not in ("obs", "data")
+        }
+        exact = batched(Predictive(source, held))
+        exact(X[:1])
+        assert [width for width, _ in exact._widths.values()] == [200]
+
     @pytest.mark.parametrize(
         ("attends", "most", "blocks", "modes"),
         [

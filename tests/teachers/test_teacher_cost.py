@@ -40,6 +40,28 @@ def test_operations_are_those_counted_by_hand(compute: Callable[[], object], exp
     assert meter.operations == expected
 
 
+@pytest.mark.parametrize(
+    "compute, stored",
+    [
+        (lambda x: x.expand(50, 50), [0]),
+        (lambda x: x.expand(50, 50) + 1, [0, 2500]),
+        (lambda x: x.view(5, 10).T[1:], [0, 0, 0]),
+        (lambda x: x.view(5, 10).T.contiguous(), [0, 0, 50]),
+        (lambda x: x.add_(1).mul(2), [0, 50]),
+        (lambda x: torch.stack([x, x]).unbind(), [100, 0]),
+        (lambda x: x.to_sparse().coalesce(), None),
+    ],
+)
+def test_a_view_stores_nothing(compute: Callable[..., object], stored: list[int] | None) -> None:
+    x = torch.ones(50)
+    with metered() as meter:
+        compute(x)
+    if stored is None:
+        assert max(meter.sizes) >= 50
+    else:
+        assert meter.sizes == stored
+
+
 def test_a_gaussian_process_is_not_cheap() -> None:
     """Its triangular systems are what a draw costs; uncounted, a step took nearly all draws."""
     inducing, features, draws = 60, 4, 500
