@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Iterator
+from types import FunctionType
 
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, and by what the tests start
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # on a GPU each process would take most of its memory
@@ -117,6 +119,33 @@ def clean_state() -> Iterator[None]:
     if changed:
         _restore(before)
         pytest.fail("global state left changed: " + "; ".join(changed))
+
+
+def _functions() -> dict[tuple[str, str], object]:
+    """Functions and classes of Pyro and of torch.distributions, and their methods."""
+    found: dict[tuple[str, str], object] = {}
+    for module, entries in list(sys.modules.items()):
+        if not module.startswith(("pyro.", "torch.distributions")):
+            continue
+        for name, value in list(vars(entries).items()):
+            if isinstance(value, (FunctionType, type)):
+                found[module, name] = value
+            if isinstance(value, type) and value.__module__ == module:
+                methods = (FunctionType, staticmethod, classmethod, property)
+                own = {k: v for k, v in vars(value).items() if isinstance(v, methods)}
+                found |= {(module, f"{name}.{k}"): v for k, v in own.items()}
+    return found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def clean_functions() -> Iterator[None]:
+    """Fail the last test of a module that leaves a function of Pyro or torch replaced."""
+    before = _functions()
+    yield
+    after = _functions()
+    replaced = [".".join(k) for k in before if after.get(k) is not before[k]]
+    if replaced:
+        pytest.fail(f"functions left replaced: {', '.join(replaced)}")
 
 
 @pytest.fixture(scope="module")

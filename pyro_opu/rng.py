@@ -1,8 +1,9 @@
-"""State that is changed and restored: torch's random generators, and the modes of modules.
+"""State that a process has one of, changed and restored under one lock.
 
-Pyro's models and dropout draw from torch's default generators, which all threads share. One thread
-at a time borrows them to seed them; meanwhile other threads that draw through :func:`drawing` use
-generators of their own.
+These are torch's random generators, Pyro's handlers, the validation of distributions, the modes of
+modules, and functions that are replaced for a while. One thread at a time borrows any of them
+(:func:`exclusive`), and may do so again inside. A student needs none of it, and waits for nobody:
+while a thread has borrowed the generators, others draw through :func:`drawing` by their own.
 """
 
 from __future__ import annotations
@@ -107,11 +108,33 @@ def _set(states: States) -> None:
 
 
 @contextmanager
+def exclusive() -> Iterator[None]:
+    """Only one thread at a time inside any of these; the same one may enter again."""
+    lock = _defaults.lock
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def replaced(holder: Any, name: str, function: Any) -> Iterator[None]:
+    """Put a function in the place of a module's or class's, and put that back on exit."""
+    with exclusive():
+        before = vars(holder)[name]
+        setattr(holder, name, function)
+        try:
+            yield
+        finally:
+            setattr(holder, name, before)
+
+
+@contextmanager
 def preserve_rng() -> Iterator[None]:
     """Restore torch's random state on exit; does not initialise CUDA."""
-    mine = _defaults
-    mine.lock.acquire()
-    try:
+    with exclusive():
+        mine = _defaults
         with mine.swap:
             before, outermost = _states(), not mine.borrowed
             if outermost:
@@ -124,8 +147,6 @@ def preserve_rng() -> Iterator[None]:
                 if outermost:  # other threads may have drawn
                     before["cpu"], mine.borrowed = mine.outer.get_state(), False
                 _set(before)
-    finally:
-        mine.lock.release()
 
 
 @contextmanager
@@ -198,11 +219,14 @@ def drawing(device: torch.device | str = "cpu") -> Iterator[torch.Generator | No
 @contextmanager
 def evaluating(source: Any) -> Iterator[None]:
     """Put a module into evaluation mode, and restore the mode of each of its parts on exit."""
-    modes = {m: m.training for m in source.modules()} if isinstance(source, nn.Module) else {}
-    if isinstance(source, nn.Module):
-        source.eval()
-    try:
+    if not isinstance(source, nn.Module):
         yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+        return
+    with exclusive():
+        modes = {module: module.training for module in source.modules()}
+        source.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode

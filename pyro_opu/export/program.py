@@ -20,6 +20,7 @@ from pyro_opu.guides.networks import Indexed, centres
 from pyro_opu.guides.novelty import Novelty, answer_and_features
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.packing import Packing
+from pyro_opu.rng import exclusive
 
 #: Notes of a graph on where its steps come from: paths of this machine, and half of its size.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
@@ -172,7 +173,7 @@ def trace(student: StudentProgram, inputs: Inputs) -> torch.export.ExportedProgr
     one = len(inputs[0]) == 1  # a traced dimension of 1 would stay 1
     rows = tuple(torch.cat([x, x]) if one else x for x in inputs)
     try:
-        with pyro.validation_enabled(False):
+        with exclusive(), pyro.validation_enabled(False):
             shapes = student.dynamic_shapes
             graph = torch.export.export(student, rows, dynamic_shapes=shapes, strict=False)
             graph = graph.run_decompositions(PLAIN_OPS)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pyro_opu.guides.recorded import KNOWN, Recorded, Step
-from pyro_opu.rng import preserve_rng
+from pyro_opu.rng import exclusive, preserve_rng
 from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.plug_in import PlugIn
 
@@ -186,9 +186,10 @@ def _single(value: dict[str, Any]) -> dict[str, Any]:
 @contextmanager
 def _plain_attention() -> Any:
     """Record attention as the operations that can be trained, not as one fast path of inference."""
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    with exclusive():
+        before = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)

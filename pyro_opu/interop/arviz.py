@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pyro
-import torch
-from pyro import poutine
 
 from pyro_opu.checks import check_mapping
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, class_groups, gives_class_probs
 from pyro_opu.interop.runs import run_groups
 from pyro_opu.rng import seeded
+from pyro_opu.teachers.runs import quiet
 
 __all__ = ["summary", "to_inference_data"]
 
@@ -122,7 +120,7 @@ def to_inference_data(
             "Predictive(model, {name: value[::10] for name, value in samples.items()})."
         )
     wanted = Wanted(log_likelihood, posterior_predictive, probs, num_draws, num_chains)
-    with torch.no_grad(), pyro.validation_enabled(False), poutine.block(), seeded(seed):
+    with quiet(), seeded(seed):
         if answers:
             groups = class_groups(run, wanted, *args, **kwargs)
         else:

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from pyro_opu.checks import positive_int
 from pyro_opu.predictive.quick_ops import QuickOps
-from pyro_opu.rng import preserve_rng
+from pyro_opu.rng import exclusive, preserve_rng
 from pyro_opu.teachers.batched import Batched, Draws, has_nan, loop
 from pyro_opu.teachers.chains import check_unweighed
 from pyro_opu.teachers.cost import Cost, metered
@@ -107,6 +107,10 @@ class BatchedPredictive(Predictive):
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draw from the predictive distribution: what ``Predictive`` gives, key by key."""
+        with exclusive():
+            return self._forward(args, kwargs)
+
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
         if am_i_wrapped():
             return super().forward(*args, **kwargs)
         model = _Runs(partial(self.model, *args, **kwargs))

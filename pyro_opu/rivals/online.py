@@ -8,8 +8,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-import pyro
-import torch
 from pyro.infer import Predictive
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
@@ -24,6 +22,7 @@ from pyro_opu.teachers import PredictiveTeacher
 from pyro_opu.teachers.any_rows import AnyRows
 from pyro_opu.teachers.calls import Model, call_of
 from pyro_opu.teachers.real import RegressionTeacher, normal_parameters
+from pyro_opu.teachers.runs import quiet
 from pyro_opu.teachers.sites import class_log_probs
 
 __all__ = ["online_dark_knowledge"]
@@ -113,7 +112,7 @@ def _normal(model: Model, site: str, draw: dict[str, Tensor], x: Tensor) -> Tens
 
 def _observed(model: Model, site: str, draw: dict[str, Tensor], x: Tensor) -> Any:
     """The observed site's distribution at ``x``, by one run of the model."""
-    with torch.no_grad(), pyro.validation_enabled(False), _UnderDraw(site, draw) as seen:
+    with quiet(), _UnderDraw(site, draw) as seen:
         model(x)
     return seen.fn
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch import distributions as dist
 
 from pyro_opu.checks import check_inputs, check_tensor
+from pyro_opu.rng import exclusive
 from pyro_opu.samplers.latents import Latents, latent_and_observed
 from pyro_opu.utils.warnings import warn_user
 
@@ -45,7 +46,7 @@ def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, An
     """Run the model at zero, at unit vectors and at random points to read its parts."""
 
     def run(values: dict[str, Tensor]) -> dict[str, Any]:
-        with poutine.block(), poutine.condition(data=values):
+        with exclusive(), poutine.block(), poutine.condition(data=values):
             return dict(poutine.trace(model).get_trace(*args, **kwargs).nodes)
 
     nodes = run({})

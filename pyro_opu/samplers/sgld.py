@@ -25,7 +25,7 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.rng import preserve_rng
+from pyro_opu.rng import exclusive, preserve_rng
 from pyro_opu.samplers.latents import Latents, check_model
 from pyro_opu.samplers.minibatches import Minibatches
 from pyro_opu.samplers.potential import PARTS, Chain, Potential, is_real
@@ -263,14 +263,14 @@ class SGLD(MCMCKernel):
         positive_int("warmup_steps", warmup_steps, 0)
         if num_samples is not None:
             positive_int("num_samples", num_samples, 0)
-        with pyro.validation_enabled(False):
+        with exclusive(), pyro.validation_enabled(False):
             self.setup(warmup_steps, *args, **kwargs)
         params = self.initial_params
         names = getattr(self, "save_params", sorted(params))
         total = range(warmup_steps + num_samples) if num_samples is not None else count()
         try:
             for draw in total:
-                with pyro.validation_enabled(False):
+                with exclusive(), pyro.validation_enabled(False):
                     params = self.sample(params)
                 if draw >= warmup_steps:
                     yield {name: self.transforms[name].inv(params[name]).clone() for name in names}

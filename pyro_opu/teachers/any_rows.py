@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pyro_opu.packing import Packing
+from pyro_opu.rng import exclusive, replaced
 from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.calls import Call, Model, parameters_of
 from pyro_opu.teachers.runs import fresh_latents, is_deterministic
@@ -54,21 +55,15 @@ class AnyRows:
         self.max_rows: int | None = None
         self._seen: dict[str, tuple[int, int]] = {}
         self._training: set[nn.Module] = set()  # that are run in evaluation mode
-        SubsampleMessenger._subsample = staticmethod(_subsample)  # type: ignore[method-assign]
-        primitives._masked_observe = _masked_observe
 
     def __call__(self, x: Tensor) -> Any:
         args, kwargs = self.call(x)
         left = list(self.parameters.items())[len(args) :]
         left = [(name, each) for name, each in left if name not in kwargs]
         self.none = {name: None for name, each in left if each.default is each.empty}
-        token = _RESIZED.set((self.plates, len(x)))
-        try:
-            with _Rows() as rows, _evaluated(self._training):
-                self._seen = rows.plates
-                return self.model(*args, **self.none, **kwargs)
-        finally:
-            _RESIZED.reset(token)
+        with _resized(self.plates, len(x)), _Rows() as rows, _evaluated(self._training):
+            self._seen = rows.plates
+            return self.model(*args, **self.none, **kwargs)
 
     def freed(self, run: Callable[[], T]) -> T:
         """What ``run`` gives, with those plates resized without which it raises.
@@ -76,7 +71,7 @@ class AnyRows:
         Of the plates that a failed run has met, those of one size are tried together, from the
         largest: that of the training rows.
         """
-        with _found_in_training(self._training):
+        with exclusive(), _found_in_training(self._training):
             return self._freed(run)
 
     def _freed(self, run: Callable[[], T]) -> T:
@@ -99,21 +94,23 @@ class AnyRows:
 @contextmanager
 def _found_in_training(found: set[nn.Module]) -> Iterator[None]:
     """Add normalisations that are called in training mode to the set, and stop their training."""
-    thread, before = get_ident(), len(found)
+    thread, stopped = get_ident(), set[nn.Module]()
 
     def stop(module: nn.Module, _: Any) -> None:
         own = isinstance(module, _BatchNorm) and get_ident() == thread
         if own and module.training and module.track_running_stats:
-            found.add(module.eval())
+            stopped.add(module.eval())
 
     hook = register_module_forward_pre_hook(stop)
     try:
         yield
     finally:
         hook.remove()
-        for module in found:
+        for module in stopped:
             module.train()
-    if len(found) > before:
+    new = stopped - found
+    found |= stopped
+    if new:
         warn_user(
             "the model normalises batches in training mode, as SVI leaves it; the teacher is run "
             "in evaluation mode, and its statistics stay as they are. A Predictive changes them: "
@@ -132,6 +129,20 @@ def _evaluated(modules: set[nn.Module]) -> Iterator[None]:
     finally:
         for module in training:
             module.train()
+
+
+@contextmanager
+def _resized(plates: frozenset[str], rows: int) -> Iterator[None]:
+    """Let Pyro make plates of so many rows, and one site of an observed one with a mask."""
+    token = _RESIZED.set((plates, rows))  # threads that are not ours find Pyro as it is
+    try:
+        with (
+            replaced(SubsampleMessenger, "_subsample", staticmethod(_subsample)),
+            replaced(primitives, "_masked_observe", _masked_observe),
+        ):
+            yield
+    finally:
+        _RESIZED.reset(token)
 
 
 def _subsample(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -66,9 +66,11 @@ class ArrayFunction:
         first = self.function(*parts[0])
         if not all(each.ndim > 1 and each.shape[1] == self.rows for each in _outputs(first)[:1]):
             return first  # no draws at rows: the teacher says so
-        with ThreadPoolExecutor(self.threads) as pool:
-            rest = pool.map(lambda part: self.function(*part), parts[1:])
-            answers = [np.broadcast_arrays(*_outputs(each)) for each in (first, *rest)]
+        rest: Iterable[Any] = map(self.function, *zip(*parts[1:], strict=True))
+        if self.threads > 1:
+            with ThreadPoolExecutor(self.threads) as pool:
+                rest = list(pool.map(self.function, *zip(*parts[1:], strict=True)))
+        answers = [np.broadcast_arrays(*_outputs(each)) for each in (first, *rest)]
         whole = tuple(np.concatenate(each, 1) for each in zip(*answers, strict=True))
         return whole if isinstance(first, tuple) else whole[0]
 

@@ -14,7 +14,7 @@ from torch.distributions import dirichlet as torch_dirichlet
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from pyro_opu.rng import preserve_rng
+from pyro_opu.rng import preserve_rng, replaced
 from pyro_opu.utils.warnings import warn_user
 
 Draws = dict[str, Tensor]
@@ -232,10 +232,10 @@ class _Dirichlet:
 @contextmanager
 def _dirichlet_by_gammas() -> Iterator[None]:
     """Let Dirichlet and Beta variates, and those of LKJ made of them, be drawn under ``vmap``."""
-    vars(torch_dirichlet)["_Dirichlet"] = _Dirichlet  # for other threads it does what it did
-    token = _BY_GAMMAS.set(True)
+    token = _BY_GAMMAS.set(True)  # for threads that are not ours it does what it did
     try:
-        yield
+        with replaced(torch_dirichlet, "_Dirichlet", _Dirichlet):
+            yield
     finally:
         _BY_GAMMAS.reset(token)
 

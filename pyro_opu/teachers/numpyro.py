@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from torch import Tensor
 
+from pyro_opu.rng import exclusive
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.calls import call_of, parameters_of
@@ -62,9 +63,11 @@ class NumpyroDraws(PosteriorDraws):
         keys = jax.random.split(jax.random.PRNGKey(0), count)
         if self._jitted is None:
             first = {name: value[0] for name, value in draws.items()}
-            self.site = self._observed(self._trace(first, keys[0], args, kwargs))
+            with exclusive():
+                self.site = self._observed(self._trace(first, keys[0], args, kwargs))
             self._jitted = jax.jit(jax.vmap(self._of_draw, in_axes=(0, 0, None, None)))
-        found = self._jitted(dict(draws), keys, args, kwargs)
+        with exclusive():  # it is traced under handlers, which threads share
+            found = self._jitted(dict(draws), keys, args, kwargs)
         return jax.tree_util.tree_map(np.array, found)
 
     def _trace(self, draw: Mapping[str, Any], key: Any, args: Any, kwargs: Any) -> dict[str, Any]:

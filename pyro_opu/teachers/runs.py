@@ -15,6 +15,7 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_opu.checks import check_tensor
+from pyro_opu.rng import exclusive
 from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.calls import Model
@@ -250,7 +251,7 @@ def _is_normal(fn: Any) -> bool:
 @contextmanager
 def quiet() -> Iterator[None]:
     """No gradients, no validation (it branches on values), no handlers of the caller."""
-    with torch.no_grad(), pyro.validation_enabled(False), poutine.block():
+    with exclusive(), torch.no_grad(), pyro.validation_enabled(False), poutine.block():
         yield
 
 
