@@ -22,11 +22,13 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from pyro_opu.packing import Packing
 from pyro_opu.rng import exclusive, replaced
 from pyro_opu.teachers.batched import Draws
-from pyro_opu.teachers.calls import Call, Model, parameters_of
+from pyro_opu.teachers.calls import Arguments, Call, Model, parameters_of
 from pyro_opu.teachers.runs import fresh_latents, is_deterministic
 from pyro_opu.utils.warnings import warn_user
 
 T = TypeVar("T")
+#: What the "infer" of a site says of which some values are observed and others drawn.
+IMPUTED = "imputed"
 #: Plates that have as many rows as are asked about, and how many these are.
 _RESIZED: ContextVar[tuple[frozenset[str], int]] = ContextVar("resized plates")
 _pyro_subsample = SubsampleMessenger._subsample
@@ -40,11 +42,12 @@ class AnyRows:
     rows: such a site takes a value from its distribution. A plate of fixed size, or one that is
     subsampled, has as many rows as are asked about (:meth:`freed`). Batch normalisation that was
     left in training mode, as ``SVI`` leaves it, is run in evaluation mode: its statistics stay. A
-    site with an ``obs_mask`` is one site: its distribution is the same whether it is observed.
+    site with an ``obs_mask`` is one site, whose missing values are a latent, ``..._unobserved``.
 
     Attributes:
         plates: Names of the plates that are resized.
         max_rows: The most rows that labels closed over have a value for; ``None``: any number.
+        sizes: Numbers of rows that plates and labels had, which may be those of the training rows.
     """
 
     def __init__(self, model: Model, call: Call) -> None:
@@ -53,17 +56,31 @@ class AnyRows:
         self.none: dict[str, None] = {}  # given to parameters that have neither input nor default
         self.plates: frozenset[str] = frozenset()
         self.max_rows: int | None = None
+        self.sizes: set[int] = set()
         self._seen: dict[str, tuple[int, int]] = {}
         self._training: set[nn.Module] = set()  # that are run in evaluation mode
 
     def __call__(self, x: Tensor) -> Any:
+        args, kwargs = self._arguments(x)
+        with _resized(self.plates, len(x)), _Rows() as rows, _evaluated(self._training):
+            self._seen = rows.plates
+            try:
+                return self.model(*args, **kwargs)
+            finally:
+                self.sizes |= {size for size, _ in rows.plates.values()} | rows.sizes
+
+    def as_written(self, x: Tensor) -> Any:
+        """What ``Predictive`` runs: nothing but the modes of normalisations is another."""
+        args, kwargs = self._arguments(x)
+        with _evaluated(self._training):
+            return self.model(*args, **kwargs)
+
+    def _arguments(self, x: Tensor) -> Arguments:
         args, kwargs = self.call(x)
         left = list(self.parameters.items())[len(args) :]
         left = [(name, each) for name, each in left if name not in kwargs]
         self.none = {name: None for name, each in left if each.default is each.empty}
-        with _resized(self.plates, len(x)), _Rows() as rows, _evaluated(self._training):
-            self._seen = rows.plates
-            return self.model(*args, **self.none, **kwargs)
+        return args, {**self.none, **kwargs}
 
     def freed(self, run: Callable[[], T]) -> T:
         """What ``run`` gives, with those plates resized without which it raises.
@@ -153,9 +170,9 @@ def _subsample(
     use_cuda: bool | None = None,
     device: str | None = None,
 ) -> tuple[int, int, Any]:
-    """Pyro's, which makes a plate's rows; of those that are resized, other ones."""
-    plates, rows = _RESIZED.get((frozenset(), 0))
-    if name in plates:
+    """Pyro's, which makes a plate's rows; of those that are resized, or of some of x, all of x."""
+    plates, rows = _RESIZED.get((frozenset(), -1))
+    if name in plates or (size == rows and subsample is None):
         size, subsample_size, subsample = rows, None, None
     return _pyro_subsample(name, size, subsample_size, subsample, use_cuda, device)
 
@@ -163,10 +180,28 @@ def _subsample(
 def _masked_observe(
     name: str, fn: Any, obs: Tensor | None, obs_mask: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Pyro's, which makes three sites of one; a single one for a model that is asked."""
+    """Pyro's, which makes three sites of one; for a model that is asked, one of the distribution.
+
+    Missing values are drawn, as Pyro draws them, since another site may depend on them.
+    """
     if _RESIZED.get(None) is None:
         return _pyro_masked(name, fn, obs, obs_mask, *args, **kwargs)
-    return pyro.sample(name, fn, *args, obs=obs, **kwargs)
+    if obs is None:
+        return pyro.sample(name, fn, *args, **kwargs)
+    infer = {**(kwargs.pop("infer", None) or {}), IMPUTED: True}
+    value = pyro.sample(f"{name}_unobserved", fn, *args, infer=dict(infer), **kwargs)
+    if _fits(obs, value.shape):  # those of other rows are not known here
+        known = torch.as_tensor(obs_mask, device=value.device)
+        value = torch.where(known[(...,) + (None,) * fn.event_dim], obs, value)
+    return pyro.sample(name, fn, *args, obs=value, infer=infer, **kwargs)
+
+
+def _fits(value: Tensor, shape: torch.Size) -> bool:
+    """Whether a value is one for these rows."""
+    try:
+        return torch.broadcast_shapes(value.shape, shape) == shape
+    except RuntimeError:
+        return False
 
 
 def tied_to_rows(model: AnyRows, latents: Draws, few: tuple[Tensor, Tensor]) -> frozenset[str]:
@@ -194,17 +229,15 @@ class _Rows(Messenger):
     def __init__(self) -> None:
         super().__init__()
         self.plates: dict[str, tuple[int, int]] = {}
+        self.sizes: set[int] = set()  # of labels that are those of other rows
 
     def _pyro_sample(self, msg: Any) -> None:
         fn, value = msg["fn"], msg["value"]
         if site_is_subsample(msg):
             self.plates[msg["name"]] = fn.size, fn.subsample_size or fn.size
         elif msg["is_observed"] and isinstance(value, Tensor) and not is_deterministic(msg):
-            try:
-                fits = torch.broadcast_shapes(value.shape, fn.shape()) == fn.shape()
-            except RuntimeError:
-                fits = False
-            if not fits:
+            if not _fits(value, fn.shape()):
+                self.sizes |= set(value.shape)
                 msg["value"] = fn.sample()
 
 

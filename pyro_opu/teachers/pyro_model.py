@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.any_rows import AnyRows, explained, tied_to_rows
+from pyro_opu.teachers.any_rows import IMPUTED, AnyRows, explained, tied_to_rows
 from pyro_opu.teachers.base import JointDraws, choose, some_rows, unseen
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calls import Call, Given, first_argument
@@ -173,9 +173,10 @@ class ModelDraws(JointDraws):
         return {name: node["fn"] for name, node in nodes.items() if not is_deterministic(node)}
 
     def answered(self) -> list[str]:
-        """Free sites but for discrete latents of the rows; the last, if all may be enumerated."""
+        """Free sites but for discrete or imputed ones of the rows; the last, if all may be such."""
         left = []
-        latents = {k for k, n in self.runs[0].nodes.items() if n["infer"].get("enumerate")}
+        infers = {name: node["infer"] for name, node in self.runs[0].nodes.items()}
+        latents = {k for k, v in infers.items() if v.get("enumerate") or IMPUTED in v}
         for name in reversed(free := list(self.free_sites())):
             if name not in latents:
                 latents |= self._latents_behind(name).keys()
@@ -185,7 +186,9 @@ class ModelDraws(JointDraws):
     def _latents_behind(self, site: str) -> dict[str, int]:
         """Discrete latents of the rows on which a site depends, and their numbers of values."""
         values = row_latents(site, self.runs, self.free_sites())
-        found = behind(site, self.dependence(values)) if values else ()
+        found = behind(site, self.dependence(values)) if values else set()
+        found |= {name for name in values if IMPUTED in self.runs[0].nodes[name]["infer"]}
+        found -= {f"{site}_unobserved"}
         return {name: len(each) for name, each in values.items() if name in found}
 
     def dependence(self, values: Mapping[str, Sequence[Tensor]]) -> dict[str, set[str]]:
