@@ -30,7 +30,7 @@ T = TypeVar("T")
 #: What the "infer" of a site says of which some values are observed and others drawn.
 IMPUTED = "imputed"
 #: Plates that have as many rows as are asked about, and how many these are.
-_RESIZED: ContextVar[tuple[frozenset[str], int]] = ContextVar("resized plates")
+_RESIZED: ContextVar[tuple[frozenset[str], int, set[int]]] = ContextVar("resized plates")
 _pyro_subsample = SubsampleMessenger._subsample
 _pyro_masked = primitives._masked_observe
 
@@ -47,7 +47,7 @@ class AnyRows:
     Attributes:
         plates: Names of the plates that are resized.
         max_rows: The most rows that labels closed over have a value for; ``None``: any number.
-        sizes: Numbers of rows that plates and labels had, which may be those of the training rows.
+        sizes: Those of plates, labels and masks, among which is the number of the training rows.
     """
 
     def __init__(self, model: Model, call: Call) -> None:
@@ -62,12 +62,10 @@ class AnyRows:
 
     def __call__(self, x: Tensor) -> Any:
         args, kwargs = self._arguments(x)
-        with _resized(self.plates, len(x)), _Rows() as rows, _evaluated(self._training):
+        resized = _resized(self.plates, len(x), self.sizes)
+        with resized, _Rows(self.sizes) as rows, _evaluated(self._training):
             self._seen = rows.plates
-            try:
-                return self.model(*args, **kwargs)
-            finally:
-                self.sizes |= {size for size, _ in rows.plates.values()} | rows.sizes
+            return self.model(*args, **kwargs)
 
     def as_written(self, x: Tensor) -> Any:
         """What ``Predictive`` runs: nothing but the modes of normalisations is another."""
@@ -149,9 +147,12 @@ def _evaluated(modules: set[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def _resized(plates: frozenset[str], rows: int) -> Iterator[None]:
-    """Let Pyro make plates of so many rows, and one site of an observed one with a mask."""
-    token = _RESIZED.set((plates, rows))  # threads that are not ours find Pyro as it is
+def _resized(plates: frozenset[str], rows: int, sizes: set[int]) -> Iterator[None]:
+    """Let Pyro make plates of so many rows, and one site of an observed one with a mask.
+
+    The ``sizes`` that plates and masks have of their own are added.
+    """
+    token = _RESIZED.set((plates, rows, sizes))  # threads that are not ours find Pyro as it is
     try:
         with (
             replaced(SubsampleMessenger, "_subsample", staticmethod(_subsample)),
@@ -171,7 +172,8 @@ def _subsample(
     device: str | None = None,
 ) -> tuple[int, int, Any]:
     """Pyro's, which makes a plate's rows; of those that are resized, or of some of x, all of x."""
-    plates, rows = _RESIZED.get((frozenset(), -1))
+    plates, rows, sizes = _RESIZED.get((frozenset(), -1, set()))
+    sizes |= {each for each in (size, subsample_size) if each not in (None, rows)}
     if name in plates or (size == rows and subsample is None):
         size, subsample_size, subsample = rows, None, None
     return _pyro_subsample(name, size, subsample_size, subsample, use_cuda, device)
@@ -184,12 +186,13 @@ def _masked_observe(
 
     Missing values are drawn, as Pyro draws them, since another site may depend on them.
     """
-    if _RESIZED.get(None) is None:
+    if (found := _RESIZED.get(None)) is None:
         return _pyro_masked(name, fn, obs, obs_mask, *args, **kwargs)
+    found[-1].update(set(obs_mask.shape) - {found[1]})
     if obs is None:
         return pyro.sample(name, fn, *args, **kwargs)
-    infer = {**(kwargs.pop("infer", None) or {}), IMPUTED: True}
-    value = pyro.sample(f"{name}_unobserved", fn, *args, infer=dict(infer), **kwargs)
+    infer: Any = {**(kwargs.pop("infer", None) or {}), IMPUTED: True}
+    value = pyro.sample(f"{name}_unobserved", fn, *args, infer={**infer}, **kwargs)
     if _fits(obs, value.shape):  # those of other rows are not known here
         known = torch.as_tensor(obs_mask, device=value.device)
         value = torch.where(known[(...,) + (None,) * fn.event_dim], obs, value)
@@ -226,10 +229,10 @@ def tied_to_rows(model: AnyRows, latents: Draws, few: tuple[Tensor, Tensor]) -> 
 class _Rows(Messenger):
     """Notes the plates, and gives sites that are observed at other rows a value at these."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: set[int]) -> None:
         super().__init__()
         self.plates: dict[str, tuple[int, int]] = {}
-        self.sizes: set[int] = set()  # of labels that are those of other rows
+        self.sizes = sizes  # to which those of labels of other rows are added
 
     def _pyro_sample(self, msg: Any) -> None:
         fn, value = msg["fn"], msg["value"]

@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
+from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs
 from pyro_opu.teachers.sites import (
     ALLOWED,
@@ -17,7 +17,7 @@ from pyro_opu.teachers.sites import (
 )
 
 
-class PredictiveTeacher(ModelDraws, BaseTeacher):
+class PredictiveTeacher(ComparedDraws, BaseTeacher):
     r"""The observed site of a :class:`pyro.infer.Predictive` as draws on the simplex.
 
     The model is conditioned on each posterior draw :math:`\theta_s` and run at ``x``; the class

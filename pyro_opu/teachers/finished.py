@@ -13,6 +13,7 @@ from torch import Tensor
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import as_teacher
+from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.calls import call_of
 from pyro_opu.teachers.chains import posterior_of
@@ -104,7 +105,8 @@ def finished_teacher(
     """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``.
 
     Its kind, classes, draws, site and cost are known and stay as they are. A model or network is
-    run five times at most: at two and at three rows, under one draw and under all.
+    run five times at most: at two and at three rows, under one draw and under all. A Pyro model is
+    run four times more, to be compared with itself as it is written.
 
     Args:
         source: What :func:`~pyro_opu.as_teacher` or ``as_regression_teacher`` takes.
@@ -121,6 +123,10 @@ def finished_teacher(
     with counted():
         called = {"inputs": inputs, "arguments": arguments}
         teacher, draws = _begun(source, x, site, called, packing)
+        if isinstance(teacher, ComparedDraws):
+            few = min(2, teacher.max_draws or 2)
+            with preserve_rng():
+                teacher.compare(teacher._pick(x, few) if draws is None else draws, x)
         teacher.look(x[:2], draws, None if teacher.max_draws else num_draws)
         if isinstance(teacher, FunctionDraws) and teacher is not source and callable(source):
             teacher.queries += 2 * (teacher.max_draws or 2)  # by `gives_pair`

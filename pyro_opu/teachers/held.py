@@ -11,13 +11,13 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
+from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, some_rows
 from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.cost import Cost
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
 from pyro_opu.teachers.plug_in import PlugIn
-from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.teachers.runs import Latents
 
@@ -230,13 +230,14 @@ def _at(draws: Any, index: Tensor) -> Any:
 
 def _check_fit(teacher: JointDraws, draws: Any, x: Tensor) -> None:
     """Refuse draws that the teacher cannot evaluate."""
-    if isinstance(teacher, ModelDraws):
+    if isinstance(teacher, ComparedDraws):
         teacher.prepare(x)
         if set(teacher._latent_names) != set(draws.values):
             raise ValueError(
                 f"`source` must have the latents of the held draws, {sorted(draws.values)}; it has "
                 f"{sorted(teacher._latent_names)}. Pass the model that they were drawn for."
             )
+        teacher.compare(draws, x)
     elif isinstance(teacher, EnsembleTeacher):
         _check_indices(draws, len(teacher.modules))
 

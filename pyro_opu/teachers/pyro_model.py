@@ -186,9 +186,8 @@ class ModelDraws(JointDraws):
     def _latents_behind(self, site: str) -> dict[str, int]:
         """Discrete latents of the rows on which a site depends, and their numbers of values."""
         values = row_latents(site, self.runs, self.free_sites())
-        found = behind(site, self.dependence(values)) if values else set()
-        found |= {name for name in values if IMPUTED in self.runs[0].nodes[name]["infer"]}
-        found -= {f"{site}_unobserved"}
+        found = {k for k in values if IMPUTED in self.runs[0].nodes[k]["infer"]}
+        found |= behind(site, self.dependence(values)) if values else set()
         return {name: len(each) for name, each in values.items() if name in found}
 
     def dependence(self, values: Mapping[str, Sequence[Tensor]]) -> dict[str, set[str]]:

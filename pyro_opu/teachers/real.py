@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch import distributions as dist
 
+from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.function import FunctionDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
@@ -43,7 +44,7 @@ class RealTeacher(JointDraws):
         return draws
 
 
-class RegressionTeacher(ModelDraws, RealTeacher):
+class RegressionTeacher(ComparedDraws, RealTeacher):
     r"""The observed normal site of a :class:`pyro.infer.Predictive` as draws of its parameters.
 
     .. math:: y \mid x, \theta_s \sim N(f_s(x), \sigma_s(x)^2)

@@ -61,7 +61,7 @@ def row_latents(site: str, runs: tuple[Run, Run], free: dict[str, Any]) -> dict[
         free: Sites that the posterior does not fix, in order.
     """
     values = {}
-    for name in takewhile(lambda name: name != site, free):
+    for name in takewhile(lambda name: name not in (site, f"{site}_unobserved"), free):
         nodes = [run.nodes[name] for run in runs if name in run.nodes]
         fn = nodes[0]["fn"]
         if nodes[0]["is_observed"] or not unwrap(fn).has_enumerate_support:

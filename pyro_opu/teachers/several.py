@@ -12,6 +12,7 @@ from torch import Tensor
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
 from pyro_opu.distributions.several import Kind, Part, by_part
 from pyro_opu.rng import seeded
+from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
 from pyro_opu.teachers.runs import quiet
@@ -25,7 +26,7 @@ _COUNTS = (dist.Poisson, dist.GammaPoisson, dist.NegativeBinomial)
 TOLD = 16
 
 
-class SeveralTeacher(ModelDraws):
+class SeveralTeacher(ComparedDraws):
     """The observed sites of a :class:`pyro.infer.Predictive` as draws of their parameters.
 
     Draws are ``(S, N, K)``, what they say of all numbers of a row side by side

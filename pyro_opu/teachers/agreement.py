@@ -1,0 +1,225 @@
+"""Whether a teacher's model says what it says as ``Predictive`` runs it.
+
+A teacher asks about any number of rows: it resizes plates, leaves labels out, makes one site of an
+observed one with a mask, and gives ``None`` to arguments without a value. At its first call the
+distributions of all sites are compared with those of the model as it is written, given the same
+values of all that is drawn. Given these, most models are functions, equal to rounding or not, so
+that no alarm is false. Where something else in a model is random, the same random numbers make it
+equal. Where it has random numbers of its own, ranks of many runs are compared: of
+:data:`TEACHERS` of such models one is refused by chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
+from statistics import NormalDist
+from typing import Any
+
+import torch
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor
+
+from pyro_opu.rng import preserve_rng, seeded
+from pyro_opu.teachers.any_rows import AnyRows
+from pyro_opu.teachers.base import some_rows
+from pyro_opu.teachers.batched import Draws, close
+from pyro_opu.teachers.calls import Model
+from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.runs import is_deterministic, quiet, trace_of
+from pyro_opu.teachers.sites import arguments_of, unwrap
+from pyro_opu.utils.warnings import warn_user
+
+Sites = dict[str, Any]
+#: Draws and rows that are compared; rows at least; runs of a model that is random by itself.
+DRAWS, ROWS, FEWEST, RUNS = 2, 32, 3, 64
+#: Teachers of models that are random by themselves of which one is refused by chance.
+TEACHERS = 10**7
+#: Numbers of which ranks are found at once.
+AT_ONCE = 2**12
+
+
+class ComparedDraws(ModelDraws):
+    """Draws of a model that is compared with itself as it is written.
+
+    Attributes:
+        compared: At how many rows of the inputs it has been.
+        incomparable: Why Predictive cannot run it at these, "" where it can.
+    """
+
+    compared: int = 0
+    incomparable: str = ""
+
+    def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
+        self.compare(draws, x)
+        return super()._answers(draws, x)
+
+    def compare(self, draws: Any, x: Tensor) -> None:
+        """Compare under the first of the draws and the last, once at so many rows.
+
+        Raises:
+            ValueError: the distribution of a site is another one.
+        """
+        if self.compared >= min(len(x), ROWS):
+            return
+        self.compared, before = min(len(x), ROWS), self.incomparable
+        for number in sorted({0, len(draws) - 1}):
+            with quiet(), preserve_rng():
+                of_draw = partial(self._of_draw, draws[number : number + 1])
+                self.incomparable = _compare(self._model, of_draw, x, self.observed)
+        if self.incomparable and not before:
+            warn_user(
+                "the model could not be compared with what Predictive says, as it runs at "
+                f"none of the numbers of rows that were tried: {self.incomparable.rstrip('.')}. "
+                "Compare a few answers of the teacher with your own."
+            )
+
+    def _of_draw(self, draw: Any, x: Tensor) -> Draws:
+        """The latents of one draw at these inputs."""
+        latents = {name: value[0] for name, value in draw.values.items()}
+        return self._guided(latents, x) if self._local and self._guide is not None else latents
+
+
+def _compare(
+    model: AnyRows, latents: Callable[[Tensor], Draws], x: Tensor, observed: Collection[str]
+) -> str:
+    """Compare at some rows of x, or at as many as plates and labels have; or say why it cannot."""
+    spread = x[:: -(-len(x) // ROWS)]
+    tries = [some_rows(spread, max(FEWEST, len(spread)))]
+    tries += [some_rows(x, size) for size in sorted(model.sizes) if size > FEWEST]
+    reason = ""
+    for rows in tries:
+        try:
+            gaps = _Pair(model, latents(rows), rows, observed).gaps()
+        except Exception as error:  # noqa: BLE001 - Predictive cannot run it at these rows either
+            reason = reason or (str(error).splitlines() or [type(error).__name__])[0]
+            continue
+        if gaps:
+            name, gap = max(gaps.items(), key=lambda item: item[1])
+            raise ValueError(
+                f"`source`'s model must say the same when it is asked about {len(rows)} rows as "
+                f"when Predictive runs it; the distribution of its site '{name}' differs"
+                f"{f' by {gap:.2g}' if math.isfinite(gap) else ' in kind or shape'}. A teacher "
+                "gives plates the rows that are asked about, leaves labels out, and gives None to "
+                "arguments without a value: let nothing in the model depend on these. "
+                "pyro_opu.batched(source) runs it as it is written."
+            )
+        return ""
+    return reason
+
+
+class _Pair:
+    """Runs of a model as it is written and as a teacher runs it, given the same values.
+
+    Where the first takes some of the rows, the second is asked about these.
+    """
+
+    def __init__(
+        self, model: AnyRows, latents: Draws, x: Tensor, observed: Collection[str]
+    ) -> None:
+        self.written = _sites(model.as_written, latents, x)
+        fixed, rows, picks = dict(latents), x, {}
+        for name, node in self.written.items():
+            if not site_is_subsample(node):
+                if not (node["is_observed"] or is_deterministic(node)):
+                    fixed[name] = node["value"]
+            elif len(node["value"]) < node["fn"].size == len(x):
+                picks[name], rows = node["value"], x[node["value"]]
+            elif len(node["value"]) < node["fn"].size:
+                fixed[name] = node["value"]
+        self.run_written = partial(_sites, model.as_written, {**fixed, **picks}, x)
+        self.run_own = partial(_sites, model, fixed, rows)
+        self.own = self.run_own()
+        # What else is observed matters where these depend on it; a factor of labels does not.
+        self.asked = [k for k, node in self.own.items() if k in observed or not node["is_observed"]]
+
+    def gaps(self) -> dict[str, float]:
+        """Sites whose distributions differ, beyond rounding and chance, and by how much."""
+        if not self._gaps(self.own, self.written):
+            return {}
+        with seeded(0):
+            written = self.run_written()
+        with seeded(0):
+            found = self._gaps(self.run_own(), written)
+        with seeded(1):
+            random = found and self._gaps(self.run_written(), written)
+        return self._by_ranks() if random else found
+
+    def _gaps(self, own: Sites, written: Sites) -> dict[str, float]:
+        """Sites whose distributions differ beyond rounding."""
+        mine, theirs = _drawn(own, self.asked), _drawn(written, self.asked)
+        gaps = {k: _gap(fn, theirs[k]) if k in theirs else math.inf for k, fn in mine.items()}
+        return {name: gap for name, gap in gaps.items() if gap}
+
+    def _by_ranks(self) -> dict[str, float]:
+        """Of a model with random numbers of its own: what chance does not explain."""
+        own, written = (
+            [_numbers(_drawn(run(), self.asked)) for _ in range(RUNS)]
+            for run in (self.run_own, self.run_written)
+        )
+        found = {}
+        for name in own[0].keys() & written[0].keys():
+            one, two = (torch.stack([numbers[name] for numbers in side]) for side in (own, written))
+            most = NormalDist().inv_cdf(1 - 1 / (2 * TEACHERS * len(own[0]) * one[0].numel()))
+            if float(_rank_scores(one, two).abs().max()) > most:
+                found[name] = float((one.mean(0) - two.mean(0)).abs().max())
+        return found
+
+
+def _sites(model: Model, latents: Draws, x: Tensor) -> Sites:
+    nodes = trace_of(model, latents, x).nodes
+    return {name: node for name, node in nodes.items() if node["type"] == "sample"}
+
+
+def _drawn(sites: Sites, names: Collection[str]) -> dict[str, Any]:
+    """Distributions by site; that of the missing values stands for a site with a mask."""
+    nodes = {name: sites[name] for name in names if name in sites}
+    for name, node in nodes.items():
+        if is_deterministic(node):
+            nodes[name] = sites.get(f"{name}_unobserved", node)
+    return {
+        name: node["fn"]
+        for name, node in nodes.items()
+        if not (is_deterministic(node) or site_is_subsample(node))
+    }
+
+
+def _gap(one: Any, two: Any) -> float:
+    """The largest difference of the arguments of two distributions, 0 where it is rounding."""
+    if type(unwrap(one)) is not type(unwrap(two)) or one.shape() != two.shape():
+        return math.inf
+    gap, mine, theirs = 0.0, _arguments(one), _arguments(two)
+    for name in mine.keys() & theirs.keys():  # one may have computed more than it was given
+        a, b = mine[name], theirs[name]
+        if a.shape != b.shape:
+            return math.inf
+        if not close(a, b):
+            gap = max(gap, float((a.double() - b.double()).abs().nan_to_num(math.inf).max()))
+    return gap
+
+
+def _arguments(fn: Any) -> dict[str, Tensor]:
+    """Arguments of a distribution by name, and of what it wraps."""
+    found: dict[str, Tensor] = {}
+    for name, value in arguments_of(fn):
+        found[name if name not in found else f"{name} of its base"] = value
+    return found
+
+
+def _numbers(fns: dict[str, Any]) -> dict[str, Tensor]:
+    """Arguments of distributions by site, ``(K,)`` each."""
+    found = {}
+    for site, fn in fns.items():
+        for name, value in _arguments(fn).items():
+            found[f"{site}: {name}"] = value.flatten().double()
+    return found
+
+
+def _rank_scores(one: Tensor, two: Tensor) -> Tensor:
+    """Mann and Whitney's statistic of samples ``(R, K)`` in its standard deviations, ``(K,)``."""
+    runs, found = len(one), []
+    for a, b in zip(one.split(AT_ONCE, 1), two.split(AT_ONCE, 1), strict=True):
+        more = (a[:, None] > b).sum((0, 1)) - (a[:, None] < b).sum((0, 1))
+        found.append(more / 2 / math.sqrt(runs**2 * (2 * runs + 1) / 12))
+    return torch.cat(found)
