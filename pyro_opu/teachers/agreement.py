@@ -28,7 +28,7 @@ from pyro_opu.teachers.batched import Draws, close
 from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.runs import is_deterministic, quiet, trace_of
-from pyro_opu.teachers.sites import arguments_of, unwrap
+from pyro_opu.teachers.sites import arguments_of, check_each_row, unwrap
 from pyro_opu.utils.warnings import warn_user
 
 Sites = dict[str, Any]
@@ -50,6 +50,18 @@ class ComparedDraws(ModelDraws):
 
     compared: int = 0
     incomparable: str = ""
+
+    def _choose_site(self) -> str:
+        answered = self.answered() if self._asked_site is None else []
+        if len(answered) == 1:  # of whatever kind it is
+            self._check_each_row(answered[0])
+        site = super()._choose_site()
+        self._check_each_row(site)
+        return site
+
+    def _check_each_row(self, site: str) -> None:
+        two, three = (run.nodes[site]["fn"] for run in self.runs)
+        check_each_row(site, two, three)
 
     def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
         self.compare(draws, x)
@@ -85,8 +97,8 @@ def _compare(
     model: AnyRows, latents: Callable[[Tensor], Draws], x: Tensor, observed: Collection[str]
 ) -> str:
     """Compare at some rows of x, or at as many as plates and labels have; or say why it cannot."""
-    spread = x[:: -(-len(x) // ROWS)]
-    tries = [some_rows(spread, max(FEWEST, len(spread)))]
+    spread = torch.linspace(0, len(x) - 1, min(len(x), ROWS), device=x.device).long()
+    tries = [some_rows(x[spread], max(FEWEST, len(spread)))]
     tries += [some_rows(x, size) for size in sorted(model.sizes) if size > FEWEST]
     reason = ""
     for rows in tries:
@@ -163,7 +175,7 @@ class _Pair:
             one, two = (torch.stack([numbers[name] for numbers in side]) for side in (own, written))
             most = NormalDist().inv_cdf(1 - 1 / (2 * TEACHERS * len(own[0]) * one[0].numel()))
             if float(_rank_scores(one, two).abs().max()) > most:
-                found[name] = float((one.mean(0) - two.mean(0)).abs().max())
+                found[name[0]] = float((one.mean(0) - two.mean(0)).abs().max())
         return found
 
 
@@ -207,12 +219,12 @@ def _arguments(fn: Any) -> dict[str, Tensor]:
     return found
 
 
-def _numbers(fns: dict[str, Any]) -> dict[str, Tensor]:
-    """Arguments of distributions by site, ``(K,)`` each."""
+def _numbers(fns: dict[str, Any]) -> dict[tuple[str, str], Tensor]:
+    """Arguments of distributions by site and name, ``(K,)`` each."""
     found = {}
     for site, fn in fns.items():
         for name, value in _arguments(fn).items():
-            found[f"{site}: {name}"] = value.flatten().double()
+            found[site, name] = value.flatten().double()
     return found
 
 

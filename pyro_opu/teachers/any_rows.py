@@ -243,6 +243,11 @@ class _Rows(Messenger):
                 self.sizes |= set(value.shape)
                 msg["value"] = fn.sample()
 
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if IMPUTED in msg["infer"] and msg["value"].shape != msg["fn"].shape():
+            found, expected = tuple(msg["value"].shape), tuple(msg["fn"].shape())
+            raise ValueError(f"'{msg['name']}' has shape {found} for {expected}")
+
 
 @contextmanager
 def explained(model: AnyRows, x: Tensor, samples: Draws, packing: Packing | None) -> Iterator[None]:

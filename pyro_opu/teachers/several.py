@@ -16,7 +16,7 @@ from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
 from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import site_kind, unwrap, wrapped_log_probs
+from pyro_opu.teachers.sites import check_each_row, site_kind, unwrap, wrapped_log_probs
 
 __all__ = ["SeveralTeacher", "parts_of"]
 
@@ -145,7 +145,8 @@ def parts_of(model: ModelDraws, x: Tensor, site: str | None) -> SeveralTeacher |
         names = [] if model._from_prior else _independent(model, names)
     found = [_part(model, name, x) for name in names]
     alone = len(found) == 1 and found[0][0].kind in ("classes", "real")
-    if not found or (alone and found[0][0].columns == 1):
+    of_vectors = alone and isinstance(unwrap(free[names[0]]), _REAL[1:])
+    if not found or (alone and found[0][0].columns == 1 and not of_vectors):
         return None
     parts, axes = zip(*found, strict=True)
     return model.become(SeveralTeacher, parts=parts, axes=dict(zip(names, axes, strict=True)))
@@ -155,6 +156,7 @@ def _part(model: ModelDraws, name: str, x: Tensor) -> tuple[Part, int]:
     """A site, and the axis that holds the rows, from the end."""
     fns = [run.nodes[name]["fn"] for run in model.runs]
     two, three = (said_of(fn).shape for fn in fns)
+    check_each_row(name, *fns)
     kind = kind_of(fns[0])
     assert kind is not None
     axes = [axis for axis, (a, b) in enumerate(zip(two, three, strict=True)) if a != b]

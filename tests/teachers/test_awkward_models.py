@@ -10,8 +10,10 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import primitives
 from pyro.infer import MCMC, NUTS, Predictive
 from pyro.infer.autoguide import AutoNormal
+from pyro.poutine.subsample_messenger import SubsampleMessenger
 from pyro_models import assert_moments
 from torch import Tensor
 
@@ -192,6 +194,107 @@ def test_a_mask_as_an_input() -> None:
     assert {name: draws.shape for name, draws in fast(X, LABELS > 0).items()} == {"obs": (S, TRAIN)}
 
 
+def observing(make: Callable[[Tensor, Tensor], Any], plate: bool = True) -> Callable[..., Any]:
+    """A model that observes what is made of x and the linear predictor."""
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        fn = make(x, x @ weights())
+        if not plate:
+            pyro.sample("obs", fn, obs=y)
+            return
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", fn, obs=y)
+
+    return model
+
+
+COLUMNS = {
+    "Bernoulli": lambda x, z: dist.Bernoulli(logits=z[:, None]),
+    "Categorical": lambda x, z: dist.Categorical(logits=torch.stack([z, -z], -1)[:, None]),
+    "Normal": lambda x, z: dist.Normal(z[:, None], 1.0),
+    "Poisson": lambda x, z: dist.Poisson(z[:, None].exp()),
+    "scale alone": lambda x, z: dist.Normal(z, z[:, None].exp()),
+}
+
+
+@pytest.mark.parametrize("make", COLUMNS.values(), ids=COLUMNS)
+@pytest.mark.parametrize("ask", [as_teacher, as_regression_teacher, pyro_opu.distill])
+def test_a_column_of_parameters_in_a_plate_of_rows(make: Any, ask: Any) -> None:
+    """N numbers for each of N rows; ``logits.squeeze(-1)`` makes one."""
+    source = Predictive(observing(make), {"w": W})
+    message = r"'obs' must have one distribution for every row;.*pair of rows.*squeeze\(-1\)"
+    with pytest.raises(ValueError, match=message):
+        found = ask(source, X) if ask is pyro_opu.distill else ask(source)
+        found.draws(X)
+    right = Predictive(observing(lambda x, z: dist.Bernoulli(logits=z)), {"w": W})
+    torch.testing.assert_close(as_teacher(right).probs(NEW[7])[..., 1], expected(NEW[7]))
+
+
+OVER_ROWS = {
+    "MultivariateNormal": lambda x, z: dist.MultivariateNormal(z, torch.eye(len(x)) + x @ x.T),
+    "LowRankMultivariateNormal": lambda x, z: dist.LowRankMultivariateNormal(
+        z, x, torch.ones(len(x))
+    ),
+    "Independent": lambda x, z: dist.MultivariateNormal(z[None], torch.eye(len(x))).to_event(1),
+}
+
+
+@pytest.mark.parametrize("make", OVER_ROWS.values(), ids=OVER_ROWS)
+@pytest.mark.parametrize("ask", [as_teacher, as_regression_teacher, pyro_opu.distill])
+def test_one_normal_over_the_rows(make: Any, ask: Any) -> None:
+    source = Predictive(observing(make, plate=False), {"w": W})
+    with pytest.raises(
+        ValueError, match=r"over all rows, which at new rows.*dist.Normal\(f, noise"
+    ):
+        found = ask(source, X) if ask is pyro_opu.distill else ask(source)
+        found.draws(X)
+
+
+def test_a_vector_of_one_number_is_answered() -> None:
+    def make(x: Tensor, z: Tensor) -> Any:
+        return dist.MultivariateNormal(z[:, None], torch.eye(1))
+
+    fast = pyro_opu.distill(Predictive(observing(make), {"w": W}), X, num_steps=4, progress=False)
+    assert fast(NEW[7])["obs"].shape == (S, 7, 1)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        lambda rows: {"size": rows, "subsample_size": min(5, rows)},
+        lambda rows: {"size": rows, "subsample_size": max(1, rows // 2)},
+        lambda rows: {"size": 1000, "subsample_size": rows},
+    ],
+)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_subsample_of_a_size_that_follows_the_rows(size: Any, whole: bool) -> None:
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        logits = x @ weights()
+        with pyro.plate("data", **size(len(x))) as rows:
+            obs = None if y is None else y[rows]
+            given = logits if len(rows) == len(x) else logits[rows]
+            pyro.sample("obs", dist.Bernoulli(logits=given), obs=obs)
+
+    teacher = as_teacher(Predictive(model, {"w": W}))
+    for x in (NEW if whole else {2: NEW[2], 100: NEW[100]}).values():
+        torch.testing.assert_close(teacher.probs(x)[..., 1], expected(x))
+    assert teacher.max_rows is None
+
+
+def test_a_given_subsample_stays() -> None:
+    """Its rows are an input, of a table of the whole data."""
+    table = torch.randn(50, generator=torch.Generator().manual_seed(0))
+
+    def model(index: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(1), 1.0).to_event(1))
+        with pyro.plate("data", 50, subsample=index) as rows:
+            pyro.sample("obs", dist.Bernoulli(logits=w * table[rows]), obs=y)
+
+    index = torch.tensor([3, 40, 7])
+    found = as_teacher(Predictive(model, {"w": W[:, :1]})).probs(index)[..., 1]
+    torch.testing.assert_close(found, torch.sigmoid(W[:, :1] * table[index]))
+
+
 def test_pyro_is_left_as_it_was() -> None:
     teacher = as_teacher(Predictive(subsampled, {"w": W}))
     teacher.probs(NEW[7])
@@ -199,6 +302,8 @@ def test_pyro_is_left_as_it_was() -> None:
     with pytest.raises(ValueError, match="Shape mismatch inside plate"):
         Predictive(fixed_plate, {"w": W})(NEW[7])
     kept = Predictive(masked, {"w": W})(X, LABELS, LABELS > 0)
+    assert SubsampleMessenger._subsample.__module__ == "pyro.poutine.subsample_messenger"
+    assert primitives._masked_observe.__module__ == "pyro.primitives"
     assert sorted(kept) == ["obs", "obs_observed", "obs_unobserved"]
 
 
