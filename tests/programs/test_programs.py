@@ -5,14 +5,21 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pyro
 import pytest
 import torch
+from pyro.infer import Predictive
 
 from programs import judged
 from programs.base import PROGRAMS, Program
+from pyro_opu.packing import packing_of
+from pyro_opu.teachers.agreement import ROWS, ComparedDraws
+from pyro_opu.teachers.finished import finished_teacher
 
 #: KL at most, in multiples of the attainable.
 MOST = 4.0
+#: Of the random numbers by which a teacher is compared with its model.
+SEEDS = range(5)
 #: One of each kind, among the quickest.
 QUICK = (
     "Poisson regression",
@@ -66,6 +73,19 @@ def test_the_same_call_however_short_the_training(title: str, made: list[Program
     check(title, row, made[0])
     if "one-dimensional" in title:
         assert (row["model"], row["posterior"], row["same call"]) == ("(l, y)", "draws", "yes")
+    if isinstance(made[0].source, Predictive) and not made[0].cure:
+        compared(made[0])
+
+
+def compared(program: Program) -> None:
+    """The check of a teacher against its model as it is written raises no false alarm."""
+    packing = packing_of(program.x)
+    x = program.x if packing is None else packing.packed(program.x)
+    for seed in SEEDS:
+        pyro.set_rng_seed(seed)
+        teacher = finished_teacher(program.source, x, packing=packing, **program.options)
+        assert isinstance(teacher, ComparedDraws)
+        assert teacher.compared == min(len(x), ROWS) and not teacher.incomparable
 
 
 @pytest.mark.slow
