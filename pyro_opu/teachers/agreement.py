@@ -27,8 +27,9 @@ from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.batched import Draws, close
 from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.row_latents import behind
 from pyro_opu.teachers.runs import is_deterministic, quiet, trace_of
-from pyro_opu.teachers.sites import arguments_of, check_each_row, unwrap
+from pyro_opu.teachers.sites import another_value, arguments_of, check_each_row, unwrap
 from pyro_opu.utils.warnings import warn_user
 
 Sites = dict[str, Any]
@@ -75,6 +76,8 @@ class ComparedDraws(ModelDraws):
         """
         if self.compared >= min(len(x), ROWS):
             return
+        if not self.compared:
+            self._tell_unknown()
         self.compared, before = min(len(x), ROWS), self.incomparable
         for number in sorted({0, len(draws) - 1}):
             with quiet(), preserve_rng():
@@ -85,6 +88,20 @@ class ComparedDraws(ModelDraws):
                 "the model could not be compared with what Predictive says, as it runs at "
                 f"none of the numbers of rows that were tried: {self.incomparable.rstrip('.')}. "
                 "Compare a few answers of the teacher with your own."
+            )
+
+    def _tell_unknown(self) -> None:
+        """Warn of sites behind the answer that are observed at the training rows alone."""
+        nodes, free = self.runs[0].nodes, self.free_sites()
+        unknown = sorted((self._model.redrawn & free.keys()) - set(self.observed))
+        values = {name: nodes[name]["value"] for name in unknown}
+        pairs = {name: [value, another_value(free[name], value)] for name, value in values.items()}
+        depends = self.dependence(pairs) if pairs else dict.fromkeys(self.observed, set[str]())
+        if found := set().union(*(behind(site, depends) for site in self.observed)):
+            warn_user(
+                f"{sorted(found)}, behind {list(self.observed)}, are observed at the training "
+                "rows alone, and drawn from their distributions at all others. Where they are "
+                "known there too, make them inputs, so that they are not."
             )
 
     def _of_draw(self, draw: Any, x: Tensor) -> Draws:
@@ -134,7 +151,8 @@ class _Pair:
         fixed, rows, picks = dict(latents), x, {}
         for name, node in self.written.items():
             if not site_is_subsample(node):
-                if not (node["is_observed"] or is_deterministic(node)):
+                drawn = not (node["is_observed"] or is_deterministic(node))
+                if drawn or name in model.redrawn - set(observed):
                     fixed[name] = node["value"]
             elif len(node["value"]) < node["fn"].size == len(x):
                 picks[name], rows = node["value"], x[node["value"]]

@@ -29,8 +29,8 @@ from pyro_opu.utils.warnings import warn_user
 T = TypeVar("T")
 #: What the "infer" of a site says of which some values are observed and others drawn.
 IMPUTED = "imputed"
-#: Plates that have as many rows as are asked about, and how many these are.
-_RESIZED: ContextVar[tuple[frozenset[str], int, set[int]]] = ContextVar("resized plates")
+#: The model that is asked, and about how many rows.
+_ASKED: ContextVar[tuple[AnyRows, int] | None] = ContextVar("asked model", default=None)
 _pyro_subsample = SubsampleMessenger._subsample
 _pyro_masked = primitives._masked_observe
 
@@ -48,6 +48,7 @@ class AnyRows:
         plates: Names of the plates that are resized.
         max_rows: The most rows that labels closed over have a value for; ``None``: any number.
         sizes: Those of plates, labels and masks, among which is the number of the training rows.
+        redrawn: Sites that are observed at other rows, and take values from their distributions.
     """
 
     def __init__(self, model: Model, call: Call) -> None:
@@ -57,13 +58,13 @@ class AnyRows:
         self.plates: frozenset[str] = frozenset()
         self.max_rows: int | None = None
         self.sizes: set[int] = set()
+        self.redrawn: set[str] = set()
         self._seen: dict[str, tuple[int, int]] = {}
         self._training: set[nn.Module] = set()  # that are run in evaluation mode
 
     def __call__(self, x: Tensor) -> Any:
         args, kwargs = self._arguments(x)
-        resized = _resized(self.plates, len(x), self.sizes)
-        with resized, _Rows(self.sizes) as rows, _evaluated(self._training):
+        with _asked(self, len(x)), _Rows(self) as rows, _evaluated(self._training):
             self._seen = rows.plates
             return self.model(*args, **kwargs)
 
@@ -72,6 +73,20 @@ class AnyRows:
         args, kwargs = self._arguments(x)
         with _evaluated(self._training):
             return self.model(*args, **kwargs)
+
+    def knows(self, name: str, value: Tensor, shape: torch.Size) -> bool:
+        """Whether the observed value of a site is one of these rows, not of the training rows.
+
+        Labels that were those of other rows once are so whatever the number of rows.
+        """
+        try:
+            fits = torch.broadcast_shapes(value.shape, shape) == shape
+        except RuntimeError:
+            fits = False
+        if not fits:
+            self.sizes |= set(value.shape)
+            self.redrawn.add(name)
+        return name not in self.redrawn
 
     def _arguments(self, x: Tensor) -> Arguments:
         args, kwargs = self.call(x)
@@ -147,12 +162,9 @@ def _evaluated(modules: set[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def _resized(plates: frozenset[str], rows: int, sizes: set[int]) -> Iterator[None]:
-    """Let Pyro make plates of so many rows, and one site of an observed one with a mask.
-
-    The ``sizes`` that plates and masks have of their own are added.
-    """
-    token = _RESIZED.set((plates, rows, sizes))  # threads that are not ours find Pyro as it is
+def _asked(model: AnyRows, rows: int) -> Iterator[None]:
+    """Let Pyro make plates of so many rows, and one site of an observed one with a mask."""
+    token = _ASKED.set((model, rows))  # threads that are not ours find Pyro as it is
     try:
         with (
             replaced(SubsampleMessenger, "_subsample", staticmethod(_subsample)),
@@ -160,7 +172,7 @@ def _resized(plates: frozenset[str], rows: int, sizes: set[int]) -> Iterator[Non
         ):
             yield
     finally:
-        _RESIZED.reset(token)
+        _ASKED.reset(token)
 
 
 def _subsample(
@@ -172,10 +184,11 @@ def _subsample(
     device: str | None = None,
 ) -> tuple[int, int, Any]:
     """Pyro's, which makes a plate's rows; of those that are resized, or of some of x, all of x."""
-    plates, rows, sizes = _RESIZED.get((frozenset(), -1, set()))
-    sizes |= {each for each in (size, subsample_size) if each not in (None, rows)}
-    if name in plates or (size == rows and subsample is None):
-        size, subsample_size, subsample = rows, None, None
+    if (asked := _ASKED.get()) is not None:
+        model, rows = asked
+        model.sizes |= {each for each in (size, subsample_size) if each not in (None, rows)}
+        if name in model.plates or (size == rows and subsample is None):
+            size, subsample_size, subsample = rows, None, None
     return _pyro_subsample(name, size, subsample_size, subsample, use_cuda, device)
 
 
@@ -186,25 +199,18 @@ def _masked_observe(
 
     Missing values are drawn, as Pyro draws them, since another site may depend on them.
     """
-    if (found := _RESIZED.get(None)) is None:
+    if (asked := _ASKED.get()) is None:
         return _pyro_masked(name, fn, obs, obs_mask, *args, **kwargs)
-    found[-1].update(set(obs_mask.shape) - {found[1]})
+    model, rows = asked
+    model.sizes |= set(obs_mask.shape) - {rows}
     if obs is None:
         return pyro.sample(name, fn, *args, **kwargs)
     infer: Any = {**(kwargs.pop("infer", None) or {}), IMPUTED: True}
     value = pyro.sample(f"{name}_unobserved", fn, *args, infer={**infer}, **kwargs)
-    if _fits(obs, value.shape):  # those of other rows are not known here
+    if model.knows(name, obs, value.shape):
         known = torch.as_tensor(obs_mask, device=value.device)
         value = torch.where(known[(...,) + (None,) * fn.event_dim], obs, value)
     return pyro.sample(name, fn, *args, obs=value, infer=infer, **kwargs)
-
-
-def _fits(value: Tensor, shape: torch.Size) -> bool:
-    """Whether a value is one for these rows."""
-    try:
-        return torch.broadcast_shapes(value.shape, shape) == shape
-    except RuntimeError:
-        return False
 
 
 def tied_to_rows(model: AnyRows, latents: Draws, few: tuple[Tensor, Tensor]) -> frozenset[str]:
@@ -229,18 +235,17 @@ def tied_to_rows(model: AnyRows, latents: Draws, few: tuple[Tensor, Tensor]) -> 
 class _Rows(Messenger):
     """Notes the plates, and gives sites that are observed at other rows a value at these."""
 
-    def __init__(self, sizes: set[int]) -> None:
+    def __init__(self, model: AnyRows) -> None:
         super().__init__()
         self.plates: dict[str, tuple[int, int]] = {}
-        self.sizes = sizes  # to which those of labels of other rows are added
+        self.model = model
 
     def _pyro_sample(self, msg: Any) -> None:
         fn, value = msg["fn"], msg["value"]
         if site_is_subsample(msg):
             self.plates[msg["name"]] = fn.size, fn.subsample_size or fn.size
         elif msg["is_observed"] and isinstance(value, Tensor) and not is_deterministic(msg):
-            if not _fits(value, fn.shape()):
-                self.sizes |= set(value.shape)
+            if IMPUTED not in msg["infer"] and not self.model.knows(msg["name"], value, fn.shape()):
                 msg["value"] = fn.sample()
 
     def _pyro_post_sample(self, msg: Any) -> None:

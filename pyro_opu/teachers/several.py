@@ -16,7 +16,13 @@ from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
 from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import check_each_row, site_kind, unwrap, wrapped_log_probs
+from pyro_opu.teachers.sites import (
+    another_value,
+    check_each_row,
+    site_kind,
+    unwrap,
+    wrapped_log_probs,
+)
 
 __all__ = ["SeveralTeacher", "parts_of"]
 
@@ -192,16 +198,7 @@ def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
 def _independent(model: ModelDraws, names: list[str]) -> list[str]:
     """Those of the sites that no other one's distribution depends on the value of."""
     nodes = [model.runs[0].nodes[name] for name in names]
-    values = {n["name"]: [n["value"], _other(n["fn"], n["value"])] for n in nodes}
+    values = {n["name"]: [n["value"], another_value(n["fn"], n["value"])] for n in nodes}
     depends = model.dependence(values)
     upstream = set().union(*(depends[name] for name in names))
     return [name for name in names if name not in upstream]
-
-
-def _other(fn: Any, value: Tensor) -> Tensor:
-    """Another value that the site may have."""
-    if site_kind(fn) is None:
-        return value + 1
-    if site_kind(fn) in ("onehot", "multinomial"):
-        return value.roll(1, -1)
-    return (value + 1) % (2 if site_kind(fn) != "categorical" else said_of(fn).shape[-1])

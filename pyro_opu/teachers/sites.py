@@ -46,6 +46,15 @@ def site_kind(fn: Any) -> str | None:
     return next((kind for kind, cls in _KINDS.items() if isinstance(base, cls)), None)
 
 
+def another_value(fn: Any, value: Tensor) -> Tensor:
+    """Another value that a site may have."""
+    if site_kind(fn) is None:
+        return value + 1
+    if site_kind(fn) in ("onehot", "multinomial"):
+        return value.roll(1, -1)
+    return (value + 1) % (2 if site_kind(fn) != "categorical" else wrapped_log_probs(fn).shape[-1])
+
+
 def refuse_site(site: str | None, source: Any) -> None:
     """Refuse the name of a site for a source that is not a Pyro model."""
     if site is not None:

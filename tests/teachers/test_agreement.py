@@ -85,7 +85,7 @@ def test_any_other_distribution_is_found(wrong: str, monkeypatch: pytest.MonkeyP
     def model(x: Tensor, y: Tensor | None = None) -> None:
         logits = x @ weights()
         with pyro.plate("data", len(x)):
-            inside = any_rows._RESIZED.get(None) is not None
+            inside = any_rows._ASKED.get() is not None
             if wrong == "another kind" and inside:
                 pyro.sample("obs", dist.Binomial(1, logits=logits), obs=y)
             elif wrong == "another shape" and inside:
@@ -103,7 +103,7 @@ def noisy(generator: torch.Generator, shift: float = 0.0) -> Callable[..., None]
     """A model with random numbers of its own, which no seed fixes."""
 
     def model(x: Tensor, y: Tensor | None = None) -> None:
-        inside = any_rows._RESIZED.get(None) is not None
+        inside = any_rows._ASKED.get() is not None
         noise = torch.randn(len(x), generator=generator) + shift * inside
         logits = x @ weights() + noise
         with pyro.plate("data", len(x)):

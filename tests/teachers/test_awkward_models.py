@@ -188,6 +188,40 @@ def test_latents_of_the_training_rows_are_drawn_anew(guided: bool) -> None:
     assert teacher.probs(NEW[2], 5).shape == (5, 2, 2)
 
 
+def covariate_closed_over(x: Tensor, y: Tensor | None = None) -> None:
+    logits = x @ weights()
+    with pyro.plate("data", len(x)):
+        c = pyro.sample("c", dist.Normal(0.0, 2.0), obs=LABELS)
+        pyro.sample("obs", dist.Bernoulli(logits=logits + c), obs=y)
+
+
+def covariate_and_mask_closed_over(x: Tensor, y: Tensor | None = None) -> None:
+    logits = x @ weights()
+    with pyro.plate("data", len(x)):
+        c = pyro.sample("c", dist.Normal(0.0, 2.0), obs=LABELS, obs_mask=LABELS > 0)
+        pyro.sample("obs", dist.Bernoulli(logits=logits + c), obs=y)
+
+
+def through_another(x: Tensor, y: Tensor | None = None) -> None:
+    logits = x @ weights()
+    with pyro.plate("data", len(x)):
+        c = pyro.sample("c", dist.Normal(0.0, 2.0), obs=LABELS)
+        d = pyro.sample("d", dist.Normal(c, 1e-3))
+        pyro.sample("obs", dist.Bernoulli(logits=logits + d), obs=LABELS)
+
+
+@pytest.mark.parametrize(
+    "model", [covariate_closed_over, covariate_and_mask_closed_over, through_another]
+)
+def test_a_covariate_of_the_training_rows_is_drawn_at_any_number_of_rows(model: Any) -> None:
+    """At as many rows as it was trained at, too: these may be others."""
+    teacher = as_teacher(Predictive(model, {"w": torch.zeros(3000, D)}))
+    with pytest.warns(UserWarning, match=r"\['c'.*\].*observed at the training rows alone"):
+        found = teacher.probs(NEW[7])
+    assert_moments(found[..., 1].logit(), torch.zeros(7), 2.0)
+    assert_moments(teacher.probs(X)[..., 1].logit(), torch.zeros(TRAIN), 2.0)
+
+
 def test_a_mask_as_an_input() -> None:
     predictive = Predictive(lambda x, obs_mask: masked(x, None, obs_mask), {"w": W})
     fast = pyro_opu.distill(predictive, (X, LABELS > 0), num_steps=4, progress=False, seed=0)
