@@ -24,7 +24,7 @@ from torch import Tensor
 from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.teachers.any_rows import AnyRows
 from pyro_opu.teachers.base import some_rows
-from pyro_opu.teachers.batched import Draws, close
+from pyro_opu.teachers.batched import Draws, close, vectorized
 from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import behind
@@ -79,16 +79,45 @@ class ComparedDraws(ModelDraws):
         if not self.compared:
             self._tell_unknown()
         self.compared, before = min(len(x), ROWS), self.incomparable
+        pairs: list[_Pair] = []
         for number in sorted({0, len(draws) - 1}):
             with quiet(), preserve_rng():
                 of_draw = partial(self._of_draw, draws[number : number + 1])
-                self.incomparable = _compare(self._model, of_draw, x, self.observed)
+                self.incomparable = _compare(self._model, of_draw, x, self.observed, pairs)
+        if len(pairs) == DRAWS and len(self.free_sites()) > len(self.observed):
+            self._compare_together(*pairs)
         if self.incomparable and not before:
             warn_user(
                 "the model could not be compared with what Predictive says, as it runs at "
                 f"none of the numbers of rows that were tried: {self.incomparable.rstrip('.')}. "
                 "Compare a few answers of the teacher with your own."
             )
+
+    def _compare_together(self, one: _Pair, two: _Pair) -> None:
+        """Loop over draws where they say something else together, given all that is drawn.
+
+        Where nothing is drawn the first answer itself is compared with the loop.
+        """
+        same_rows = torch.equal(one.rows, two.rows) and one.fixed.keys() == two.fixed.keys()
+        if self._run_model.use_vmap is False or one.random or two.random or not same_rows:
+            return
+        fixed = {name: torch.stack([value, two.fixed[name]]) for name, value in one.fixed.items()}
+
+        def said(values: Draws) -> Draws:
+            numbers = _numbers(_drawn(_sites(self._model, values, one.rows), one.asked))
+            return {" ".join(name): value for name, value in numbers.items()}
+
+        try:
+            with quiet(), preserve_rng():
+                together = vectorized(said, fixed, own_tensors=self._run_model.own_tensors)
+        except Exception:  # noqa: BLE001 - the first answer says so
+            return
+        for number, pair in enumerate((one, two)):
+            for name, value in _numbers(_drawn(pair.own, pair.asked)).items():
+                found = together.get(" ".join(name))
+                if found is not None and not close(found[number], value):
+                    self._run_model.give_up("it gives other numbers than the loop")
+                    return
 
     def _tell_unknown(self) -> None:
         """Warn of sites behind the answer that are observed at the training rows alone."""
@@ -111,16 +140,24 @@ class ComparedDraws(ModelDraws):
 
 
 def _compare(
-    model: AnyRows, latents: Callable[[Tensor], Draws], x: Tensor, observed: Collection[str]
+    model: AnyRows,
+    latents: Callable[[Tensor], Draws],
+    x: Tensor,
+    observed: Collection[str],
+    pairs: list[_Pair],
 ) -> str:
-    """Compare at some rows of x, or at as many as plates and labels have; or say why it cannot."""
+    """Compare at some rows of x, or at as many as plates and labels have; or say why it cannot.
+
+    The runs that were compared are added to the ``pairs``.
+    """
     spread = torch.linspace(0, len(x) - 1, min(len(x), ROWS), device=x.device).long()
     tries = [some_rows(x[spread], max(FEWEST, len(spread)))]
     tries += [some_rows(x, size) for size in sorted(model.sizes) if size > FEWEST]
     reason = ""
     for rows in tries:
         try:
-            gaps = _Pair(model, latents(rows), rows, observed).gaps()
+            pair = _Pair(model, latents(rows), rows, observed)
+            gaps = pair.gaps()
         except Exception as error:  # noqa: BLE001 - Predictive cannot run it at these rows either
             reason = reason or (str(error).splitlines() or [type(error).__name__])[0]
             continue
@@ -134,6 +171,7 @@ def _compare(
                 "arguments without a value: let nothing in the model depend on these. "
                 "pyro_opu.batched(source) runs it as it is written."
             )
+        pairs.append(pair)
         return ""
     return reason
 
@@ -142,6 +180,11 @@ class _Pair:
     """Runs of a model as it is written and as a teacher runs it, given the same values.
 
     Where the first takes some of the rows, the second is asked about these.
+
+    Attributes:
+        fixed: The values.
+        rows: The inputs that the second is asked about.
+        random: Whether something else is random.
     """
 
     def __init__(
@@ -160,13 +203,15 @@ class _Pair:
                 fixed[name] = node["value"]
         self.run_written = partial(_sites, model.as_written, {**fixed, **picks}, x)
         self.run_own = partial(_sites, model, fixed, rows)
+        self.fixed, self.rows, self.random = fixed, rows, False
         self.own = self.run_own()
         # What else is observed matters where these depend on it; a factor of labels does not.
         self.asked = [k for k, node in self.own.items() if k in observed or not node["is_observed"]]
 
     def gaps(self) -> dict[str, float]:
         """Sites whose distributions differ, beyond rounding and chance, and by how much."""
-        if not self._gaps(self.own, self.written):
+        self.random = bool(self._gaps(self.own, self.written))
+        if not self.random:
             return {}
         with seeded(0):
             written = self.run_written()

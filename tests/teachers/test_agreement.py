@@ -126,6 +126,25 @@ def test_random_numbers_of_its_own_are_compared_by_ranks(shift: float) -> None:
         assert isinstance(teacher, ComparedDraws) and teacher.compared == ROWS
 
 
+@pytest.mark.parametrize("wrong", [False, True])
+def test_draws_together_are_compared_although_something_is_drawn(wrong: bool) -> None:
+    """A model that finds out about vmap, and then says something else."""
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = weights()
+        off = 1.0 if wrong and torch._C._functorch.is_batchedtensor(w) else 0.0
+        with pyro.plate("data", len(x)):
+            u = pyro.sample("u", dist.Normal(0.0, 1e-3))
+            pyro.sample("obs", dist.Bernoulli(logits=x @ w + u + off), obs=y)
+
+    teacher = as_teacher(Predictive(model, {"w": W}))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = teacher.probs(NEW[100])[..., 1]
+    assert [("other numbers" in str(each.message)) for each in said] == [True] * wrong
+    torch.testing.assert_close(found, torch.sigmoid(W @ NEW[100].T), rtol=0, atol=3e-3)
+
+
 def test_torchs_random_numbers_are_the_same_for_both() -> None:
     network = nn.Sequential(nn.Linear(D, 20), nn.Dropout(), nn.Linear(20, 1)).train()
 
