@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
+import os
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_opu import OnePassPredictive
+from pyro_opu.predictive.folder import files_of
+from pyro_opu.utils import files
+from pyro_opu.utils.csv_rows import csv_rows
 from pyro_opu.utils.version import __version__
 
 #: Rows that are answered at once.
@@ -35,8 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("student", help="a file or folder that save wrote")
         command.set_defaults(run=run)
         if run is answer:
-            command.add_argument("table", help="rows of numbers, with or without a header; - reads")
+            command.add_argument("table", help="rows of numbers; - reads them from the pipe")
             command.add_argument("-o", "--output", help="a CSV file; by default it is printed")
+            command.add_argument(
+                "--header",
+                action=argparse.BooleanOptionalAction,
+                help="the first line names the columns, or is a row; by default seen by its cells",
+            )
         elif run is export:
             command.add_argument("output", help="FILE.onnx or FILE.pt2")
     options = parser.parse_args(arguments)
@@ -77,25 +88,28 @@ def answer(student: OnePassPredictive, options: argparse.Namespace) -> None:
             f"`student` must take one row of numbers for a CSV file; its inputs are "
             f"{student.packing or tuple(student.input_shape)}. Answer them in Python."
         )
+    output = None if options.output is None else _output(options.output, options)
     if options.table == "-":
-        x = _table(sys.stdin, student.input_shape[0])
+        content = sys.stdin.buffer.read()
     else:
-        with open(options.table, newline="") as file:
-            x = _table(file, student.input_shape[0])
+        content = Path(options.table).read_bytes()
+    x, header = csv_rows(content, student.input_shape[0], options.header)
+    if header is not None:
+        print(f"pyro-opu: took line 1 for a header: {header[:60]}", file=sys.stderr)
     columns: dict[str, list[Tensor]] = {}
     for block in x.split(ROWS):
         for name, values in _answers(student, block).items():
             columns.setdefault(name, []).append(values)
-    whole = {name: torch.cat(parts).tolist() for name, parts in columns.items()}
-    if options.output is None:
-        _write(sys.stdout, whole)
+    text = _csv({name: torch.cat(parts).tolist() for name, parts in columns.items()})
+    if output is None:
+        sys.stdout.write(text)
     else:
-        with open(options.output, "w", newline="") as file:
-            _write(file, whole)
+        files.put(output, text.encode())
 
 
 def export(student: OnePassPredictive, options: argparse.Namespace) -> None:
     """Write the program."""
+    _output(options.output, options)
     student.export(options.output)
     print(f"wrote {options.output}")
 
@@ -116,33 +130,28 @@ def _answers(student: OnePassPredictive, x: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def _table(file: TextIO, width: int) -> Tensor:
-    """Rows of numbers; a first row that holds words is a header."""
-    rows: list[list[float]] = []
-    for number, row in enumerate(csv.reader(file), 1):
-        try:
-            values = [float(cell) for cell in row]
-        except ValueError as error:
-            if number == 1:
-                continue
-            raise ValueError(f"`table` must hold numbers; line {number} has {error}.") from None
-        if values and len(values) != width:
+def _output(path: str, options: argparse.Namespace) -> Path:
+    """Where the output goes, which is none of what is read."""
+    output = files.placed(path, "output")
+    read = {str(file): "student" for file in files_of(options.student)}
+    read |= {options.table: "table"} if "table" in options and options.table != "-" else {}
+    for file, name in read.items():
+        if output.exists() and os.path.exists(file) and os.path.samefile(output, file):
             raise ValueError(
-                f"`table` must have {width} columns, as the student's inputs; line {number} has "
-                f"{len(values)}. Leave out the label and the index."
+                f"`output` must be another file than `{name}`, which it would replace; got "
+                f"{path!r}. Give it a name of its own."
             )
-        rows += [values] if values else []
-    if not rows:
-        raise ValueError("`table` must have at least one row of numbers; got none.")
-    return torch.tensor(rows, dtype=torch.float64)
+    return output
 
 
-def _write(file: TextIO, columns: dict[str, list[float]]) -> None:
-    writer = csv.writer(file, lineterminator="\n")
+def _csv(columns: dict[str, list[float]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(
         [f"{value:.7g}" for value in row] for row in zip(*columns.values(), strict=True)
     )
+    return text.getvalue()
 
 
 if __name__ == "__main__":

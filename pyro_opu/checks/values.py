@@ -123,8 +123,11 @@ def check_callable(name: str, value: Any, form: str) -> Callable[..., Any]:
 
 def check_path(name: str, path: Any) -> Path:
     """The path of a file, which need not exist."""
-    if isinstance(path, (str, os.PathLike)):
-        return Path(path)
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if isinstance(text, str) and "\0" not in text:
+        return Path(text)
+    if isinstance(text, str):
+        raise ValueError(_message(name, "a path without NUL characters", text))
     raise TypeError(_message(name, "the path of a file", path))
 
 

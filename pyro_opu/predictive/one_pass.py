@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import (
+    check_bool,
     check_device,
     check_inputs,
     check_path,
     check_row_shape,
+    instance_of,
     positive_int,
     sizes,
 )
@@ -27,11 +29,10 @@ from pyro_opu.guides.joint import JointGuide
 from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
-from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_folder
+from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_student
 from pyro_opu.predictive.like_predictive import InputPicker, LikePredictive
 from pyro_opu.predictive.like_teacher import LikeTeacher
 from pyro_opu.predictive.student_file import (
-    KIND,
     check_parts,
     constructor_arguments,
     describe,
@@ -42,7 +43,6 @@ from pyro_opu.predictive.student_file import (
 )
 from pyro_opu.predictive.with_novelty import WithNovelty
 from pyro_opu.rng import preserve_rng
-from pyro_opu.utils import files
 
 __all__ = ["STUDENTS", "InputPicker", "OnePassPredictive"]
 
@@ -210,30 +210,32 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         answer = guide.together(x) if isinstance(guide, JointGuide) else self._answer(x)
         return self.outcome.sample(answer, self.sites, self.num_samples)
 
-    def save(self, path: str | os.PathLike[str], *, card: str | None = None) -> None:
+    def save(
+        self, path: str | os.PathLike[str], *, card: str | None = None, overwrite: bool = False
+    ) -> None:
         """Write the student to one safetensors file with its configuration as text; no pickle.
 
         A ``path`` that is a folder, or ends as one, gets that file, its description and a model
         card, in the layout that model hubs read; ``card`` is the text of the latter, by default
         :func:`~pyro_opu.predictive.folder.model_card` of this student.
 
-        The file has a checksum, replaces an older one atomically, and keeps its permissions and
-        symbolic link. For a guide of your own pass the architecture to :meth:`load`; ``inputs`` is
-        a function and is not saved.
+        The file has a checksum, replaces an older student's atomically, and keeps its permissions
+        and symbolic link. Files that are no student's are replaced with ``overwrite=True`` alone.
+        For a guide of your own pass the architecture to :meth:`load`; ``inputs`` is a function and
+        is not saved.
 
         Raises:
             FileNotFoundError: its folder does not exist.
-            ValueError: ``path`` is a device; a student that :meth:`fuse` made; a ``card`` for one
-                file.
+            ValueError: ``path`` is a device, or holds what is no student's; a student that
+                :meth:`fuse` made; a ``card`` for one file.
         """
-        description = describe(self)
-        if is_folder(path):
-            write_folder(path, description, model_card(self) if card is None else card)
-        elif card is not None:
+        check_bool("overwrite", overwrite)
+        if instance_of("card", card, (str, type(None)), "text, or None") and not is_folder(path):
             raise ValueError(
                 f"`card` needs a folder; {os.fspath(path)!r} is one file. Add a slash at its end."
             )
-        files.write(file_of(path), KIND, tensors_of(self), description)
+        text = model_card(self) if card is None else card
+        write_student(path, tensors_of(self), describe(self), text, overwrite=overwrite)
 
     def fuse(self) -> OnePassPredictive:
         """The same student in fewer operations: a frozen copy, the same answers to rounding.

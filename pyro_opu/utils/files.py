@@ -36,6 +36,7 @@ _DAMAGE = (
     ValueError,
 )
 _ABANDONED = 3600.0  # seconds
+_LONGEST = 2**26  # bytes of a header
 
 
 def put(path: Path, content: bytes) -> None:
@@ -114,6 +115,17 @@ def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], c
     start, end = found.span(1)
     digest = hashlib.sha256(content).hexdigest().encode()
     put(path, content[:start] + digest + content[end:])
+
+
+def is_of(path: Path, kind: str) -> bool:
+    """Whether a file says that it is of this kind."""
+    try:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            metadata = json.loads(file.read(min(size, _LONGEST)))["__metadata__"]
+        return (metadata["format"], metadata["kind"]) == (_FORMAT, kind)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], Any]:

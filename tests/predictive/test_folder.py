@@ -1,8 +1,7 @@
-"""Students as folders, and the command that reads saved ones."""
+"""Students as folders."""
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 import torch
 
 from pyro_opu import OnePassPredictive, distill, fidelity
-from pyro_opu.__main__ import main
 from pyro_opu.predictive.folder import model_card
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -77,67 +75,87 @@ def test_what_save_refuses(fast: OnePassPredictive, tmp_path: Path) -> None:
         fast.save(f"{tmp_path / 'file'}/")
 
 
-def test_inspect_and_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", str(folder)]) == 0
-    shown = capsys.readouterr().out
-    assert "input (3,) -> 4 classes" in shown
-    assert "x attainable held out" in shown
-    assert main(["check", str(folder)]) == 0
-    assert "whole" in capsys.readouterr().out
-
-
-def test_a_damaged_file_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = folder / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    assert main(["check", str(folder)]) == 1
-    assert "checksum" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("header", ["", "a,b,c\n"])
-def test_answers_are_those_of_the_student(
-    fast: OnePassPredictive, folder: Path, tmp_path: Path, header: str
+@pytest.mark.parametrize("name", ["README.md", "config.json", "model.safetensors"])
+@pytest.mark.parametrize("of", ["student/", "one.safetensors"])
+def test_files_of_others_are_kept(
+    fast: OnePassPredictive, tmp_path: Path, name: str, of: str
 ) -> None:
-    table = tmp_path / "rows.csv"
-    table.write_text(header + "\n".join(",".join(map(repr, row)) for row in X.tolist()))
-    assert main(["answer", str(folder), str(table), "-o", str(tmp_path / "out.csv")]) == 0
-    with open(tmp_path / "out.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == len(X)
-    means = torch.tensor([[float(row[f"p{k}"]) for k in range(4)] for row in rows])
-    torch.testing.assert_close(means, fast.dirichlet(X).mean, rtol=1e-5, atol=1e-6)  # seven digits
-    epistemic = torch.tensor([float(row["epistemic"]) for row in rows])
-    torch.testing.assert_close(epistemic, fast.uncertainty(X).epistemic, rtol=1e-5, atol=1e-6)
+    fast.save(tmp_path / of if of == "one.safetensors" else f"{tmp_path}/{of}")
+    mine = tmp_path / "student" / name if of == "student/" else tmp_path / of
+    before = {each: each.read_bytes() for each in tmp_path.rglob("*") if each.is_file()}
+    for text in ("# Three years of notes", '{"guide": "mine"}', "library_name: other"):
+        mine.write_text(text)
+        with pytest.raises(ValueError, match=rf"has {mine.name}\..*overwrite=True"):
+            fast.save(mine.parent if of == "student/" else mine)
+        assert mine.read_text() == text
+        others = {path: path.read_bytes() for path in before if path != mine}
+        assert others == {path: content for path, content in before.items() if path != mine}
+    fast.save(mine.parent if of == "student/" else mine, overwrite=True)
+    assert {len(each) for each in before.values()} == {path.stat().st_size for path in before}
 
 
-def test_a_real_y_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    weights = torch.randn(30, 3)
-    student = distill(lambda x: (weights @ x.mT, torch.ones(30, 1)), X, **QUICK)
-    student.save(tmp_path / "s.safetensors")
-    (tmp_path / "rows.csv").write_text("1,2,3\n4,5,6\n")
-    assert main(["answer", str(tmp_path / "s.safetensors"), str(tmp_path / "rows.csv")]) == 0
-    header, *rows = capsys.readouterr().out.splitlines()
-    assert header.startswith("mean,total,aleatoric,epistemic")
-    assert len(rows) == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("1,2\n", "must have 3 columns"),
-        ("a,b,c\n1,x,3\n", "line 2 has could not convert"),
-        ("a,b,c\n", "at least one row"),
-    ],
-)
-def test_bad_tables(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+def test_a_folder_of_others_gets_nothing(
+    fast: OnePassPredictive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "rows.csv").write_text(text)
-    assert main(["answer", str(folder), str(tmp_path / "rows.csv")]) == 1
-    assert message in capsys.readouterr().err
+    (tmp_path / "README.md").write_text("# Mine")
+    (tmp_path / "config.json").write_text('{"mine": 1}')
+    monkeypatch.chdir(tmp_path)
+    for path in (".", "./", tmp_path, str(tmp_path)):
+        with pytest.raises(ValueError, match=r"has config\.json, README\.md"):
+            fast.save(path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["README.md", "config.json"]
 
 
-def test_export(folder: Path, tmp_path: Path) -> None:
-    assert main(["export", str(folder), str(tmp_path / "student.pt2")]) == 0
-    assert (tmp_path / "student.pt2").stat().st_size > 0
+def test_what_is_a_students_own_is_replaced(fast: OnePassPredictive, tmp_path: Path) -> None:
+    """A former student, a card of its own words saved twice, an edited one, and empty files."""
+    folder = tmp_path / "student"
+    fast.save(folder if folder.mkdir() else folder, card="My words.")
+    fast.save(folder, card="My words.")
+    with pytest.raises(ValueError, match=r"has README\.md"):
+        fast.save(folder, card="Other words.")
+    fast.save(folder, overwrite=True)
+    card = folder / "README.md"
+    card.write_text(card.read_text() + "More.")
+    fast.save(folder)
+    assert card.read_text() == model_card(fast)
+    card.write_text("")
+    fast.save(folder)
+    assert card.read_text() == model_card(fast)
+
+
+def test_a_checkpoint_is_no_student(fast: OnePassPredictive, tmp_path: Path) -> None:
+    distill(teacher, X, **QUICK, checkpoint=tmp_path / "run")
+    with pytest.raises(ValueError, match="has run"):
+        fast.save(tmp_path / "run")
+
+
+def test_weights_come_first(
+    fast: OnePassPredictive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("pyro_opu.utils.files.put", full)
+    with pytest.raises(OSError, match="no space"):
+        fast.save(f"{tmp_path}/student/")
+    assert not list((tmp_path / "student").iterdir())
+
+
+@pytest.mark.parametrize("license", ["mit\ninjected: yes", "mit # x", "", "x: y", "a" + "\u2028b"])
+def test_a_license_is_an_identifier(fast: OnePassPredictive, license: str) -> None:
+    if license:
+        with pytest.raises(ValueError, match="`license` must be an identifier"):
+            model_card(fast, license=license)
+    else:
+        assert "license: other" in model_card(fast, license=license)
+
+
+def test_text_of_a_card_stays_in_its_place(fast: OnePassPredictive) -> None:
+    copied = OnePassPredictive(fast.guide, (3,), 4, report={"taught_by": "T\n## Injected\n```"})
+    card = model_card(copied, name="x\n---\nlicense: evil", data="``` \n# H", fidelity="````\n# F")
+    header, body = card.split("\n---\n", 1)
+    assert "evil" not in header
+    fenced = [part for part in body.split("`````") if "# F" in part]
+    assert fenced == ["text\n````\n# F\n"]
+    headings = [line for line in body.splitlines() if line.startswith("#")]
+    assert [line for line in headings if "Injected" in line or line == "# H"] == []
