@@ -25,6 +25,7 @@ from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
 from pyro_opu.rng import RandomStream, fold_in, seeded
 from pyro_opu.teachers import Source as TeacherSource
+from pyro_opu.teachers.alone import check_alone
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.regressors import as_regression_teacher
@@ -241,6 +242,8 @@ def distill(
             called |= {"packing": packing, "num_draws": asked.look}
             teacher = finished_teacher(source, x, site, **called)
             outcome = outcome_of(teacher)
+            if not asked.pairs:
+                check_alone(teacher, x)
             known = packing is not None and bool(packing.indices)
             if transfer is None and not known and not teacher.in_steps:
                 check_indices(teacher.stream, x)

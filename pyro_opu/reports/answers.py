@@ -17,7 +17,7 @@ from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.packing import Packing, packing_of
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import JointDraws, lent
 from pyro_opu.teachers.finished import teacher_of
 from pyro_opu.teachers.function import unpacked_function
 
@@ -55,8 +55,8 @@ def student_answer(
             "`student` must have a method `dirichlet(x)` or be a callable x -> Dirichlet; got "
             f"{type(student).__name__}. Pass the result of `distill`, or its `.guide`."
         )
-    with torch.no_grad(), evaluating(student):
-        answer = known_form(call(x))
+    with torch.no_grad(), evaluating(student), lent(x, "student") as own:
+        answer = known_form(call(own))
     if not isinstance(answer, kind):
         wanted, advice = _WORDS[kind]
         raise TypeError(
@@ -92,8 +92,11 @@ def is_student(source: Any, x: Tensor) -> bool:
         return False
     if not callable(source) or not _takes_inputs_alone(source, x):
         return False
-    with torch.no_grad(), evaluating(source), seeded(0):
-        return isinstance(known_form(source(x[:1])), Answer)
+    try:
+        with torch.no_grad(), evaluating(source), seeded(0):
+            return isinstance(known_form(source(x[:1].clone())), Answer)
+    except Exception:  # noqa: BLE001 - a function of arrays; or the teacher says what is wrong
+        return False
 
 
 def _takes_inputs_alone(source: Any, x: Tensor) -> bool:

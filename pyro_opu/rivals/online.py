@@ -76,7 +76,7 @@ def online_dark_knowledge(
     References:
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, Algorithm 1.
     """
-    check_inputs(x)
+    x = check_inputs(x).detach()
     positive_int("num_draws", num_draws)
     positive_int("warmup_steps", warmup_steps, 0)
     learner = Learner(form, **{k: settings.pop(k) for k in LEARNING & settings.keys()})

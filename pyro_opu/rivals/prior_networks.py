@@ -107,7 +107,7 @@ def prior_network(
         teacher = served.teacher(source)
         x, packing = teacher.packed(x), teacher.packing
         packed = check_inputs if packing is None else packing.packed
-        outside = packed(outside, "outside")
+        outside = packed(outside, "outside").detach()
         check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
         for name, rows in (("x", x), ("outside", outside)):
             if len(rows) < 2:

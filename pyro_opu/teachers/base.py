@@ -133,10 +133,10 @@ class JointDraws:
         raise NotImplementedError
 
     def packed(self, x: Any) -> Tensor:
-        """Checked inputs as one tensor; several are packed, one that is floating is taken as is."""
+        """Checked inputs as one tensor of no graph; several are packed, a floating one is as is."""
         if self.packing is None and (packing := packing_of(x)) is not None:
             self.unpack_by(packing)
-        return check_inputs(x) if self.packing is None else self.packing.packed(x)
+        return (check_inputs(x) if self.packing is None else self.packing.packed(x)).detach()
 
     @torch.no_grad()
     def stream(self, x: Any, num_draws: int | None = None) -> Iterator[Tensor]:
@@ -196,10 +196,11 @@ class JointDraws:
         self.queries += len(x) * len(draws)
         for block in x.split(min(rows, self.max_rows or rows)):
             step = max(1, at_once // len(block))
-            parts = [
-                self._check_output(self._evaluate(draws[start : start + step], block), len(block))
-                for start in range(0, len(draws), step)
-            ]
+            with lent(block) as own:
+                parts = [
+                    self._check_output(self._evaluate(draws[start : start + step], own), len(own))
+                    for start in range(0, len(draws), step)
+                ]
             yield _joined(parts, dim=0)
 
     def _numbers(self, x: Tensor) -> int:
@@ -334,6 +335,19 @@ def unseen(what: str) -> AttributeError:
     return AttributeError(
         f"{what} is not known before the teacher has seen an input; call .probs(x[:1]) once first."
     )
+
+
+@contextmanager
+def lent(x: Tensor, name: str = "source") -> Iterator[Tensor]:
+    """A copy of the inputs for a function of the user's, which is refused if it changes them."""
+    own = x.clone()
+    yield own
+    if not torch.equal(own, x):
+        raise ValueError(
+            f"`{name}` must leave its inputs as they are; it changed x in place, so that other draws "
+            "and the caller see other numbers. Write x = x - 1 in place of x -= 1, take "
+            "inplace=True off the first layer, or begin with x = x.clone()."
+        )
 
 
 def choose(held: int, num_draws: int) -> Tensor:

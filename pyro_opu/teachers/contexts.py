@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyro_opu.checks import check_callable, check_seed, positive_int
+from pyro_opu.checks import check_callable, check_seed, in_range, positive_int
 from pyro_opu.teachers.arrays import as_arrays
 from pyro_opu.teachers.estimators import EstimatorsTeacher
 
@@ -22,8 +23,10 @@ class OutOfBagTeacher(EstimatorsTeacher):
     r"""An ensemble of classifiers whose members are not asked at rows that they were fitted to.
 
     At a row of ``x``, draw s is the answer of member s; where the member has seen the row it is
-    that of another one which has not, in turn, so that a student is taught there what it is taught
-    at new rows. A row that all members have seen is answered by all.
+    that of another one which has not, so that a student is taught there what it is taught at new
+    rows. These take turns: of S draws each of the U members that have not seen the row gives
+    S / U, to the next whole number above or below, as equal weights as S draws can have. Who gives
+    one more is drawn for each row. A row that all members have seen is answered by all.
 
     Args:
         source: As of :class:`.EstimatorsTeacher`.
@@ -50,13 +53,14 @@ class OutOfBagTeacher(EstimatorsTeacher):
         place = {int(member): s for s, member in enumerate(draws)}
         others: dict[int, list[tuple[int, int]]] = {}
         for n, row in enumerate(_rows(as_arrays(x))):
-            seen = self.seen.get(row.tobytes())
+            seen = self.seen.get(key := row.tobytes())
             if seen is None or seen.all():
                 continue
-            unseen = np.flatnonzero(~seen)
-            for member in filter(seen.__getitem__, place):
-                other = int(unseen[member % len(unseen)])
-                others.setdefault(other, []).append((place[member], n))
+            unseen = np.random.default_rng(zlib.crc32(key)).permutation(np.flatnonzero(~seen))
+            for turn, member in enumerate(np.flatnonzero(seen).tolist()):
+                if member in place:
+                    other = int(unseen[turn % len(unseen)])
+                    others.setdefault(other, []).append((place[member], n))
         for other, places in others.items():
             s, n = torch.tensor(places).T
             rows, index = n.unique(return_inverse=True)
@@ -146,7 +150,7 @@ def bagged_contexts(
         raise ValueError(
             f"`y` must have a label for each of the {len(rows)} rows of `x`; got {len(labels)}."
         )
-    size = round(share * len(rows))
+    size = round(in_range("share", share, 0, 1) * len(rows))
     if not 0 < size < len(rows):
         raise ValueError(
             f"`share` must leave rows in and out of a context of {len(rows)}; got {share}. Take a "

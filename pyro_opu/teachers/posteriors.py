@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_opu.checks import check_callable
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction, as_arrays, as_tensors
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.calls import Call, first_argument
 from pyro_opu.teachers.cost import Cost
@@ -76,7 +76,7 @@ class PosteriorDraws(JointDraws):
 
     def _of_arrays(self, x: Tensor) -> bool:
         if not self._function.known:
-            self._values(torch.arange(1), x[:2])
+            self._values(torch.arange(1), some_rows(x, 2))
         return isinstance(self._function.function, ArrayFunction)
 
     def _values(self, index: Tensor, x: Tensor) -> Any:

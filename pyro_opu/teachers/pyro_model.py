@@ -294,7 +294,7 @@ class ModelDraws(JointDraws):
 
         def draw(_: Draws) -> Draws:
             source = self._model if self._guide is None else self._guide
-            found = fresh_latents(source, {}, x[:2], without=self._site)
+            found = fresh_latents(source, {}, some_rows(x, 2), without=self._site)
             return {name: found[name] for name in self._latent_names}
 
         with quiet():

@@ -96,13 +96,13 @@ def gives_pair(
             if packing is not None:
                 teacher.unpack_by(packing)
             with torch.no_grad(), preserve_rng():
-                return teacher.is_pair(x[:2])
+                return teacher.is_pair(x[:2].clone())
         if not callable(source) or isinstance(source, (nn.Module, type)):
             return False
         keyword, source = draws_parameter(source), AnyFunction(source)
         if packing is not None:
             source, keyword = unpacked_function(source, packing)
         with torch.no_grad(), preserve_rng():
-            return is_pair(source(x[:2], **({} if keyword is None else {keyword: 2})))
+            return is_pair(source(x[:2].clone(), **({} if keyword is None else {keyword: 2})))
     except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
         return False

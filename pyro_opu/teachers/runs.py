@@ -176,7 +176,7 @@ def at_means(guide: Model | None, draws: Draws, x: Tensor) -> Draws | None:
         return None
     try:
         with quiet(), AtMeans():
-            found = fresh_latents(guide, {}, x[:2])
+            found = fresh_latents(guide, {}, some_rows(x, 2))
     except NotImplementedError:
         return None
     centre = {name: found[name] for name in draws}

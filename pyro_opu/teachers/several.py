@@ -176,7 +176,7 @@ def _part(model: ModelDraws, name: str, x: Tensor) -> tuple[Part, int]:
 
 def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
     """How many trials a binomial site has, or the column of the inputs that says it."""
-    rows = x[:TOLD]
+    rows = x[:TOLD].clone()
     known = {k: v for k, v in model.runs[0].nodes.items() if k in model.posterior_sites}
     with quiet(), seeded(0), poutine.condition(data={k: n["value"] for k, n in known.items()}):
         trace = poutine.trace(model._model).get_trace(rows)

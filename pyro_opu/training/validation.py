@@ -42,7 +42,7 @@ def as_transfer_inputs(
         stream = Stream(x, fold_in(seed, 0), ranks)
         return check_inputs(stream.first), stream.packing, stream
     x, packing = packed(x)
-    return check_inputs(x), packing, None
+    return check_inputs(x).detach(), packing, None
 
 
 def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:

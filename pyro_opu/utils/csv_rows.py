@@ -24,8 +24,8 @@ def csv_rows(content: bytes, width: int, header: bool | None = None) -> tuple[Te
         (tensor([[40.,  1.]], dtype=torch.float64), 'age,dose')
         >>> csv_rows(b"40,NA\\n50,1\\n", 2)
         Traceback (most recent call last):
-        ValueError: `table` must hold finite numbers; line 1 has 'NA' in column 2. With --header the \
-first line is left out, with --no-header it is read as numbers.
+        ValueError: `table` must hold finite numbers; line 1 has 'NA' in column 2. With --header \
+the first line is left out, with --no-header it is read as numbers.
 
     Raises:
         ValueError: not UTF-8 or no CSV; a line of another width, with a cell that is no number, or
@@ -92,10 +92,11 @@ def _is_number(cell: str) -> bool:
 
 
 def _numbers(number: int, row: list[str], *, unclear: bool) -> list[float]:
+    cure = _CURE if number == 1 and unclear else "Fill it in, or leave the row out."
     for column, cell in enumerate(row, 1):
         if not (_is_number(cell) and math.isfinite(float(cell))):
             raise ValueError(
-                f"`table` must hold finite numbers; line {number} has {cell[:40]!r} in column {column}. "
-                f"{_CURE if number == 1 and unclear else 'Fill it in, or leave the row out.'}"
+                f"`table` must hold finite numbers; line {number} has {cell[:40]!r} in column "
+                f"{column}. {cure}"
             )
     return [float(cell) for cell in row]

@@ -110,6 +110,43 @@ def test_nearest_neighbours_are_as_good_at_their_own_rows_as_at_new_ones() -> No
     assert fast(own)["obs"].shape == (40, 90)
 
 
+class Numbered(Memory):
+    """Says one probability everywhere, that no other context says."""
+
+    def fit(self, x: np.ndarray, y: np.ndarray) -> None:
+        super().fit(x, y)
+        self.own = float(np.abs(x).sum() % 1)
+
+    def predict_proba(self, x: np.ndarray) -> np.ndarray:
+        return np.tile([self.own, 1 - self.own], (len(x), 1))
+
+
+@pytest.mark.parametrize(("contexts", "share"), [(30, 0.632), (31, 0.9), (40, 0.3)])
+def test_members_that_have_not_seen_a_row_have_equal_weights(contexts: int, share: float) -> None:
+    """As equal as whole draws can be, at every row; one more goes to each alike over the rows."""
+    teacher = bagged_contexts(Numbered(), TRAIN, LABELS, contexts, share=share)
+    own = torch.as_tensor(TRAIN)
+    said = as_teacher([m.estimator for m in teacher.estimators]).probs(own[:1])[:, 0, 0]
+    assert len(said.unique()) == contexts
+    draws = teacher.probs(own)[..., 0]
+    for row, found in zip(TRAIN, draws.mT, strict=True):
+        counts = (said[:, None] == found).sum(1).numpy()
+        seen = teacher.seen[row.tobytes()]
+        assert not counts[seen].any()
+        assert counts.sum() == contexts
+        assert np.ptp(counts[~seen]) <= 1
+
+
+def test_the_mean_is_the_forests_own_out_of_bag() -> None:
+    """To the rounding of weights to whole draws; the mean over rows is nearer."""
+    forest = RandomForestClassifier(100, oob_score=True, max_depth=3, random_state=0)
+    forest.fit(TRAIN, LABELS)
+    gap = out_of_bag(forest, TRAIN).probs(torch.as_tensor(TRAIN)).mean(0)[:, 1].numpy()
+    gap = gap - forest.oob_decision_function_[:, 1]
+    assert np.sqrt((gap**2).mean()) < 0.006  # .011 by turns of the members' numbers
+    assert abs(gap.mean()) < 0.002
+
+
 def test_refused() -> None:
     forest = RandomForestClassifier(5).fit(TRAIN, LABELS)
     with pytest.raises(ValueError, match="the 90 rows that .*got 80"):

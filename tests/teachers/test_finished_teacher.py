@@ -97,9 +97,9 @@ class ReachedError(Exception):
 def test_a_model_is_looked_at_in_few_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All other runs before the first step label the held-out inputs, each of them once.
 
-    Beside one that looks whether the teacher knows the rows, and those by which a Pyro model is
-    compared with itself as it is written, under two draws; of a member of a mixture twice, at two
-    rows and at more.
+    Beside those that look whether the teacher knows the rows, and says the same of each alone, and
+    those by which a Pyro model is compared with itself as it is written, under two draws; of a
+    member of a mixture twice, at two rows and at more.
     """
 
     def reached(*_: Any, **__: Any) -> None:
@@ -107,6 +107,7 @@ def test_a_model_is_looked_at_in_few_runs(name: str, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(distillation, "train", reached)
     monkeypatch.setattr(distillation, "check_own_rows", lambda *_: None)
+    monkeypatch.setattr(distillation, "check_alone", lambda *_: None)
     source = SOURCES[name]()
     RUNS.clear()
     with pytest.raises(ReachedError):
