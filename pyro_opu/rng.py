@@ -12,7 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
@@ -230,3 +230,13 @@ def evaluating(source: Any) -> Iterator[None]:
         finally:
             for module, mode in modes.items():
                 module.training = mode
+
+
+@contextmanager
+def full_precision() -> Iterator[None]:
+    """Switch off an autocast of the caller's, also as a decorator: answers keep their precision."""
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield

@@ -9,6 +9,7 @@ from pyro_opu.checks.tensors import (
     check_probs,
     check_row_shape,
     check_tensor,
+    numbers_of,
     rows_off_simplex,
     simplex_tolerance,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "check_tensor",
     "in_range",
     "instance_of",
+    "numbers_of",
     "one_of",
     "positive_float",
     "positive_int",

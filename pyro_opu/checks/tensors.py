@@ -13,10 +13,33 @@ from pyro_opu.checks.values import _message, instance_of
 
 
 def check_tensor(name: str, x: Any, shape: str = "", advice: str = "") -> Tensor:
-    """A tensor; ``shape`` describes it in words and is not checked."""
+    """A dense tensor that holds numbers; ``shape`` describes it in words and is not checked."""
     expected = f"a torch.Tensor of shape {shape}" if shape else "a torch.Tensor"
     advice = advice or f"Convert it with torch.as_tensor({name})."
-    return instance_of(name, x, Tensor, expected, advice)
+    instance_of(name, x, Tensor, expected, advice)
+    if x.layout == torch.strided and not (x.is_meta or x.is_nested or x.is_quantized or _fake(x)):
+        return x
+    kind = "meta" if x.is_meta or _fake(x) else "nested" if x.is_nested else "quantized"
+    kind = kind if x.layout == torch.strided else str(x.layout).removeprefix("torch.")
+    cure = {"meta": "Load it onto a device", "nested": f"Write {name}.to_padded_tensor(0.0)"}
+    cure |= {"quantized": f"Convert it with {name}.dequantize()"}
+    raise ValueError(
+        f"`{name}` must be a dense tensor that holds numbers; got a {kind} tensor. "
+        f"{cure.get(kind, f'Convert it with {name}.to_dense()')}."
+    )
+
+
+def _fake(x: Tensor) -> bool:
+    """Whether it is a tensor without numbers outside a compiler, which has its own use for it."""
+    return type(x).__name__ == "FakeTensor" and not torch.compiler.is_compiling()
+
+
+def numbers_of(x: Tensor) -> Tensor:
+    """The numbers of a tensor without gradient, of all rows that ``torch.func.vmap`` hides."""
+    x = x.detach()
+    while torch._C._functorch.maybe_get_level(x) >= 0:
+        x = torch._C._functorch.get_unwrapped(x)
+    return x
 
 
 def check_floating(name: str, x: Tensor) -> Tensor:
@@ -110,26 +133,21 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
             f"For a single input pass {argument}[None]; "
             f"for one feature per input pass {argument}[:, None]."
         )
-    if x.layout != torch.strided or x.is_meta:
-        kind = "meta" if x.is_meta else str(x.layout).removeprefix("torch.")
-        raise ValueError(
-            f"`{argument}` must be a dense tensor that holds numbers; got a {kind} tensor. "
-            + ("Load it onto a device." if x.is_meta else f"Convert it with {argument}.to_dense().")
-        )
     if x.numel() == 0:
         raise ValueError(
             f"`{argument}` must hold at least one input with at least one feature; got shape "
             f"{tuple(x.shape)}. Was it filtered down to nothing?"
         )
-    rounded = x.detach().to(dtype or x.dtype)
+    numbers = numbers_of(x)
+    rounded = numbers.to(dtype or x.dtype)
     wide = torch.promote_types(rounded.dtype, torch.float32)
     if not torch.isfinite(rounded.sum(dtype=wide)):  # cheap; then look at every entry
-        _check_rows(x, f"`{argument}` must be finite; got NaN or infinity", "Remove or impute them")
+        _check_rows(numbers, f"`{argument}` must be finite; got NaN or infinity", "Remove or impute them")
         most = torch.finfo(rounded.dtype).max
         _check_rows(
             rounded,
             f"`{argument}` must be finite in {rounded.dtype}, at most {most:.3g}; got up to "
-            f"{float(x.detach().abs().max()):.3g}, too large",
+            f"{float(numbers.abs().max()):.3g}, too large",
             "Rescale the inputs, or call .double() on what answers",
         )
     return x

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_opu.checks import check_log_probs, check_tensor
+from pyro_opu.checks import check_log_probs, check_tensor, numbers_of
 from pyro_opu.distributions.base import Answer
 from pyro_opu.distributions.measures import (
     HALF,
@@ -305,7 +305,7 @@ def as_answer(value: Any) -> Any:
 def check_dirichlet(name: str, dirichlet: Any) -> PredictiveDirichlet:
     """Convert a Dirichlet and check that it holds no NaN, as a negative ``alpha`` gives."""
     found = as_predictive(dirichlet)
-    rows = found.log_mean.detach().sum(-1) + found.log_concentration.detach()
+    rows = numbers_of(found.log_mean.sum(-1) + found.log_concentration)
     if rows.isnan().any():
         raise ValueError(
             f"`{name}` must have positive parameters; got NaN or a negative one in "

@@ -21,6 +21,8 @@ from pyro_opu.utils.images import are_images
 MOST_OFF = 16.0
 #: A deviation is between 2^-60 and 2^60: weight times scale keeps clear of the ends of float32.
 MOST_BITS = 60.0
+#: Largest standardised number: the sum of the squares of many is finite in float32.
+FARTHEST = 1e15
 
 
 class Standardize(nn.Module):
@@ -88,11 +90,14 @@ class Standardize(nn.Module):
         self.near = not self.shift.is_meta and self.is_near()
 
     def forward(self, x: Tensor) -> Tensor:
-        """``(x - location) * scale``, in the dtype of the weights."""
+        """``(x - location) * scale``, in the dtype of the weights, at most :data:`FARTHEST`."""
         dtype = self.shift.dtype
         if torch.float64 in (x.dtype, dtype):
-            return (x - self.location()).to(dtype).mul_(self.scale)
-        return (x.to(dtype) - self.shift).mul_(self.scale)  # no second large tensor
+            z = (x - self.location()).to(dtype)
+        else:
+            z = x.to(dtype) - self.shift
+        most = min(FARTHEST, torch.finfo(dtype).max)
+        return z.mul_(self.scale).clamp_(-most, most)  # no second large tensor
 
     def inverse(self, z: Tensor) -> Tensor:
         """Inputs ``z`` deviations from the location, in float64."""

@@ -39,8 +39,6 @@ MOST_PRODUCTS, MOST_EXACT = 2**16, 1024
 RIDGE, PULL = 1e-3, 3.0
 #: Held-out rows beyond the last knot of the distribution: the tail begins there.
 TAIL_ROWS = 5
-#: Largest standardised number: its square, summed, is finite in float32.
-LARGEST = 1e15
 
 
 class Distance(nn.Module):
@@ -70,7 +68,7 @@ class Distance(nn.Module):
         rank = max(1, min(size, MOST_PRODUCTS // size, len(rows) // 2))
         self = cls(size, int(classes.max()) + 1, rank).to(rows.device)
         self.standardize.fit(rows, (0,))
-        z = self.standardize(rows).double().clamp(-LARGEST, LARGEST)
+        z = self.standardize(rows).double()
         counts = classes.bincount().double()[:, None]
         sums = torch.zeros_like(self.means, dtype=torch.float64).index_add_(0, classes, z)
         means = (sums + PULL * z.mean(0)) / (counts + PULL)
@@ -89,8 +87,9 @@ class Distance(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """At rows ``(N, D)``."""
-        z = self.standardize(x).clamp(-LARGEST, LARGEST)
+        """At rows ``(N, D)``, in the dtype of its numbers."""
+        x = x.to(self.means.dtype)
+        z = self.standardize(x)
         if len(self.means) > 1:
             z = z - self.means[(z @ self.nearest.mT - self.offset).argmax(-1)]
         else:
@@ -140,6 +139,10 @@ class Novelty(nn.Module):
             self.register_buffer(name, torch.zeros(int(config["knots"])))
         self.register_buffer("tail", torch.ones(1))
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """Move it, but stay in float32 at least: variances and tails need its range and digits."""
+        return super()._apply(lambda tensor: _wide(fn(tensor), tensor), recurse)
+
     def check(self, numbers: int) -> None:
         """Raise a ValueError unless it can read inputs of so many numbers."""
         read = 0 if self.inputs is None else self.inputs.sizes[0]
@@ -166,6 +169,12 @@ class Novelty(nn.Module):
         below = (passed * (self.levels[1:] - self.levels[:-1])).sum(-1)
         beyond = (t[:, 0] - self.knots[-1]).clamp_min(0) / self.tail
         return below + (1 - self.levels[-1]) * (beyond / (1 + beyond))
+
+
+def _wide(moved: Tensor, tensor: Tensor) -> Tensor:
+    """A tensor where it was moved to, without loss of digits if it was moved to fewer."""
+    coarse = moved.dtype in (torch.float16, torch.bfloat16)
+    return tensor.to(moved.device, torch.float32) if coarse else moved
 
 
 def _larger(distances: Sequence[Tensor], units: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
 from pyro_opu.guides.joint import JointGuide
-from pyro_opu.rng import seeded
+from pyro_opu.rng import full_precision, seeded
 
 
 class LikeTeacher(nn.Module):
@@ -60,6 +60,7 @@ class LikeTeacher(nn.Module):
         return self.log_probs(x, num_draws, seed).exp()
 
     @torch.no_grad()
+    @full_precision()
     def _said(self, x: Any, num_draws: int | None, seed: int | None) -> Tensor:
         """:meth:`draws`, of classes in logarithms."""
         x, count = self._checked(x), self.num_samples

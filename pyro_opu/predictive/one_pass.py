@@ -42,7 +42,7 @@ from pyro_opu.predictive.student_file import (
     tensors_of,
 )
 from pyro_opu.predictive.with_novelty import WithNovelty
-from pyro_opu.rng import preserve_rng
+from pyro_opu.rng import full_precision, preserve_rng
 
 __all__ = ["STUDENTS", "InputPicker", "OnePassPredictive"]
 
@@ -151,6 +151,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
             )
         return in_dtype_of(self.guide, x)
 
+    @full_precision()
     def _answer(self, x: Tensor) -> Any:
         return self._of_outcome(as_answer(self.guide(x)))
 
@@ -163,6 +164,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
             )
         return answer
 
+    @full_precision()
     def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
         """:meth:`distribution` as a Dirichlet, batch shape ``(N,)``, event shape ``(C,)``.
 
@@ -176,6 +178,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         matched: PredictiveDirichlet = self.distribution(x).matched()
         return matched
 
+    @full_precision()
     def normal(self, x: Tensor) -> PredictiveNormal:
         """:meth:`distribution` of a real y as one normal, batch shape ``(N,)``.
 
@@ -198,6 +201,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         return self._uncertainty(*self._answer_and_novelty(x))
 
     @torch.no_grad()
+    @full_precision()
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draw from the predictive distribution, called as the ``Predictive`` it replaces.
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions import as_answer
 from pyro_opu.guides.novelty import Novelty, answer_and_features, fit_novelty
 from pyro_opu.metrics.uncertainty import uncertainty
+from pyro_opu.rng import full_precision
 
 
 class WithNovelty(nn.Module):
@@ -54,6 +55,7 @@ class WithNovelty(nn.Module):
             )
         return self._answer_and_novelty(x)[1]
 
+    @full_precision()
     def _answer_and_novelty(self, x: Any) -> tuple[Any, Any]:
         """Both at inputs as a user gives them, of one pass; ``None`` where it has no novelty."""
         x = self._checked(x)
@@ -62,6 +64,7 @@ class WithNovelty(nn.Module):
         answer, features = answer_and_features(self.guide, x)
         return self._of_outcome(answer), self.detector(x, features)
 
+    @full_precision()
     def _uncertainty(self, answer: Any, novelty: Tensor | None) -> Any:
         """The table of an answer, with the novelty of its inputs."""
         return replace(uncertainty(answer), novelty=novelty)

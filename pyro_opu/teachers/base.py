@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
 from pyro_opu.packing import Packing, packing_of
-from pyro_opu.rng import preserve_rng
+from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.batched import MOST_COLUMNS
 from pyro_opu.teachers.cost import Cost, Meter, counted, metered
 from pyro_opu.teachers.plug_in import PlugIn
@@ -151,7 +151,8 @@ class JointDraws:
         """Count and time the call; add to an error which call of which source raised it."""
         self._asked, begun = self._asked + 1, time.perf_counter()
         try:
-            yield
+            with full_precision():
+                yield
         except Exception as error:
             if type(error).__module__ != "builtins":  # such as torch.OutOfMemoryError: to be caught
                 raise
@@ -344,8 +345,8 @@ def lent(x: Tensor, name: str = "source") -> Iterator[Tensor]:
     yield own
     if not torch.equal(own, x):
         raise ValueError(
-            f"`{name}` must leave its inputs as they are; it changed x in place, so that other draws "
-            "and the caller see other numbers. Write x = x - 1 in place of x -= 1, take "
+            f"`{name}` must leave its inputs as they are; it changed x in place, so that other "
+            "draws and the caller see other numbers. Write x = x - 1 in place of x -= 1, take "
             "inplace=True off the first layer, or begin with x = x.clone()."
         )
 

@@ -22,6 +22,7 @@ from pyro_opu.checks import (
 )
 from pyro_opu.distributed import together
 from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.rng import full_precision
 from pyro_opu.training.settings import EFFORTS
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.utils.files import placed
@@ -33,7 +34,8 @@ Check = Callable[[str, Any], Any]
 
 
 def checked_arguments(train: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments named in :data:`CHECKS` at every call, and run it with gradients on.
+    """Check the arguments named in :data:`CHECKS` at every call, and run it with gradients on
+    and without an autocast of the caller's.
 
     Where several ranks call it, an argument that one of them refuses stops them all.
     """
@@ -41,7 +43,7 @@ def checked_arguments(train: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(train)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        with torch.inference_mode(False), torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad(), full_precision():
             with together():
                 try:
                     given = signature.bind(*args, **kwargs)

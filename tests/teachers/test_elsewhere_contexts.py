@@ -126,7 +126,7 @@ def test_members_that_have_not_seen_a_row_have_equal_weights(contexts: int, shar
     """As equal as whole draws can be, at every row; one more goes to each alike over the rows."""
     teacher = bagged_contexts(Numbered(), TRAIN, LABELS, contexts, share=share)
     own = torch.as_tensor(TRAIN)
-    said = as_teacher([m.estimator for m in teacher.estimators]).probs(own[:1])[:, 0, 0]
+    said = torch.tensor([each.estimator.own for each in teacher.estimators])
     assert len(said.unique()) == contexts
     draws = teacher.probs(own)[..., 0]
     for row, found in zip(TRAIN, draws.mT, strict=True):
@@ -143,7 +143,7 @@ def test_the_mean_is_the_forests_own_out_of_bag() -> None:
     forest.fit(TRAIN, LABELS)
     gap = out_of_bag(forest, TRAIN).probs(torch.as_tensor(TRAIN)).mean(0)[:, 1].numpy()
     gap = gap - forest.oob_decision_function_[:, 1]
-    assert np.sqrt((gap**2).mean()) < 0.006  # .011 by turns of the members' numbers
+    assert np.sqrt((gap**2).mean()) < 0.009  # .015 by turns of the members' numbers
     assert abs(gap.mean()) < 0.002
 
 
