@@ -142,7 +142,8 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
     rounded = numbers.to(dtype or x.dtype)
     wide = torch.promote_types(rounded.dtype, torch.float32)
     if not torch.isfinite(rounded.sum(dtype=wide)):  # cheap; then look at every entry
-        _check_rows(numbers, f"`{argument}` must be finite; got NaN or infinity", "Remove or impute them")
+        bad = f"`{argument}` must be finite; got NaN or infinity"
+        _check_rows(numbers, bad, "Remove or impute them")
         most = torch.finfo(rounded.dtype).max
         _check_rows(
             rounded,
@@ -189,6 +190,17 @@ def _check_rows(x: Tensor, wrong: str, remedy: str) -> None:
             f"{wrong} in {int(bad.sum())} of {len(x)} rows (first: row {int(bad.nonzero()[0])}). "
             f"{remedy}."
         )
+
+
+def check_targets(y: Any, rows: int, name: str = "y") -> Tensor:
+    """Real numbers ``(rows,)``, finite and of a floating dtype, without gradient."""
+    check_floating(name, check_tensor(name, y, f"({rows},)"))
+    if y.shape != (rows,):
+        raise ValueError(
+            f"`{name}` must hold one number per input, shape ({rows},); got {tuple(y.shape)}. For "
+            f"a column write {name}.squeeze(-1)."
+        )
+    return check_inputs(y, name, features=False).detach()
 
 
 def check_device(device: torch.device | str | None, name: str = "device") -> torch.device:

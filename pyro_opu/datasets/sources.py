@@ -14,7 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from pyro_opu.checks import instance_of
+from pyro_opu.checks import check_bool, instance_of
 from pyro_opu.utils import files
 
 PathLike = str | os.PathLike[str]
@@ -45,6 +45,7 @@ def content(file: File, root: PathLike | None = None, download: bool = True) -> 
     """
     kinds = (str, os.PathLike, type(None))
     instance_of("root", root, kinds, "a path or None", "Pass the data folder.")
+    check_bool("download", download)
     asked = "`root`" if root else "PYRO_OPU_DATA"
     given = root or os.environ.get("PYRO_OPU_DATA")
     folder = Path(given).expanduser() if given else cache_folder()

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_floating, check_tensor
+from pyro_opu.checks import check_bool, check_floating, check_tensor
 
 __all__ = ["inverse_laplace_bridge", "laplace_bridge", "probit_predictive"]
 
@@ -57,6 +57,8 @@ def laplace_bridge(
         Hennig: Fast predictive uncertainty for classification with Bayesian deep networks (2020),
         https://arxiv.org/abs/2003.01227. Daxberger et al.: Laplace redux (2021).
     """
+    check_bool("project", project)
+    check_bool("normalize", normalize)
     variance = _variance(mean, covariance)
     classes, largest = mean.shape[-1], torch.finfo(mean.dtype).max
     if project and variance is covariance:
@@ -109,6 +111,7 @@ def inverse_laplace_bridge(alpha: Tensor, *, full: bool = False) -> tuple[Tensor
     References:
         Eqs. 6 and 7 of Hobbhahn, Kristiadi, Hennig (2020).
     """
+    check_bool("full", full)
     _check_mean(alpha, "alpha")
     _check_positive("alpha", alpha, "be positive", "Clamp it above zero.")
     classes = alpha.shape[-1]

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_opu.checks import check_log_probs, check_tensor, numbers_of
+from pyro_opu.checks import check_log_probs, check_probs, check_tensor, numbers_of
 from pyro_opu.distributions.base import Answer
 from pyro_opu.distributions.measures import (
     HALF,
@@ -264,9 +264,13 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         return cls(**tensors, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log density at points of the simplex ``(..., *B, C)``, in nats."""
-        if self._validate_args:
-            self._validate_sample(value)
+        """Log density at points of the simplex ``(..., *B, C)``, in nats.
+
+        Raises:
+            ValueError: a value is none, unless torch's validation is switched off.
+        """
+        if torch.distributions.Distribution._validate_args:  # that of the process
+            check_probs("value", value)
         dtype = torch.promote_types(value.dtype, self.log_mean.dtype)
         return self._float64.log_prob(value.double()).to(dtype)
 

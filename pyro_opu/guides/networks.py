@@ -97,7 +97,7 @@ class Standardize(nn.Module):
         else:
             z = x.to(dtype) - self.shift
         most = min(FARTHEST, torch.finfo(dtype).max)
-        return z.mul_(self.scale).clamp_(-most, most)  # no second large tensor
+        return z.mul_(self.scale).clamp(-most, most)
 
     def inverse(self, z: Tensor) -> Tensor:
         """Inputs ``z`` deviations from the location, in float64."""

@@ -94,9 +94,10 @@ class Distance(nn.Module):
             z = z - self.means[(z @ self.nearest.mT - self.offset).argmax(-1)]
         else:
             z = z - self.means
-        inside = (z @ self.directions).square()
-        outside = (z.square().sum(-1) - inside.sum(-1)).clamp_min(0)
-        return ((inside * self.weights).sum(-1) + self.rest * outside).clamp_min(1e-12).log()
+        inside = z @ self.directions
+        outside = z - inside @ self.directions.mT  # a difference of sums of squares has few digits
+        squares = inside.square() @ self.weights + self.rest * outside.square().sum(-1)
+        return squares.clamp_min(1e-12).log()
 
 
 def _principal(rows: Tensor, rank: int) -> tuple[Tensor, Tensor]:

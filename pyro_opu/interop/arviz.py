@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyro_opu.checks import check_mapping
+from pyro_opu.checks import check_bool, check_mapping
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, class_groups, gives_class_probs
 from pyro_opu.interop.runs import run_groups
 from pyro_opu.rng import seeded
@@ -22,6 +22,7 @@ def to_inference_data(
     log_likelihood: bool = True,
     posterior_predictive: bool = True,
     probs: bool = False,
+    predictions: Any = None,
     num_draws: int | None = None,
     num_chains: int = 1,
     seed: int | None = None,
@@ -32,23 +33,33 @@ def to_inference_data(
     r"""Convert a run, a student or a teacher to ArviZ, for ``az.loo``, ``az.compare``, plots.
 
     ======================  ====================================================================
-    posterior               every latent site, (chain, draw, ...); of a student or a teacher
-                            "probs", the class probabilities, (chain, draw, data, class)
+    posterior               every latent site, and where the model is run every deterministic one,
+                            (chain, draw, ...); of a student or a teacher "probs", the class
+                            probabilities, (chain, draw, data, class)
     sample_stats            of a run: "diverging" and "energy", where the kernel records them
                             (Pyro's NUTS keeps no energy;
                             :class:`~pyro_opu.samplers.NUTSWithEnergy` does); "lp", the log joint
                             density of data and constrained latents (without Jacobian)
     log_likelihood          :math:`\log p(y_i|\theta_s)` of every observed site,
-                            (chain, draw, N); a subsampling or tempering scale is left out
+                            (chain, draw, N); a subsampling or tempering scale is left out, and
+                            rows that are one event are taken apart (below)
     posterior_predictive    labels drawn from every observed site's distribution, one per draw;
                             "probs", (chain, draw, N, C), where asked for
     observed_data           the observed sites' values
     constant_data           the other tensors that the model was called with
+    predictions             as posterior_predictive at new rows, where they are given;
+                            "predictions_constant_data" are these rows
     ======================  ====================================================================
 
     ``arviz.from_pyro`` lines the draws of a vector latent up with the data: silently wrong where
     S = N. Here every draw has its own run of the model, all through :func:`torch.vmap` at once,
     checked against the loop.
+
+    **Rows that are one event**, as in ``Normal(f, 1).to_event(1)`` over the rows, are still one
+    observation each: the independent parts of the event are its rows, and of a multivariate normal
+    over the rows :math:`\log p(y_i|y_{-i},\theta_s)` is taken, which is what leaving a row out
+    needs (Buerkner, Gabry and Vehtari 2021). Any other event over the rows is one observation, with
+    a warning.
 
     **A student's LOO.** ``az.loo`` and ``az.waic`` look at one row at a time, and so need only the
     marginals, which a student has: with many draws of :math:`\mathrm{Dir}(\alpha(x_i))`
@@ -74,6 +85,8 @@ def to_inference_data(
         log_likelihood, posterior_predictive: False leaves the group out; with both False the model
             is not run.
         probs: Class probabilities, too, for sites of class labels.
+        predictions: New rows: x; or a tuple of the model's arguments by position, or a dict of them
+            by name, without labels. Latents of a row that the draws hold belong to the old rows.
         num_draws: S, of a student or a teacher; by default ``num_samples`` of a student, all of a
             teacher (500 of one that draws afresh).
         num_chains: Of a ``Predictive`` or a teacher, whose draws hold the chains one after another.
@@ -108,7 +121,9 @@ def to_inference_data(
 
     References:
         Kumar, Carroll, Hartikainen and Martin (2019), ArviZ; Vehtari, Gelman and Gabry (2017),
-        Eqs. 7-10, for what ``az.loo`` makes of the log-likelihood. The student's closed form is
+        Eqs. 7-10, for what ``az.loo`` makes of the log-likelihood; Buerkner, Gabry and Vehtari
+        (2021), Efficient leave-one-out cross-validation for Bayesian non-factorized normal and
+        Student-t models, Eq. 8. The student's closed form is
         this project's.
     """
     arviz = _arviz("to_inference_data")
@@ -119,7 +134,10 @@ def to_inference_data(
             f"{type(run).__name__}, which holds its draws. Leave it out, or thin the draws: "
             "Predictive(model, {name: value[::10] for name, value in samples.items()})."
         )
-    wanted = Wanted(log_likelihood, posterior_predictive, probs, num_draws, num_chains)
+    flags = {"log_likelihood": log_likelihood, "posterior_predictive": posterior_predictive}
+    for name, flag in {**flags, "probs": probs}.items():
+        check_bool(name, flag)
+    wanted = Wanted(*flags.values(), probs, num_draws, num_chains, predictions)
     with quiet(), seeded(seed):
         if answers:
             groups = class_groups(run, wanted, *args, **kwargs)
@@ -183,16 +201,17 @@ def _assembled(
     dims: Mapping[str, Sequence[str]] | None,
 ) -> Any:
     """``InferenceData`` of ArviZ 0.x, groups by keyword; ``DataTree`` of 1.x, groups nested."""
-    for argument, named in (("coords", coords), ("dims", dims)):
-        check_mapping(argument, named, "name -> sequence", f'Write {argument}={{"class": [...]}}.')
+    for argument, given in (("coords", coords), ("dims", dims)):
+        check_mapping(argument, given, "name -> sequence", f'Write {argument}={{"class": [...]}}.')
     full = {group: values for group, values in groups.values.items() if values}
     names = {name: list(value) for name, value in {**groups.dims, **(dims or {})}.items()}
     newer = int(arviz.__version__.split(".")[0]) >= 1
     try:
-        if newer:
-            found = arviz.from_dict(full, coords=coords, dims=names)
-        else:
-            found = arviz.from_dict(**_rounded(full), coords=coords, dims=names)
+        named: dict[str, Any] = {"coords": coords, "dims": names}
+        named |= {"pred_dims": names} if "predictions" in full else {}
+        found = (
+            arviz.from_dict(full, **named) if newer else arviz.from_dict(**_rounded(full), **named)
+        )
     except (ValueError, KeyError, IndexError) as error:  # of xarray
         raise ValueError(
             f"`coords` and `dims` must fit the variables' shapes; got {coords!r} and {dims!r}: "

@@ -28,6 +28,7 @@ class Wanted(NamedTuple):
     probs: bool
     num_draws: int | None
     num_chains: int
+    predictions: Any = None
 
 
 class Groups(NamedTuple):
@@ -80,7 +81,28 @@ def class_groups(
     inputs = {"x": x} if packing is None else packing.named_parts(x)
     groups["constant_data"] = arrays(inputs)
     dims = {"probs": ["data", "class"], site: ["data"], **{name: ["data"] for name in inputs}}
-    return Groups(groups, dims, f"{note}, cut into {wanted.num_chains} chain(s)", independent)
+    note = f"{note}, cut into {wanted.num_chains} chain(s)"
+    if wanted.predictions is not None:
+        groups |= _predicted(source, wanted)
+    return Groups(groups, dims, note, independent)
+
+
+def _predicted(source: Any, wanted: Wanted) -> dict[str, Arrays]:
+    """Labels and probabilities at new rows, by another call."""
+    args, kwargs = new_call(wanted.predictions)
+    asked = wanted._replace(predictions=None, posterior_predictive=True, probs=True)
+    new = class_groups(source, asked, *args, **kwargs).values
+    return {
+        "predictions": new["posterior_predictive"],
+        "predictions_constant_data": new["constant_data"],
+    }
+
+
+def new_call(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a call at new rows: a tuple by position, a dict by name, or x alone."""
+    if isinstance(given, Mapping):
+        return (), dict(given)
+    return (given if isinstance(given, tuple) else (given,)), {}
 
 
 def _log_draws(

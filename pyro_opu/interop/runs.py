@@ -14,18 +14,20 @@ from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
-from torch import distributions as dist
 
-from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, log_prob_of
+from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, new_call
+from pyro_opu.interop.rows import is_of_rows, of_rows, of_site
 from pyro_opu.reports.convergence import chains_of, divergences_of, energies_of
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.teachers.batched import Batched, Draws
+from pyro_opu.teachers.calls import parameters_of
 from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.sites import class_log_probs, site_kind, wrapped_log_probs
+from pyro_opu.teachers.sites import class_log_probs, site_kind
 from pyro_opu.utils.chunks import NUMBERS
 
-_LOG_JOINT = ""  # beside the sites' names, none of which is empty
+#: Beside the names of sites, none of which is empty; before those of deterministic ones.
+_LOG_JOINT, _SAID = "", "\0"
 
 
 def run_groups(
@@ -38,14 +40,25 @@ def run_groups(
     groups["sample_stats"] = _recorded(run, next(iter(read.samples.values())).shape[:2])
     if read.model is not None and (wanted.log_likelihood or wanted.posterior_predictive):
         sites = _sites(read)
+        posterior = groups["posterior"]
         observed = {n: node for n, node in sites.items() if n not in read.samples}
         densities, labels = _evaluated(read, observed, wanted)
         groups["sample_stats"]["lp"] = densities.pop(_LOG_JOINT)
+        for name in [name for name in densities if name.startswith(_SAID)]:
+            posterior.setdefault(name.removeprefix(_SAID), densities.pop(name))
         groups["log_likelihood"] = densities if wanted.log_likelihood else {}
         groups["posterior_predictive"] = labels
         groups["observed_data"] = arrays({n: v["value"] for n, v in observed.items()})
         groups["constant_data"] = _constants(read, groups["observed_data"])
         names = _site_dims(sites, observed, groups)
+        if wanted.predictions is not None:
+            groups |= _predicted(read, list(observed), wanted)
+    elif wanted.predictions is not None:
+        raise ValueError(
+            "`predictions` need the model, which is run for log_likelihood or "
+            "posterior_predictive, and which a kernel of a potential function does not know. Leave "
+            "one of them on."
+        )
     return Groups(groups, names, read.note)
 
 
@@ -155,12 +168,22 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
         with poutine.condition(data={n: v for n, v in draw.items() if n}):
             return poutine.trace(read.model).get_trace(*read.args, **read.kwargs)
 
+    lengths = {
+        len(value)
+        for value in (*read.args, *read.kwargs.values())
+        if isinstance(value, Tensor) and value.ndim
+        if not any(value is node["value"] for node in observed.values())
+    }
+    events = {name for name, node in observed.items() if is_of_rows(node, lengths)}
+
     def density(draw: Draws) -> Draws:
         trace = run(draw)
         trace.compute_log_prob()
         nodes = {name: trace.nodes[name] for name in observed}
-        return {_LOG_JOINT: trace.log_prob_sum()} | {
-            n: scale_and_mask(_log_prob(v), mask=v["mask"]) for n, v in nodes.items()
+        said = {_SAID + n: v["value"] for n, v in trace.nodes.items() if _is_said(v)}
+        return {_LOG_JOINT: trace.log_prob_sum(), **said} | {
+            n: scale_and_mask((of_rows if n in events else of_site)(v), mask=v["mask"])
+            for n, v in nodes.items()
         }
 
     def label(draw: Draws) -> Draws:
@@ -178,14 +201,8 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
     return densities, _over_draws(batched, label, read) if wanted.posterior_predictive else {}
 
 
-def _log_prob(node: dict[str, Any]) -> Tensor:
-    """Log-density of a site's value; of one label to the digits that a sure row needs."""
-    fn, value = node["fn"], node["value"]
-    if isinstance(fn, dist.OneHotCategorical):
-        return log_prob_of(value.argmax(-1), wrapped_log_probs(fn))
-    if isinstance(fn, (dist.Categorical, dist.Bernoulli)) and not fn.event_shape:
-        return log_prob_of(value.long(), wrapped_log_probs(fn))
-    return node["unscaled_log_prob"]
+def _is_said(node: dict[str, Any]) -> bool:
+    return node["type"] == "sample" and is_deterministic(node)
 
 
 def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> Arrays:
@@ -200,6 +217,46 @@ def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> 
     ]
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
     return arrays({n: value.unflatten(0, (chains, draws)) for n, value in joined.items()})
+
+
+def _predicted(read: _Read, observed: list[str], wanted: Wanted) -> dict[str, Arrays]:
+    """What the observed sites draw at new rows, under every draw."""
+    args, kwargs = new_call(wanted.predictions)
+    model = read.model.forward if isinstance(read.model, nn.Module) else read.model
+    try:
+        bound = inspect.signature(model).bind_partial(*args, **kwargs)  # type: ignore[arg-type]
+        needed = [n for n, p in parameters_of(model).items() if p.default is p.empty]
+        kwargs |= {name: None for name in needed if name not in bound.arguments}
+    except (TypeError, ValueError):  # Python cannot tell the names, or says what is wrong below
+        pass
+    new = read._replace(args=args, kwargs=kwargs)
+
+    def label(draw: Draws) -> Draws:
+        with poutine.condition(data={n: v for n, v in draw.items() if n}):
+            nodes = poutine.trace(read.model).get_trace(*args, **kwargs).nodes
+        tied = [name for name in observed if nodes[name]["is_observed"]]
+        if tied:
+            raise ValueError(
+                f"`predictions` must leave labels out; site(s) {tied} are observed there too. Give "
+                "the model its labels as an argument that may be None."
+            )
+        found = {name: nodes[name]["value"] for name in observed}
+        for name in observed if wanted.probs else []:
+            if site_kind(fn := nodes[name]["fn"]) is not None:
+                log_probs = class_log_probs(fn, fn.batch_shape.numel(), name)
+                probs = "probs" if len(observed) == 1 else f"probs_{name}"
+                found[probs] = log_probs.exp().reshape(*fn.batch_shape, -1)
+        return found
+
+    try:
+        drawn = _over_draws(Batched("the model at new rows"), label, new)
+    except (RuntimeError, IndexError, TypeError, KeyError) as error:
+        raise ValueError(
+            "`predictions` must be what the model is called with at new rows, without labels; it "
+            f"raised {type(error).__name__}: {str(error).splitlines()[0]}. Latents of each row "
+            "that the draws hold fit the old rows alone."
+        ) from error
+    return {"predictions": drawn, "predictions_constant_data": _constants(new, {})}
 
 
 def _constants(read: _Read, observed: Arrays) -> Arrays:

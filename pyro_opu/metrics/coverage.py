@@ -10,6 +10,7 @@ from torch.nn.functional import pad
 
 from pyro_opu.checks import check_probs, in_range
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, check_dirichlet
+from pyro_opu.distributions.measures import at_least_float32
 
 __all__ = ["central_coverage", "central_coverage_of_draws"]
 
@@ -107,6 +108,7 @@ def _others(values: Tensor) -> Tensor:
 def _inside_draws(answer: Tensor, values: Tensor, level: float) -> Tensor:
     """As :func:`_inside`, of the central interval of draws ``(T, N, C)``."""
     tail = (1 - level) / 2
+    answer, values = at_least_float32(answer), at_least_float32(values)
     ends = torch.tensor([tail, 1 - tail], dtype=answer.dtype, device=answer.device)
     low, high = torch.quantile(answer, ends, dim=0)
     smallest = 16 * torch.finfo(values.dtype).tiny

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import check_tensor, in_range
+
 __all__ = ["ranks", "spearman"]
 
 #: Values that differ by less than this share of the largest are one value, rounded.
@@ -30,16 +32,40 @@ def ranks(values: Tensor) -> Tensor:
 def spearman(a: Any, b: Any, rounding: float = 0.0) -> float:
     """Spearman's rank correlation of tensors or arrays ``(N,)``.
 
-    NaN where a side holds NaN, or is constant to a range of ``rounding``.
+    NaN where it is not defined: a side holds NaN, fewer than two numbers, or is constant to a range
+    of ``rounding``.
 
     Example:
         >>> spearman([1.0, 2.0, 3.0], [2.0, 4.0, 3.0])
         0.5
     """
-    sides = [torch.as_tensor(side).detach().double().cpu() for side in (a, b)]
+    sides = [_numbers(name, side) for name, side in (("a", a), ("b", b))]
+    if len(sides[0]) != len(sides[1]):
+        raise ValueError(
+            f"`b` must hold as many numbers as `a`, {len(sides[0])}; got {len(sides[1])}. Take "
+            "both at the same rows."
+        )
+    in_range("rounding", rounding, 0)
     for side in sides:
         if len(side) < 2 or side.isnan().any():
             return math.nan
         if side.amax() - side.amin() <= max(rounding, ROUNDING * float(side.abs().amax())):
             return math.nan
     return float(torch.corrcoef(torch.stack([ranks(side) for side in sides]))[0, 1])
+
+
+def _numbers(name: str, side: Any) -> Tensor:
+    """One side as real numbers ``(N,)`` in float64."""
+    try:
+        found = check_tensor(name, torch.as_tensor(side))
+    except (TypeError, RuntimeError, ValueError) as error:
+        raise TypeError(
+            f"`{name}` must be numbers (N,), a tensor, an array or a list; got "
+            f"{type(side).__name__} ({error}). Convert it with torch.as_tensor."
+        ) from error
+    if found.ndim != 1 or found.is_complex():
+        raise ValueError(
+            f"`{name}` must be real numbers of shape (N,); got {found.dtype} of shape "
+            f"{tuple(found.shape)}. Flatten it with .flatten()."
+        )
+    return found.detach().double().cpu()

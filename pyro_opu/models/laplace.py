@@ -102,7 +102,7 @@ def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Lapla
     positive_float("scale", scale, "Pass the model's.")
     check_classes(y, len(x), num_classes)
     outputs = 1 if num_classes == 2 else num_classes
-    phi, labels = with_ones(x), y.long()
+    phi, labels = with_ones(x.detach()), y.long()
     target = torch.nn.functional.one_hot(labels, num_classes).double()[:, -outputs:]
     theta = phi.new_zeros(phi.shape[1], outputs)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 from torch.utils.data import DataLoader, TensorDataset
 
-from pyro_opu.checks import check_inputs, check_labels, one_of, positive_float, positive_int
+from pyro_opu.checks import check_labels, one_of, positive_float, positive_int
 from pyro_opu.models.laplace import Laplace
 from pyro_opu.models.last_layer import split_last_layer
 from pyro_opu.models.neural_network import class_count
@@ -185,7 +185,7 @@ class NetworkLaplace(nn.Module):
         def outputs(weights: dict[str, Tensor], features: Tensor) -> Tensor:
             return functional_call(self.body, weights, (features.unsqueeze(0),)).squeeze(0)
 
-        class_count(nn.Sequential(self.trunk, self.body), check_inputs(x))
+        class_count(nn.Sequential(self.trunk, self.body), x)
         for block in x.split(max(1, _NUMBERS_AT_ONCE // width)):
             features = self.trunk(block)
             parts = vmap(jacrev(outputs), (None, 0))(weights, features)
@@ -227,9 +227,8 @@ def network_laplace(
         Daxberger et al.: Laplace redux (2021). Immer, Korzepa, Bauer: Improving predictions of
         Bayesian neural nets via local linearization (2021).
     """
-    classes = class_count(network, check_inputs(x))
-    positive_int("batch_size", batch_size)
-    check_labels(y, len(x), classes)
+    classes, batch_size = class_count(network, x), positive_int("batch_size", batch_size)
+    x, y = x.detach(), check_labels(y, len(x), classes)
     if isinstance(prior_precision, str):
         one_of("prior_precision", prior_precision, get_args(Tuning), "Or pass a positive number.")
     else:

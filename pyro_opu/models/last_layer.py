@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_callable, check_inputs, check_tensor, positive_float
+from pyro_opu.checks import check_callable, check_targets, positive_float
 from pyro_opu.models.laplace import Laplace, laplace, with_ones
 from pyro_opu.models.likelihoods import Likelihood, classification
-from pyro_opu.models.neural_network import Model, Prior, bayesian_network
+from pyro_opu.models.neural_network import Model, Prior, bayesian_network, class_count
 
 
 def split_last_layer(network: nn.Sequential) -> tuple[nn.Sequential, nn.Linear]:
@@ -94,15 +94,14 @@ def last_layer_regression(
     prior of weights and bias (section 3.1 of Li 2022). The network has one output.
     """
     trunk, head = split_last_layer(network)
-    if check_tensor("y", y, "(N,)").shape != check_inputs(x).shape[:1] or head.out_features != 1:
+    if class_count(network, x) != 1:
         raise ValueError(
-            f"`y` must have shape ({len(x)},) and `network` one output; got {tuple(y.shape)} and "
-            f"{head.out_features} outputs. Fit each output by itself."
+            f"`network` must have one output; got {head.out_features}. Fit each output by itself."
         )
-    check_inputs(y, "y", features=False)
+    y = check_targets(y, len(x))
     positive_float("precision", precision, "Pass that of the model.")
     positive_float("scale", scale, "Pass that of the model.")
-    phi = with_ones(trunk(x))
+    phi = with_ones(trunk(x.detach()))
     inverse = precision * phi.mT @ phi + torch.eye(phi.shape[1]).to(phi) / scale**2
     covariance = torch.cholesky_inverse(torch.linalg.cholesky(inverse))
     mean = precision * covariance @ (phi.mT @ y.double())
@@ -124,5 +123,6 @@ def last_layer_laplace(
     classes.
     """
     trunk, head = split_last_layer(network)
+    class_count(network, x)
     with torch.no_grad():
         return trunk, laplace(trunk(x), y, head.out_features, scale)

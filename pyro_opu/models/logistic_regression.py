@@ -16,7 +16,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor, positive_float, positive_int
+from pyro_opu.checks import check_floating, check_tensor, positive_float, positive_int
 from pyro_opu.models.likelihoods import check_length
 
 
@@ -37,7 +37,7 @@ def logistic_regression(
     outputs = 1 if num_classes == 2 else num_classes
 
     def model(x: Tensor, y: Tensor | None = None) -> Tensor:
-        if check_tensor("x", x, "(N, D)").ndim != 2:
+        if check_floating("x", check_tensor("x", x, "(N, D)")).ndim != 2:
             raise ValueError(
                 f"`x` must have shape (N, D); got {tuple(x.shape)}. Pass x[None] for a single "
                 "input, x.flatten(1) for images."
@@ -49,6 +49,7 @@ def logistic_regression(
         logits = x @ weight + bias
         with pyro.plate("data", len(x)):
             if num_classes == 2:
+                y = None if y is None else y.to(logits.dtype)  # of any dtype, as of more classes
                 return pyro.sample("obs", dist.Bernoulli(logits=logits.squeeze(-1)), obs=y)
             return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 

@@ -16,9 +16,13 @@ from torch.nn.functional import cross_entropy
 
 from pyro_opu.checks import (
     check_callable,
+    check_floating,
     check_inputs,
     check_labels,
+    check_targets,
+    check_tensor,
     in_range,
+    instance_of,
     positive_float,
     positive_int,
 )
@@ -73,6 +77,7 @@ def bayesian_network(
 def _run(
     network: Skeleton, prior: float | Prior, likelihood: Likelihood, x: Tensor, y: Any = None
 ) -> Tensor:
+    check_floating("x", check_tensor("x", x, "(N, ...)"))
     if callable(prior):
         priors = {name: prior(name, shape) for name, shape in network.shapes.items()}
     else:
@@ -151,11 +156,13 @@ def convolutional_network(
 
 
 def class_count(network: nn.Module, x: Tensor) -> int:
-    """C of a network ``x -> logits (N, C)``."""
+    """C of a network ``x -> logits (N, C)``, which is checked, as is ``x``."""
+    instance_of("network", network, nn.Module, "an nn.Module x -> logits (N, C)")
+    check_inputs(x)
     try:
         with torch.no_grad(), evaluating(network):
-            return int(network(x[:1]).shape[-1])
-    except RuntimeError as error:
+            return int(network(x[:1].clone()).shape[-1])
+    except (RuntimeError, ValueError, IndexError, AttributeError) as error:
         raise ValueError(
             f"`x` must be what the network takes; at shape {tuple(x.shape)} it raised: {error}. "
             "Reshape the inputs, or size the network to them."
@@ -192,11 +199,19 @@ def fit_network(
     positive_int("batch_size", batch_size)
     positive_float("learning_rate", learning_rate)
     in_range("weight_decay", weight_decay, 0)
-    check_inputs(x)
-    if not y.is_floating_point():
-        check_labels(y, len(x), class_count(network, x))
-    loss = _normal_loss if y.is_floating_point() else partial(cross_entropy, reduction="none")
-    weights = x.new_ones(len(x)) if weights is None else weights / weights.mean()
+    outputs, real = class_count(network, x), check_tensor("y", y).is_floating_point()
+    x, y = x.detach(), check_targets(y, len(x)) if real else check_labels(y, len(x), outputs)
+    if real and outputs != 2:
+        raise ValueError(
+            f"`network` must give a mean and a log scale, (N, 2), for a floating `y`; it gives "
+            f"{outputs} numbers. Of class labels pass y.long()."
+        )
+    loss = _normal_loss if real else partial(cross_entropy, reduction="none")
+    if weights is None:
+        weights = x.new_ones(len(x))
+    elif not (check_targets(weights, len(x), "weights") >= 0).all() or not weights.sum() > 0:
+        raise ValueError("`weights` must be numbers of at least 0, and not all 0.")
+    weights = weights.detach() / weights.detach().mean()
     optimizer = torch.optim.Adam(network.parameters(), learning_rate, weight_decay=weight_decay)
     network.train()
     for _ in range(epochs):

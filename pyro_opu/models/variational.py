@@ -16,7 +16,7 @@ from pyro.infer.autoguide import AutoNormal, init_to_median, init_to_value
 from pyro.optim import ClippedAdam
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_callable, check_inputs, positive_float, positive_int
+from pyro_opu.checks import check_callable, check_inputs, check_tensor, positive_float, positive_int
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import tempered
 
@@ -91,11 +91,13 @@ def fit_svi(
         num_particles: Draws of :math:`\theta` per step.
         seed: Fixes everything random, and leaves torch's generator as it was.
     """
-    check_inputs(x)
+    x = check_inputs(x).detach()
+    check_tensor("y", y, f"({len(x)}, ...)")
     size = positive_int("batch_size", len(x) if batch_size is None else batch_size)
-    if len(y) != len(x):
+    if y.ndim == 0 or len(y) != len(x):
         raise ValueError(
-            f"`y` must have one entry per row of `x`, {len(x)}; got {len(y)}. Cut both alike."
+            f"`y` must have one entry per row of `x`, {len(x)}; got shape "
+            f"{tuple(y.shape)}. Cut both alike."
         )
     rates = {"learning_rate": learning_rate, "final_rate": final_rate, "beta": beta}
     for name, value in rates.items():
@@ -107,6 +109,7 @@ def fit_svi(
         )
     positive_int("steps", steps)
     positive_int("num_particles", num_particles)
+    check_callable("model", model, "(x, y)")
     check_callable("guide", guide, "(x, y)")
     adam = {"lr": learning_rate, "lrd": final_rate ** (1 / steps), "clip_norm": math.inf}
     weighed = tempered(model, likelihood=len(x) / size, prior=beta)

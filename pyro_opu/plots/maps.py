@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import (
+    check_bool,
     check_inputs,
     check_labels,
     check_row_shape,
@@ -95,6 +96,8 @@ def decision_map(
         colorbar: Whether to draw the scale of darkness beside the axes.
         legend: Whether to name the colours of the classes, below the axes.
     """
+    check_bool("colorbar", colorbar)
+    check_bool("legend", legend)
     ground = _ground(bounds, resolution, x, y)
     found = _asked(predict, ground, measure, num_draws, seed)
     limits = _range([found], measure, vmin, vmax)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from pyro_opu.checks import one_of, positive_int
+from pyro_opu.checks import check_bool, one_of, positive_int
 from pyro_opu.distributions import Empirical
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.student_file import KIND
@@ -113,6 +113,7 @@ def compact_approx(
     """
     served = Call(**call)
     one_of("method", method, METHODS)
+    check_bool("progress", progress)
     for name, value in (("size", size), ("tries", tries), ("pool", 1 if pool is None else pool)):
         positive_int(name, value)
     with seeded(seed), torch.no_grad():

@@ -141,6 +141,7 @@ def laplace_bridge_predictive(
     """
     served = Call(**call)
     check_bool("normalize", normalize)
+    check_bool("progress", progress)
     check_seed(seed)
     guide: nn.Module
     logits = getattr(source, "logits", None)

@@ -10,6 +10,7 @@ from torch.distributions import Dirichlet, kl_divergence
 from torch.nn.functional import one_hot
 
 from pyro_opu.checks import (
+    check_bool,
     check_inputs,
     check_labels,
     check_row_shape,
@@ -98,6 +99,7 @@ def prior_network(
     """
     served = Call(**call)
     one_of("form", form, ("reverse", "forward"))
+    check_bool("progress", progress)
     positive_float("concentration", concentration)
     in_range("outside_weight", outside_weight, 0)
     positive_int("num_steps", num_steps)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.checks import check_callable
+from pyro_opu.checks import check_bool, check_callable
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction, as_arrays, as_tensors
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, some_rows
@@ -39,7 +39,7 @@ class PosteriorDraws(JointDraws):
     ) -> None:
         self.samples = samples_of(posterior)
         self.max_draws = len(next(iter(self.samples.values())))
-        self.of_all = of_all
+        self.of_all = check_bool("of_all", of_all)
         self.asked = check_callable("function", function, "(draw, x) -> probabilities (N, C)")
         self.call: Call = first_argument
         # Draws go in by name, since only inputs have rows to be split into blocks.

@@ -435,3 +435,160 @@ def test_a_run_has_its_draws() -> None:
     predictive, (x, y) = pair()[0], data()
     with pytest.raises(ValueError, match="`num_draws` is for a student or a teacher; got 5 and a"):
         to_inference_data(predictive, x, y.float(), num_draws=5)
+
+
+# Events over the rows, deterministic sites, and new rows -----------------------------------------
+
+
+SLOPES = torch.tensor([1.0, -1.0])
+ROW_DRAWS = {"w": SLOPES + 0.1 * torch.randn(60, 2, generator=torch.Generator().manual_seed(0))}
+
+
+def rows_model(form: str, x: Tensor, y: Tensor | None = None) -> Any:
+    """The same regression, or classification, with its rows in a plate or in one event."""
+    w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    f = pyro.deterministic("f", x @ w)
+    pyro.deterministic("twice", 2 * w)
+    laws = {"labels": dist.Bernoulli(logits=9 * f), "categories": categories(f)}
+    fn = laws.get(form.removeprefix("event of "), dist.Normal(f, 0.5))
+    if form == "event of pairs":
+        fn = dist.Normal(torch.stack([f, -f], -1), 0.5).to_event(2)
+    elif form.startswith("event"):
+        fn = fn.to_event(1)
+    elif form == "multivariate":
+        fn = dist.MultivariateNormal(f, 0.25 * torch.eye(len(x)))
+    else:
+        with pyro.plate("data", len(x)):
+            return pyro.sample("obs", fn, obs=y)
+    return pyro.sample("obs", fn, obs=y)
+
+
+def categories(f: Tensor) -> dist.Categorical:
+    return dist.Categorical(logits=torch.stack([0 * f, 9 * f], -1))
+
+
+def converted(form: str, y: Tensor, **options: Any) -> Any:
+    predictive = Predictive(lambda x, y=None: rows_model(form, x, y), ROW_DRAWS)
+    return to_inference_data(predictive, data()[0], y, seed=0, **options)
+
+
+@pytest.mark.parametrize(
+    "form", ["event", "multivariate", "event of labels", "event of categories"]
+)
+def test_rows_of_one_event_are_observations(form: str) -> None:
+    """As in the plate, and LOO with them."""
+    y = (data()[0] @ SLOPES > 0).float()
+    y = y.long() if form == "event of categories" else y
+    plain = converted(form.removeprefix("event of ") if " of " in form else "plate", y)
+    found = converted(form, y)
+    right = plain.log_likelihood["obs"].values
+    assert right.shape == (1, 60, N)
+    np.testing.assert_allclose(found.log_likelihood["obs"].values, right, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.sample_stats["lp"], plain.sample_stats["lp"], rtol=1e-4)
+    assert loo(found)[0] == pytest.approx(loo(plain)[0], rel=1e-4)
+    assert len(loo(found)[2]) == N
+
+
+def test_a_row_of_several_numbers_is_one_observation() -> None:
+    x, y = data()[0], torch.randn(N, 2)
+    found = converted("event of pairs", y).log_likelihood["obs"].values[0]
+    f = ROW_DRAWS["w"] @ x.mT
+    right = dist.Normal(torch.stack([f, -f], -1), 0.5).log_prob(y).sum(-1)
+    np.testing.assert_allclose(found, right.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_vector_of_one_row_stays_whole() -> None:
+    def vector(x: Tensor, y: Tensor | None = None) -> Any:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        return pyro.sample("obs", dist.Normal(w.repeat(3), 1.0).to_event(1), obs=y)
+
+    found = to_inference_data(Predictive(vector, ROW_DRAWS), data()[0], torch.zeros(6))
+    assert found.log_likelihood["obs"].shape == (1, 60)
+
+
+def test_correlated_rows_are_left_out_by_their_conditionals() -> None:
+    """Against the slow way: the ratio of the densities with and without the row."""
+    covariance = torch.eye(5) + 0.5
+    x, y = torch.randn(5, 2), torch.randn(5)
+
+    def correlated(x: Tensor, y: Tensor | None = None) -> Any:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        return pyro.sample("obs", dist.MultivariateNormal(x @ w, covariance), obs=y)
+
+    found = to_inference_data(Predictive(correlated, ROW_DRAWS), x, y).log_likelihood["obs"].values
+    for s, w in enumerate(ROW_DRAWS["w"]):
+        whole = dist.MultivariateNormal(x @ w, covariance).log_prob(y)
+        for i in range(5):
+            k = [j for j in range(5) if j != i]
+            rest = dist.MultivariateNormal((x @ w)[k], covariance[k][:, k]).log_prob(y[k])
+            assert found[0, s, i] == pytest.approx(float(whole - rest), abs=1e-4)
+
+
+def test_an_event_that_cannot_be_taken_apart_is_named() -> None:
+    def walk(x: Tensor, y: Tensor | None = None) -> Any:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        return pyro.sample("obs", dist.Dirichlet((x @ w).exp()), obs=y)
+
+    y = torch.full((N,), 1 / N)
+    with pytest.warns(UserWarning, match=f"Site 'obs' observes {N} rows as one event of a Dirichl"):
+        found = to_inference_data(Predictive(walk, ROW_DRAWS), data()[0], y)
+    assert found.log_likelihood["obs"].shape == (1, 60)
+
+
+def test_deterministic_sites_are_in_the_posterior() -> None:
+    x = data()[0]
+    found = converted("plate", x @ SLOPES)
+    assert set(found.posterior.data_vars) == {"w", "f", "twice"}
+    np.testing.assert_allclose(found.posterior["f"].values[0], ROW_DRAWS["w"] @ x.mT, atol=1e-6)
+    np.testing.assert_allclose(found.posterior["twice"].values[0], 2 * ROW_DRAWS["w"], atol=1e-6)
+    assert "f" in summary(found).index[0] or any("f[" in name for name in summary(found).index)
+
+
+@pytest.mark.parametrize("form", ["plate", "event", "multivariate", "labels"])
+@pytest.mark.parametrize("call", ["x alone", "a tuple", "a dict"])
+def test_predictions_at_new_rows(form: str, call: str) -> None:
+    """Their mean over draws and rows; wrong by chance in one of 10^6."""
+    new = torch.linspace(-2, 2, 14).reshape(7, 2)
+    given = {"x alone": new, "a tuple": (new,), "a dict": {"x": new}}[call]
+    y = (data()[0] @ SLOPES > 0).float()
+    found = converted(form, y, predictions=given, probs=form == "labels")
+    assert {"predictions", "predictions_constant_data"} <= groups(found)
+    drawn = found["predictions"]["obs"].values
+    f = ROW_DRAWS["w"] @ new.mT
+    right = (9 * f).sigmoid() if form == "labels" else f
+    assert drawn.shape == (1, 60, 7)
+    assert abs(drawn.mean() - float(right.mean())) < 5 * 0.5 / np.sqrt(60 * 7)
+    np.testing.assert_array_equal(found["predictions_constant_data"]["x"].values, new)
+    assert found["posterior_predictive"]["obs"].shape == (1, 60, N)
+    if form == "labels":
+        np.testing.assert_allclose(
+            found["predictions"]["probs"].values[0, ..., 1], right, atol=1e-6
+        )
+
+
+def test_a_students_predictions_at_new_rows() -> None:
+    predictive, fast = pair()
+    (x, y), new = data(), torch.randn(5, 2)
+    found = to_inference_data(fast, x, y, predictions=new, num_draws=3000, seed=0)
+    assert found["predictions"]["probs"].shape == (1, 3000, 5, 2)
+    right = fast.dirichlet(new).mean
+    np.testing.assert_allclose(
+        found["predictions"]["probs"].mean(("chain", "draw")), right, atol=0.02
+    )
+    assert found["posterior"]["probs"].shape == (1, 3000, N, 2)
+    taught = to_inference_data(predictive, x, y.float(), predictions=new)
+    assert taught["predictions"]["obs"].shape == (1, 400, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (torch.zeros(4, 9), "`predictions` must be what the model is called with"),
+        ("rows", "`predictions` must be what"),
+        ((torch.zeros(4, 2), torch.zeros(4)), "`predictions` must leave labels out"),
+        ({"z": torch.zeros(4, 2)}, "`predictions` must be what"),
+    ],
+)
+def test_what_are_no_new_rows(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        converted("plate", data()[0] @ SLOPES, predictions=given)
