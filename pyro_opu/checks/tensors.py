@@ -138,6 +138,8 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
             f"`{argument}` must hold at least one input with at least one feature; got shape "
             f"{tuple(x.shape)}. Was it filtered down to nothing?"
         )
+    if torch.jit.is_tracing():
+        return x
     numbers = numbers_of(x)
     rounded = numbers.to(dtype or x.dtype)
     wide = torch.promote_types(rounded.dtype, torch.float32)
@@ -169,6 +171,7 @@ def check_labels(y: Any, rows: int, classes: int) -> Tensor:
         raise TypeError(
             f"`y` must be a tensor of integer labels; got {found}. Convert it with .long()."
         )
+    check_tensor("y", y, f"({rows},)")
     if y.shape != (rows,):
         raise ValueError(
             f"`y` must hold one label per input, shape ({rows},); got {tuple(y.shape)}. Were "

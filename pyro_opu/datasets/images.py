@@ -124,8 +124,8 @@ def semeion(
     References:
         Semeion Handwritten Digit, doi:10.24432/C5SC8V. Section 4.3 of Cui et al. (2019).
     """
-    positive_int("size", size)
-    positive_int("pad", pad, 0, "semeion(20, pad=4) has images framed like those of MNIST.")
+    size = positive_int("size", size)
+    pad = positive_int("pad", pad, 0, "semeion(20, pad=4) has images framed like those of MNIST.")
     table = torch.from_numpy(np.loadtxt(BytesIO(content(SEMEION, root, download)))).float()
     x = table[:, :256].reshape(-1, 1, 16, 16)
     if size != 16:

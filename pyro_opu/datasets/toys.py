@@ -17,9 +17,9 @@ def two_moons(n: int = 200, noise: float = 0.1, seed: int = 0) -> Dataset:
         >>> two_moons(100, noise=0.2)
         Dataset('two_moons': 100 x 2, 2 classes)
     """
-    positive_int("n", n, 2, "A point for each class.")
+    n = positive_int("n", n, 2, "A point for each class.")
     in_range("noise", noise, 0)
-    positive_int("seed", seed, 0)
+    seed = positive_int("seed", seed, 0)
     from sklearn.datasets import make_moons
 
     x, y = make_moons(n, noise=noise, random_state=seed)
@@ -55,7 +55,7 @@ def toy_regression(n: int = 20, seed: int = 0) -> Dataset:
         Hernandez-Lobato, Adams: Probabilistic backpropagation for scalable learning of Bayesian
         neural networks (2015), whose data this follows.
     """
-    positive_int("n", n)
+    n = positive_int("n", n)
     noise = generator(seed)
     x = 8.0 * torch.rand(n, 1, generator=noise) - 4.0
     y = x[:, 0] ** 3 + 3.0 * torch.randn(n, generator=noise)

@@ -171,6 +171,10 @@ def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
     if covariance.shape != mean.shape:
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         _check_symmetric(covariance.detach())
+        if not torch.isfinite(covariance.detach()).all():
+            raise ValueError(
+                "`covariance` must be finite; got NaN or infinity. Look at what produced it."
+            )
     low, high = variance.detach().aminmax() if covariance.numel() else (0, 0)
     if not (low >= 0 and high < torch.inf):  # also where there is NaN
         raise ValueError(

@@ -185,9 +185,11 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
     @classmethod
     def from_alpha(cls, alpha: Tensor, validate_args: bool | None = None) -> PredictiveDirichlet:
         """Build the same Dirichlet from its ordinary parameter ``(*B, C)``, positive."""
-        log_alpha = at_least_float32(check_tensor("alpha", alpha, "(*B, C)")).log()
+        if check_tensor("alpha", alpha, "(*B, C)").is_complex():
+            raise TypeError("`alpha` must be real; got complex numbers. Pass alpha.real.")
+        log_alpha = at_least_float32(alpha).log()
         checked = cls._validate_args if validate_args is None else validate_args
-        if checked and not log_alpha.isfinite().all():
+        if checked and not (log_alpha.numel() and log_alpha.isfinite().all()):
             raise ValueError(
                 f"`alpha` must be positive and finite, of shape (*B, C); got {alpha}. "
                 "Clamp it above zero, or give log_mean and log_concentration."

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_probs
+from pyro_opu.checks import check_probs, check_tensor
 
 __all__ = [
     "ClassMeasures",
@@ -299,6 +299,7 @@ def _digamma_gap(log_a: Tensor) -> Tensor:
 
 
 def _check_draws(draws: Tensor) -> None:
+    check_tensor("source", draws, "(S, N, C)")
     if not draws.is_floating_point() or draws.dim() != 3 or draws.shape[-1] < 2 or not len(draws):
         raise ValueError(
             "`source` must be draws (S, N, C) on the simplex, C >= 2; got shape "

@@ -51,8 +51,8 @@ def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:
     """Check a trunk, the width F of its output, and the number of classes of a head on it."""
     advice = "For a linear head on x itself pass nn.Flatten()."
     instance_of("trunk", trunk, nn.Module, "an nn.Module x -> features (N, F)", advice)
-    positive_int("num_features", num_features)
-    positive_int("num_classes", num_classes, 2, "Two classes are [1 - p, p].")
+    num_features = positive_int("num_features", num_features)
+    num_classes = positive_int("num_classes", num_classes, 2, "Two classes are [1 - p, p].")
 
 
 class HeadGuide(nn.Module):

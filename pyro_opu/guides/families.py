@@ -70,8 +70,8 @@ class MixtureGuide(TrunkGuide):
     def __init__(
         self, trunk: nn.Module, num_features: int, num_classes: int, num_components: int = 8
     ) -> None:
-        positive_int("num_components", num_components, advice="1 is a single Dirichlet.")
-        self.num_components = num_components
+        advice = "1 is a single Dirichlet."
+        self.num_components = positive_int("num_components", num_components, advice=advice)
         super().__init__(trunk, num_features, num_classes)
 
     def num_outputs(self, num_classes: int) -> int:

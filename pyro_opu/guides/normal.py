@@ -144,7 +144,9 @@ class NormalMixtureGuide(RealGuide):
     options = ("num_components",)
 
     def __init__(self, trunk: nn.Module, num_features: int, num_components: int = 4) -> None:
-        positive_int("num_components", num_components, advice="1 is a single normal.")
+        num_components = positive_int(
+            "num_components", num_components, advice="1 is a single normal."
+        )
         super().__init__(trunk, num_features, 4 * num_components)
         self.num_components = num_components
         apart = torch.linspace(-1, 1, num_components)  # or all components would learn the same

@@ -208,7 +208,9 @@ def _assembled(
     newer = int(arviz.__version__.split(".")[0]) >= 1
     try:
         named: dict[str, Any] = {"coords": coords, "dims": names}
-        named |= {"pred_dims": names} if "predictions" in full else {}
+        if "predictions" in full:  # whose rows are others than those that `coords` may name
+            of_classes = {k: v for k, v in (coords or {}).items() if k.startswith("class")}
+            named |= {"pred_dims": names, "pred_coords": of_classes}
         found = (
             arviz.from_dict(full, **named) if newer else arviz.from_dict(**_rounded(full), **named)
         )

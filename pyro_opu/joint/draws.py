@@ -96,8 +96,14 @@ class PoolDraws:
         )
         given = check_tensor("weights", weights, form, advice)
         allowed = {(rows,)} if real else {(columns,), (rows, columns)}
-        if tuple(given.shape) not in allowed or not torch.isfinite(given.double()).all():
+        complex_ = given.is_complex()
+        if (
+            complex_
+            or tuple(given.shape) not in allowed
+            or not torch.isfinite(given.double()).all()
+        ):
             found = tuple(given.shape) if tuple(given.shape) not in allowed else "NaN or infinity"
+            found = given.dtype if complex_ else found
             raise ValueError(
                 f"`weights` must be finite numbers of shape {form}; got {found}. {advice}"
             )

@@ -167,8 +167,8 @@ def batch_bald(
         Kirsch, van Amersfoort, Gal (2019), BatchBALD: Efficient and diverse batch acquisition for
         deep Bayesian active learning.
     """
-    positive_int("num_labellings", num_labellings)
-    positive_int("size", size)
+    num_labellings = positive_int("num_labellings", num_labellings)
+    size = positive_int("size", size)
     probs = joint_draws(source, x, num_draws, seed).probs("batch_bald")
     if size > (rows := probs.shape[1]):
         raise ValueError(f"`size` must be at most {rows}, the rows of the pool; got {size}.")
@@ -231,7 +231,7 @@ def joint_information(
         >>> found.total.shape
         torch.Size([2])
     """
-    positive_int("num_labellings", num_labellings)
+    num_labellings = positive_int("num_labellings", num_labellings)
     probs = joint_draws(source, x, num_draws, seed).probs("joint_information")
     given = _check_batches(batches, probs.shape[1])
     with torch.no_grad(), seeded(seed):

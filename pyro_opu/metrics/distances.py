@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_log_probs, check_probs, check_tensor
+from pyro_opu.checks import check_log_probs, check_probs, check_tensor, positive_int
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.utils.chunks import chunks
 
@@ -92,6 +92,8 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
         Villani, *Optimal Transport: Old and New*, 2009, Definition 6.1; Remark 6.6 for the line.
     """
     _check_pair(p, q)
+    if chunk_size is not None:
+        chunk_size = positive_int("chunk_size", chunk_size)
     out = p.new_empty(p.shape[1], dtype=_working_dtype(p, q))
     if p.shape[2] == 2:
         for inputs in chunks(p.shape[1], p.shape[0] + q.shape[0], p.shape[2], chunk_size):

@@ -49,7 +49,8 @@ def spearman(a: Any, b: Any, rounding: float = 0.0) -> float:
     for side in sides:
         if len(side) < 2 or side.isnan().any():
             return math.nan
-        if side.amax() - side.amin() <= max(rounding, ROUNDING * float(side.abs().amax())):
+        largest = side[side.isfinite()].abs().amax() if side.isfinite().any() else 0.0
+        if not side.amax() - side.amin() > max(rounding, ROUNDING * float(largest)):
             return math.nan
     return float(torch.corrcoef(torch.stack([ranks(side) for side in sides]))[0, 1])
 

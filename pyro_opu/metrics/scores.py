@@ -66,7 +66,7 @@ def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> 
         Guo et al., *On calibration of modern neural networks*, 2017, eq. 3.
     """
     y = _labels(y, check_probs("probs", probs, "(N, C)"))
-    positive_int("num_bins", num_bins)
+    num_bins = positive_int("num_bins", num_bins)
     confidence, predicted = probs.double().max(-1)
     gap = (predicted == y).double() - confidence
     which = (confidence * num_bins).ceil().long().sub(1).clamp(0, num_bins - 1)

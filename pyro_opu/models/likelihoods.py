@@ -18,14 +18,21 @@ Likelihood = Callable[[Tensor, Tensor | None], Tensor]
 
 def classification(logits: Tensor, y: Tensor | None = None) -> Tensor:
     r"""Labels of logits ``(N, C)``, :math:`y \sim \mathrm{Cat}(\mathrm{softmax}(f(x)))`."""
+    if logits.ndim != 2:
+        raise ValueError(
+            f"`x` must give logits (N, C), a row for each input; the network gives "
+            f"{tuple(logits.shape)}. Flatten the inputs, or pass x[None] for a single one."
+        )
     check_length(y, len(logits))
     with pyro.plate("data", len(logits)):
         return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 
 
 def check_length(y: Tensor | None, rows: int) -> None:
-    """Refuse labels that are not one per row, which Pyro would broadcast or leave out."""
-    if y is not None and check_tensor("y", y, "(N,)").shape != (rows,):
+    """Refuse labels that are not one real number per row: Pyro would broadcast or leave out."""
+    if y is not None and check_tensor("y", y, "(N,)").is_complex():
+        raise TypeError("`y` must be real; got complex numbers. Pass labels, or (N,) numbers.")
+    if y is not None and y.shape != (rows,):
         raise ValueError(
             f"`y` must hold one label per row of `x`, shape ({rows},); got {tuple(y.shape)}. Were "
             "labels and inputs filtered in the same way?"
@@ -34,7 +41,7 @@ def check_length(y: Tensor | None, rows: int) -> None:
 
 def check_classes(y: Tensor, rows: int, num_classes: int) -> None:
     """Refuse labels that are not one whole number from 0 to C - 1 per row, of any dtype."""
-    check_length(y, rows)
+    check_length(check_tensor("y", y, "(N,)"), rows)
     bad = ~((y >= 0) & (y < num_classes) & (y == y.round()))  # also where NaN
     if bad.any():
         raise ValueError(

@@ -16,7 +16,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_floating, check_tensor, positive_float, positive_int
+from pyro_opu.checks import check_inputs, positive_float, positive_int
 from pyro_opu.models.likelihoods import check_length
 
 
@@ -37,7 +37,7 @@ def logistic_regression(
     outputs = 1 if num_classes == 2 else num_classes
 
     def model(x: Tensor, y: Tensor | None = None) -> Tensor:
-        if check_floating("x", check_tensor("x", x, "(N, D)")).ndim != 2:
+        if check_inputs(x, features=False).ndim != 2:
             raise ValueError(
                 f"`x` must have shape (N, D); got {tuple(x.shape)}. Pass x[None] for a single "
                 "input, x.flatten(1) for images."
@@ -46,7 +46,7 @@ def logistic_regression(
         zeros = torch.zeros(1 + x.shape[1], outputs, device=x.device)
         weight = pyro.sample("weight", dist.Normal(zeros[1:], scale).to_event(2))
         bias = pyro.sample("bias", dist.Normal(zeros[0], scale).to_event(1))
-        logits = x @ weight + bias
+        logits = x.to(weight.dtype) @ weight + bias
         with pyro.plate("data", len(x)):
             if num_classes == 2:
                 y = None if y is None else y.to(logits.dtype)  # of any dtype, as of more classes

@@ -16,7 +16,6 @@ from torch.nn.functional import cross_entropy
 
 from pyro_opu.checks import (
     check_callable,
-    check_floating,
     check_inputs,
     check_labels,
     check_targets,
@@ -77,7 +76,7 @@ def bayesian_network(
 def _run(
     network: Skeleton, prior: float | Prior, likelihood: Likelihood, x: Tensor, y: Any = None
 ) -> Tensor:
-    check_floating("x", check_tensor("x", x, "(N, ...)"))
+    check_inputs(x, features=False)
     if callable(prior):
         priors = {name: prior(name, shape) for name, shape in network.shapes.items()}
     else:

@@ -121,13 +121,27 @@ def fit_svi(
             rows = slice(None) if batch_size is None else torch.randint(len(x), (size,))
             # Sites and shapes are the same at every step; checking them once is enough.
             with pyro.validation_enabled(False) if step else nullcontext():
-                elbo[step] = -svi.step(x[rows], y[rows])
+                elbo[step] = -_stepped(svi, x[rows], y[rows], first=step == 0)
             if not math.isfinite(elbo[step]):
                 raise ValueError(
                     f"`learning_rate` must keep the bound finite; got {float(elbo[step])} at step "
                     f"{step} of {steps} at a rate of {learning_rate}. Lower it, or start closer."
                 )
     return Fit(own, elbo)
+
+
+def _stepped(svi: SVI, x: Tensor, y: Tensor, *, first: bool) -> float:
+    """A step; the first tells whether the model takes the data."""
+    try:
+        return float(svi.step(x, y))  # type: ignore[arg-type]
+    except (ValueError, RuntimeError, NotImplementedError) as error:
+        text = (str(error).splitlines() or [""])[0]
+        if not first or text.startswith("`"):
+            raise
+        raise ValueError(
+            f"`model` must take `x` {tuple(x.shape)} and `y` {tuple(y.shape)}, {y.dtype}; it "
+            f"raised: {text}. Labels are whole numbers from 0, in the shape that the model observes."
+        ) from error
 
 
 def mean_field(

@@ -55,7 +55,7 @@ class MetaCritic(nn.Module):
     ) -> None:
         super().__init__()
         check_inputs(x)
-        positive_int("num_classes", num_classes, 2)
+        num_classes = positive_int("num_classes", num_classes, 2)
         check_sizes("hidden", hidden)
         widths = check_sizes("widths", widths or (4 * num_classes, 16))
         self.sizes = list(pairwise((num_classes, *widths, 1)))

@@ -32,7 +32,7 @@ class EnergyDistance(Objective):
 
     def __init__(self, num_samples: int = 64, likelihood: float = 0.0) -> None:
         super().__init__()
-        positive_int("num_samples", num_samples, 2)
+        num_samples = positive_int("num_samples", num_samples, 2)
         in_range("likelihood", likelihood, 0)
         self.num_samples, self.likelihood = num_samples, likelihood
 

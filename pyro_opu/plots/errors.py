@@ -44,7 +44,7 @@ def reliability(
         Guo et al. (2017), On calibration of modern neural networks, Fig. 1 and eq. 3. Wilson
         (1927), Probable inference, the law of succession, and statistical inference.
     """
-    positive_int("bins", bins)
+    bins = positive_int("bins", bins)
     check_bool("equal_mass", equal_mass)
     several = isinstance(probs, Mapping)
     named = check_names(probs if several else {"model": probs}, "probs")

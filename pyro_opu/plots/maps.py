@@ -170,7 +170,7 @@ def decision_maps(
 
 
 def _ground(bounds: Any, resolution: int, x: Tensor | None, y: Tensor | None) -> _Ground:
-    positive_int("resolution", resolution, 2)
+    resolution = positive_int("resolution", resolution, 2)
     _check_points(x, y)
     return _Ground(_checked_bounds(bounds), resolution, x, y)
 

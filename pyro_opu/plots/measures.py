@@ -54,7 +54,7 @@ def concentration_histograms(
         measure: A name of :data:`pyro_opu.reports.readings.MEASURES`.
     """
     scale = scale_of(measure)
-    positive_int("bins", bins)
+    bins = positive_int("bins", bins)
     named = check_names(answers, "answers")
     values = {name: _values(name, answer, measure) for name, answer in named.items()}
     if scale.log:

@@ -98,7 +98,7 @@ class BatchedPredictive(Predictive):
             predictive.parallel,
         )
         if chunk_size is not None:
-            positive_int("chunk_size", chunk_size, advice="Leave it out.")
+            chunk_size = positive_int("chunk_size", chunk_size, advice="Leave it out.")
         self.chunk_size = chunk_size
         self._of_guide, self._of_model = Batched("the guide"), Batched("the model")
         #: Of a draw, and what was in it, by the shapes of the arguments.

@@ -99,7 +99,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         self.guide = guide
         self.input_shape = sizes("input_shape", input_shape)
         if num_classes is not None:
-            positive_int("num_classes", num_classes, 2)
+            num_classes = positive_int("num_classes", num_classes, 2)
         self.num_classes = num_classes
         self.sites = tuple(sites)
         self.num_samples = positive_int("num_samples", num_samples)

@@ -165,9 +165,11 @@ def fidelity(
         (True, True, True)
     """
     others = named_inputs(("x", x), "extra", extra, HELD_OUT)
-    positive_int("num_draws", num_draws, 2, "One draw has no spread.")
-    positive_int("wasserstein_inputs", wasserstein_inputs, 0, "0 leaves the distance out.")
-    positive_int("wasserstein_draws", wasserstein_draws)
+    num_draws = positive_int("num_draws", num_draws, 2, "One draw has no spread.")
+    wasserstein_inputs = positive_int(
+        "wasserstein_inputs", wasserstein_inputs, 0, "0 leaves the distance out."
+    )
+    wasserstein_draws = positive_int("wasserstein_draws", wasserstein_draws)
     with seeded(check_seed(seed)), torch.no_grad():
         source = teacher_of(teacher, x)
         source.draws(x[:1], None if source.kind == "real" and source.max_draws is None else 1)

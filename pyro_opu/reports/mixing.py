@@ -288,7 +288,9 @@ def _limits(count: int) -> tuple[float, float]:
 
 def _halves(draws: Tensor) -> Tensor:
     """Chains ``(chains, n, ...)`` cut in half, ``(2 chains, n // 2, K)`` in float64."""
-    if check_tensor("draws", draws, "(chains, draws, ...)").ndim < 2 or draws.shape[1] < 4:
+    if check_tensor("draws", draws, "(chains, draws, ...)").is_complex():
+        raise TypeError("`draws` must be real; got complex numbers. Pass their parts.")
+    if draws.ndim < 2 or draws.shape[1] < 4:
         raise ValueError(
             "`draws` must have shape (chains, draws, ...) with at least 4 draws; got "
             f"{tuple(draws.shape)}. For one chain pass draws[None]."

@@ -107,7 +107,7 @@ def dark_knowledge(
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, eqs. 4-6.
         Cui, Yao, Li, Chan and Xue (2019), section 4 (BDK-Dir).
     """
-    positive_int("num_steps", num_steps)
+    num_steps = positive_int("num_steps", num_steps)
     learner = Learner(
         form, guide, transfer, batch_size, learning_rate, prior_precision, optimizer, progress
     )

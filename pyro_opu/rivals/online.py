@@ -77,8 +77,8 @@ def online_dark_knowledge(
         Korattikara, Rathod, Murphy and Welling (2015), Bayesian Dark Knowledge, Algorithm 1.
     """
     x = check_inputs(x).detach()
-    positive_int("num_draws", num_draws)
-    positive_int("warmup_steps", warmup_steps, 0)
+    num_draws = positive_int("num_draws", num_draws)
+    warmup_steps = positive_int("warmup_steps", warmup_steps, 0)
     learner = Learner(form, **{k: settings.pop(k) for k in LEARNING & settings.keys()})
     served = Call(num_samples=num_samples, **settings)
     expected = "a tuple, the model's arguments"

@@ -102,8 +102,8 @@ def prior_network(
     check_bool("progress", progress)
     positive_float("concentration", concentration)
     in_range("outside_weight", outside_weight, 0)
-    positive_int("num_steps", num_steps)
-    positive_int("batch_size", batch_size)
+    num_steps = positive_int("num_steps", num_steps)
+    batch_size = positive_int("batch_size", batch_size)
     positive_float("learning_rate", learning_rate)
     with seeded(seed):
         teacher = served.teacher(source)

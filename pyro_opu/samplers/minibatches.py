@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs
+from pyro_opu.checks import check_inputs, check_tensor
 
 
 class Minibatches:
@@ -35,7 +35,9 @@ class Minibatches:
     ) -> None:
         self.args, self.kwargs = args, kwargs
         named = {f"args[{i}]": value for i, value in enumerate(args)} | kwargs
-        tensors = {k: v for k, v in named.items() if isinstance(v, Tensor) and v.ndim}
+        tensors = {
+            k: v for k, v in named.items() if isinstance(v, Tensor) and check_tensor(k, v).ndim
+        }
         first = next(iter(tensors.values()), None)
         if first is None and batch_size is not None:
             raise ValueError(

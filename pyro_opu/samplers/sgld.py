@@ -126,9 +126,9 @@ class SGLD(MCMCKernel):
     ) -> None:
         check_callable("model", model, "(...), a Pyro model")
         check_callable("init_strategy", init_strategy, "as pyro.infer.autoguide has them")
-        positive_int("thinning", thinning, advice="Pass 1 to keep every step.")
+        thinning = positive_int("thinning", thinning, advice="Pass 1 to keep every step.")
         if batch_size is not None:
-            positive_int("batch_size", batch_size, advice="Leave it out for all rows.")
+            batch_size = positive_int("batch_size", batch_size, advice="Leave it out for all rows.")
         for site, value in check_mapping(
             "initial_params", initial_params, "site -> tensor"
         ).items():
@@ -260,9 +260,9 @@ class SGLD(MCMCKernel):
             num_samples: Draws after the burn-in; None for an endless stream.
             warmup_steps: Draws of the burn-in, ``thinning`` steps each.
         """
-        positive_int("warmup_steps", warmup_steps, 0)
+        warmup_steps = positive_int("warmup_steps", warmup_steps, 0)
         if num_samples is not None:
-            positive_int("num_samples", num_samples, 0)
+            num_samples = positive_int("num_samples", num_samples, 0)
         with exclusive(), pyro.validation_enabled(False):
             self.setup(warmup_steps, *args, **kwargs)
         params = self.initial_params

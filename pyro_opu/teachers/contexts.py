@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyro_opu.checks import check_callable, check_seed, in_range, positive_int
+from pyro_opu.checks import check_callable, check_seed, check_tensor, in_range, positive_int
 from pyro_opu.teachers.arrays import as_arrays
 from pyro_opu.teachers.estimators import EstimatorsTeacher
 
@@ -144,19 +144,22 @@ def bagged_contexts(
         torch.Size([8, 60, 2])
     """
     check_callable("classifier.fit", getattr(classifier, "fit", None), "fit(x, y)")
-    positive_int("num_contexts", num_contexts, 2, "One has no spread.")
-    rows, labels = _rows(x), np.asarray(as_arrays(y))
-    if len(labels) != len(rows):
+    num_contexts = positive_int("num_contexts", num_contexts, 2, "One has no spread.")
+    rows, labels = _rows(x), _array("y", y)
+    if labels.shape != (len(rows),):
         raise ValueError(
-            f"`y` must have a label for each of the {len(rows)} rows of `x`; got {len(labels)}."
+            f"`y` must have a label for each of the {len(rows)} rows of `x`, shape "
+            f"({len(rows)},); got {labels.shape}."
         )
+    if labels.dtype.kind == "c" or (labels.dtype.kind == "f" and (labels % 1 != 0).any()):
+        raise ValueError("`y` must be labels; got numbers that are not whole. Name the classes.")
     size = round(in_range("share", share, 0, 1) * len(rows))
     if not 0 < size < len(rows):
         raise ValueError(
             f"`share` must leave rows in and out of a context of {len(rows)}; got {share}. Take a "
             "number between 0 and 1."
         )
-    random = np.random.default_rng(check_seed(seed, "seed"))
+    random = np.random.default_rng(int(check_seed(seed, "seed") or 0) % 2**64)
     seen = np.zeros((num_contexts, len(rows)), bool)
     for context in seen:
         context[random.permutation(len(rows))[:size]] = True
@@ -171,5 +174,26 @@ def bagged_contexts(
 
 def _rows(x: Any) -> NDArray[np.float32]:
     """Rows as they are compared."""
-    found = np.asarray(as_arrays(x), np.float32)
+    given = _array("x", x)
+    if given.dtype.kind not in "fiub" or not given.size or not given.ndim:
+        raise ValueError(
+            f"`x` must be rows (N, D) of real numbers; got shape {given.shape} of {given.dtype}."
+        )
+    found = given.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise ValueError("`x` must be finite in float32; got NaN or infinity. Impute or rescale.")
     return np.ascontiguousarray(found.reshape(len(found), -1)) + np.float32(0.0)  # no -0.0
+
+
+def _array(name: str, values: Any) -> NDArray[Any]:
+    """An array of a tensor, an array or a list, of one number or name each."""
+    if isinstance(values, Tensor):
+        check_tensor(name, values)
+    try:
+        found = np.asarray(as_arrays(values))
+    except ValueError as error:  # rows of different lengths
+        raise ValueError(f"`{name}` must be one array; numpy says: {error}.") from error
+    if found.ndim == 0 or found.dtype.kind == "O" and not isinstance(found.flat[0], str):
+        kind = type(values).__name__
+        raise TypeError(f"`{name}` must be an array, a tensor or a list of rows; got {kind}.")
+    return found

@@ -45,6 +45,6 @@ def chunks(
     if chunk_size is None:
         chunk_size = min(_INPUTS_AT_ONCE, max(1, _ELEMENTS_AT_ONCE // (num_draws * num_classes)))
     else:
-        positive_int("chunk_size", chunk_size)
+        chunk_size = positive_int("chunk_size", chunk_size)
     for start in range(0, num_inputs, chunk_size):
         yield slice(start, min(start + chunk_size, num_inputs))
