@@ -35,8 +35,8 @@ def logistic_teacher(
     sample_weight: Tensor | None = None,
 ) -> Predictive:
     """Posterior of a logistic regression with prior scale ``scale``, by Polya-Gamma sampling."""
-    positive_int("num_draws", num_draws)
-    positive_int("warmup_steps", warmup_steps, 0)
+    num_draws = positive_int("num_draws", num_draws)
+    warmup_steps = positive_int("warmup_steps", warmup_steps, 0)
     classes = _count_classes(y)
     model = logistic_regression(classes, scale)
     weighted = model if sample_weight is None else _Weighted(sample_weight)(model)
@@ -62,7 +62,7 @@ def linear_teacher(
 
     with :math:`\tau` = ``scale``; the intercept is one of the weights.
     """
-    positive_int("num_draws", num_draws, 2)
+    num_draws = positive_int("num_draws", num_draws, 2)
     positive_float("scale", scale)
     columns = one_hot(parts_of(x), sizes := sizes_of(x)).double()
     columns, target = torch.cat([columns, torch.ones(len(columns), 1)], 1), y.double()

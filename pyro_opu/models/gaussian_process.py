@@ -169,8 +169,8 @@ def gaussian_process(
             "`inducing` must be float32 or float64 of shape (M, D); got "
             f"{tuple(inducing.shape)}, {inducing.dtype}. Flatten and convert the inputs first."
         )
-    positive_int("num_classes", num_classes, 2, "Two classes have one function.")
-    positive_int("joint_rows", joint_rows, 0, "Pass 0 to do without.")
+    num_classes = positive_int("num_classes", num_classes, 2, "Two classes have one function.")
+    joint_rows = positive_int("joint_rows", joint_rows, 0, "Pass 0 to do without.")
     if link not in get_args(Link) or (link == "probit" and num_classes > 2):
         raise ValueError(
             "`link` must be 'logit', or for two classes 'probit'; got "
@@ -193,7 +193,7 @@ def inducing_points(x: Tensor, share: float = 0.1, seed: int = 0) -> Tensor:
 
     check_inputs(x)
     in_range("share", share, 0, 1, "(]", "It is a part of the inputs; a tenth is usual.")
-    positive_int("seed", seed, 0)
+    seed = positive_int("seed", seed, 0)
     count = max(1, round(share * len(x)))
     clusters = MiniBatchKMeans(count, n_init=1, random_state=seed, batch_size=2048)
     return torch.as_tensor(clusters.fit(x.cpu().numpy()).cluster_centers_).to(x)

@@ -98,7 +98,7 @@ def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Lapla
         raise ValueError(
             f"`x` must have shape (N, D); got {tuple(x.shape)}. Flatten the inputs: x.flatten(1)."
         )
-    positive_int("num_classes", num_classes, 2, "Pass the model's.")
+    num_classes = positive_int("num_classes", num_classes, 2, "Pass the model's.")
     positive_float("scale", scale, "Pass the model's.")
     check_classes(y, len(x), num_classes)
     outputs = 1 if num_classes == 2 else num_classes

@@ -164,7 +164,7 @@ class NetworkLaplace(nn.Module):
     @torch.no_grad()
     def log_probs(self, x: Tensor, num_draws: int = 500) -> Tensor:
         """Log-probabilities ``(S, N, C)`` of draws; one draw of the weights serves all inputs."""
-        positive_int("num_draws", num_draws)
+        num_draws = positive_int("num_draws", num_draws)
         noise: Tensor | None = None
         out = []
         for mean, root in self._blocks(x):

@@ -32,7 +32,7 @@ def logistic_regression(
     Two classes are a Bernoulli with one weight vector. Sites "weight", "bias", "obs"; ``x (N, D)``
     floating, ``y (N,)`` labels or None.
     """
-    positive_int("num_classes", num_classes, 2, "Two classes are one logit.")
+    num_classes = positive_int("num_classes", num_classes, 2, "Two classes are one logit.")
     positive_float("scale", scale, "It is a standard deviation.")
     outputs = 1 if num_classes == 2 else num_classes
 

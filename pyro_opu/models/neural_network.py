@@ -139,7 +139,7 @@ def convolutional_network(
     inputs, height, width = (1, *check_sizes("image_shape", image_shape, least=2))[-3:]
     for name, size in (("image_shape[-2]", height), ("image_shape[-1]", width)):
         positive_int(name, size, 4, "Two poolings halve it twice.")
-    positive_int("num_outputs", num_outputs)
+    num_outputs = positive_int("num_outputs", num_outputs)
     first, second = check_sizes("channels", channels, least=2)[:2]
     return nn.Sequential(
         nn.Sequential(nn.Flatten(), nn.Unflatten(1, (inputs, height, width))),
@@ -194,8 +194,8 @@ def fit_network(
     ``x -> (mean, log scale) (N, 2)``. ``weights`` ``(N,)`` are of the rows.
     :func:`pyro_opu.models.dropout.dropout_l2` says of which prior ``weight_decay`` is.
     """
-    positive_int("epochs", epochs)
-    positive_int("batch_size", batch_size)
+    epochs = positive_int("epochs", epochs)
+    batch_size = positive_int("batch_size", batch_size)
     positive_float("learning_rate", learning_rate)
     in_range("weight_decay", weight_decay, 0)
     outputs, real = class_count(network, x), check_tensor("y", y).is_floating_point()

@@ -45,7 +45,7 @@ class LatentLaw(nn.Module):
         super().__init__()
         check_inputs(x)
         check_call(model, x)
-        positive_int("rank", rank, advice="Leave it out for 96.")
+        rank = positive_int("rank", rank, advice="Leave it out for 96.")
         count = len(samples.get("v", ()))
         if count < 2:
             raise ValueError(

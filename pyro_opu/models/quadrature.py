@@ -24,7 +24,7 @@ Link = Literal["logit", "probit"]
 
 def gauss_hermite(num_nodes: int) -> tuple[Tensor, Tensor]:
     r"""Nodes and weights, ``(Q,)`` in float64: :math:`\mathrm{E} g(z) \approx w \cdot g(z)`."""
-    positive_int("num_nodes", num_nodes)
+    num_nodes = positive_int("num_nodes", num_nodes)
     nodes, weights = np.polynomial.hermite_e.hermegauss(num_nodes)
     return torch.from_numpy(nodes), torch.from_numpy(weights / weights.sum())
 
@@ -34,8 +34,8 @@ def normal_points(num_points: int, dimensions: int) -> Tensor:
 
     Every point has its mirror image, so that odd functions average to exactly zero.
     """
-    positive_int("num_points", num_points, 2)
-    positive_int("dimensions", dimensions)
+    num_points = positive_int("num_points", num_points, 2)
+    dimensions = positive_int("dimensions", dimensions)
     sobol = torch.quasirandom.SobolEngine(dimensions, scramble=True, seed=0)
     uniform = sobol.draw(num_points // 2, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
     half = math.sqrt(2.0) * torch.erfinv(2.0 * uniform - 1.0)

@@ -71,8 +71,8 @@ def svgp(
     References:
         Hensman, Matthews, Ghahramani: Scalable variational Gaussian process classification (2015).
     """
-    positive_int("num_steps", num_steps, 0)
-    positive_int("batch_size", batch_size)
+    num_steps = positive_int("num_steps", num_steps, 0)
+    batch_size = positive_int("batch_size", batch_size)
     positive_float("learning_rate", learning_rate)
     start = transport_to_posterior(model, x, y)
     rows = min(batch_size, len(x))
@@ -155,9 +155,9 @@ def sgpmc(
         Hensman, Matthews, Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes
         (2015). Cui et al. (2019), section 4.4.
     """
-    positive_int("num_samples", num_samples)
-    positive_int("num_chains", num_chains)
-    positive_int("warmup_steps", warmup_steps, 0)
+    num_samples = positive_int("num_samples", num_samples)
+    num_chains = positive_int("num_chains", num_chains)
+    warmup_steps = positive_int("warmup_steps", warmup_steps, 0)
     if trajectory_length is not None:
         positive_float("trajectory_length", trajectory_length, "Pass None for NUTS.")
     in_range("target_accept_prob", target_accept_prob, 0, 1, "()")

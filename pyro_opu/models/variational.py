@@ -107,8 +107,8 @@ def fit_svi(
             f"`batch_size` must be at most the {len(x)} rows of `x`; got {size}. Leave it out to "
             "use all rows at every step."
         )
-    positive_int("steps", steps)
-    positive_int("num_particles", num_particles)
+    steps = positive_int("steps", steps)
+    num_particles = positive_int("num_particles", num_particles)
     check_callable("model", model, "(x, y)")
     check_callable("guide", guide, "(x, y)")
     adam = {"lr": learning_rate, "lrd": final_rate ** (1 / steps), "clip_norm": math.inf}
@@ -140,7 +140,7 @@ def _stepped(svi: SVI, x: Tensor, y: Tensor, *, first: bool) -> float:
             raise
         raise ValueError(
             f"`model` must take `x` {tuple(x.shape)} and `y` {tuple(y.shape)}, {y.dtype}; it "
-            f"raised: {text}. Labels are whole numbers from 0, in the shape that the model observes."
+            f"raised: {text}. Labels are whole numbers from 0, of the shape that it observes."
         ) from error
 
 
