@@ -238,14 +238,12 @@ def distill(
         random = RandomStream(seed, target)
         with random.borrowed():
             # The teacher, and the inputs at which it is asked.
-            called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}
-            called |= {"packing": packing, "num_draws": asked.look}
-            teacher = finished_teacher(source, x, site, **called)
+            called: dict[str, Any] = {"inputs": inputs, "arguments": arguments, "packing": packing}
+            teacher = finished_teacher(source, x, site, **called, num_draws=asked.look)
             outcome = outcome_of(teacher)
             if not asked.pairs:
                 check_alone(teacher, x)
-            known = packing is not None and bool(packing.indices)
-            if transfer is None and not known and not teacher.in_steps:
+            if transfer is None and not (packing and packing.indices) and not teacher.in_steps:
                 check_indices(teacher.stream, x)
             sites = outcome.layouts(teacher, x, return_sites)
             joint = guide == JOINT or (start is not None and start.joint)
@@ -302,8 +300,7 @@ def distill(
         seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
         queries = sum(ranks.all_gather(teacher.queries + (held.queries if held else 0)))
         spent = work(report["history"], steps, queries=queries, **seconds)
-        beside = before | held_out.beside(guide) | {"spent": spent}
-        report |= ranks.broadcast(beside)
+        report |= ranks.broadcast(before | held_out.beside(guide) | {"spent": spent})
         if ranks.first:
             warn_of_worthless(report)
     fast = drop_in(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -154,6 +155,19 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
             "Rescale the inputs, or call .double() on what answers",
         )
     return x
+
+
+@contextmanager
+def lent(x: Tensor, name: str = "source") -> Iterator[Tensor]:
+    """A copy of the inputs for a function of the user's, which is refused if it changes them."""
+    own = x.clone()
+    yield own
+    if not torch.equal(own, x):
+        raise ValueError(
+            f"`{name}` must leave its inputs as they are; it changed x in place, so that other "
+            "draws and the caller see other numbers. Write x = x - 1 in place of x -= 1, take "
+            "inplace=True off the first layer, or begin with x = x.clone()."
+        )
 
 
 def check_row_shape(name: str, x: Tensor, shape: Sequence[int], advice: str) -> Tensor:

@@ -185,11 +185,10 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
     @classmethod
     def from_alpha(cls, alpha: Tensor, validate_args: bool | None = None) -> PredictiveDirichlet:
         """Build the same Dirichlet from its ordinary parameter ``(*B, C)``, positive."""
-        if check_tensor("alpha", alpha, "(*B, C)").is_complex():
-            raise TypeError("`alpha` must be real; got complex numbers. Pass alpha.real.")
-        log_alpha = at_least_float32(alpha).log()
+        real = not check_tensor("alpha", alpha, "(*B, C)").is_complex()
+        log_alpha = at_least_float32(alpha if real else alpha.real).log()
         checked = cls._validate_args if validate_args is None else validate_args
-        if checked and not (log_alpha.numel() and log_alpha.isfinite().all()):
+        if not real or (checked and not (alpha.numel() and log_alpha.isfinite().all())):
             raise ValueError(
                 f"`alpha` must be positive and finite, of shape (*B, C); got {alpha}. "
                 "Clamp it above zero, or give log_mean and log_concentration."
@@ -222,8 +221,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         """Batch and event shape from the parameters' shapes, for Pyro."""
         return log_mean[:-1], log_mean[-1:]
 
-    # lazy_property computes under enable_grad: cached_property would keep a value that is first
-    # read inside no_grad without its graph.
+    # lazy_property computes under enable_grad; cached_property would keep what no_grad reads first.
 
     @lazy_property
     def log_alpha(self) -> Tensor:
@@ -266,12 +264,8 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         return cls(**tensors, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """Log density at points of the simplex ``(..., *B, C)``, in nats.
-
-        Raises:
-            ValueError: a value is none, unless torch's validation is switched off.
-        """
-        if torch.distributions.Distribution._validate_args:  # that of the process
+        """Log density, in nats, at points of the simplex ``(..., *B, C)``; others are refused."""
+        if torch.distributions.Distribution._validate_args:  # the switch of the process
             check_probs("value", value)
         dtype = torch.promote_types(value.dtype, self.log_mean.dtype)
         return self._float64.log_prob(value.double()).to(dtype)

@@ -11,13 +11,13 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_inputs, check_mapping, check_row_shape
+from pyro_opu.checks import check_inputs, check_mapping, check_row_shape, lent
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.packing import Packing, packing_of
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
-from pyro_opu.teachers.base import JointDraws, lent
+from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.finished import teacher_of
 from pyro_opu.teachers.function import unpacked_function
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, positive_int, simplex_tolerance
+from pyro_opu.checks import check_inputs, lent, positive_int, simplex_tolerance
 from pyro_opu.packing import Packing, packing_of
 from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.batched import MOST_COLUMNS
@@ -36,15 +36,12 @@ class Teacher(Protocol):
     @property
     def num_classes(self) -> int:
         """Number of classes ``C``."""
-        ...
 
     def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
         """Class probabilities ``(S, N, C)`` at the inputs ``x`` ``(N, ...)``."""
-        ...
 
     def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
         """Their logarithms ``(S, N, C)``, accurate near the corners of the simplex."""
-        ...
 
 
 class JointDraws:
@@ -151,8 +148,7 @@ class JointDraws:
         """Count and time the call; add to an error which call of which source raised it."""
         self._asked, begun = self._asked + 1, time.perf_counter()
         try:
-            with full_precision():
-                yield
+            yield
         except Exception as error:
             if type(error).__module__ != "builtins":  # such as torch.OutOfMemoryError: to be caught
                 raise
@@ -197,7 +193,7 @@ class JointDraws:
         self.queries += len(x) * len(draws)
         for block in x.split(min(rows, self.max_rows or rows)):
             step = max(1, at_once // len(block))
-            with lent(block) as own:
+            with full_precision(), lent(block) as own:
                 parts = [
                     self._check_output(self._evaluate(draws[start : start + step], own), len(own))
                     for start in range(0, len(draws), step)
@@ -336,19 +332,6 @@ def unseen(what: str) -> AttributeError:
     return AttributeError(
         f"{what} is not known before the teacher has seen an input; call .probs(x[:1]) once first."
     )
-
-
-@contextmanager
-def lent(x: Tensor, name: str = "source") -> Iterator[Tensor]:
-    """A copy of the inputs for a function of the user's, which is refused if it changes them."""
-    own = x.clone()
-    yield own
-    if not torch.equal(own, x):
-        raise ValueError(
-            f"`{name}` must leave its inputs as they are; it changed x in place, so that other "
-            "draws and the caller see other numbers. Write x = x - 1 in place of x -= 1, take "
-            "inplace=True off the first layer, or begin with x = x.clone()."
-        )
 
 
 def choose(held: int, num_draws: int) -> Tensor:

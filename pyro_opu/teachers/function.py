@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import rows_off_simplex, simplex_tolerance
+from pyro_opu.checks import lent, rows_off_simplex, simplex_tolerance
 from pyro_opu.packing import Packing
+from pyro_opu.rng import full_precision
 from pyro_opu.teachers.arrays import AnyFunction
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher, choose, lent
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher, choose
 from pyro_opu.utils.printing import name_of
 
 
@@ -53,7 +54,7 @@ class FunctionDraws(JointDraws):
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         count = self._checked(num_draws)
         options = {} if self._keyword is None else {self._keyword: count}
-        with lent(x) as own:
+        with full_precision(), lent(x) as own:
             draws = self._read(self.function(own, **options), len(x))
         self.queries += len(x) * len(draws)
         if self._keyword is None:
