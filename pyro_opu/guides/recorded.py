@@ -22,18 +22,22 @@ KNOWN = frozenset(
     linear matmul mm addmm mv bmm baddbmm einsum dot outer mT
     linalg_cholesky_ex linalg_solve_triangular eye diagonal diag_embed addcmul addcdiv
     cdist _cdist_forward _euclidean_dist
-    conv1d conv2d conv3d max_pool1d max_pool2d avg_pool1d avg_pool2d
-    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d
-    relu gelu silu tanh sigmoid softplus leaky_relu elu selu hardtanh relu6 mish prelu hardswish
-    log_sigmoid exp log log1p expm1 sqrt rsqrt square pow abs neg sin cos erf reciprocal
-    add sub mul div rsub where clamp clamp_min clamp_max maximum minimum sign _softmax _log_softmax
-    mean sum amax amin var std softmax log_softmax logsumexp cumsum norm
-    layer_norm group_norm batch_norm rms_norm embedding index scaled_dot_product_attention
-    lstm gru rnn_tanh rnn_relu
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d max_pool1d max_pool2d avg_pool1d
+    avg_pool2d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d upsample_nearest2d
+    upsample_bilinear2d pad constant_pad_nd reflection_pad2d replication_pad2d
+    pixel_shuffle channel_shuffle roll flip
+    relu gelu silu tanh sigmoid softplus leaky_relu elu selu celu hardtanh relu6 mish prelu rrelu
+    glu hardswish hardsigmoid hardshrink softshrink threshold log_sigmoid
+    exp log log1p expm1 sqrt rsqrt square pow abs neg sin cos erf reciprocal floor
+    add sub mul div rsub lerp where clamp clamp_min clamp_max maximum minimum sign
+    mean sum amax amin var std softmax _softmax log_softmax _log_softmax logsumexp cumsum norm
+    layer_norm group_norm batch_norm instance_norm rms_norm embedding index
+    scaled_dot_product_attention lstm gru rnn_tanh rnn_relu
     reshape view _unsafe_view flatten unflatten squeeze unsqueeze expand permute transpose t numpy_T
     movedim cat stack split split_with_sizes chunk unbind select slice index_select gather narrow
     repeat broadcast_tensors contiguous clone to _to_copy type_as expand_as view_as
     zeros ones full arange zeros_like ones_like full_like new_zeros new_ones new_full
+    fill zero index_put
     scalar_tensor copy slice_scatter select_scatter diagonal_scatter
     eq ne gt lt ge le logical_not logical_and tril triu masked_fill
     """.split()  # noqa: SIM905

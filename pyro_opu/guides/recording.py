@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from pyro_opu.guides.recorded import KNOWN, Recorded, Step
+from pyro_opu.guides.writes import Unrecorded, without_writes
 from pyro_opu.rng import exclusive, preserve_rng
 from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.plug_in import PlugIn
@@ -32,10 +33,6 @@ _SAME = frozenset(
 
 #: What the name of another operation begins with, which is refused if the answer needs it.
 UNKNOWN = "unknown "
-
-
-class Unrecorded(Exception):
-    """What a model computes cannot be written as a list of known operations."""
 
 
 @torch.no_grad()
@@ -63,7 +60,11 @@ def record(plug_in: PlugIn, weights: Mapping[str, Tensor], x: Tensor) -> Recorde
     with preserve_rng(), _plain_attention():
         for rows in (two, three):
             try:
-                graphs.append(make_fx(traced, pre_dispatch=not by_row)(rows, *weights.values()))
+                traces = make_fx(traced, pre_dispatch=not by_row)
+                graph = traces(rows.clone(), *weights.values())
+                graphs.append(without_writes(graph, rows, *weights.values()))
+            except Unrecorded:
+                raise
             except Exception as error:  # noqa: BLE001 - control flow on values, custom functions
                 raise Unrecorded(str(error).splitlines()[0][:200] if str(error) else "") from error
     found = _merged(graphs[0], graphs[1], names, dict(weights), x.dtype == torch.float32)
@@ -150,7 +151,7 @@ def _name(target: Any) -> str:
         name = target._schema.name.partition("::")[2]
         if name in KNOWN | _SAME:
             return f"{name}.{target._overloadname}"
-    if isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable:
+    if isinstance(target, torch._ops.OpOverload):
         return f"{UNKNOWN}{target}"
     raise Unrecorded(f"it calls {target}")
 
