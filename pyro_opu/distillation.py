@@ -16,10 +16,9 @@ from pyro_opu.guides import of_packed
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.packing import Structured
-from pyro_opu.predictive import OnePassPredictive, OnePassRegression
+from pyro_opu.predictive import OnePassPredictive, OnePassRegression, following
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.predictive.following import begin_at, chosen_by_default, follow, law_is_open, moved
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
@@ -214,7 +213,7 @@ def distill(
         (2015), Bayesian Dark Knowledge, section 2.2.
     """
     begun = time.perf_counter()
-    begun_here, open_law = guide is None or guide == JOINT, law_is_open(start, guide)
+    begun_here, open_law = guide is None or guide == JOINT, following.law_is_open(start, guide)
     asked = Asked(
         effort,
         num_steps,
@@ -248,7 +247,7 @@ def distill(
             sites = outcome.layouts(teacher, x, return_sites)
             joint = guide == JOINT or (start is not None and start.joint)
             guide = None if guide == JOINT else guide
-            guide = begin_at(start, guide, outcome, x, packing, sites)
+            guide = following.begin_at(start, guide, outcome, x, packing, sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
             chosen, rest = hold_out(x)
             label = partial(validation_set, teacher, outcome, device=target, progress=progress)
@@ -268,12 +267,12 @@ def distill(
                     held = hold(teacher, x, num_samples)
             # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
-            plug_ins = teacher.plug_ins(x) if begun_here else []
+            begin = following.find_start(teacher, outcome, x, held_out, packing, begun_here, start)
             if guide is None or isinstance(guide, str):
-                guide = outcome.guide(guide, x, held_out, found, plug_ins, packing)
+                guide = outcome.guide(guide, x, held_out, found, begin, packing)
             guide = prepare_guide(of_packed(guide, packing), target)
-            before = moved(start, guide, held_out)
-            guide = follow(start, guide, outcome, x, held_out, found, plug_ins, packing)
+            before = following.moved(start, guide, held_out)
+            guide = following.follow(start, guide, outcome, x, held_out, found, begin, packing)
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
@@ -316,7 +315,7 @@ def distill(
             "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",
             "loss": type(objective).__name__,
             **outcome.about(guide, found),
-            **chosen_by_default(start, begun_here),
+            **following.begun_at(start, guide, begin, begun_here),
             "mixing": mixing.to_dict(),
             **report,
         },

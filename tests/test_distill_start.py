@@ -50,18 +50,19 @@ def test_few_steps_from_an_earlier_student_are_worth_many(before: OnePassPredict
     after = quick(moved, start=before, num_steps=20, **LONGER)
     anew = quick(moved, num_steps=20, **LONGER)
     assert error(after) < min(error(anew), error(before)) / 4
-    assert after.report["start"]["kl_ratio"] > 2 * after.report["kl_ratio"]
+    assert after.report["earlier"]["kl_ratio"] > 2 * after.report["kl_ratio"]
     # 30 held-out inputs stand for all.
-    assert after.report["start"]["kl"] == pytest.approx(error(before), rel=0.3)
+    assert after.report["earlier"]["kl"] == pytest.approx(error(before), rel=0.3)
     assert all(torch.equal(value, kept[name]) for name, value in weights(before).items())
     line = str(after.report).splitlines()[1]
     assert line.startswith("start     a student at ") and " x of its own posterior" in line
-    assert "start" not in before.report
+    assert "earlier" not in before.report and before.report["start"] == "scratch"
+    assert after.report["start"] == "student"
 
 
 def test_where_nothing_has_moved_the_report_says_so(before: OnePassPredictive) -> None:
     again = quick(start=before, num_steps=1, **LONGER)
-    found = again.report["start"]
+    found = again.report["earlier"]
     assert found["kl_ratio"] == pytest.approx(found["kl_ratio_before"])  # the same held-out draws
     assert found["kl"] == pytest.approx(before.report["kl"])
 
@@ -106,7 +107,7 @@ def test_a_family_that_the_draws_chose_is_chosen_anew(guide: str | None, tmp_pat
     assert same(*now)
     # One that the user has asked for stays.
     assert type(now[0].guide) is (PredictiveGuide if guide is None else MixtureGuide)
-    assert now[0].report["start"]["kl_ratio"] > 2 * now[0].report["start"]["kl_ratio_before"]
+    assert now[0].report["earlier"]["kl_ratio"] > 2 * now[0].report["earlier"]["kl_ratio_before"]
     back = distill(grouped, inputs(), start=now[0], **run)  # which knows how it was chosen
     assert isinstance(back.guide, MixtureGuide)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,11 +10,20 @@ from torch import Tensor
 
 from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recorded import Recorded, Step
-from pyro_opu.guides.recording import Unrecorded, record
+from pyro_opu.guides.recording import record
+from pyro_opu.guides.writes import Unrecorded
 from pyro_opu.teachers.batched import loop
 from pyro_opu.teachers.plug_in import PlugIn
 
-__all__ = ["Beginning", "evenly", "find_beginning"]
+__all__ = [
+    "SCRATCH",
+    "Beginning",
+    "NoBeginning",
+    "Start",
+    "check_digits",
+    "evenly",
+    "find_beginning",
+]
 
 #: Products with weights; what they multiply may be the last hidden layer.
 _PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
@@ -35,6 +44,25 @@ CARRIED, PROJECTED, PAIRS, FEW, ROUNDING = 1.5, 256, 512, 16, 1e-4
 MOST_TOLD = 2**14
 #: Error of a head that is taken for linear, as a share of its largest logit: rounding.
 LINEAR = 1e-4
+#: Rounding of inputs to float32, in deviations, that a network in float32 is read in spite of; rows
+#: at which it is looked for.
+MOST_ROUNDING, ROUNDED = 1e-3, 2048
+
+
+class NoBeginning(Exception):
+    """There is no network to begin at; the message says why."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a student begins, or why it begins from scratch."""
+
+    beginning: Beginning | None
+    reason: str = ""
+
+
+#: Where there is no teacher's network.
+SCRATCH = Start(None)
 
 
 @dataclass(frozen=True)
@@ -55,6 +83,17 @@ class Beginning:
     draws: Tensor | None = None
     process: bool = False
 
+    @property
+    def says_something(self) -> bool:
+        """Whether it has moments, or a trunk with weights."""
+        return self.draws is not None or (self.trunk is not None and bool(self.trunk.weights))
+
+    @property
+    def rounds(self) -> bool:
+        """Whether the inputs are rounded to float32 before they are centred."""
+        weights = {} if self.trunk is None else self.trunk.weights
+        return any(value.is_floating_point() for value in weights.values())
+
     def has_few_moments(self) -> bool:
         """Whether a student can be told mean and covariance of the logits: of one, always."""
         classes, size = self.head.shape
@@ -64,7 +103,7 @@ class Beginning:
 @torch.no_grad()
 def find_beginning(
     plug_ins: list[PlugIn], x: Tensor, draws: Tensor, others: Tensor | None = None
-) -> Beginning | None:
+) -> Beginning:
     """The head of the network that is nearest to the posterior's mean.
 
     Args:
@@ -73,28 +112,30 @@ def find_beginning(
         draws: The posterior's class probabilities there ``(S, N, C)``.
         others: More inputs ``(M, ...)``, at which no probabilities are known.
 
-    Returns:
-        ``None`` where there is no network, where what it computes is not recorded, or where nothing
-        on its way determines the logits linearly.
+    Raises:
+        NoBeginning: there is no network, what it computes is not recorded, or nothing on its way
+            determines the logits linearly.
     """
     mean = draws.mean(0)
     scored: list[tuple[float, Recorded, PlugIn]] = []
+    reason = "the teacher has no network that can be read"
     for plug_in in plug_ins:
         try:
             found = with_products(record(plug_in, plug_in.candidates[0], x), x[:2])
-        except Unrecorded:
+        except Unrecorded as error:
+            reason = f"its network cannot be read: {error}"
             continue
         for weights in plug_in.candidates:
             candidate = found.under(weights)
             scored.append((_distance(mean, candidate.run(x)), candidate, plug_in))
     if not scored:
-        return None
+        raise NoBeginning(reason)
     distance, found, plug_in = min(scored, key=lambda each: each[0])
     start = _beginning(found, plug_in, x)
-    if start is None:
-        return None
     if start.trunk is not None and plug_in.deviations:
         return _process(start, found, plug_in, x, draws, x if others is None else others)
+    if not start.says_something:
+        raise NoBeginning("its network has no hidden layer")
     if not _uncertain(start.trunk, plug_in):
         return start
     smooth = found.smoothed()
@@ -102,12 +143,35 @@ def find_beginning(
     return _beginning(smooth, plug_in, x) if near else start
 
 
+def check_digits(x: Tensor, indices: Collection[int] = ()) -> None:
+    """Refuse inputs that float32 has too few digits for, if they are not centred first.
+
+    Args:
+        x: ``(N, ...)``.
+        indices: Columns that hold an index, which must not be rounded at all.
+
+    Raises:
+        NoBeginning: rounding moves a column by more than :data:`MOST_ROUNDING` of its deviations.
+    """
+    rows = x[evenly(len(x), ROUNDED)].flatten(1).double()
+    off = (rows.float().double() - rows).abs().amax(0)
+    spread = rows.std(0, correction=0)
+    most = MOST_ROUNDING * torch.where(spread > 0, spread, rows.abs().amax(0))
+    most[list(indices)] = 0.0
+    if bool((off > most).any()):
+        column = int((off > most).nonzero()[0])
+        raise NoBeginning(
+            f"float32, in which its network is read, has too few digits for column {column} of x; "
+            "subtract its mean"
+        )
+
+
 def _uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
     """Whether the posterior is over the trunk, too."""
     return trunk is not None and bool(set(trunk.weights) & set(plug_in.candidates[0]))
 
 
-def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
+def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
     """The trunk and the head of a network, where there is a linear one."""
     for cut, trunk in _features(found, plug_in.deviations):
         parts = [found.until(step).run(x[:2]) for step in cut] or [x[:2]]
@@ -124,7 +188,7 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning | None:
         if plug_in.draws is None or _uncertain(trunk, plug_in):
             return Beginning(trunk, head)
         return Beginning(trunk, head, _heads(read, plug_in.draws))
-    return None
+    raise NoBeginning("nothing in its network determines the logits linearly")
 
 
 def _is_vector(row: Tensor) -> bool:
@@ -133,26 +197,26 @@ def _is_vector(row: Tensor) -> bool:
 
 def _process(
     start: Beginning, found: Recorded, plug_in: PlugIn, x: Tensor, draws: Tensor, others: Tensor
-) -> Beginning | None:
+) -> Beginning:
     """The trunk as it is, with a head for every draw.
 
     Where the posterior is over the trunk, too, the head is the nearest to what the draw says at
-    other inputs, by least squares. ``None`` where such heads do not carry the posterior: at x their
-    mean must be no farther from its than the network is, and their variance must be its own.
+    other inputs, by least squares. Such heads must carry the posterior: at x their mean must be no
+    farther from its than the network is, and their variance must be its own.
     """
     assert start.trunk is not None
     if not start.has_few_moments():
-        return None
+        raise NoBeginning("moments of its logits are too many to be told")
     heads, trunk = start.draws, start.trunk.folded(x[:2])
     if heads is None:
         heads = _projected(trunk, found, plug_in, others.to(x.device))
         if heads is None:
-            return None
+            raise NoBeginning("its logits are not finite")
         told, mean = (_with_one(trunk, x) @ heads.mT).softmax(-1), draws.mean(0)
         share = float(told.var(0).sum() / draws.var(0).sum())
         nearer = _distance(mean, told.mean(0).log()) <= _distance(mean, found.run(x))
         if not nearer or not 1 / CARRIED <= share <= CARRIED:
-            return None
+            raise NoBeginning("functions of one kernel do not stand for those of all draws")
     return Beginning(trunk, start.head, heads.to(start.head.dtype), process=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -23,6 +23,8 @@ MOST_OFF = 16.0
 MOST_BITS = 60.0
 #: Largest standardised number: the sum of the squares of many is finite in float32.
 FARTHEST = 1e15
+#: Rows of a network that is set up or judged, at once.
+BLOCK = 256
 
 
 class Standardize(nn.Module):
@@ -238,6 +240,11 @@ class Convolutions(DefaultTrunk):
     def shaped(self, x: Tensor) -> Tensor:
         """Images ``(N, ch, H, W)``."""
         return x.reshape(-1, *self.image_shape)
+
+
+def in_blocks(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """What a function says of every row, of so many rows at a time as memory allows."""
+    return torch.cat([function(rows) for rows in x.split(BLOCK)])
 
 
 def fit_scales(guide: nn.Module, x: Tensor) -> None:

@@ -72,6 +72,12 @@ class Operations(nn.Module):
         }
         return {"steps": [[s.name, s.args, s.kwargs] for s in found.steps], "weights": weights}
 
+    @property
+    def computes(self) -> bool:
+        """Whether a weight is a number, not an index."""
+        weights = (*self.parameters(), *self.buffers())
+        return any(weight.is_floating_point() for weight in weights)
+
     def fits(self, found: Recorded) -> bool:
         """Whether the weights of a record are as many, and of the shapes, of those here."""
         return [tuple(value.shape) for value in found.weights.values()] == self.shapes

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_opu.distributions.normal_logits import LEAST, averaged_logit, informed_concentration
 from pyro_opu.guides.beginning import MOST_TOLD, Beginning, evenly
-from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize
+from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.operations import Operations
 from pyro_opu.teachers.cost import counted, metered
 
@@ -36,6 +36,8 @@ SUMMED = 2**20
 MOST_TEMPERATURE = 2.0
 #: Inputs by which log alpha_0 is told.
 TELLING = 128
+#: Rows by whose features a student is set up, at most.
+SET_UP = 2048
 
 
 class PlugInTrunk(DefaultTrunk):
@@ -88,7 +90,8 @@ class PlugInTrunk(DefaultTrunk):
         size, outputs, rank = (int(config[name]) for name in ("size", "outputs", "rank"))
         hidden = tuple(config["hidden"])
         self.network = None if config["network"] is None else Operations(config["network"])
-        self.centres = self.network is None
+        # Steps without weights pick or compare inputs, which float64 serves as well.
+        self.centres = self.network is None or not self.network.computes
         self.outputs = outputs
         # One logit has a concentration beside it.
         self.told = 2 if outputs == 1 else outputs
@@ -123,9 +126,9 @@ class PlugInTrunk(DefaultTrunk):
             with counted(), metered() as meter:
                 start.trunk.run(x[:2])
             products += (meter.operations or 0) // 4
-        alone = start.draws is not None
-        if not alone and (network is None or not network["weights"]):
+        if not start.says_something:
             return None
+        alone = start.draws is not None
         rank = 0 if start.draws is None else min(len(start.draws) - 1, size)
         told = alone and start.has_few_moments()
         tempered = alone and not told
@@ -194,7 +197,9 @@ class PlugInTrunk(DefaultTrunk):
         """
         if self.network is not None and start.trunk is not None:
             self.network.start_at(start.trunk.weights.values())
-        self.fit_scale(x)
+        x = x[evenly(len(x), SET_UP)]
+        x = x if self.centres else x.to(self.mean.dtype)
+        self.standardize.fit(in_blocks(self.shaped, x), self.axes)
         if self.read is not None:
             self.read.fit(x.flatten(1), (0,))
         classes = len(start.head)
@@ -210,7 +215,7 @@ class PlugInTrunk(DefaultTrunk):
             assert start.draws is not None
             self._take_average(start.draws)
             weight, bias = start.head, torch.zeros(classes, 1)
-        self.scale.fit(torch.cat(self._read(x)[0], -1), (0,))
+        self.scale.fit(in_blocks(lambda rows: torch.cat(self._read(rows)[0], -1), x), (0,))
         unread = torch.zeros(classes, self.num_features - weight.shape[1])
         head = torch.cat([each.to(x.device, self.mean.dtype) for each in (unread, weight, bias)], 1)
         last = torch.zeros_like(head[:1])
@@ -293,7 +298,7 @@ class PlugInTrunk(DefaultTrunk):
         features = self.shaped(x)
         z = self.standardize(features)
         if self.temperature is not None:
-            return [z, self.average(z).clamp_min(LEAST).log()], features
+            return [z, self.average(z).clamp_min(LEAST).log()], features.to(z.dtype)
         if not self.outputs:
             return [z], features
         mean, variance = self.moments(z)

@@ -49,7 +49,8 @@ class Step:
     """One operation: its name in ``torch.ops.aten``, and arguments in which others are named.
 
     A value is a plain one, a list, or a dict of one entry: ``{"step": i}``, ``{"weight": name}``,
-    ``{"x": 0}``, ``{"rows": k}`` for k N, ``{"dtype": name}``, ``{"device": 0}``.
+    ``{"x": 0}``, ``{"rows": k}`` for k N, ``{"dtype": name}``, ``{"device": 0}``. The dtype
+    "float32" is that of the inputs.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Recorded:
     def rest(self, x: Tensor | None, known: dict[int, Any], rows: int) -> Tensor:
         """The answer where some steps' results are known, by the steps that it still needs."""
         results = dict(known)
+        like = next(iter(known.values())) if x is None else x
 
         def read(value: dict[str, Any]) -> Any:
             if "step" in value:
@@ -98,9 +100,9 @@ class Recorded:
             if "rows" in value:
                 return value["rows"] * rows
             if "dtype" in value:
-                return dtype_of(value["dtype"])
+                return like.dtype if value["dtype"] == "float32" else dtype_of(value["dtype"])
             if "device" in value:
-                return (next(iter(known.values())) if x is None else x).device
+                return like.device
             if x is None:
                 raise LookupError("the rest of the network reads the inputs too")
             return x
@@ -118,7 +120,14 @@ class Recorded:
 
     def under(self, weights: Mapping[str, Tensor]) -> Recorded:
         """The same steps under other weights, where they are named."""
-        return Recorded(self.steps, {**self.weights, **weights}, self.trained)
+        known = {k: v.to(self.weights[k].dtype) for k, v in weights.items() if k in self.weights}
+        return Recorded(self.steps, {**self.weights, **known}, self.trained)
+
+    def in_double(self) -> Recorded:
+        """The same steps with their weights in float64, for inputs in float64."""
+        pairs = self.weights.items()
+        doubled = {k: v.double() if v.is_floating_point() else v for k, v in pairs}
+        return Recorded(self.steps, doubled, self.trained)
 
     def smoothed(self) -> Recorded:
         """The same steps with SiLU in the place of ReLU, as the average of many networks bends."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.guides.base import student_at
+from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes.sites import SiteLayout, SiteReader, read_sites
 from pyro_opu.packing import Packing
@@ -96,6 +97,12 @@ class Outcome(SiteReader):
     def is_answer(self, value: Any) -> bool:
         """Whether a guide may answer with this."""
 
+    def beginning(
+        self, x: Tensor, held_out: Any, plug_ins: list[PlugIn], packing: Packing | None = None
+    ) -> Start:
+        """Where a student of these networks begins; arguments as of :meth:`guide`."""
+        return Start(None, f"students of {self.quantity} begin at no network")
+
     @abstractmethod
     def guide(
         self,
@@ -103,7 +110,7 @@ class Outcome(SiteReader):
         x: Tensor,
         held_out: Any,
         found: dict[str, Any],
-        plug_ins: list[PlugIn],
+        start: Start = SCRATCH,
         packing: Packing | None = None,
     ) -> nn.Module:
         """A guide of this name, or one that suits the teacher, sized to the inputs.
@@ -113,12 +120,12 @@ class Outcome(SiteReader):
             x: Inputs ``(N, *input_shape)``.
             held_out: From :meth:`validation`.
             found: From :meth:`describe`.
-            plug_ins: The teacher's networks, where no name is given.
+            start: From :meth:`beginning`.
             packing: The form of several inputs, which ``x`` holds as one tensor.
         """
 
     def tell_again(  # noqa: B027 - most guides are told nothing
-        self, guide: nn.Module, x: Tensor, held_out: Any, plug_ins: list[PlugIn]
+        self, guide: nn.Module, start: Start
     ) -> None:
         """Give a guide, if it is told anything of the posterior, what is true of it now."""
 

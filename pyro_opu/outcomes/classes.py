@@ -12,7 +12,7 @@ from torch.nn.functional import one_hot
 
 from pyro_opu.distributions import Empirical, PredictiveDirichlet, SimplexDistribution
 from pyro_opu.guides import GUIDES, PredictiveGuide, guide_at, named_guide
-from pyro_opu.guides.beginning import find_beginning
+from pyro_opu.guides.beginning import SCRATCH, NoBeginning, Start, check_digits, find_beginning
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.objectives import (
     CrossEntropy,
@@ -135,28 +135,42 @@ class Classes(Outcome):
         """``{"misfit"}``, what the best law by two moments leaves."""
         return {"misfit": lack_of_fit(held_out)}
 
+    def beginning(
+        self,
+        x: Tensor,
+        held_out: ClassValidation,
+        plug_ins: list[PlugIn],
+        packing: Packing | None = None,
+    ) -> Start:
+        """The nearest of the teacher's networks, where it can be read."""
+        indices = [] if packing is None else [column for column, _ in packing.indices]
+        try:
+            found = find_beginning(plug_ins, held_out.x, held_out.draws, x)
+            if x.dtype == torch.float64 and found.rounds:
+                check_digits(x, indices)
+        except NoBeginning as error:
+            return Start(None, str(error))
+        return Start(found)
+
     def guide(
         self,
         name: str | None,
         x: Tensor,
         held_out: ClassValidation,
         found: dict[str, Any],
-        plug_ins: list[PlugIn],
+        start: Start = SCRATCH,
         packing: Packing | None = None,
     ) -> nn.Module:
         """By default two moments, or a mixture where no law fits; on the teacher's network."""
-        # A recorded network is in float32, which has not the digits of every index or time stamp.
-        exact = packing is None or x.dtype != torch.float64
-        start = find_beginning(plug_ins if exact else [], held_out.x, held_out.draws, x)
         log_concentration = log_concentration_of(held_out)
         given = x if packing is None else packing.unpack(x)
 
         def build(family: str) -> nn.Module:
-            guide = None if start is None else guide_at(family, start, x, log_concentration)
-            if guide is None:
-                guide = named_guide(family, given, self.num_classes)
-                if isinstance(guide, PredictiveGuide):
-                    guide.start_at(log_concentration)
+            if start.beginning is not None:
+                return guide_at(family, start.beginning, x, log_concentration)
+            guide = named_guide(family, given, self.num_classes)
+            if isinstance(guide, PredictiveGuide):
+                guide.start_at(log_concentration)
             return guide
 
         if name not in (None, NETWORK):
@@ -174,13 +188,10 @@ class Classes(Outcome):
             single.concentration_head.requires_grad_(False)
         return single
 
-    def tell_again(
-        self, guide: nn.Module, x: Tensor, held_out: ClassValidation, plug_ins: list[PlugIn]
-    ) -> None:
+    def tell_again(self, guide: nn.Module, start: Start) -> None:
         trunk = getattr(guide, "trunk", None)
-        start = find_beginning(plug_ins, held_out.x, held_out.draws, x)
-        if isinstance(trunk, PlugInTrunk) and start is not None:
-            trunk.tell_again(start)
+        if isinstance(trunk, PlugInTrunk) and start.beginning is not None:
+            trunk.tell_again(start.beginning)
 
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pyro_opu.distributions import PredictiveNormal, RealAnswer
 from pyro_opu.guides.base import student_at
+from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.normal import REGRESSION_GUIDES, named_regression_guide
 from pyro_opu.metrics.distances import split
 from pyro_opu.metrics.normals import energies, energies_of_moments, kl_of_normals, teacher_moments
@@ -24,7 +25,6 @@ from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.rng import seeded
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.real import normal_parameters
 from pyro_opu.teachers.runs import is_deterministic
 
@@ -181,7 +181,7 @@ class Real(Outcome):
         x: Tensor,
         held_out: RealValidation,
         found: dict[str, Any],
-        plug_ins: list[PlugIn],
+        start: Start = SCRATCH,
         packing: Packing | None = None,
     ) -> nn.Module:
         """By default one normal; its units are those of y drawn from the teacher."""

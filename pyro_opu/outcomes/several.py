@@ -14,6 +14,7 @@ from torch.nn.functional import one_hot
 
 from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
 from pyro_opu.guides.base import in_dtype_of
+from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.objectives import Objective
@@ -24,7 +25,6 @@ from pyro_opu.outcomes.real import RealValidation
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.several import SeveralTeacher, said_of
 from pyro_opu.teachers.sites import site_kind
@@ -178,7 +178,7 @@ class Several(Outcome):
         x: Tensor,
         held_out: SeveralValidation,
         found: dict[str, Any],
-        plug_ins: list[PlugIn],
+        start: Start = SCRATCH,
         packing: Packing | None = None,
     ) -> nn.Module:
         """One network for all sites, which begins at the mean answer of all rows."""

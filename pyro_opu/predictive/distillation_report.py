@@ -12,6 +12,12 @@ __all__ = ["DistillationReport", "FidelityWarning", "warn_of_worthless", "work"]
 
 #: KL, in multiples of the attainable, up to which a student is as good as its judges can tell.
 AS_GOOD, FAITHFUL = 1.1, 2.0
+_STARTS = {
+    "network": "at the teacher's network",
+    "moments": "with the moments of the logits",
+    "student": "at an earlier student",
+    "scratch": "from scratch",
+}
 
 
 class FidelityWarning(UserWarning):
@@ -26,9 +32,10 @@ class DistillationReport(dict[str, Any]):
     :func:`~pyro_opu.fidelity`; "energy_distance", which decided what was kept, and once the
     student was finished "energy_to_posterior", beside it "energy_of_draws"; the student's and the
     teacher's "mutual_information" in nats (of a real y "epistemic_share", that of the variance).
-    "start" is of students that begin at another, and has the KL of that one
-    (``pyro_opu/predictive/following.py``); "family_by_default" is whether such a one may choose the
-    family of its answers anew.
+    "start" says where it began: at the teacher's "network", with the "moments" of its logits, at an
+    earlier "student", or from "scratch"; "start_reason" says why. "earlier" is of students that
+    begin at another, and has the KL of that one; "family_by_default" is whether such a one may
+    choose the family of its answers anew.
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
     steps and seconds of this run, the teacher's among them, and its "queries", inputs times draws
@@ -81,7 +88,9 @@ class DistillationReport(dict[str, Any]):
         )
 
     def _start(self) -> str:
-        found = self["start"]
+        if "earlier" not in self:
+            return f"{_STARTS[self['start']]}: {self['start_reason']}"
+        found = self["earlier"]
         own = found.get("kl_ratio_before")
         before = "" if own is None else f", {own:.3g} x of its own posterior"
         return f"a student at {found['kl_ratio']:.3g} x attainable of this posterior{before}"

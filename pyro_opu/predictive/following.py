@@ -1,4 +1,4 @@
-"""Begin a distillation at an earlier student, whose posterior has changed a little since."""
+"""Where a distillation begins: at the teacher's network, or at an earlier student."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.guides.beginning import Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import JointGuide, marginal_of
+from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.outcomes import Outcome, SiteLayout, ValidationSet
 from pyro_opu.outcomes.base import NETWORK
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import OnePassPredictive
-from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
+from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["begin_at", "chosen_by_default", "follow", "law_is_open", "moved"]
+__all__ = ["begin_at", "begun_at", "find_start", "follow", "law_is_open", "moved"]
 
 #: Entry of a report: whether the family of the answers is the one that suits the posterior.
 BY_DEFAULT = "family_by_default"
@@ -64,14 +68,65 @@ def begin_at(
     return copy.deepcopy(marginal_of(start.guide)).requires_grad_(True)
 
 
-def chosen_by_default(start: OnePassPredictive | None, default: bool) -> dict[str, bool]:
-    """The entry of the report that lets a later student choose its family anew.
+def find_start(
+    teacher: JointDraws,
+    outcome: Outcome,
+    x: Tensor,
+    held_out: ValidationSet,
+    packing: Packing | None,
+    default: bool,
+    start: OnePassPredictive | None,
+) -> Start:
+    """Where a student of this teacher begins, with a warning of a network that cannot be read.
 
     Args:
-        start: The earlier student, of which it is passed on; one of an older file has none.
-        default: Whether ``guide`` was left out, where there is no earlier student.
+        teacher, outcome, x, held_out, packing: Of this distillation.
+        default: Whether ``guide`` was left out, which otherwise is where it begins.
+        start: The earlier student, if there is one.
     """
-    return {BY_DEFAULT: default if start is None else start.report.get(BY_DEFAULT, False)}
+    if not default:
+        return Start(None, "`guide` was given")
+    found = outcome.beginning(x, held_out, teacher.plug_ins(x), packing)
+    of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
+    scratch = start is None and found.beginning is None
+    if scratch and of_networks and outcome.kind == "classes":
+        warn_user(
+            f"The student begins from scratch, not at the network that `source` is: {found.reason}."
+            " It takes more steps, and may not come as near: see fast.report['start_reason']."
+        )
+    return found
+
+
+def begun_at(
+    start: OnePassPredictive | None, guide: nn.Module, found: Start, default: bool
+) -> dict[str, Any]:
+    """What the report says of where training began.
+
+    Args:
+        start: The earlier student, if there is one.
+        guide: The guide that was trained.
+        found: From :func:`find_start`.
+        default: Whether ``guide`` was left out, where there is no earlier student.
+
+    Returns:
+        "start" and "start_reason", and the entry that lets a later student choose its family anew:
+        an earlier student passes on its own; one of an older file has none.
+    """
+    guide = marginal_of(guide)
+    trunk = getattr(guide, "trunk", None)
+    by_default = default if start is None else start.report.get(BY_DEFAULT, False)
+    if start is not None and type(guide) is type(marginal_of(start.guide)):
+        begun, reason = "student", "`start` was given"
+    elif not isinstance(trunk, PlugInTrunk):
+        begun, reason = "scratch", found.reason
+    elif trunk.outputs or trunk.temperature is not None:
+        begun, reason = (
+            "moments",
+            "the posterior is over a linear head alone, or a Gaussian process",
+        )
+    else:
+        begun, reason = "network", "the operations of its teacher's network are known"
+    return {"start": begun, "start_reason": reason, BY_DEFAULT: by_default}
 
 
 def law_is_open(start: OnePassPredictive | None, guide: Any) -> bool:
@@ -93,7 +148,7 @@ def follow(
     x: Tensor,
     held_out: ValidationSet,
     found: dict[str, Any],
-    plug_ins: list[PlugIn],
+    begin: Start,
     packing: Packing | None,
 ) -> nn.Module:
     """Where training begins: the earlier student's guide, told what is true of the posterior now.
@@ -105,15 +160,15 @@ def follow(
     Args:
         start: The earlier student; ``None`` gives back the guide.
         guide: Its guide, which is told in place.
-        outcome, x, held_out, found, plug_ins, packing: As of ``Outcome.guide``.
+        outcome, x, held_out, found, begin, packing: As of ``Outcome.guide``.
     """
     if start is None:
         return guide
     if start.report.get(BY_DEFAULT, False):
-        now = outcome.guide(None, x, held_out, found, plug_ins, packing)
+        now = outcome.guide(None, x, held_out, found, begin, packing)
         if type(now) is not type(guide):
             return now
-    outcome.tell_again(guide, x, held_out, plug_ins)
+    outcome.tell_again(guide, begin)
     return guide
 
 
@@ -128,11 +183,11 @@ def moved(
         held_out: Judges it by the posterior as it is now.
 
     Returns:
-        "start" for the report: "kl" and "kl_ratio"; "kl_ratio_before", as judged by its own.
+        "earlier" for the report: "kl" and "kl_ratio"; "kl_ratio_before", as judged by its own.
     """
     if start is None:
         return {}
     found = held_out.judge(guide)
     first = {name: found[name] for name in ("kl", "kl_ratio")}
     own = start.report.get("kl_ratio")
-    return {"start": first if own is None else {**first, "kl_ratio_before": own}}
+    return {"earlier": first if own is None else {**first, "kl_ratio_before": own}}

@@ -1,29 +1,19 @@
-"""Dropout masks that all rows share, and networks under them without their dropped units."""
+"""Networks under masks that all rows share, without their dropped units."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-__all__ = ["Mask", "SharedMasks", "Thinned"]
+from pyro_opu.teachers.shared import Call, SharedMasks
 
-#: Shape of a mask, and the probability of zero.
-Mask = tuple[tuple[int, ...], float]
-
-#: Dropout functions whose mask spans all axes but the rows, or two leading axes.
-_UNITS = {F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout}
-_CHANNELS = {F.dropout1d, F.dropout2d, F.dropout3d, torch.feature_dropout}
-_CHANNELS |= {F.feature_alpha_dropout, torch.feature_alpha_dropout}
-_DROPOUTS = _UNITS | _CHANNELS
-_ALPHA = {function for function in _DROPOUTS if "alpha" in function.__name__}
-_SATURATION = -1.7580993408473766  # what a dropped SELU unit is set to
+__all__ = ["Thinned"]
 
 #: Functions of one number each, which may be computed for some units of a layer alone.
 _POINTWISE = {
@@ -35,50 +25,6 @@ _POINTWISE = {
 _SHAPES = {"dim", "ndimension", "size", "numel", "__len__", "__get__"}
 
 Columns = Tensor | None
-
-
-class SharedMasks(TorchFunctionMode):
-    """Gives every dropout call a keep-mask, shared by all rows, and records its shape and p.
-
-    Without masks every unit is kept.
-    """
-
-    def __init__(self, mask: Callable[[tuple[int, ...], float], Tensor] | None = None) -> None:
-        super().__init__()
-        self.mask = mask
-        self.calls: list[Mask] = []
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        call = self._dropout if func in _DROPOUTS else self._other
-        return call(func, args, kwargs)
-
-    def _other(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        """Any other call."""
-        return func(*args, **kwargs)
-
-    def _dropout(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
-        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
-        x, p = given["input"], float(given.get("p", 0.5))
-        if p == 0 or self.mask is None:
-            return x
-        axes = 2 if func in _CHANNELS else x.dim()
-        shape = (1, *x.shape[1:axes], *(1 for _ in x.shape[axes:]))
-        self.calls.append((shape, p))
-        return self._masked(x, self.mask(shape, p), p, func in _ALPHA)
-
-    def _masked(self, x: Tensor, keep: Tensor, p: float, alpha: bool) -> Tensor:
-        keep = keep.to(x.device, x.dtype)
-        if not alpha:
-            return x * (keep / (1 - p)) if p < 1 else x * 0
-        scale = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5 if p < 1 else 0.0
-        return scale * (x * keep + _SATURATION * (1 - keep) - p * _SATURATION)
 
 
 @dataclass(frozen=True)
@@ -125,10 +71,10 @@ class Thinned(SharedMasks):
         self._layers: dict[int, _Layer] = {}
 
     def run(
-        self, network: Callable[[Tensor], Tensor], x: Tensor, masks: Iterator[Tensor]
+        self, network: Callable[[Tensor], Tensor], x: Tensor, given: Callable[[Call], Tensor]
     ) -> Tensor:
-        """What the network answers under a draw's masks, in the order in which dropout is met."""
-        self.mask = lambda *_: next(masks)
+        """What the network answers where its random calls are given what they draw."""
+        self.given = given
         self._layers.clear()
         with self:
             answer = network(x)
@@ -151,15 +97,20 @@ class Thinned(SharedMasks):
             if not isinstance(found, Tensor):
                 return found
 
-        def whole(value: Any) -> Any:
-            layer = self._layers.get(id(value))
-            return value if layer is None else layer.whole()
+        return func(*tree_map(self._whole, args), **tree_map(self._whole, kwargs))
 
-        return func(*tree_map(whole, args), **tree_map(whole, kwargs))
+    def _whole(self, value: Any) -> Any:
+        layer = self._layers.get(id(value))
+        return value if layer is None else layer.whole()
+
+    def _sampled(self, name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if name != "_dropout":
+            args, kwargs = tree_map(self._whole, args), tree_map(self._whole, kwargs)
+        return super()._sampled(name, func, args, kwargs)
 
     def _masked(self, x: Tensor, keep: Tensor, p: float, alpha: bool) -> Tensor:
         before = self._layers.get(id(x))
-        if x.ndim != 2 or alpha or p == 1:
+        if x.ndim != 2 or keep.shape != (1, x.shape[1]) or alpha or p == 1:
             return super()._masked(x if before is None else before.whole(), keep, p, alpha)
         units = self._columns_of(x) if before is None else before.units
         kept = keep[0].nonzero().squeeze(1)

@@ -12,13 +12,15 @@ from torch.func import functional_call
 
 from pyro_opu.checks import instance_of
 from pyro_opu.packing import Packing, Unpacked
-from pyro_opu.rng import evaluating
+from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws, close
-from pyro_opu.teachers.cost import Meter, metered
-from pyro_opu.teachers.masks import Mask, SharedMasks, Thinned
+from pyro_opu.teachers.cost import Cost, Meter, metered
+from pyro_opu.teachers.masks import Thinned
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn
+from pyro_opu.teachers.shared import SharedMasks, given_by
 from pyro_opu.teachers.sites import are_probs, log_probs_of_output, normalised
+from pyro_opu.teachers.training_mode import RandomCalls, compare_spreads
 
 #: Products of a draw in its largest layer from which on its dropped units are left out: below it
 #: many draws at once are as fast.
@@ -32,11 +34,12 @@ class DropoutTeacher(BaseTeacher):
         \pi_s = \mathrm{softmax}\, f(x;\, \theta \odot m_s), \quad
         m_s \sim \mathrm{Bernoulli}(1 - p)
 
-    Every call of ``torch.nn.functional.dropout`` and its relatives inside the module is given
-    the draw's masks, in training mode or not; all else runs in evaluation mode. A draw is the seed
-    of its masks, so the batched evaluation equals the loop, in any chunking. Axis 0 of every tensor
-    that meets dropout must be the rows of ``x``, and the module must call dropout itself: one
-    inside recurrent or attention layers cannot be reached.
+    What the module draws at random in training mode, whatever mode it is in, is given by the draw:
+    dropout, in attention too, stochastic depth, RReLU, Bernoulli, uniform and normal noise. Parts
+    that draw nothing run in evaluation mode. A draw is the seed of its masks, so the batched
+    evaluation equals the loop, in any chunking. What cannot be given from outside, such as dropout
+    inside recurrent layers, is refused by the name of the part, and at the first call the spread is
+    compared with that of passes in training mode (:func:`~.training_mode.compare_spreads`).
 
     Args:
         module: ``x (N, ...) -> logits (N, C)`` (log-probabilities and probabilities do too).
@@ -46,9 +49,9 @@ class DropoutTeacher(BaseTeacher):
     """
 
     def __init__(self, module: nn.Module) -> None:
-        _refuse_hidden_dropout(module)
         self.module = module
-        self._calls: dict[torch.Size, list[Mask]] = {}  # by the shape of an input
+        self._random: dict[torch.Size, RandomCalls] = {}  # by the shape of an input
+        self._compared = False
         self._run = Batched("the dropout network")
         self._thinned: bool | None = None  # whether thinned networks answer alike, once compared
 
@@ -65,32 +68,31 @@ class DropoutTeacher(BaseTeacher):
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
         return torch.randint(2**62, (num_draws,))
 
+    def _measured(self, draws: Tensor, x: Tensor) -> Cost:
+        """Also finds what is random, and compares the spread with training mode, both once."""
+        if x.shape[1:] not in self._random:
+            self._random[x.shape[1:]] = RandomCalls.of(self.module, x)
+        cost = super()._measured(draws, x)
+        if not self._compared:
+            self._compared = True
+            self._compare(x, max(1, self._numbers(x) // cost.width))
+        return cost
+
     def _meters(self, draws: Tensor, x: Tensor) -> tuple[Meter, Meter, int]:
-        """Runs under the first draw, whose masks are made where dropout is met."""
         with metered() as three:
-            self._first(int(draws[0]), some_rows(x, 3))
+            self._evaluate(draws[:1], some_rows(x, 3))
         with metered() as two:
-            outputs = self._first(int(draws[0]), some_rows(x, 2))
+            outputs = self._evaluate(draws[:1], some_rows(x, 2)).shape[-1]
         return two, three, outputs
 
-    def _first(self, seed: int, x: Tensor) -> int:
-        """Run the network under one draw and note its dropouts; the number of classes."""
-        generator = torch.Generator().manual_seed(seed)
-        masks = SharedMasks(lambda shape, p: _mask(shape, p, generator))
-        with evaluating(self.module), masks:
-            output = self.module(x)
-        outputs = log_probs_of_output(output).shape[-1]  # refuses what are no logits
-        if not masks.calls:
-            raise ValueError(
-                "`source` must be a network with dropout; in this one no dropout with p > 0 was "
-                "met, so that all its draws are equal. Pass a list of trained networks for an "
-                "ensemble, a Predictive for a Bayesian network, or lambda x: module(x) if the "
-                "module returns draws (S, N, C) itself."
-            )
-        self._calls[x.shape[1:]] = masks.calls
-        if self._run.use_vmap is None:
-            self._run.expected = output[None]
-        return outputs
+    def _compare(self, x: Tensor, at_once: int) -> None:
+        def probs(num_draws: int, rows: Tensor) -> Tensor:
+            seeds = self._pick(rows, num_draws).split(max(1, at_once // len(rows)))
+            return torch.cat([self._evaluate(some, rows) for some in seeds]).exp()
+
+        found = self._random[x.shape[1:]]
+        with seeded(0):
+            compare_spreads(found, probs, lambda z: log_probs_of_output(z).exp(), x, at_once)
 
     def _answers(self, draws: Tensor, x: Tensor) -> Iterator[Tensor]:
         """All draws at once where many operations are saved by leaving out dropped units."""
@@ -118,41 +120,25 @@ class DropoutTeacher(BaseTeacher):
 
     def _evaluate_thinned(self, draws: Tensor, x: Tensor) -> Tensor:
         thinned = Thinned((x, *self.module.parameters(), *self.module.buffers()))
-        with evaluating(self.module):
-            answers = [thinned.run(self.module, x, self._masks(seed, x)) for seed in draws.tolist()]
+        found = self._random[x.shape[1:]]
+        with found.running():
+            answers = [
+                thinned.run(self.module, x, given_by(found.calls, found.drawn(seed)))
+                for seed in draws.tolist()
+            ]
         return log_probs_of_output(torch.stack(answers))
 
-    def _masks(self, seed: int, x: Tensor) -> Iterator[Tensor]:
-        """The masks of a draw, in the order in which dropout is met."""
-        generator = torch.Generator().manual_seed(seed)
-        return (_mask(*call, generator) for call in self._calls[x.shape[1:]])
-
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
-        masks = [list(self._masks(seed, x)) for seed in draws.tolist()]
-        by_call = enumerate(zip(*masks, strict=True))
+        found = self._random[x.shape[1:]]
+        by_call = enumerate(zip(*(found.drawn(seed) for seed in draws.tolist()), strict=True))
         stacked = {str(call): torch.stack(each).to(x.device) for call, each in by_call}
 
-        def one(masks: Draws) -> Tensor:
-            given = iter(masks.values())
-            with SharedMasks(lambda *_: next(given)):
+        def one(drawn: Draws) -> Tensor:
+            with SharedMasks(given_by(found.calls, drawn.values())):
                 return self.module(x)
 
-        with evaluating(self.module):
+        with found.running():
             return log_probs_of_output(self._run(one, stacked))
-
-
-def _mask(shape: tuple[int, ...], p: float, generator: torch.Generator) -> Tensor:
-    return torch.rand(shape, generator=generator) >= p
-
-
-def _refuse_hidden_dropout(module: nn.Module) -> None:
-    for name, child in module.named_modules():
-        if isinstance(child, (nn.RNNBase, nn.MultiheadAttention)) and child.dropout > 0:
-            raise ValueError(
-                "`source` must call dropout in Python, where masks can be shared by all rows; "
-                f"'{name}' is a {type(child).__name__} with dropout={child.dropout} inside. Set "
-                "its `dropout` to 0, or pass a callable (x, num_draws) -> (S, N, C)."
-            )
 
 
 class EnsembleTeacher(BaseTeacher):

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.guides import PredictiveGuide, beginning, guide_at, plug_in
-from pyro_opu.guides.beginning import find_beginning
+from pyro_opu.guides.beginning import NoBeginning, find_beginning
 from pyro_opu.guides.plug_in import AfterTold, PlugInTrunk
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
@@ -362,8 +362,10 @@ def control_flow(x: Tensor, y: Tensor | None = None) -> None:
 
 @pytest.mark.filterwarnings("ignore:the model is evaluated draw by draw")
 def test_what_has_no_hidden_layer_or_depends_on_values_is_not_read():
-    assert begun(posterior(control_flow, X), X)[1] is None
-    assert begun(lambda x: torch.rand(5, len(x), 3).softmax(-1), X)[1] is None
+    with pytest.raises(NoBeginning, match="cannot be read"):
+        begun(posterior(control_flow, X), X)
+    with pytest.raises(NoBeginning, match="no network"):
+        begun(lambda x: torch.rand(5, len(x), 3).softmax(-1), X)
 
 
 def test_a_network_of_this_package_is_had_by_name():
@@ -456,7 +458,8 @@ def test_what_is_nearly_linear_is_no_linear_head():
 
     plain = [nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)]
     assert begun([nn.Sequential(*plain), nn.Sequential(*plain)], X)[1] is not None
-    assert begun([nn.Sequential(*plain, Bent()), nn.Sequential(*plain, Bent())], X)[1] is None
+    with pytest.raises(NoBeginning, match="determines the logits linearly"):
+        begun([nn.Sequential(*plain, Bent()), nn.Sequential(*plain, Bent())], X)
 
 
 def test_moments_are_told_of_a_few_classes_and_not_of_hundreds():

@@ -116,7 +116,12 @@ def test_otherwise_indices_are_embedded(why: str, monkeypatch: pytest.MonkeyPatc
     if why == "large":
         monkeypatch.setattr(products, "MOST_ROWS", G - 1)
         fast = quick(posterior(), FORMS["dict"], num_steps=1)
+        reason = "nothing in its network determines"
     else:  # which a recorded network would round
-        network = TwoInputs().double()
-        fast = quick(network, (NUMBERS.double(), GROUP), num_steps=1, num_samples=20)
+        with pytest.warns(UserWarning, match="begins from scratch.*too few digits for column 0"):
+            stamps = (1e9 + NUMBERS.double(), GROUP)
+            fast = quick(TwoInputs().double(), stamps, num_steps=1, num_samples=20)
+        reason = "float32, in which its network is read, has too few digits"
     assert isinstance(fast.guide.trunk, Indexed)
+    assert fast.report["start"] == "scratch" and reason in fast.report["start_reason"]
+    assert f"start     from scratch: {reason}" in str(fast.report)

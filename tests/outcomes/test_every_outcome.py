@@ -35,7 +35,7 @@ def test_sites_are_those_of_the_predictive(found: Found) -> None:
     layouts = outcome.layouts(teacher, X)
     assert {layout.kind for layout in layouts} <= set(outcome.site_kinds)
     held_out = outcome.validation(X, teacher.draws(X, S), S)
-    guide = outcome.guide(None, X, held_out, outcome.describe(held_out), [])
+    guide = outcome.guide(None, X, held_out, outcome.describe(held_out))
     drawn = outcome.sample(outcome.answer_of(guide, X), layouts, S)
     assert {k: (v.shape, v.dtype) for k, v in drawn.items()} == {
         k: (v.shape, v.dtype) for k, v in source(X).items()
@@ -51,7 +51,7 @@ def test_every_guide_by_name_is_judged_and_taught(found: Found) -> None:
     described = outcome.describe(held_out)
     assert held_out.sampling_distance() <= 0  # of a posterior whose draws are all held: refine
     for name in outcome.guides:
-        guide = outcome.guide(name, X, held_out, described, [])
+        guide = outcome.guide(name, X, held_out, described)
         answer = outcome.answer_of(guide, X)
         assert outcome.is_answer(answer) and tuple(answer.event_shape) == outcome.event_shape
         for objective in outcome.objectives(guide, X, None):
@@ -62,7 +62,7 @@ def test_every_guide_by_name_is_judged_and_taught(found: Found) -> None:
         about = outcome.about(guide, described)
         assert json.loads(json.dumps(about)) == about  # a report is saved as text
     with pytest.raises(ValueError, match="`guide` must be one of"):
-        outcome.guide("nothing", X, held_out, described, [])
+        outcome.guide("nothing", X, held_out, described)
 
 
 def test_guides_of_something_else_are_refused(found: Found) -> None:

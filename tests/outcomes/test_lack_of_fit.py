@@ -103,7 +103,7 @@ def test_a_mixture_is_too_dear_for_many_classes_on_few_features(
 ) -> None:
     x = torch.randn(60, features)
     labelled = ClassValidation(x, torch.full((4, 60, num_classes), 1 / num_classes))
-    guide = classes.Classes(num_classes).guide(None, x, labelled, {"misfit": 0.06}, [])
+    guide = classes.Classes(num_classes).guide(None, x, labelled, {"misfit": 0.06})
     assert type(guide) is family
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -11,7 +11,9 @@ from torch.nn import functional as F
 
 from pyro_opu.teachers import as_teacher, networks
 from pyro_opu.teachers.cost import counted, metered
-from pyro_opu.teachers.masks import Mask, SharedMasks, Thinned
+from pyro_opu.teachers.masks import Thinned
+from pyro_opu.teachers.shared import Call, SharedMasks, given_by
+from pyro_opu.teachers.training_mode import RandomCalls
 
 # Rounding of float32 products summed in another order, on logits of size 1.
 ROUNDING = {"rtol": 1e-5, "atol": 1e-5}
@@ -88,21 +90,18 @@ FORWARD = [plain, residual, of_inputs, twice, in_place, joined, scaled, by_name,
 forwards = pytest.mark.parametrize("forward", FORWARD, ids=lambda forward: forward.__name__)
 
 
-def masks(seed: int, calls: list[Mask]) -> Iterator[Tensor]:
+def masks(seed: int, calls: Sequence[Call]) -> Callable[[Call], Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return (torch.rand(shape, generator=generator) >= p for shape, p in calls)
+    return given_by(calls, (torch.rand(c.shape, generator=generator) >= c.p for c in calls))
 
 
 @forwards
 @torch.no_grad()
 def test_dropped_units_are_zero(forward: Callable[..., Tensor]) -> None:
     net, x = Written(forward), torch.randn(5, 4)
-    with SharedMasks(lambda shape, p: torch.ones(shape)) as mode:  # which notes the calls
-        net(x)
-    thinned, calls = Thinned((x, *net.parameters())), mode.calls
+    thinned, calls = Thinned((x, *net.parameters())), RandomCalls.of(net, x).calls
     for seed in range(4):
-        given = masks(seed, calls)
-        with SharedMasks(lambda *_, given=given: next(given)):
+        with SharedMasks(masks(seed, calls)):
             expected = net(x)
         torch.testing.assert_close(thinned.run(net, x, masks(seed, calls)), expected, **ROUNDING)
 
@@ -120,7 +119,7 @@ def test_what_is_left_out() -> None:
     thinned = Thinned((x, *net.parameters()))
     with counted(), metered() as meter:
         for seed in range(draws):
-            thinned.run(net, x, masks(seed, [((1, width), 0.5)] * 2))
+            thinned.run(net, x, masks(seed, [Call("keep", (1, width), 0.5)] * 2))
     expected = 2 * rows * (inputs * width + draws * (width**2 / 4 + width / 2 * 10))
     # a mask keeps 200 of 400 units up to 10, and all products average over 16 draws
     assert meter.operations == pytest.approx(expected, rel=0.06)

@@ -1,0 +1,308 @@
+"""What a network draws at random, given from outside: the same for all rows of x."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["Call", "SharedMasks", "given_by", "of_one_row"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What a random function draws in one call.
+
+    Attributes:
+        law: "keep", false with probability ``p``; "uniform" in [0, 1); or standard "normal".
+        shape: Of all rows, or where it is known of one, which may take several entries of an axis.
+        p: Of "keep".
+        of_rows: Whether each row has its own in a pass, where the shape is that for one row.
+    """
+
+    law: str
+    shape: tuple[int, ...]
+    p: float = 0.0
+    of_rows: bool = True
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """One draw."""
+        if self.law == "normal":
+            return torch.randn(self.shape, generator=generator)
+        found = torch.rand(self.shape, generator=generator)
+        return found >= self.p if self.law == "keep" else found
+
+    def is_like(self, other: Call) -> bool:
+        """Whether both are draws of one law, with as many axes."""
+        mine = self.law, self.p, len(self.shape)
+        return mine == (other.law, other.p, len(other.shape))
+
+
+def of_one_row(two: Sequence[Call], three: Sequence[Call]) -> list[Call]:
+    """What the calls draw for one row, from what they draw for two rows and for three.
+
+    Raises:
+        ValueError: they are other calls, or the axis of the rows cannot be told.
+    """
+    if len(two) != len(three):
+        raise _unlike()
+    return [_one_row(*pair) for pair in zip(two, three, strict=True)]
+
+
+def _one_row(two: Call, three: Call) -> Call:
+    if not two.is_like(three):
+        raise _unlike()
+    pairs = list(zip(two.shape, three.shape, strict=True))
+    grow = [a for a, b in pairs if a != b]
+    if len(grow) > 1 or any(2 * b != 3 * a for a, b in pairs if a != b):
+        raise ValueError(
+            "`source` must draw at random for every row of x; what it draws has the shape "
+            f"{two.shape} for two rows and {three.shape} for three. Pass a callable "
+            "(x, num_draws) -> (S, N, C)."
+        )
+    return Call(two.law, tuple(a if a == b else a // 2 for a, b in pairs), two.p, bool(grow))
+
+
+def _unlike() -> ValueError:
+    return ValueError(
+        "`source` must call the same random functions for any number of rows, and under every "
+        "draw; it did not. A layer that is left out at random cannot be sampled: switch that off, "
+        "or pass a callable (x, num_draws) -> (S, N, C)."
+    )
+
+
+def given_by(calls: Iterable[Call], values: Iterable[Tensor]) -> Callable[[Call], Tensor]:
+    """What :class:`SharedMasks` is given: values of known calls, in order."""
+    pairs = iter(zip(calls, values, strict=False))
+
+    def given(call: Call) -> Tensor:
+        known = next(pairs, None)
+        if known is None or not known[0].is_like(call):
+            raise _unlike()
+        return known[1]
+
+    return given
+
+
+class SharedMasks(TorchFunctionMode):
+    """Gives every random function what it draws, for one row, and notes what it was asked for.
+
+    Of a call all rows get the same. Without it dropout keeps every unit, and other draws are in the
+    middle of their law.
+
+    Args:
+        given: From a call, for all rows, to a tensor of its shape, or of that for one row.
+    """
+
+    def __init__(self, given: Callable[[Call], Tensor] | None = None) -> None:
+        super().__init__()
+        self.given = given
+        self.calls: list[Call] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        name = _RANDOM.get(func)
+        if name is None:
+            return self._other(func, args, kwargs or {})
+        return self._sampled(name, func, args, kwargs or {})
+
+    def _sampled(self, name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A random function, by the method of this name."""
+        return getattr(self, name)(func, args, kwargs)
+
+    def _other(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Any other call."""
+        return func(*args, **kwargs)
+
+    def _draw(self, law: str, shape: Iterable[int], like: Tensor, p: float = 0.0) -> Tensor:
+        """What is drawn for all rows; an axis along which it does not vary may be 1."""
+        assert self.given is not None
+        call = Call(law, tuple(shape), p)
+        self.calls.append(call)
+        value = self.given(call).to(like.device)
+        pairs = zip(value.shape, call.shape, strict=True)
+        times = [1 if own in (1, size) else size // own for own, size in pairs]
+        return value if set(times) <= {1} else value.repeat(times)
+
+    # Dropout -------------------------------------------------------------------------------------
+
+    def _dropout(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
+        x, p = given["input"], float(given.get("p", 0.5))
+        training = given.get("training", given.get("train", func not in _OFF))
+        if not training or p == 0 or self.given is None:
+            return x
+        axes = 1 if x.dim() < _BATCHED.get(func, 0) else 2 if func in _CHANNELS else x.dim()
+        shape = (*x.shape[:axes], *(1 for _ in x.shape[axes:]))
+        return self._masked(x, self._draw("keep", shape, x, p), p, func in _ALPHA)
+
+    def _masked(self, x: Tensor, keep: Tensor, p: float, alpha: bool) -> Tensor:
+        keep = keep.to(x.dtype)
+        if not alpha:
+            return x * (keep / (1 - p)) if p < 1 else x * 0
+        scale = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5 if p < 1 else 0.0
+        return scale * (x * keep + _SATURATION * (1 - keep) - p * _SATURATION)
+
+    def _native(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        result = self._dropout(func, args, kwargs)
+        return result, torch.ones_like(result, dtype=torch.bool)
+
+    def _attention(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = dict(zip(names, args, strict=False)) | kwargs
+        p = float(given.pop("dropout_p", 0.0))
+        if p == 0 or self.given is None:
+            found: Tensor = func(**given)
+            return found
+        weights, values = attention(**given)
+        return (
+            self._masked(weights, self._draw("keep", weights.shape, weights, p), p, False) @ values
+        )
+
+    def _inside(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run a function written in Python so that what it calls is met."""
+        if self.given is None:
+            return func(*args, **kwargs)
+        with self:
+            return _opened(func)(*args, **kwargs)
+
+    # Other draws ---------------------------------------------------------------------------------
+
+    def _rrelu(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
+        names = ("input", "lower", "upper", "training", "inplace")
+        given = {"lower": 1 / 8, "upper": 1 / 3, "training": False}
+        given |= dict(zip(names, args, strict=False)) | kwargs
+        x, lower, upper = given["input"], given["lower"], given["upper"]
+        slope = (lower + upper) / 2
+        if given["training"] and self.given is not None:
+            slope = lower + (upper - lower) * self._draw("uniform", x.shape, x).to(x.dtype)
+        return torch.where(x >= 0, x, x * slope)
+
+    def _bernoulli(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
+        x, *rest = args
+        into = func is Tensor.bernoulli_
+        p = rest[0] if rest else kwargs.get("p", 0.5 if into else x)
+        if self.given is None:
+            value = torch.as_tensor(p).to(x)
+        elif isinstance(p, Tensor):
+            value = self._draw("uniform", x.shape, x) < p
+        else:
+            value = self._draw("keep", x.shape, x, 1 - p)
+        return _filled(x if into else torch.empty_like(x), value)
+
+    def _fresh(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
+        empty, law = _FRESH[func]
+        kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
+        made: Tensor = empty(*args, **kwargs)
+        return _filled(made, self._base(law, made))
+
+    def _fill(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
+        x, *rest = args
+        law, names, made = _FILLED[func]
+        given = dict(names) | dict(zip(names, rest, strict=False)) | kwargs
+        return _filled(x, made(self._base(law, x), *(given[name] for name in names)))
+
+    def _normal(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
+        given = {"mean": 0.0, "std": 1.0} | dict(zip(("mean", "std", "size"), args, strict=False))
+        given |= kwargs
+        mean, std = torch.as_tensor(given["mean"]), torch.as_tensor(given["std"])
+        size = given.get("size", torch.broadcast_shapes(mean.shape, std.shape))
+        like = (mean + std).expand(size)
+        return mean + std * self._base("normal", like)
+
+    def _base(self, law: str, like: Tensor) -> Tensor:
+        if self.given is None:
+            return torch.full_like(like, 0.5 if law == "uniform" else 0.0)
+        return self._draw(law, like.shape, like).to(like.dtype)
+
+
+def _filled(x: Tensor, value: Tensor) -> Tensor:
+    return x.copy_(value.to(x.dtype).expand(x.shape))
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[Tensor, Tensor]:
+    r"""Attention :math:`\mathrm{softmax}(q k^\top s + m)`, and the values that it weights.
+
+    Arguments as of ``torch.nn.functional.scaled_dot_product_attention``.
+    """
+    if enable_gqa:
+        times = query.shape[-3] // key.shape[-3]
+        key, value = (each.repeat_interleave(times, -3) for each in (key, value))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        ones = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device)
+        scores = scores.masked_fill(ones.triu(1), -torch.inf)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    elif attn_mask is not None:
+        scores = scores + attn_mask
+    nothing = scores.amax(-1, keepdim=True) == -torch.inf  # is attended to
+    return torch.where(nothing, 0.0, scores.softmax(-1)), value
+
+
+@cache
+def _opened(func: Any) -> Callable[..., Any]:
+    """A function of ``torch.nn.functional`` that does not hand itself to a mode."""
+    asks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+    within = {**func.__globals__, **{name: lambda *_: False for name in asks}}
+    found = types.FunctionType(func.__code__, within, func.__name__, func.__defaults__)
+    found.__kwdefaults__ = func.__kwdefaults__
+    return found
+
+
+#: Dropout functions whose mask spans two leading axes; the others' spans all.
+_CHANNELS = {F.dropout1d, F.dropout2d, F.dropout3d, torch.feature_dropout}
+_CHANNELS |= {F.feature_alpha_dropout, torch.feature_alpha_dropout}
+_CHANNELS |= {torch.feature_dropout_, torch.feature_alpha_dropout_}
+_DROPOUTS = {F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout, *_CHANNELS}
+_DROPOUTS |= {torch.dropout_, torch.alpha_dropout_}
+_ALPHA = {function for function in _DROPOUTS if "alpha" in function.__name__}
+#: Those that do nothing unless they are told to, and axes below which the first is the channels'.
+_OFF = {F.alpha_dropout, F.feature_alpha_dropout}
+_BATCHED = {F.dropout1d: 3, F.dropout3d: 5}
+_SATURATION = -1.7580993408473766  # what a dropped SELU unit is set to
+_FRESH: dict[Callable[..., Any], tuple[Callable[..., Any], str]] = {
+    torch.rand: (torch.empty, "uniform"),
+    torch.rand_like: (torch.empty_like, "uniform"),
+    torch.randn: (torch.empty, "normal"),
+    torch.randn_like: (torch.empty_like, "normal"),
+}
+#: In-place functions: law, arguments with their defaults, and what is made of a draw of the law.
+_FILLED: dict[Callable[..., Any], tuple[str, dict[str, float], Callable[..., Tensor]]] = {
+    Tensor.uniform_: ("uniform", {"from": 0.0, "to": 1.0}, lambda u, low, up: low + (up - low) * u),
+    Tensor.normal_: ("normal", {"mean": 0.0, "std": 1.0}, lambda z, mean, std: mean + std * z),
+    Tensor.exponential_: ("uniform", {"lambd": 1.0}, lambda u, rate: -torch.log1p(-u) / rate),
+}
+#: The method by which a random function is given what it draws.
+_RANDOM: dict[Callable[..., Any], str] = {
+    **dict.fromkeys(_DROPOUTS, "_dropout"),
+    **dict.fromkeys((torch.native_dropout,), "_native"),
+    **dict.fromkeys((F.rrelu, torch.rrelu, torch.rrelu_), "_rrelu"),
+    **dict.fromkeys((torch.bernoulli, Tensor.bernoulli, Tensor.bernoulli_), "_bernoulli"),
+    **dict.fromkeys(_FRESH, "_fresh"),
+    **dict.fromkeys(_FILLED, "_fill"),
+    torch.normal: "_normal",
+    F.scaled_dot_product_attention: "_attention",
+    F.multi_head_attention_forward: "_inside",
+    F.gumbel_softmax: "_inside",
+}

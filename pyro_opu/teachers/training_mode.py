@@ -1,0 +1,256 @@
+"""What a network draws at random in training mode, by which parts, and with what spread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from pyro_opu.packing import Unpacked
+from pyro_opu.rng import evaluating
+from pyro_opu.teachers.base import some_rows
+from pyro_opu.teachers.shared import Call, SharedMasks, of_one_row
+from pyro_opu.utils.warnings import warn_user
+
+__all__ = ["RandomCalls", "compare_spreads", "training"]
+
+#: Rows at which spreads are compared, and draws of each side.
+ROWS, DRAWS = 2, 256
+#: Standard errors of a rank sum beyond which spreads differ: 1.4e-5 of the time by chance, at two
+#: rows together. A spread half as large is seen 98 % of the time, of normal logits.
+ERRORS = 4.5
+#: Relative and absolute differences that are rounding.
+TIED, ROUNDING = 1e-3, 1e-9
+
+
+@dataclass(frozen=True)
+class RandomCalls:
+    """The random calls of a network at inputs of one shape.
+
+    Attributes:
+        module: The network.
+        on: Parts that draw at random in training mode, and run in it; others never do.
+        calls: What is drawn for one row, in order.
+    """
+
+    module: nn.Module
+    on: tuple[nn.Module, ...]
+    calls: tuple[Call, ...]
+
+    @classmethod
+    def of(cls, module: nn.Module, x: Tensor) -> RandomCalls:
+        """From runs at two and at three rows like these.
+
+        Raises:
+            ValueError: nothing is drawn, or something is that cannot be given from outside.
+        """
+        with training(module):
+            made = _Made.in_run(module, some_rows(x, 2))
+        if made.hidden:
+            raise _hidden(module, made.hidden)
+        if not made.calls:
+            raise ValueError(
+                "`source` must be a network with dropout; in this one no dropout with p > 0 was "
+                "met, so that all its draws are equal. Pass a list of trained networks for an "
+                "ensemble, a Predictive for a Bayesian network, or lambda x: module(x) if the "
+                "module returns draws (S, N, C) itself."
+            )
+        found = cls(module, tuple(dict.fromkeys(made.by)), ())
+        with found.running():
+            same = _Made.in_run(module, some_rows(x, 2)).calls == made.calls
+        if not same:  # one part decides by its mode what another draws
+            found = cls(module, tuple(part for part in module.modules() if not _is_norm(part)), ())
+        with found.running():
+            two, three = (_Made.in_run(module, some_rows(x, rows)).calls for rows in (2, 3))
+        return cls(module, found.on, tuple(of_one_row(two, three)))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Inside, the parts that draw at random are in training mode, and others are not."""
+        with evaluating(self.module):
+            for part in self.on:
+                part.training = True
+            yield
+
+    @property
+    def are_of_rows(self) -> bool:
+        """Whether every row has draws of its own in a pass in training mode."""
+        return all(call.of_rows for call in self.calls)
+
+    def drawn(self, seed: int) -> Iterator[Tensor]:
+        """What one draw of the posterior, a seed, gives to the calls."""
+        generator = torch.Generator().manual_seed(seed)
+        return (call.draw(generator) for call in self.calls)
+
+
+class _Made:
+    """Random calls of a run, and the parts that made them; of some it is not known what they draw.
+
+    Attributes:
+        calls: In order.
+        by: The part that made each.
+        hidden: By part, the operation that cannot be given what it draws.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.by: list[nn.Module] = []
+        self.hidden: dict[nn.Module, str] = {}
+
+    @classmethod
+    def in_run(cls, module: nn.Module, x: Tensor) -> _Made:
+        """What a run at these inputs draws, in the modes that its parts are in."""
+        made, inside = cls(), [module]
+        generator = torch.Generator().manual_seed(0)
+
+        def given(call: Call) -> Tensor:
+            made.by.append(inside[-1])
+            return call.draw(generator)
+
+        def enter(part: nn.Module, _: Any) -> None:
+            inside.append(part)
+
+        def leave(*_: Any) -> None:
+            inside.pop()
+
+        hooks = [part.register_forward_pre_hook(enter) for part in module.modules()]
+        hooks += [part.register_forward_hook(leave) for part in module.modules()]
+        masks = SharedMasks(given)
+        try:
+            with torch.no_grad(), _Hidden(lambda name: made.hidden.setdefault(inside[-1], name)):
+                with masks:
+                    module(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        made.calls = masks.calls
+        return made
+
+
+class _Hidden(TorchDispatchMode):
+    """Notes operations that draw at random by torch's own generator."""
+
+    def __init__(self, note: Callable[[str], Any]) -> None:
+        super().__init__()
+        self.note = note
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
+            self.note(func._schema.name.partition("::")[2])
+        return func(*args, **kwargs)
+
+
+def _draws(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operation that can draw at random does, by no generator of its own."""
+    known = func._schema.arguments
+    given = {each.name: each.default_value for each in known if each.has_default_value()}
+    given |= dict(zip((each.name for each in known), args, strict=False)) | dict(kwargs)
+    off = any(given.get(name) is False for name in ("train", "training"))
+    rates = (given[name] for name in ("p", "dropout_p", "dropout") if name in given)
+    return not off and all(rates) and given.get("generator") is None
+
+
+def _hidden(module: nn.Module, hidden: Mapping[nn.Module, str]) -> ValueError:
+    whole = module.module if isinstance(module, Unpacked) else module
+    names = {part: name for name, part in whole.named_modules()}
+    found = ", ".join(
+        f"'{names.get(part, '')}' is a {type(part).__name__} that calls {name}"
+        for part, name in hidden.items()
+    )
+    return ValueError(
+        "`source` must draw at random in ways that can be shared by all rows; in training mode "
+        f"{found} inside. Set its `dropout` to 0, write it with torch.nn.functional, or pass a "
+        "callable (x, num_draws) -> (S, N, C)."
+    )
+
+
+@contextmanager
+def training(module: nn.Module) -> Iterator[None]:
+    """Inside, a module is in training mode, but normalises by its running statistics.
+
+    On exit each part has the mode that it had, and every buffer the numbers.
+    """
+    before = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    with evaluating(module):
+        for part in module.modules():
+            part.training = not _is_norm(part)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, value in before:
+                    buffer.copy_(value)
+
+
+def _is_norm(part: nn.Module) -> bool:
+    return isinstance(part, nn.modules.batchnorm._NormBase)
+
+
+@torch.no_grad()
+def compare_spreads(
+    found: RandomCalls,
+    evaluate: Callable[[int, Tensor], Tensor],
+    answers: Callable[[Tensor], Tensor],
+    x: Tensor,
+    at_once: int,
+) -> None:
+    """Warn where draws of a network spread otherwise than its passes in training mode.
+
+    Squared distances of single draws from their mean are compared by their ranks
+    (Mann-Whitney), row by row.
+
+    Args:
+        found: What the network draws.
+        evaluate: The teacher: from a number of draws and rows to probabilities ``(S, N, C)``.
+        answers: From what the network gives to probabilities.
+        x: Inputs, of which :data:`ROWS` are asked at.
+        at_once: Rows of one pass, at most.
+    """
+    rows = some_rows(x, ROWS)
+    copies = min(DRAWS, max(1, at_once // ROWS)) if found.are_of_rows else 1
+    passes = -(-DRAWS // copies)
+    many = rows.repeat_interleave(copies, 0)
+    with training(found.module):
+        parts = [answers(found.module(many)).unflatten(0, (ROWS, -1)) for _ in range(passes)]
+    theirs = torch.cat(parts, 1)[:, :DRAWS].transpose(0, 1)
+    mine = evaluate(DRAWS, rows)
+    errors = _rank_sums(_apart(mine, theirs))
+    if float(errors.abs().max()) > ERRORS:
+        spreads = [float(each.double().var(0).mean()) for each in (mine, theirs)]
+        warn_user(
+            f"`source`'s class probabilities vary otherwise in training mode (variance "
+            f"{spreads[1]:.2g}) than under the teacher's draws ({spreads[0]:.2g}): it is random in "
+            "a way that is not met, such as numbers that are not torch's, or dropout in place "
+            "whose result is not used. Pass a callable (x, num_draws) -> (S, N, C) that samples it."
+        )
+
+
+def _apart(mine: Tensor, theirs: Tensor) -> Tensor:
+    """Squared distances of both from their mean ``(2 S, N)``."""
+    both = torch.cat([mine, theirs]).double()
+    return (both - both.mean(0)).square().sum(-1)
+
+
+def _rank_sums(apart: Tensor) -> Tensor:
+    """Standard errors by which ranks of the first half of ``(2 S, N)`` are off, ``(N,)``."""
+    size, found = len(apart) // 2, []
+    for column in apart.T:
+        values, order = column.sort()
+        new = values.diff() > TIED * values[1:] + ROUNDING
+        groups = torch.cat([new.new_zeros(1), new]).cumsum(0)
+        counts = groups.bincount().double()
+        ranks = torch.empty_like(values)
+        ranks[order] = (counts.cumsum(0) - (counts - 1) / 2)[groups]
+        ties = float((counts**3 - counts).sum()) / (2 * size * (2 * size - 1))
+        variance = size * size / 12 * (2 * size + 1 - ties)
+        off = ranks[:size].sum() - size * (2 * size + 1) / 2
+        found.append(off / max(variance, 1.0) ** 0.5)
+    return torch.stack(found)
