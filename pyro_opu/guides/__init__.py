@@ -58,7 +58,7 @@ def of_packed(guide: nn.Module, packing: Packing | None) -> nn.Module:
 @torch.no_grad()
 def guide_at(
     name: str, start: Beginning, x: Tensor, log_concentration: float = 0.0
-) -> PredictiveGuide | TrunkGuide | None:
+) -> PredictiveGuide | TrunkGuide:
     """Build a guide of a family that begins at a network, or with moments of its logits.
 
     Args:
@@ -66,13 +66,8 @@ def guide_at(
         start: The network.
         x: Inputs ``(N, *input_shape)``, by which features are standardised.
         log_concentration: The g of every input, where the moments do not say it.
-
-    Returns:
-        ``None`` where the network has no hidden layer, and its moments are too many to be told.
     """
     config = PlugInTrunk.describe(start, x)
-    if config is None:
-        return None
     shape = {"trunk": config, "num_classes": len(start.head), "shared": True}
     guide = GUIDES[name].from_config(shape).to(x.device)
     assert isinstance(guide.trunk, PlugInTrunk)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from pyro_opu.guides.heads import Head, features, head_of, heads_of
 from pyro_opu.guides.products import with_products
-from pyro_opu.guides.recorded import Recorded, Step
+from pyro_opu.guides.recorded import Recorded
 from pyro_opu.guides.recording import record
 from pyro_opu.guides.writes import Unrecorded
 from pyro_opu.teachers.batched import loop
@@ -25,10 +26,6 @@ __all__ = [
     "find_beginning",
 ]
 
-#: Products with weights; what they multiply may be the last hidden layer.
-_PRODUCTS = {"linear", "matmul", "mm", "addmm", "mv"}
-#: Draws of a head that are read at once.
-CHUNK = 256
 #: Logarithm of a probability of zero, where candidates are compared.
 LEAST_LOG = -1e4
 #: An uncertain network bends smoothly, as its average does, unless its KL from the posterior's mean
@@ -42,8 +39,6 @@ MOST_WORSE = 1.25
 CARRIED, PROJECTED, PAIRS, FEW, ROUNDING = 1.5, 256, 512, 16, 1e-4
 #: Products of the moments of logits, at most, that a student is told.
 MOST_TOLD = 2**14
-#: Error of a head that is taken for linear, as a share of its largest logit: rounding.
-LINEAR = 1e-4
 #: Rounding of inputs to float32, in deviations, that a network in float32 is read in spite of; rows
 #: at which it is looked for.
 MOST_ROUNDING, ROUNDED = 1e-3, 2048
@@ -173,7 +168,7 @@ def _uncertain(trunk: Recorded | None, plug_in: PlugIn) -> bool:
 
 def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
     """The trunk and the head of a network, where there is a linear one."""
-    for cut, trunk in _features(found, plug_in.deviations):
+    for cut, trunk in features(found, plug_in.deviations):
         parts = [found.until(step).run(x[:2]) for step in cut] or [x[:2]]
         # Recorded by rows, a vector may be a matrix of one row or one column.
         flat = [_is_vector(part[0]) if plug_in.deviations else part.ndim < 3 for part in parts]
@@ -182,12 +177,12 @@ def _beginning(found: Recorded, plug_in: PlugIn, x: Tensor) -> Beginning:
         if len(cut) > 1 or parts[0].ndim != 2:
             trunk = found.joined({step: part.ndim for step, part in zip(cut, parts, strict=True)})
         read = Head(found, cut, [part[0] for part in parts])
-        head = _head(read)
+        head = head_of(read)
         if head is None:
             continue
         if plug_in.draws is None or _uncertain(trunk, plug_in):
             return Beginning(trunk, head)
-        return Beginning(trunk, head, _heads(read, plug_in.draws))
+        return Beginning(trunk, head, heads_of(read, plug_in.draws))
     raise NoBeginning("nothing in its network determines the logits linearly")
 
 
@@ -261,111 +256,3 @@ def _distance(mean: Tensor, log_probs: Tensor) -> float:
     """KL from the posterior's mean ``(N, C)``, nats."""
     apart = torch.xlogy(mean, mean) - mean * log_probs.clamp_min(LEAST_LOG)
     return float(apart.sum(-1).mean().nan_to_num(torch.inf))
-
-
-def _features(
-    found: Recorded, deviations: frozenset[str]
-) -> Iterator[tuple[list[int], Recorded | None]]:
-    """What products multiply: the steps, none for the inputs, and what leads to them.
-
-    First all that the last products on every way to the answer multiply, then what each product
-    does, the last first.
-    """
-    several = sorted(_frontier(found, deviations))
-    if several:
-        yield several, found.until(several[0])
-    for step in reversed(found.steps):
-        if _is_product(step):
-            for index in step.inputs("step"):
-                trunk = found.until(index)
-                if trunk.reads_inputs():
-                    yield [index], trunk
-            if step.inputs("x"):
-                yield [], None
-
-
-def _frontier(found: Recorded, deviations: frozenset[str]) -> set[int]:
-    """What the last products on the ways from inputs to answer multiply; none where one has none.
-
-    What has no weights may be multiplied by numbers, too, and anything by deviations. On the way
-    there may be any other step; the head is asked whether it is linear.
-    """
-    cut: set[int] = set()
-    seen, open_ones = set[int](), [len(found.steps) - 1]
-    while open_ones:
-        step = found.steps[open_ones.pop()]
-        if step.inputs("x"):
-            return set()
-        every = {index: found.until(index) for index in step.inputs("step")}
-        before = {index: trunk for index, trunk in every.items() if trunk.reads_inputs()}
-        others = {name for index in every.keys() - before for name in every[index].weights}
-        times = step.name.startswith("mul.") and len(before) == 1
-        deviates = bool(deviations & {*others, *step.inputs("weight")})
-        for index, trunk in before.items():
-            fixed = deviates or not trunk.trained & set(trunk.weights)
-            if _is_product(step) or (times and fixed):
-                cut.add(index)
-            elif index not in seen:
-                seen.add(index)
-                open_ones.append(index)
-    return cut
-
-
-def _is_product(step: Step) -> bool:
-    return step.name.split(".")[0] in _PRODUCTS
-
-
-@dataclass(frozen=True)
-class Head:
-    """What is left of a network where the results of some steps, ``(N, F)`` together, are given.
-
-    Attributes:
-        found: The network.
-        cut: The steps; none for the inputs themselves.
-        rows: One row of the result of each, or of the inputs; a number or ``(F,)``.
-    """
-
-    found: Recorded
-    cut: list[int]
-    rows: list[Tensor]
-
-    @property
-    def size(self) -> int:
-        """F."""
-        return sum(row.numel() for row in self.rows)
-
-    def logits(self, features: Tensor) -> Tensor:
-        """Logits, of mean 0, where the features are given."""
-        parts = features.split([row.numel() for row in self.rows], 1)
-        shaped = [each.reshape(-1, *row.shape) for each, row in zip(parts, self.rows, strict=True)]
-        x, known = (None, dict(zip(self.cut, shaped, strict=True))) if self.cut else (features, {})
-        log_probs = self.found.rest(x, known, len(features))
-        return log_probs - log_probs.mean(-1, keepdim=True)
-
-    def probed(self) -> Tensor:
-        """The head by asking at no feature and at every feature alone: right if it is linear."""
-        probes = torch.cat([torch.eye(self.size), torch.zeros(1, self.size)]).to(self.rows[0])
-        logits = self.logits(probes)
-        return torch.cat([logits[:-1] - logits[-1], logits[-1:]]).mT
-
-
-def _heads(read: Head, draws: dict[str, Tensor]) -> Tensor:
-    """The head under draws of the weights ``(S, C, F + 1)``."""
-
-    def under(weights: dict[str, Tensor]) -> Tensor:
-        return replace(read, found=read.found.under(weights)).probed()
-
-    heads: Tensor = torch.func.vmap(under, chunk_size=CHUNK)(draws)
-    return heads
-
-
-def _head(read: Head) -> Tensor | None:
-    mixed = torch.randn(8, read.size, generator=torch.Generator().manual_seed(0))
-    mixed = mixed.to(read.rows[0])
-    try:
-        expected = read.logits(mixed)
-    except LookupError:  # the answer reads the inputs too
-        return None
-    head = read.probed()
-    error = (mixed @ head[:, :-1].mT + head[:, -1] - expected).abs().max()
-    return head if error <= LINEAR * (1 + expected.abs().max()) else None

@@ -23,8 +23,8 @@ MOST_OFF = 16.0
 MOST_BITS = 60.0
 #: Largest standardised number: the sum of the squares of many is finite in float32.
 FARTHEST = 1e15
-#: Rows of a network that is set up or judged, at once.
-BLOCK = 256
+#: Rows by whose features a student is set up, at most, and how many of them at once.
+SET_UP, BLOCK = 2048, 256
 
 
 class Standardize(nn.Module):

@@ -74,7 +74,7 @@ class Operations(nn.Module):
 
     @property
     def computes(self) -> bool:
-        """Whether a weight is a number, not an index."""
+        """Whether a weight is a number; else it picks or compares inputs, also in float64."""
         weights = (*self.parameters(), *self.buffers())
         return any(weight.is_floating_point() for weight in weights)
 

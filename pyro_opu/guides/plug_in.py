@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_opu.distributions.normal_logits import LEAST, averaged_logit, informed_concentration
 from pyro_opu.guides.beginning import MOST_TOLD, Beginning, evenly
-from pyro_opu.guides.networks import DefaultTrunk, Perceptron, Standardize, in_blocks
+from pyro_opu.guides.networks import SET_UP, DefaultTrunk, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.operations import Operations
 from pyro_opu.teachers.cost import counted, metered
 
@@ -36,8 +36,6 @@ SUMMED = 2**20
 MOST_TEMPERATURE = 2.0
 #: Inputs by which log alpha_0 is told.
 TELLING = 128
-#: Rows by whose features a student is set up, at most.
-SET_UP = 2048
 
 
 class PlugInTrunk(DefaultTrunk):
@@ -90,7 +88,6 @@ class PlugInTrunk(DefaultTrunk):
         size, outputs, rank = (int(config[name]) for name in ("size", "outputs", "rank"))
         hidden = tuple(config["hidden"])
         self.network = None if config["network"] is None else Operations(config["network"])
-        # Steps without weights pick or compare inputs, which float64 serves as well.
         self.centres = self.network is None or not self.network.computes
         self.outputs = outputs
         # One logit has a concentration beside it.
@@ -112,12 +109,8 @@ class PlugInTrunk(DefaultTrunk):
         self.scale, self.layers = small.standardize, small.layers
 
     @classmethod
-    def describe(cls, start: Beginning, x: Tensor) -> dict[str, Any] | None:
-        """The config of a trunk that begins so, at inputs like x.
-
-        Returns:
-            ``None`` where there is no hidden layer, and the posterior is over more than the head.
-        """
+    def describe(cls, start: Beginning, x: Tensor) -> dict[str, Any]:
+        """The config of a trunk that begins so, at inputs like x."""
         classes, size = start.head.shape
         outputs = 1 if classes == 2 else classes
         network, products = None, classes * size
@@ -126,8 +119,6 @@ class PlugInTrunk(DefaultTrunk):
             with counted(), metered() as meter:
                 start.trunk.run(x[:2])
             products += (meter.operations or 0) // 4
-        if not start.says_something:
-            return None
         alone = start.draws is not None
         rank = 0 if start.draws is None else min(len(start.draws) - 1, size)
         told = alone and start.has_few_moments()
@@ -197,8 +188,7 @@ class PlugInTrunk(DefaultTrunk):
         """
         if self.network is not None and start.trunk is not None:
             self.network.start_at(start.trunk.weights.values())
-        x = x[evenly(len(x), SET_UP)]
-        x = x if self.centres else x.to(self.mean.dtype)
+        x = x[evenly(len(x), SET_UP)].to(x.dtype if self.centres else self.mean.dtype)
         self.standardize.fit(in_blocks(self.shaped, x), self.axes)
         if self.read is not None:
             self.read.fit(x.flatten(1), (0,))

@@ -182,7 +182,7 @@ class SharedMasks(TorchFunctionMode):
 
     def _rrelu(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
         names = ("input", "lower", "upper", "training", "inplace")
-        given = {"lower": 1 / 8, "upper": 1 / 3, "training": False}
+        given: dict[str, Any] = {"lower": 1 / 8, "upper": 1 / 3, "training": False}
         given |= dict(zip(names, args, strict=False)) | kwargs
         x, lower, upper = given["input"], given["lower"], given["upper"]
         slope = (lower + upper) / 2
@@ -271,10 +271,16 @@ def _opened(func: Any) -> Callable[..., Any]:
 
 
 #: Dropout functions whose mask spans two leading axes; the others' spans all.
-_CHANNELS = {F.dropout1d, F.dropout2d, F.dropout3d, torch.feature_dropout}
+_CHANNELS: set[Callable[..., Any]] = {F.dropout1d, F.dropout2d, F.dropout3d, torch.feature_dropout}
 _CHANNELS |= {F.feature_alpha_dropout, torch.feature_alpha_dropout}
 _CHANNELS |= {torch.feature_dropout_, torch.feature_alpha_dropout_}
-_DROPOUTS = {F.dropout, F.alpha_dropout, torch.dropout, torch.alpha_dropout, *_CHANNELS}
+_DROPOUTS: set[Callable[..., Any]] = {
+    F.dropout,
+    F.alpha_dropout,
+    torch.dropout,
+    torch.alpha_dropout,
+    *_CHANNELS,
+}
 _DROPOUTS |= {torch.dropout_, torch.alpha_dropout_}
 _ALPHA = {function for function in _DROPOUTS if "alpha" in function.__name__}
 #: Those that do nothing unless they are told to, and axes below which the first is the channels'.
