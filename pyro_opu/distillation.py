@@ -82,7 +82,7 @@ def distill(
     objective refines it, unless it is already nearer to the posterior than the judging draws
     themselves are. The best iterate on held-out transfer inputs is kept. At last these moments are
     read as the law that is nearer, Dirichlet or normal sticks, with a mutual information nearer to
-    the teacher's. ``print(fast.report)`` says in six lines what was learnt, spent and kept.
+    the teacher's. ``print(fast.report)`` says in seven lines what was learnt, spent and kept.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed, and where the student is taught decides what it knows: the transfer policy

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions import NormalSticks, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.guides.base import student_at
+from pyro_opu.guides.networks import BLOCK
 from pyro_opu.metrics.distances import kl_from_log, kl_of_rows, log_mean_of, split
 from pyro_opu.metrics.marginals import Marginals, distance_from_dirichlet
 from pyro_opu.metrics.ranks import spearman
@@ -227,7 +228,7 @@ def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
     Returns:
         As :func:`calibrating_shift`, and "law", a key of :data:`~pyro_opu.guides.dirichlet.LAWS`.
     """
-    dirichlet, *other = both_laws(student_at(guide, inputs.x))
+    dirichlet, *other = both_laws(_answer_at(guide, inputs.x))
     some = inputs.fewer
     exact = some.distances(dirichlet, 0)
     for sticks in other:
@@ -258,7 +259,14 @@ def calibrating_shift(guide: nn.Module, inputs: ClassValidation) -> dict[str, An
         "shift", what to add; "asked", what mutual information alone asks for; "part", the one over
         the other; the energy distance "before" and "after".
     """
-    return _calibrated(student_at(guide, inputs.x), inputs)
+    return _calibrated(_answer_at(guide, inputs.x), inputs)
+
+
+def _answer_at(guide: nn.Module, x: Tensor) -> Any:
+    """What a guide that answers with a Dirichlet says at many rows, in bounded memory."""
+    parts = [student_at(guide, rows) for rows in x.split(BLOCK)]
+    tensors = [part.as_tensors() for part in parts]
+    return parts[0].from_tensors({k: torch.cat([each[k] for each in tensors]) for k in tensors[0]})
 
 
 def _calibrated(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from textwrap import shorten
 from typing import Any
 
 from pyro_opu.utils.warnings import warn_user
@@ -12,6 +13,8 @@ __all__ = ["DistillationReport", "FidelityWarning", "warn_of_worthless", "work"]
 
 #: KL, in multiples of the attainable, up to which a student is as good as its judges can tell.
 AS_GOOD, FAITHFUL = 1.1, 2.0
+#: Width of its lines, and where a student began, in words.
+COLUMNS = 80
 _STARTS = {
     "network": "at the teacher's network",
     "moments": "with the moments of the logits",
@@ -89,7 +92,8 @@ class DistillationReport(dict[str, Any]):
 
     def _start(self) -> str:
         if "earlier" not in self:
-            return f"{_STARTS[self['start']]}: {self['start_reason']}"
+            text = f"{_STARTS[self['start']]}: {self['start_reason']}"
+            return shorten(text, COLUMNS - 10, placeholder=" ...")
         found = self["earlier"]
         own = found.get("kl_ratio_before")
         before = "" if own is None else f", {own:.3g} x of its own posterior"

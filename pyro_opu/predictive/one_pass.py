@@ -74,7 +74,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
             default the first positional argument.
         packing: The form of several inputs, of indices or of a tensor ``(N,)``; ``input_shape`` is
             then that of the packed ones, ``(D,)``.
-        report: Plain record of how it was distilled; ``print`` shows six lines of it.
+        report: Plain record of how it was distilled; ``print`` shows seven lines of it.
 
     Raises:
         TypeError: a part of a wrong type, such as a guide that is not a module.

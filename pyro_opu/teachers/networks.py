@@ -92,7 +92,7 @@ class DropoutTeacher(BaseTeacher):
 
         found = self._random[x.shape[1:]]
         with seeded(0):
-            compare_spreads(found, probs, lambda z: log_probs_of_output(z).exp(), x, at_once)
+            compare_spreads(found, probs, x, at_once)
 
     def _answers(self, draws: Tensor, x: Tensor) -> Iterator[Tensor]:
         """All draws at once where many operations are saved by leaving out dropped units."""

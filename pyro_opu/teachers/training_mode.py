@@ -15,12 +15,14 @@ from pyro_opu.packing import Unpacked
 from pyro_opu.rng import evaluating
 from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.shared import Call, SharedMasks, of_one_row
+from pyro_opu.teachers.sites import log_probs_of_output
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["RandomCalls", "compare_spreads", "training"]
 
-#: Rows at which spreads are compared, and draws of each side.
-ROWS, DRAWS = 2, 256
+#: Rows at which spreads are compared, draws of each side, and passes in training mode that make
+#: them, at least: what a pass draws once for all rows is seen only in several.
+ROWS, DRAWS, PASSES = 2, 256, 32
 #: Standard errors of a rank sum beyond which spreads differ: 1.4e-5 of the time by chance, at two
 #: rows together. A spread half as large is seen 98 % of the time, of normal logits.
 ERRORS = 4.5
@@ -49,10 +51,13 @@ class RandomCalls:
         Raises:
             ValueError: nothing is drawn, or something is that cannot be given from outside.
         """
+        with torch.no_grad(), evaluating(module):
+            answer = module(some_rows(x, 3))  # which gives lazy layers their weights
         with training(module):
             made = _Made.in_run(module, some_rows(x, 2))
         if made.hidden:
             raise _hidden(module, made.hidden)
+        log_probs_of_output(answer)  # refuses what are no logits
         if not made.calls:
             raise ValueError(
                 "`source` must be a network with dropout; in this one no dropout with p > 0 was "
@@ -198,7 +203,6 @@ def _is_norm(part: nn.Module) -> bool:
 def compare_spreads(
     found: RandomCalls,
     evaluate: Callable[[int, Tensor], Tensor],
-    answers: Callable[[Tensor], Tensor],
     x: Tensor,
     at_once: int,
 ) -> None:
@@ -210,18 +214,19 @@ def compare_spreads(
     Args:
         found: What the network draws.
         evaluate: The teacher: from a number of draws and rows to probabilities ``(S, N, C)``.
-        answers: From what the network gives to probabilities.
         x: Inputs, of which :data:`ROWS` are asked at.
         at_once: Rows of one pass, at most.
     """
     rows = some_rows(x, ROWS)
-    copies = min(DRAWS, max(1, at_once // ROWS)) if found.are_of_rows else 1
+    mine = evaluate(DRAWS, rows)
+    if mine.ndim != 3 or mine.shape[1] != ROWS:
+        return  # which is refused elsewhere
+    copies = min(DRAWS // PASSES, max(1, at_once // ROWS)) if found.are_of_rows else 1
     passes = -(-DRAWS // copies)
     many = rows.repeat_interleave(copies, 0)
     with training(found.module):
-        parts = [answers(found.module(many)).unflatten(0, (ROWS, -1)) for _ in range(passes)]
-    theirs = torch.cat(parts, 1)[:, :DRAWS].transpose(0, 1)
-    mine = evaluate(DRAWS, rows)
+        parts = [found.module(many).unflatten(0, (ROWS, -1)) for _ in range(passes)]
+    theirs = log_probs_of_output(torch.cat(parts, 1)[:, :DRAWS].transpose(0, 1)).exp()
     errors = _rank_sums(_apart(mine, theirs))
     if float(errors.abs().max()) > ERRORS:
         spreads = [float(each.double().var(0).mean()) for each in (mine, theirs)]
@@ -242,7 +247,7 @@ def _apart(mine: Tensor, theirs: Tensor) -> Tensor:
 def _rank_sums(apart: Tensor) -> Tensor:
     """Standard errors by which ranks of the first half of ``(2 S, N)`` are off, ``(N,)``."""
     size, found = len(apart) // 2, []
-    for column in apart.T:
+    for column in apart.double().T:
         values, order = column.sort()
         new = values.diff() > TIED * values[1:] + ROUNDING
         groups = torch.cat([new.new_zeros(1), new]).cumsum(0)

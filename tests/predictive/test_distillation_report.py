@@ -1,4 +1,4 @@
-"""Reports of distillations: numbers, six lines, and the warning of a worthless student."""
+"""Reports of distillations: numbers, seven lines, and the warning of a worthless student."""
 
 from __future__ import annotations
 
@@ -156,13 +156,13 @@ STUDENTS: dict[str, Any] = {
 
 @pytest.mark.filterwarnings("ignore::pyro_opu.FidelityWarning")
 @pytest.mark.parametrize("name", STUDENTS)
-def test_a_report_prints_in_six_lines_of_80_columns(name: str, tmp_path: Path) -> None:
+def test_a_report_prints_in_seven_lines_of_80_columns(name: str, tmp_path: Path) -> None:
     fast = STUDENTS[name]()
     lines = str(fast.report).splitlines()
-    starts = ["student", "KL", "energy", "epistemic", "spent", "kept"]
+    starts = ["student", "start", "KL", "energy", "epistemic", "spent", "kept"]
     assert [line.split()[0] for line in lines] == starts
     assert max(map(len, lines)) <= 80, lines
-    assert f"{fast.report['kl_ratio']:.3g} x attainable" in lines[1]
+    assert f"{fast.report['kl_ratio']:.3g} x attainable" in lines[2]
     family = {"normal": "Normal", "logistic-normal": "Logistic Normal"}.get(name, "Dirichlet")
     assert f"{fast.report['guide']}, {family}" in lines[0]
     fast.save(tmp_path / "student.safetensors")
