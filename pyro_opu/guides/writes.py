@@ -103,6 +103,9 @@ class _Graph:
         if name in ("select", "slice", "diagonal"):
             scatter = getattr(aten, f"{name}_scatter").default
             return call(scatter, (whole, part, *rest), dict(view.kwargs))
+        if name == "narrow":
+            dim, first, length = (int(each) for each in rest)  # type: ignore[arg-type]
+            return call(aten.slice_scatter.default, (whole, part, dim, first, first + length))
         if name in ("t", "numpy_T", "mT", "transpose"):
             return call(view.target, (part, *rest))  # type: ignore[arg-type]
         if name == "permute":
