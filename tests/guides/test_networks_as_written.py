@@ -208,10 +208,10 @@ def test_what_is_not_read_is_said_and_warned_of() -> None:
 
     network = nn.Sequential(nn.Linear(2, 8), Sorted(), nn.Dropout(), nn.Linear(8, 3))
     with pytest.warns(UserWarning, match="begins from scratch, .* it calls aten.sort"):
-        fast = quick(network, NUMBERS, num_samples=5)
+        fast = quick(network, NUMBERS, num_samples=5, num_draws=8)
     assert fast.report["start"] == "scratch"
     assert fast.report["start_reason"] == "its network cannot be read: it calls aten.sort.default"
-    named = quick(network, NUMBERS, guide="network", num_samples=5)
+    named = quick(network, NUMBERS, guide="network", num_samples=5, num_draws=8)
     assert (named.report["start"], named.report["start_reason"]) == ("scratch", "`guide` was given")
 
 
