@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.shared import Call, attention, of_one_row
-from pyro_opu.teachers.training_mode import ERRORS, RandomCalls, _rank_sums, training
+from pyro_opu.teachers.training_mode import ERRORS, RandomCalls, _score_sums, training
 
 X = torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(0))
 COUNT = 12_000
@@ -305,31 +305,36 @@ def test_what_is_not_met_is_warned_of(function: Callable[[Tensor, bool], Tensor]
         as_teacher(net).probs(X, 3)
 
 
-class TestRankSums:
-    def test_known_answer(self) -> None:
-        from scipy.stats import mannwhitneyu, norm
-
-        one, two = torch.rand(50, dtype=torch.float64), torch.rand(50, dtype=torch.float64) ** 2
-        one, two = (each.mul(20).round() + 1 for each in (one, two))  # with ties
-        z = float(_rank_sums(torch.cat([one, two])[:, None]))
-        options = {"method": "asymptotic", "use_continuity": False}
-        assert 2 * norm.sf(abs(z)) == pytest.approx(mannwhitneyu(one, two, **options).pvalue)
+class TestScoreSums:
+    @pytest.mark.parametrize(
+        "values", [[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [0.0, 0.0, 1.0, 1.0, 1.0, 9.0]]
+    )
+    def test_over_all_ways_to_part_they_have_mean_0_and_variance_1(
+        self, values: list[float]
+    ) -> None:
+        ways = []
+        for first in itertools.combinations(range(6), 3):
+            rest = [index for index in range(6) if index not in first]
+            ways.append(torch.tensor(values)[[*first, *rest]])
+        z = _score_sums(torch.stack(ways, 1))
+        assert len(z) == 20 and float(z.mean()) == pytest.approx(0.0, abs=1e-9)
+        assert float(z.square().mean()) == pytest.approx(1.0)
 
     def test_alarms_by_chance_are_as_many_as_said(self) -> None:
         """A hundredth at 2.576 errors: of 4,000 sets, 40 up to five deviations of 6.3."""
-        z = _rank_sums(torch.randn(512, 4000, generator=torch.Generator().manual_seed(0)) ** 2)
+        z = _score_sums(torch.randn(512, 4000, generator=torch.Generator().manual_seed(0)) ** 2)
         assert 9 <= int((z.abs() > 2.576).sum()) <= 71
 
     def test_half_a_spread_is_seen(self) -> None:
         draws = torch.randn(512, 200, generator=torch.Generator().manual_seed(0))
         draws[:256] *= 0.5**0.5
-        assert float((_rank_sums(draws**2).abs() > ERRORS).float().mean()) > 0.3
+        assert float((_score_sums(draws**2).abs() > ERRORS).float().mean()) > 0.6
 
     def test_rounding_makes_no_ranks(self) -> None:
         """Draws of few values, of which one side is a rounding larger."""
         few = torch.tensor([0.0, 1e-4, 0.04, 0.05])[torch.arange(512) % 4, None].double()
         few[256:] = few[256:] * (1 + 1e-5) + 1e-12
-        assert float(_rank_sums(few).abs()) < 1e-6
+        assert float(_score_sums(few).abs()) < 1e-6
 
 
 def test_rows_of_a_call() -> None:
