@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.guides.heads import Head, features, head_of, heads_of
+from pyro_opu.guides.networks import in_blocks
 from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recorded import Recorded
 from pyro_opu.guides.recording import record
@@ -122,7 +123,7 @@ def find_beginning(
             continue
         for weights in plug_in.candidates:
             candidate = found.under(weights)
-            scored.append((_distance(mean, candidate.run(x)), candidate, plug_in))
+            scored.append((_distance(mean, in_blocks(candidate.run, x)), candidate, plug_in))
     if not scored:
         raise NoBeginning(reason)
     distance, found, plug_in = min(scored, key=lambda each: each[0])
@@ -134,7 +135,7 @@ def find_beginning(
     if not _uncertain(start.trunk, plug_in):
         return start
     smooth = found.smoothed()
-    near = _distance(mean, smooth.run(x)) <= MOST_WORSE * distance
+    near = _distance(mean, in_blocks(smooth.run, x)) <= MOST_WORSE * distance
     return _beginning(smooth, plug_in, x) if near else start
 
 

@@ -71,7 +71,7 @@ class DropoutTeacher(BaseTeacher):
     def _measured(self, draws: Tensor, x: Tensor) -> Cost:
         """Also finds what is random, and compares the spread with training mode, both once."""
         if x.shape[1:] not in self._random:
-            self._random[x.shape[1:]] = RandomCalls.of(self.module, x)
+            self._random[x.shape[1:]] = RandomCalls.of(self.module, x, log_probs_of_output)
         cost = super()._measured(draws, x)
         if not self._compared:
             self._compared = True
@@ -92,7 +92,7 @@ class DropoutTeacher(BaseTeacher):
 
         found = self._random[x.shape[1:]]
         with seeded(0):
-            compare_spreads(found, probs, x, at_once)
+            compare_spreads(found, probs, log_probs_of_output, x, at_once)
 
     def _answers(self, draws: Tensor, x: Tensor) -> Iterator[Tensor]:
         """All draws at once where many operations are saved by leaving out dropped units."""

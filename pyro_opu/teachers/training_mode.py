@@ -15,7 +15,6 @@ from pyro_opu.packing import Unpacked
 from pyro_opu.rng import evaluating
 from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.shared import Call, SharedMasks, of_one_row
-from pyro_opu.teachers.sites import log_probs_of_output
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["RandomCalls", "compare_spreads", "training"]
@@ -45,8 +44,13 @@ class RandomCalls:
     calls: tuple[Call, ...]
 
     @classmethod
-    def of(cls, module: nn.Module, x: Tensor) -> RandomCalls:
+    def of(cls, module: nn.Module, x: Tensor, answers: Callable[[Any], Tensor]) -> RandomCalls:
         """From runs at two and at three rows like these.
+
+        Args:
+            module: The network.
+            x: Inputs ``(N, ...)``.
+            answers: From what it returns to log-probabilities, an error where there are none.
 
         Raises:
             ValueError: nothing is drawn, or something is that cannot be given from outside.
@@ -57,7 +61,7 @@ class RandomCalls:
             made = _Made.in_run(module, some_rows(x, 2))
         if made.hidden:
             raise _hidden(module, made.hidden)
-        log_probs_of_output(answer)  # refuses what are no logits
+        answers(answer)
         if not made.calls:
             raise ValueError(
                 "`source` must be a network with dropout; in this one no dropout with p > 0 was "
@@ -203,6 +207,7 @@ def _is_norm(part: nn.Module) -> bool:
 def compare_spreads(
     found: RandomCalls,
     evaluate: Callable[[int, Tensor], Tensor],
+    answers: Callable[[Any], Tensor],
     x: Tensor,
     at_once: int,
 ) -> None:
@@ -214,6 +219,7 @@ def compare_spreads(
     Args:
         found: What the network draws.
         evaluate: The teacher: from a number of draws and rows to probabilities ``(S, N, C)``.
+        answers: From what the network returns to log-probabilities ``(N, C)``.
         x: Inputs, of which :data:`ROWS` are asked at.
         at_once: Rows of one pass, at most.
     """
@@ -225,8 +231,8 @@ def compare_spreads(
     passes = -(-DRAWS // copies)
     many = rows.repeat_interleave(copies, 0)
     with training(found.module):
-        parts = [found.module(many).unflatten(0, (ROWS, -1)) for _ in range(passes)]
-    theirs = log_probs_of_output(torch.cat(parts, 1)[:, :DRAWS].transpose(0, 1)).exp()
+        parts = [answers(found.module(many)).unflatten(0, (ROWS, -1)) for _ in range(passes)]
+    theirs = torch.cat(parts, 1)[:, :DRAWS].transpose(0, 1).exp()
     errors = _score_sums(_apart(mine, theirs))
     if float(errors.abs().max()) > ERRORS:
         spreads = [float(each.double().var(0).mean()) for each in (mine, theirs)]

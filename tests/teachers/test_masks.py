@@ -13,6 +13,7 @@ from pyro_opu.teachers import as_teacher, networks
 from pyro_opu.teachers.cost import counted, metered
 from pyro_opu.teachers.masks import Thinned
 from pyro_opu.teachers.shared import Call, SharedMasks, given_by
+from pyro_opu.teachers.sites import log_probs_of_output
 from pyro_opu.teachers.training_mode import RandomCalls
 
 # Rounding of float32 products summed in another order, on logits of size 1.
@@ -99,7 +100,10 @@ def masks(seed: int, calls: Sequence[Call]) -> Callable[[Call], Tensor]:
 @torch.no_grad()
 def test_dropped_units_are_zero(forward: Callable[..., Tensor]) -> None:
     net, x = Written(forward), torch.randn(5, 4)
-    thinned, calls = Thinned((x, *net.parameters())), RandomCalls.of(net, x).calls
+    thinned, calls = (
+        Thinned((x, *net.parameters())),
+        RandomCalls.of(net, x, log_probs_of_output).calls,
+    )
     for seed in range(4):
         with SharedMasks(masks(seed, calls)):
             expected = net(x)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.shared import Call, attention, of_one_row
+from pyro_opu.teachers.sites import log_probs_of_output
 from pyro_opu.teachers.training_mode import ERRORS, RandomCalls, _score_sums, training
 
 X = torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(0))
@@ -230,7 +231,7 @@ def test_attention_of_groups_of_queries() -> None:
 def test_what_does_nothing_in_training_mode_is_left_out() -> None:
     off = nn.Sequential(Of(lambda h, on: F.dropout(h, 0.5, False)), nn.Linear(8, 8))
     net = nn.Sequential(off, nn.Dropout(0.2), nn.Flatten(), nn.Linear(40, 3))
-    assert [call.p for call in RandomCalls.of(net, X).calls] == [0.2]
+    assert [call.p for call in RandomCalls.of(net, X, log_probs_of_output).calls] == [0.2]
 
 
 def test_modes_and_buffers_are_left_as_they_are() -> None:
