@@ -127,8 +127,9 @@ class _Made:
         def leave(*_: Any) -> None:
             inside.pop()
 
-        hooks = [part.register_forward_pre_hook(enter) for part in module.modules()]
-        hooks += [part.register_forward_hook(leave) for part in module.modules()]
+        parts = [p for p in module.modules() if not isinstance(p, torch.jit.ScriptModule)]
+        hooks = [part.register_forward_pre_hook(enter) for part in parts]
+        hooks += [part.register_forward_hook(leave) for part in parts]
         masks = SharedMasks(given)
         try:
             with torch.no_grad(), _Hidden(lambda name: made.hidden.setdefault(inside[-1], name)):

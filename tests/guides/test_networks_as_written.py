@@ -338,3 +338,28 @@ def test_a_student_in_float64_is_saved(tmp_path: Any) -> None:
 
 INPUTS = {"x": NUMBERS.double(), "group": GROUP, "time": STAMPS}
 assert set(FORMS["dict"]) < set(INPUTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "resnet18",
+        "mobilenet_v2",
+        "mobilenet_v3_small",
+        "shufflenet_v2_x0_5",
+        "densenet121",
+        "swin_t",
+    ],
+)
+def test_networks_of_torchvision_are_recorded(name: str) -> None:
+    models = pytest.importorskip("torchvision").models
+    torch.manual_seed(0)
+    network, x = getattr(models, name)(num_classes=4).eval(), torch.randn(3, 3, 64, 64)
+    weights = dict(network.named_parameters())
+
+    def log_probs(given: Any, x: Tensor) -> Tensor:
+        return torch.func.functional_call(network, dict(given), (x,)).log_softmax(-1)
+
+    found = record(PlugIn(log_probs, [weights]), weights, x)
+    torch.testing.assert_close(found.run(x), log_probs(weights, x), rtol=0, atol=1e-4)

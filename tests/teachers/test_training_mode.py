@@ -289,6 +289,14 @@ def test_what_cannot_be_sampled_is_refused_by_name(part: nn.Module, message: str
         as_teacher(net).probs(X, 40)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")
+def test_dropout_in_a_script_is_refused() -> None:
+    script = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2)))
+    net = nn.Sequential(script, nn.Dropout(0.1), nn.Flatten(), nn.Linear(40, 3))
+    with pytest.raises(ValueError, match=r"'0' is a \w+ that calls \w+ inside"):
+        as_teacher(net).probs(X, 3)
+
+
 def unused(h: Tensor, on: bool) -> Tensor:
     F.dropout(h, 0.5, on, inplace=True)
     return h
