@@ -106,8 +106,8 @@ def finished_teacher(
 
     Its kind, classes, draws, site and cost are known and stay as they are. A model or network is
     run five times at most: at two and at three rows, under one draw and under all. A Pyro model is
-    run four times more, to be compared with itself as it is written; a network with dropout is also
-    run in training mode, and compared with it (``pyro_opu/teachers/training_mode.py``).
+    run four times more, to be compared with itself as it is written; a network with dropout in
+    training mode too (``pyro_opu/teachers/training_mode.py``).
 
     Args:
         source: What :func:`~pyro_opu.as_teacher` or ``as_regression_teacher`` takes.

@@ -25,6 +25,9 @@ from pyro_opu.teachers.training_mode import RandomCalls, compare_spreads
 #: Products of a draw in its largest layer from which on its dropped units are left out: below it
 #: many draws at once are as fast.
 THINNED = 2**25
+#: Evaluations of a draw at an input from which on the spread is compared with training mode, which
+#: takes a quarter as many.
+COMPARED = 4096
 
 
 class DropoutTeacher(BaseTeacher):
@@ -38,8 +41,9 @@ class DropoutTeacher(BaseTeacher):
     dropout, in attention too, stochastic depth, RReLU, Bernoulli, uniform and normal noise. Parts
     that draw nothing run in evaluation mode. A draw is the seed of its masks, so the batched
     evaluation equals the loop, in any chunking. What cannot be given from outside, such as dropout
-    inside recurrent layers, is refused by the name of the part, and at the first call the spread is
-    compared with that of passes in training mode (:func:`~.training_mode.compare_spreads`).
+    inside recurrent layers, is refused by the name of the part, and once it has given 4,096 answers
+    the spread is compared with that of passes in training mode
+    (:func:`~.training_mode.compare_spreads`).
 
     Args:
         module: ``x (N, ...) -> logits (N, C)`` (log-probabilities and probabilities do too).
@@ -69,14 +73,10 @@ class DropoutTeacher(BaseTeacher):
         return torch.randint(2**62, (num_draws,))
 
     def _measured(self, draws: Tensor, x: Tensor) -> Cost:
-        """Also finds what is random, and compares the spread with training mode, both once."""
+        """Also finds what is random, once."""
         if x.shape[1:] not in self._random:
             self._random[x.shape[1:]] = RandomCalls.of(self.module, x, log_probs_of_output)
-        cost = super()._measured(draws, x)
-        if not self._compared:
-            self._compared = True
-            self._compare(x, max(1, self._numbers(x) // cost.width))
-        return cost
+        return super()._measured(draws, x)
 
     def _meters(self, draws: Tensor, x: Tensor) -> tuple[Meter, Meter, int]:
         with metered() as three:
@@ -97,6 +97,9 @@ class DropoutTeacher(BaseTeacher):
     def _answers(self, draws: Tensor, x: Tensor) -> Iterator[Tensor]:
         """All draws at once where many operations are saved by leaving out dropped units."""
         cost = self._measured(draws, x)
+        if not self._compared and self.queries + len(x) * len(draws) >= COMPARED:
+            self._compared = True
+            self._compare(x, max(1, self._numbers(x) // cost.width))
         if not self._thins(draws, x):
             yield from super()._answers(draws, x)
             return

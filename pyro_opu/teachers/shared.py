@@ -132,9 +132,12 @@ class SharedMasks(TorchFunctionMode):
         call = Call(law, tuple(shape), p)
         self.calls.append(call)
         value = self.given(call).to(like.device)
-        pairs = zip(value.shape, call.shape, strict=True)
-        times = [1 if own in (1, size) else size // own for own, size in pairs]
-        return value if set(times) <= {1} else value.repeat(times)
+        for axis, (own, size) in enumerate(zip(value.shape, call.shape, strict=True)):
+            if own not in (1, size):
+                shape = [-1] * (value.dim() + 1)
+                shape[axis] = size // own
+                value = value.unsqueeze(axis).expand(shape).flatten(axis, axis + 1)
+        return value
 
     # Dropout -------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_opu.packing import Unpacked
@@ -37,11 +38,13 @@ class RandomCalls:
         module: The network.
         on: Parts that draw at random in training mode, and run in it; others never do.
         calls: What is drawn for one row, in order.
+        whole: Whether the network answers with all parts in training mode; some then give more.
     """
 
     module: nn.Module
     on: tuple[nn.Module, ...]
     calls: tuple[Call, ...]
+    whole: bool
 
     @classmethod
     def of(cls, module: nn.Module, x: Tensor, answers: Callable[[Any], Tensor]) -> RandomCalls:
@@ -69,14 +72,19 @@ class RandomCalls:
                 "ensemble, a Predictive for a Bayesian network, or lambda x: module(x) if the "
                 "module returns draws (S, N, C) itself."
             )
-        found = cls(module, tuple(dict.fromkeys(made.by)), ())
+        try:
+            whole = answers(made.answer) is not None
+        except (TypeError, ValueError):
+            whole = False
+        found = cls(module, tuple(dict.fromkeys(made.by)), (), whole)
         with found.running():
             same = _Made.in_run(module, some_rows(x, 2)).calls == made.calls
-        if not same:  # one part decides by its mode what another draws
-            found = cls(module, tuple(part for part in module.modules() if not _is_norm(part)), ())
+        if whole and not same:  # one part decides by its mode what another draws
+            every = tuple(part for part in module.modules() if not _is_norm(part))
+            found = cls(module, every, (), whole)
         with found.running():
             two, three = (_Made.in_run(module, some_rows(x, rows)).calls for rows in (2, 3))
-        return cls(module, found.on, tuple(of_one_row(two, three)))
+        return cls(module, found.on, tuple(of_one_row(two, three)), whole)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -104,12 +112,14 @@ class _Made:
         calls: In order.
         by: The part that made each.
         hidden: By part, the operation that cannot be given what it draws.
+        answer: What the run gave.
     """
 
     def __init__(self) -> None:
         self.calls: list[Call] = []
         self.by: list[nn.Module] = []
         self.hidden: dict[nn.Module, str] = {}
+        self.answer: Any = None
 
     @classmethod
     def in_run(cls, module: nn.Module, x: Tensor) -> _Made:
@@ -121,20 +131,23 @@ class _Made:
             made.by.append(inside[-1])
             return call.draw(generator)
 
-        def enter(part: nn.Module, _: Any) -> None:
-            inside.append(part)
+        own = set(module.modules())
 
-        def leave(*_: Any) -> None:
-            inside.pop()
+        def enter(part: nn.Module, *_: Any) -> None:
+            if part in own:
+                inside.append(part)
 
-        parts = [p for p in module.modules() if not isinstance(p, torch.jit.ScriptModule)]
-        hooks = [part.register_forward_pre_hook(enter) for part in parts]
-        hooks += [part.register_forward_hook(leave) for part in parts]
+        def leave(part: nn.Module, *_: Any) -> None:
+            if part in own:
+                inside.pop()
+
+        # Of all modules, as scripted ones take no hooks of their own.
+        hooks = [register_module_forward_pre_hook(enter), register_module_forward_hook(leave)]
         masks = SharedMasks(given)
         try:
             with torch.no_grad(), _Hidden(lambda name: made.hidden.setdefault(inside[-1], name)):
                 with masks:
-                    module(x)
+                    made.answer = module(x)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -231,7 +244,7 @@ def compare_spreads(
     copies = min(DRAWS // PASSES, max(1, at_once // ROWS)) if found.are_of_rows else 1
     passes = -(-DRAWS // copies)
     many = rows.repeat_interleave(copies, 0)
-    with training(found.module):
+    with training(found.module) if found.whole else found.running():
         parts = [answers(found.module(many)).unflatten(0, (ROWS, -1)) for _ in range(passes)]
     theirs = torch.cat(parts, 1)[:, :DRAWS].transpose(0, 1).exp()
     errors = _score_sums(_apart(mine, theirs))

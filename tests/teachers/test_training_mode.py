@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pyro_opu.teachers import as_teacher
+from pyro_opu.teachers.networks import COMPARED
 from pyro_opu.teachers.shared import Call, attention, of_one_row
 from pyro_opu.teachers.sites import log_probs_of_output
 from pyro_opu.teachers.training_mode import ERRORS, RandomCalls, _score_sums, training
@@ -254,6 +255,37 @@ def test_modes_and_buffers_are_left_as_they_are() -> None:
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
 
 
+class Auxiliary(nn.Module):
+    """Answers in training mode with a second head, as GoogLeNet does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop, self.other = nn.Dropout(0.3), nn.Sequential(nn.Dropout(0.7), nn.Linear(8, 3))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        h = self.drop(x.mean(1))
+        return (self.head(h), self.other(x.mean(1))) if self.training else self.head(h)
+
+
+class Augmented(nn.Module):
+    """Adds noise in training mode, by a part that does not ask for the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noise, self.head = Of(lambda h, on: h + torch.randn_like(h)), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.noise(x.mean(1)) if self.training else self.noise.layer(x.mean(1)))
+
+
+@pytest.mark.parametrize(("build", "calls"), [(Auxiliary, 1), (Augmented, 1)])
+def test_what_a_part_decides_for_others(build: type[nn.Module], calls: int) -> None:
+    net = build().eval()
+    assert len(RandomCalls.of(net, X, log_probs_of_output).calls) == calls
+    assert as_teacher(net).probs(X, COMPARED).std(0).min() > 0  # without a warning
+
+
 def left_out(h: Tensor, on: bool) -> Tensor:
     """A layer that is left out in some of the passes, by torch's numbers."""
     return h if on and torch.rand(()) < 0.5 else F.dropout(h, 0.5, on)
@@ -310,8 +342,11 @@ def unused(h: Tensor, on: bool) -> Tensor:
 def test_what_is_not_met_is_warned_of(function: Callable[[Tensor, bool], Tensor]) -> None:
     random.seed(0)
     net = nn.Sequential(Of(function), nn.Dropout(0.1), nn.Flatten(), nn.Linear(40, 3))
+    teacher = as_teacher(net)
+    teacher.probs(X, 3)  # too few to be compared for
     with pytest.warns(UserWarning, match=r"vary otherwise in training mode \(variance"):
-        as_teacher(net).probs(X, 3)
+        teacher.probs(X, COMPARED // len(X))
+    teacher.probs(X, COMPARED)  # once
 
 
 class TestScoreSums:
