@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pyro_opu.checks import instance_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
-from pyro_opu.guides.networks import centres, default_trunk_config, fit_scales
+from pyro_opu.guides.networks import default_trunk_config, fit_scales, keeps_digits
 from pyro_opu.guides.trunks import build_trunk
 from pyro_opu.packing import packed
 
@@ -25,7 +25,7 @@ def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
     """
     weight = next(guide.parameters(), x)
     if x.dtype == weight.dtype or (
-        x.dtype == torch.float64 and weight.dtype == torch.float32 and centres(guide)
+        x.dtype == torch.float64 and weight.dtype == torch.float32 and keeps_digits(guide)
     ):
         return x
     return x.to(weight.dtype)

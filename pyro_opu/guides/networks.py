@@ -123,6 +123,8 @@ class DefaultTrunk(nn.Module):
 
     #: Whether inputs are centred before anything else is done with them.
     centres: bool = True
+    #: Whether float64 stays until inputs are centred.
+    keeps_digits: bool = True
     #: Axes over which inputs are standardised.
     axes: tuple[int, ...] = (0,)
     standardize: Standardize
@@ -256,9 +258,18 @@ def fit_scales(guide: nn.Module, x: Tensor) -> None:
 
 def centres(guide: nn.Module) -> bool:
     """Whether :class:`Standardize` is the first layer of every network of the guide."""
+    return _all_say(guide, "centres")
+
+
+def keeps_digits(guide: nn.Module) -> bool:
+    """Whether every network of the guide centres its inputs before it rounds them."""
+    return _all_say(guide, "keeps_digits")
+
+
+def _all_say(guide: nn.Module, what: str) -> bool:
     parts = (getattr(guide, name, None) for name in ("trunk", "concentration_trunk"))
     trunks = [part for part in parts if part is not None]
-    return bool(trunks) and all(getattr(each, "centres", False) for each in trunks)
+    return bool(trunks) and all(getattr(each, what, False) for each in trunks)
 
 
 def default_trunk_config(

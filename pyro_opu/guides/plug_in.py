@@ -88,7 +88,8 @@ class PlugInTrunk(DefaultTrunk):
         size, outputs, rank = (int(config[name]) for name in ("size", "outputs", "rank"))
         hidden = tuple(config["hidden"])
         self.network = None if config["network"] is None else Operations(config["network"])
-        self.centres = self.network is None or not self.network.computes
+        self.centres = self.network is None
+        self.keeps_digits = self.network is None or not self.network.computes
         self.outputs = outputs
         # One logit has a concentration beside it.
         self.told = 2 if outputs == 1 else outputs
@@ -188,7 +189,7 @@ class PlugInTrunk(DefaultTrunk):
         """
         if self.network is not None and start.trunk is not None:
             self.network.start_at(start.trunk.weights.values())
-        x = x[evenly(len(x), SET_UP)].to(x.dtype if self.centres else self.mean.dtype)
+        x = x[evenly(len(x), SET_UP)].to(x.dtype if self.keeps_digits else self.mean.dtype)
         self.standardize.fit(in_blocks(self.shaped, x), self.axes)
         if self.read is not None:
             self.read.fit(x.flatten(1), (0,))
