@@ -16,7 +16,7 @@ from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import marginal_of
-from pyro_opu.guides.networks import Indexed, centres
+from pyro_opu.guides.networks import Indexed, centres, keeps_digits
 from pyro_opu.guides.novelty import Novelty, answer_and_features
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.packing import Packing
@@ -126,7 +126,8 @@ class PackedProgram(StudentProgram):
         return self.packing.named_parts(x)
 
     def joined(self, *inputs: Tensor) -> Tensor:
-        return self.packing.join(inputs, self.dtype)
+        kept = keeps_digits(self.guide) and self.packing.dtype == torch.float64
+        return self.packing.join(inputs, torch.float64 if kept else self.dtype)
 
     def forward(self, *inputs: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
         """The outputs at the parts ``(N, *shape)``, in order."""

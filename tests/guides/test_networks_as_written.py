@@ -329,11 +329,15 @@ def test_digits_after_centring_decide(column: Tensor, index: bool, fits: bool) -
             check_digits(x, [1] if index else [])
 
 
-def test_a_student_in_float64_is_saved(tmp_path: Any) -> None:
-    fast = quick(Predictive(stamped, draws(torch.float64)), INPUTS, **STILL)
+@pytest.mark.parametrize("guide", [None, "network"])
+def test_a_student_in_float64_is_saved_and_exported(guide: str | None, tmp_path: Any) -> None:
+    fast = quick(Predictive(stamped, draws(torch.float64)), INPUTS, guide=guide, **STILL)
+    mean = fast.dirichlet(INPUTS).mean
     fast.save(tmp_path / "student")
-    again = type(fast).load(tmp_path / "student")
-    assert torch.equal(again.dirichlet(INPUTS).mean, fast.dirichlet(INPUTS).mean)
+    assert torch.equal(type(fast).load(tmp_path / "student").dirichlet(INPUTS).mean, mean)
+    fast.export(tmp_path / "student.pt2")
+    program = torch.export.load(tmp_path / "student.pt2").module()
+    torch.testing.assert_close(program(*INPUTS.values())["mean"], mean, rtol=1e-4, atol=1e-5)
 
 
 INPUTS = {"x": NUMBERS.double(), "group": GROUP, "time": STAMPS}
