@@ -120,10 +120,7 @@ def begun_at(
     elif not isinstance(trunk, PlugInTrunk):
         begun, reason = "scratch", found.reason
     elif trunk.outputs or trunk.temperature is not None:
-        begun, reason = (
-            "moments",
-            "the posterior is over a linear head alone, or a Gaussian process",
-        )
+        begun, reason = "moments", "the posterior is a Gaussian process, or over a linear head"
     else:
         begun, reason = "network", "the operations of its teacher's network are known"
     return {"start": begun, "start_reason": reason, BY_DEFAULT: by_default}

@@ -42,8 +42,7 @@ class DropoutTeacher(BaseTeacher):
     that draw nothing run in evaluation mode. A draw is the seed of its masks, so the batched
     evaluation equals the loop, in any chunking. What cannot be given from outside, such as dropout
     inside recurrent layers, is refused by the name of the part, and once it has given 4,096 answers
-    the spread is compared with that of passes in training mode
-    (:func:`~.training_mode.compare_spreads`).
+    the spread is compared with that of passes in training mode.
 
     Args:
         module: ``x (N, ...) -> logits (N, C)`` (log-probabilities and probabilities do too).
