@@ -30,8 +30,11 @@ class WassersteinELBO(Adversarial):
     ``two_sided=True`` is the paper's own objective, stepped as in its Algorithm 1.
 
     The penalty is soft: the term exceeds W1 by a factor of about :math:`1 + W_1 / 2\lambda`. A
-    two-sided one drives every slope to 1, so that a witness cannot turn around: where the two means
-    agree it is blind to the spread, which is all that g is about.
+    two-sided one drives every slope to 1, so that a witness cannot turn around. It reads no signs,
+    so :math:`\psi` and :math:`-\psi` cost the same, and of the two the better one counts: the gain
+    of an input is :math:`|\mathbb{E}_p\psi - \mathbb{E}_q\psi|`, and a witness that began on the
+    wrong side is right at once. Where the two means agree it is still blind to the spread, which is
+    all that g is about.
 
     With ``residual`` the critic learns what to add to the witness of the energy distance,
     :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi-\pi'\|_1 - \mathbb{E}_p\|\pi-\pi'\|_1)`, which is
@@ -110,7 +113,7 @@ class WassersteinELBO(Adversarial):
         mine = witness_of(samples)
         if weights is not None:
             mine = weights * mine.unflatten(0, (len(weights), -1)).mean(1) * len(weights)
-        gain = (witness_of(draws).mean(0) - mine.mean(0)).mean()
+        gain = self._better(witness_of(draws).mean(0) - mine.mean(0)).mean()
         if self.residual:
             # The witness holds still while the student descends: of the energy distance, which
             # depends on the student through the witness too, half the gradient is the student's.
@@ -125,7 +128,7 @@ class WassersteinELBO(Adversarial):
         """``{"gain" (negated), "penalty"}``; the slope is taken at detached points."""
         self.prepare(x, draws.shape[-1])
         witness_of = self._witness_at(x)
-        gain = (witness_of(draws).mean(0) - witness_of(samples).mean(0)).mean()
+        gain = self._better(witness_of(draws).mean(0) - witness_of(samples).mean(0)).mean()
         pairs = min(len(samples), len(draws))
         mix = torch.rand(pairs, len(x), 1, dtype=draws.dtype, device=draws.device)
         points = mix * draws[:pairs] + (1 - mix) * samples[:pairs]
@@ -154,6 +157,13 @@ class WassersteinELBO(Adversarial):
             gap = Marginals(samples).distance(points) - Marginals(draws).distance(points)
             values = values + gap / 2
         return values
+
+    def _better(self, gain: Tensor) -> Tensor:
+        """Gains ``(N,)``, each by the better of a witness and its negative, if both may be asked.
+
+        A residual has the energy distance's direction, and a one-sided penalty lets others turn.
+        """
+        return gain.abs() if self.two_sided and not self.residual else gain
 
     def _witness_at(self, x: Tensor) -> Callable[[Tensor], Tensor]:
         """The witness of each input as a function of points, its weights generated once."""
