@@ -29,16 +29,13 @@ from benchmarks.memory import in_a_process, peak_of
 from benchmarks.timing import timed
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
+from pyro_opu.metrics.yardstick import typical_factor
 from pyro_opu.reports.answers import teacher_of
 from pyro_opu.reports.fidelity import views_of
 from pyro_opu.reports.real_judging import RealJudge
 
 #: Draws afresh that a teacher's epistemic part is taken from, and those of a joint total.
 FRESH, TOTAL = 2000, 500
-#: As near as so many draws is near enough to say no more.
-MOST_DRAWS = 10_000
-#: Epistemic parts in nats below which a factor says nothing.
-LEAST = 1e-5
 #: Half-widths of central intervals of a normal, in deviations.
 NORMAL = {"50": 0.67449, "90": 1.64485}
 #: Seconds that calls are timed for, in turn.
@@ -72,7 +69,7 @@ def student(name: str, seed: int, steps: float = 1.0) -> Numbers:
     teacher = teacher_of(asked.source, asked.test)  # of any outcome
     options = {"num_draws": 500, "seed": seed, "wasserstein_inputs": 0}
     found = pyro_opu.fidelity(fast, asked.source, asked.test, **options)
-    numbers = {"draws": near(found.kl_ratio, found.num_draws, found.max_draws)}
+    numbers = {"draws": found.draws}
     ((judge, view),) = views_of(fast, teacher).values()
     if isinstance(judge, RealJudge):
         numbers |= of_reals(judge, view, teacher.max_draws or FRESH, asked.test)
@@ -99,22 +96,12 @@ def distilled(asked: Task, seed: int, steps: float) -> tuple[pyro_opu.OnePassPre
         return fast, time.perf_counter() - start
 
 
-def near(ratio: float, num_draws: int, held: int | None) -> float:
-    """Independent draws whose mean errs as much as a student's, by its KL over the attainable.
-
-    With KL = V / (2 n) of the mean of n draws, the attainable is V (1 - S / M) / (2 S), and the
-    student's own KL is so many times (r - 1) as large.
-    """
-    left = 1 - num_draws / (held or math.inf)
-    return min(num_draws / max((ratio - 1) * left, 1e-12), MOST_DRAWS)
-
-
 def of_classes(fast: Any, teacher: Any, x: Tensor) -> Numbers:
     draws = teacher.probs(x, FRESH if teacher.max_draws is None else None)
     theirs = epistemic_uncertainty(draws)
     if teacher.max_draws is None:
         theirs = theirs * (1 + 1 / FRESH)
-    return {"single": typical_factor(fast.uncertainty(x).epistemic, theirs)}
+    return {"single": factor(fast.uncertainty(x).epistemic, theirs)}
 
 
 def of_reals(judge: RealJudge, view: Any, count: int, x: Tensor) -> Numbers:
@@ -124,13 +111,12 @@ def of_reals(judge: RealJudge, view: Any, count: int, x: Tensor) -> Numbers:
     off = (f - mine.mean.flatten()).abs() / mine.epistemic.flatten().sqrt()
     inside = {f"within {share}": float((off < z).double().mean()) for share, z in NORMAL.items()}
     theirs = teacher_moments(draws).epistemic.flatten()
-    return {"single": typical_factor(mine.epistemic.flatten(), theirs), **inside}
+    return {"single": factor(mine.epistemic.flatten(), theirs), **inside}
 
 
-def typical_factor(mine: Tensor, theirs: Tensor) -> float:
-    """exp of the median of |log ratio|."""
-    told = theirs > LEAST
-    return float((mine[told].double() / theirs[told].double()).log().abs().median().exp())
+def factor(mine: Tensor, theirs: Tensor) -> float:
+    """The typical factor between numbers ``(N,)`` at single inputs."""
+    return typical_factor(mine.double().numpy(), theirs.double().numpy())
 
 
 def weakest(found: Any) -> str:

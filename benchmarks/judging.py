@@ -15,7 +15,7 @@ def nearness(report: pyro_opu.FidelityReport) -> dict[str, Any]:
     """The columns of a report that the tables show."""
     return {
         "KL": report.kl,
-        "KL / attainable": report.kl_ratio,
+        "as near as draws": report.draws,
         "energy distance": report.energy_distance,
         "best Dirichlet": report.energy_distance_best,
         "mutual information": report.mutual_information,
@@ -23,7 +23,8 @@ def nearness(report: pyro_opu.FidelityReport) -> dict[str, Any]:
         "rank correlation": report.mutual_information_spearman,
         "central 50 %": report.coverage_50,
         "central 90 %": report.coverage_90,
-        "faithful": "yes" if report.faithful else "no",
+        "single inputs, factor": report.epistemic_factor,
+        "faithful": {True: "yes", False: "no", None: "cannot be told"}[report.faithful],
     }
 
 

@@ -50,6 +50,7 @@ import pyro_opu
 from benchmarks import board_measures as measures
 from benchmarks.board_posteriors import POSTERIORS
 from benchmarks.results import processor
+from pyro_opu.metrics.yardstick import MOST_DRAWS
 from pyro_opu.utils import files
 
 HERE = Path(__file__).parent
@@ -320,8 +321,8 @@ def shown(value: float) -> str:
     """Three digits, without an exponent where people write none."""
     if not math.isfinite(value):
         return "never" if value > 0 else ""
-    if value >= measures.MOST_DRAWS:
-        return f"over {measures.MOST_DRAWS:,}"
+    if value >= MOST_DRAWS:
+        return f"over {MOST_DRAWS:,.0f}"
     if abs(value) >= 1000:
         return f"{float(f'{value:.3g}'):,.0f}"
     return f"{value:.3g}"

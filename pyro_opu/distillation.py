@@ -82,7 +82,8 @@ def distill(
     objective refines it, unless it is already nearer to the posterior than the judging draws
     themselves are. The best iterate on held-out transfer inputs is kept. At last these moments are
     read as the law that is nearer, Dirichlet or normal sticks, with a mutual information nearer to
-    the teacher's. ``print(fast.report)`` says in seven lines what was learnt, spent and kept.
+    the teacher's. ``print(fast.report)`` says in a few lines what was learnt, spent and kept, gives
+    a grade and proposes a next step.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed, and where the student is taught decides what it knows: the transfer policy
@@ -139,11 +140,11 @@ def distill(
             where a column of ``x`` is an index to the model.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
             once, at most 2^14, 2^16 or 2^18 of them. A student that is told the one logit of two
-            classes, or begins within 1.5 times what is attainable, gets the quick ones. Or about so
+            classes, or begins as near as 1,000 draws, gets the quick ones. Or about so
             many seconds for all, of which a trial decides; another run then takes other steps.
         num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end
-            early where the held-out energy distance no longer falls, sooner where the KL is at what
-            is attainable.
+            early where the held-out energy distance no longer falls, sooner where the mean is as
+            near as that of 2,000 draws.
         batch_size: Inputs per batch, of all ranks together. By default 256, or 1,024 where the
             default student has more than 2^18 weights, and then four times the labelled inputs.
         num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
@@ -162,8 +163,7 @@ def distill(
             stays with the Dirichlet, and the teacher's variance: ``fast.report["recalibration"]``.
         seed: Fixes everything random, in several threads at once too; torch's generator is left as
             it was. By default the seed is drawn from torch's generator.
-        progress: Show a bar for each phase, with its remaining time and the held-out KL as a
-            multiple of what is attainable.
+        progress: Show a bar for each phase, with its remaining time and how near the student is.
         device: Where the student is trained; by default where ``x`` is. "cuda" is a GPU for every
             rank of a machine.
         site: The observed site, when the model has several; by default all are learnt that the

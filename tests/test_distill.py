@@ -195,7 +195,7 @@ def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr() == ("", "")
     quick(progress=True)
     shown = capsys.readouterr().err
-    for text in ("1/2 warm start", "2/2 objective", "KL ", " x attainable", "18/18"):
+    for text in ("1/2 warm start", "2/2 objective", "mean as of ", " draws", "18/18"):
         assert text in shown
 
 

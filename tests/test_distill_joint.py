@@ -227,7 +227,7 @@ def test_a_run_that_is_done_gives_the_same_student(tmp_path: Path, network: nn.M
 
 
 def test_the_report_without_joint_draws_has_no_line() -> None:
-    plain = DistillationReport(kl_ratio=3.2, kl_attainable=0.001)
+    plain = DistillationReport(draws=310.0, kl_ratio=3.2, kl_attainable=0.001)
     assert "joint" not in str(plain)
 
 

@@ -45,7 +45,7 @@ def series(student) -> dict[str, list[tuple[int, float]]]:
     """Steps and values of the KL's ratio, by phase, as the student's report has them."""
     found: dict[str, list[tuple[int, float]]] = {phase: [] for phase in PHASES}
     for record in student.report["history"]:
-        found[record["phase"]].append((record["step"], pytest.approx(record["kl_ratio"], rel=1e-6)))
+        found[record["phase"]].append((record["step"], pytest.approx(record["draws"], rel=1e-6)))
     assert found["warm start"][-1][0] > found["objective"][-1][0]  # the steps do go back
     return found
 
@@ -57,7 +57,7 @@ def test_tensorboard(tracked):
 
     kept = EventAccumulator("runs/student").Reload()
     for phase, expected in series(fast).items():  # float32, hence the tolerance
-        found = kept.Scalars(f"kl_ratio/{phase}")
+        found = kept.Scalars(f"draws/{phase}")
         assert [(each.step, each.value) for each in found] == expected
 
 
@@ -68,7 +68,7 @@ def test_mlflow(tracked):
     client = mlflow.MlflowClient()
     run = mlflow.last_active_run().info.run_id
     for phase, expected in series(fast).items():
-        found = client.get_metric_history(run, f"kl_ratio/{phase}")
+        found = client.get_metric_history(run, f"draws/{phase}")
         assert [(each.step, each.value) for each in found] == expected
 
 
@@ -80,5 +80,5 @@ def test_wandb(tracked):
     (kept,) = Path("wandb").glob("offline-run-*/*.wandb")
     rows = kept.read_bytes()  # values in it are JSON, of 15 digits or more
     for record in fast.report["history"]:
-        for value in (f'"{record["phase"]}"', repr(record["kl_ratio"])[:12]):
+        for value in (f'"{record["phase"]}"', repr(record["draws"])[:12]):
             assert value.encode() in rows

@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from benchmarks import board_measures, board_posteriors, same, scoreboard
+from benchmarks import board_posteriors, same, scoreboard
 from benchmarks.board_posteriors import POSTERIORS, SHARED
+from pyro_opu.metrics.yardstick import MOST_DRAWS, as_draws
 
 NEAR, WITHIN = "cancer: draws", "cancer: within 50"
 
@@ -60,12 +61,12 @@ def test_nearness_is_that_of_the_mean_of_as_many_draws(held):
     mine = posterior[torch.randint(held, (n,), generator=generator)] if held else sample(n)
     kl = lambda p, q: float((p * (p / q).log()).sum(-1).mean())  # noqa: E731
     ratio = kl(judge, mine.mean(0)) / kl(judge, truth)
-    assert board_measures.near(ratio, judges, held) == pytest.approx(n, rel=0.15)
+    assert as_draws(ratio, judges, held) == pytest.approx(n, rel=0.15)
 
 
 def test_perfect_students_are_as_near_as_is_said():
-    assert board_measures.near(0.99, 500, None) == board_measures.MOST_DRAWS
-    assert scoreboard.shown(board_measures.MOST_DRAWS) == "over 10,000"
+    assert as_draws(0.99, 500, None) == MOST_DRAWS
+    assert scoreboard.shown(MOST_DRAWS) == "over 10,000"
 
 
 @pytest.mark.parametrize("name", [name for name in POSTERIORS if name not in SHARED])

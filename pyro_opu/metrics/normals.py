@@ -122,6 +122,19 @@ def energies(student: RealAnswer, draws: Tensor, size: float = math.inf) -> tupl
     return y / wide, mean / narrow
 
 
+def spread_of_mean(draws: Tensor) -> Tensor:
+    r""":math:`\mathbb{E}|f - f'|` of two draws of the mean, in the unit of `energies`, ``(N,)``."""
+    return pairs_with_others(draws, noise=False) / _units(draws)[1]
+
+
+def cdf_of_mean(student: RealAnswer, draws: Tensor) -> Tensor:
+    """The student's distribution function of the mean f at draws ``(S, N, 2)``, ``(S, N)``."""
+    parts = student.components()
+    off = draws[..., :1] - parts.mean
+    below = torch.special.ndtr(off / (parts.log_epistemic / 2).exp())
+    return (parts.log_weights.exp() * below).sum(-1)
+
+
 def energies_of_draws(other: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
     """`energies` of other draws of the teacher in the place of a student."""
     wide, narrow = _units(draws)

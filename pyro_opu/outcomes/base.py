@@ -37,8 +37,9 @@ class ValidationSet(Protocol):
         ...
 
     def judge(self, guide: nn.Module) -> dict[str, float]:
-        """Scores by name: "energy_distance", the less the better, decides what is kept; "kl" and
-        "kl_ratio", the KL as a multiple of the attainable, are shown."""
+        """Scores by name: "energy_distance", the less the better, decides what is kept; "draws",
+        the posterior draws whose mean errs as much, is shown, and says what is near; "kl", and
+        "kl_ratio", as a multiple of the attainable."""
         ...
 
     def beside(self, guide: nn.Module) -> dict[str, Any]:

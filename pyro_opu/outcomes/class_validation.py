@@ -18,6 +18,7 @@ from pyro_opu.metrics.distances import kl_from_log, kl_of_rows, log_mean_of, spl
 from pyro_opu.metrics.marginals import Marginals, distance_from_dirichlet
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration
+from pyro_opu.metrics.yardstick import as_draws, quotient, single_factor
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.rng import seeded
@@ -110,16 +111,18 @@ class ClassValidation:
 
         Returns:
             "energy_distance" and "kl" (of the means); "kl_ratio", judged by halves of the draws, as
-            a multiple of :attr:`attainable`; "log_concentration", the mean of g, and
-            "concentration_rank", its rank correlation with the teacher's (0 where one of the two is
-            constant), which show a collapse of g.
+            a multiple of :attr:`attainable`, and what it is in "draws"; "log_concentration", the
+            mean of g, and "concentration_rank", its rank correlation with the teacher's (0 where
+            one of the two is constant), which show a collapse of g.
         """
         student = student_at(guide, self.x)
         rank = spearman(student.log_concentration, moment_concentration(self.draws))
+        ratio = self.kl_by_halves(student.log_mean) / self.attainable
         return {
             "energy_distance": float(_energies(student, self).mean()),
             "kl": float(kl_of_rows(self.draws.mean(0), student.mean).mean()),
-            "kl_ratio": self.kl_by_halves(student.log_mean) / self.attainable,
+            "kl_ratio": ratio,
+            "draws": as_draws(ratio, len(self.draws) // 2, self.held),
             "log_concentration": float(student.log_concentration.mean()),
             "concentration_rank": 0.0 if math.isnan(rank) else rank,
         }
@@ -155,24 +158,34 @@ class ClassValidation:
         Returns:
             The "family" of its answers; "kl_attainable", and "kl_trivial" of one answer for all
             inputs, both judged as "kl_ratio"; the energy distance from all of the posterior,
-            "energy_to_posterior", and "energy_of_draws", that of "num_judging" of its draws;
-            "mutual_information" and "mutual_information_teacher", means over inputs, nats.
+            "energy_to_posterior", as a share of the draws' spread "energy_share", and
+            "energy_of_draws", that of "num_judging" of its draws; "mutual_information" and
+            "mutual_information_teacher", means over inputs, nats, and "epistemic_factor", by which
+            it is typically off at single inputs.
         """
         student = student_at(guide, self.x)
         spread, size = float(self.marginals.spread.mean()), self.held or math.inf
         count = len(self.draws)
         shared = self.draws.mean((0, 1), dtype=torch.float64)
         # Of S draws it is low by a share of 1 / S, to first order.
-        theirs = float(epistemic_uncertainty(self.draws).mean()) * (1 + 1 / count - 1 / size)
+        theirs = epistemic_uncertainty(self.draws).double() * (1 + 1 / count - 1 / size)
+        mine = epistemic_uncertainty(student).double()
+        draws = self.draws.double()
+        gaps = (torch.xlogy(draws, draws) - torch.xlogy(draws, draws.mean(0))).sum(-1)
+        energy = float(_energies(student, self).mean()) + spread / size
         return {
             "family": type(student).__name__,
+            "num_held_out": len(self.x),
+            "held": self.held,
             "kl_attainable": self.attainable,
             "kl_trivial": self.kl_by_halves(shared.clamp_min(1e-300).log()),
-            "energy_to_posterior": float(_energies(student, self).mean()) + spread / size,
+            "energy_to_posterior": energy,
+            "energy_share": quotient(energy, spread),
             "energy_of_draws": spread / count,
             "num_judging": count,
-            "mutual_information": float(epistemic_uncertainty(student).mean()),
-            "mutual_information_teacher": theirs,
+            "mutual_information": float(mine.mean()),
+            "mutual_information_teacher": float(theirs.mean()),
+            "epistemic_factor": single_factor(mine, theirs, gaps, size),
         }
 
 

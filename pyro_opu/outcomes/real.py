@@ -17,6 +17,7 @@ from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.normal import REGRESSION_GUIDES, named_regression_guide
 from pyro_opu.metrics.distances import split
 from pyro_opu.metrics.normals import energies, energies_of_moments, kl_of_normals, teacher_moments
+from pyro_opu.metrics.yardstick import as_draws, quotient, single_factor
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_objective
 from pyro_opu.outcomes.base import NETWORK, Outcome
@@ -69,7 +70,8 @@ class RealValidation:
         Returns:
             "energy_distance", that of y plus that of its mean f, since y alone does not say which
             part of its variance is epistemic; "kl" of the normals with the same moments;
-            "kl_ratio", judged by halves of the draws, as a multiple of :attr:`attainable`;
+            "kl_ratio", judged by halves of the draws, as a multiple of :attr:`attainable`, and what
+            it is in "draws";
             "mean_error", root mean square, in the teacher's deviations of y.
         """
         student: Any = student_at(guide, self.x)
@@ -77,10 +79,12 @@ class RealValidation:
         judge = energies_of_moments if self.by_moments else energies
         of_y, of_mean = judge(student, self.draws)
         error = (normal.mean - teacher.mean) / teacher.scale
+        ratio = self.kl_by_halves(normal) / self.attainable
         return {
             "energy_distance": float((of_y + of_mean).mean()),
             "kl": float(kl_of_normals(teacher, normal).mean()),
-            "kl_ratio": self.kl_by_halves(normal) / self.attainable,
+            "kl_ratio": ratio,
+            "draws": as_draws(ratio, max(1, len(self.draws) // 2), self.held),
             "mean_error": float(error.square().mean().sqrt()),
         }
 
@@ -112,15 +116,22 @@ class RealValidation:
         teacher = teacher_moments(self.draws)
         trivial = teacher_moments(self.draws.reshape(-1, 1, 2))
         mine, theirs = self._energies(student, size)
+        f = self.draws[..., 0]
+        shares = [each.epistemic / teacher.variance for each in (student.normal(), teacher)]
+        factor = single_factor(shares[0], shares[1], (f - f.mean(0)).square(), size)
         return {
             "family": type(student).__name__,
+            "num_held_out": len(self.x),
+            "held": self.held,
             "kl_attainable": self.attainable,
             "kl_trivial": self.kl_by_halves(trivial),
             "energy_to_posterior": mine,
+            "energy_share": quotient(mine, theirs * count),
             "energy_of_draws": theirs,
             "num_judging": count,
-            "epistemic_share": float((student.normal().epistemic / teacher.variance).mean()),
-            "epistemic_share_teacher": float((teacher.epistemic / teacher.variance).mean()),
+            "epistemic_share": float(shares[0].mean()),
+            "epistemic_share_teacher": float(shares[1].mean()),
+            "epistemic_factor": factor,
         }
 
     def _energies(self, student: RealAnswer, size: float) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.metrics.normals import teacher_moments
+from pyro_opu.metrics.yardstick import as_draws
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.several import SeveralMoments
 from pyro_opu.outcomes.base import NETWORK, Outcome
@@ -84,14 +85,13 @@ class SeveralValidation:
         kl = sum(
             each.attainable * row["kl_ratio"] for each, row in zip(self.each, found, strict=True)
         )
+        ratio = kl / sum(each.attainable for each in self.each)
         return {
             "energy_distance": sum(row["energy_distance"] for row in found),
             "kl": sum(row["kl"] for row in found),
-            "kl_ratio": kl / sum(each.attainable for each in self.each),
-            **{
-                f"kl_ratio of {p.site}": r["kl_ratio"]
-                for p, r in zip(self.parts, found, strict=True)
-            },
+            "kl_ratio": ratio,
+            "draws": as_draws(ratio, max(1, len(self.draws) // 2), self.held),
+            **{f"draws of {p.site}": r["draws"] for p, r in zip(self.parts, found, strict=True)},
         }
 
     def beside(self, guide: nn.Module) -> dict[str, Any]:
@@ -99,6 +99,8 @@ class SeveralValidation:
         found = [each.beside(PartOf(guide, n)) for n, each in enumerate(self.each)]
         sums = ("kl_attainable", "kl_trivial", "energy_to_posterior", "energy_of_draws")
         report: dict[str, Any] = {name: sum(row[name] for row in found) for name in sums}
+        for name in ("epistemic_factor", "energy_share"):  # of the worst
+            report[name] = max((r[name] for r in found if r[name] == r[name]), default=math.nan)
         for name in ("mutual_information", "epistemic_share"):
             if all(name in row for row in found):
                 for key in (name, f"{name}_teacher"):
@@ -108,6 +110,8 @@ class SeveralValidation:
                 dict.fromkeys(row["family"].removeprefix("Predictive") for row in found)
             ),
             "num_judging": len(self.draws),
+            "num_held_out": len(self.x),
+            "held": self.held,
             **report,
             "sites": {part.site: row for part, row in zip(self.parts, found, strict=True)},
         }

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
+from pyro_opu.metrics.advice import graded, last_gain
+from pyro_opu.metrics.yardstick import MOST_DRAWS, in_draws
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["DistillationReport", "FidelityWarning", "warn_of_worthless", "work"]
 
-#: KL, in multiples of the attainable, up to which a student is as good as its judges can tell.
-AS_GOOD, FAITHFUL = 1.1, 2.0
+#: KL, in multiples of the attainable, below which no student is called worthless.
+FAITHFUL = 2.0
 #: Width of its lines, and where a student began, in words.
 COLUMNS = 80
 _STARTS = {
@@ -30,15 +32,19 @@ class FidelityWarning(UserWarning):
 class DistillationReport(dict[str, Any]):
     """The dict ``fast.report``: it prints in a few lines, and is saved as any other dict.
 
-    On held-out inputs: "kl" of the means, by all draws that judge; "kl_ratio", "kl_attainable" and
+    On "num_held_out" inputs: "draws", the number of posterior draws whose mean errs as much as the
+    student's; "kl" of the means, by all draws that judge; "kl_ratio", "kl_attainable" and
     "kl_trivial" (of one answer for all inputs), by one half of them at a time as in
     :func:`~pyro_opu.fidelity`; "energy_distance", which decided what was kept, and once the
-    student was finished "energy_to_posterior", beside it "energy_of_draws"; the student's and the
-    teacher's "mutual_information" in nats (of a real y "epistemic_share", that of the variance).
+    student was finished "energy_to_posterior", beside it "energy_of_draws", and "energy_share", the
+    former as a share of the draws' spread; the student's and the teacher's "mutual_information" in
+    nats (of a real y "epistemic_share", that of the variance), and "epistemic_factor", by which it
+    is typically off at single inputs. The last lines are the grade by these numbers, and a next
+    step (:func:`.metrics.advice.graded`).
     "start" says where it began: at the teacher's "network", with the "moments" of its logits, at an
     earlier "student", or from "scratch"; "start_reason" says why. "earlier" is of students that
-    begin at another, and has the KL of that one; "family_by_default" is whether such a one may
-    choose the family of its answers anew.
+    begin at another, and has the KL of that one (``pyro_opu/predictive/following.py``);
+    "family_by_default" is whether such a one may choose the family of its answers anew.
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
     steps and seconds of this run, the teacher's among them, and its "queries", inputs times draws
@@ -46,18 +52,18 @@ class DistillationReport(dict[str, Any]):
     "spent" is.
 
     Example:
-        >>> report = DistillationReport(kl_ratio=3.2, kl_attainable=0.001, kl_trivial=0.61)
+        >>> report = DistillationReport(draws=310.2, kl_ratio=3.2, kl_attainable=0.001)
         >>> str(report).splitlines()[1]
-        'KL        3.2 x attainable held out: 0.0032 nats (trivial: 0.61)'
+        'mean      errs as that of 310 posterior draws, held out: KL 0.0032 nats (trivial: 0)'
     """
 
     def __str__(self) -> str:
-        if "kl_ratio" not in self:  # of a rival, or of an earlier version
+        if "draws" not in self:  # of a rival, or of an earlier version
             return super().__repr__()
         lines = {
             "student": self._student(),
             **({"start": self._start()} if "start" in self else {}),
-            "KL": self._kl(),
+            "mean": self._mean(),
             "energy": self._energy(),
             "epistemic": self._epistemic(),
             "spent": self._spent(),
@@ -65,6 +71,8 @@ class DistillationReport(dict[str, Any]):
         }
         if "joint" in self:
             lines["joint"] = self._joint()
+        if {"epistemic_factor", "energy_share"} <= set(self):
+            lines["grade"], lines["next"] = graded(self)
         return "\n".join(f"{name:<10}{text}" for name, text in lines.items())
 
     def __eq__(self, other: object) -> bool:
@@ -83,11 +91,11 @@ class DistillationReport(dict[str, Any]):
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", family)
         return f"{self.get('guide', '?')}, {words} per input, by {self.get('loss', '?')}"
 
-    def _kl(self) -> str:
-        ratio, least = self["kl_ratio"], self.get("kl_attainable", 0.0)
-        trivial = self.get("kl_trivial", 0.0)
+    def _mean(self) -> str:
+        kl, trivial = self["kl_ratio"] * self.get("kl_attainable", 0.0), self.get("kl_trivial", 0.0)
         return (
-            f"{ratio:.3g} x attainable held out: {ratio * least:.2g} nats (trivial: {trivial:.2g})"
+            f"errs as that of {in_draws(self['draws'])} posterior draws, held out: KL {kl:.2g} "
+            f"nats (trivial: {trivial:.2g})"
         )
 
     def _start(self) -> str:
@@ -95,9 +103,9 @@ class DistillationReport(dict[str, Any]):
             text = f"{_STARTS[self['start']]}: {self['start_reason']}"
             return shorten(text, COLUMNS - 10, placeholder=" ...")
         found = self["earlier"]
-        own = found.get("kl_ratio_before")
-        before = "" if own is None else f", {own:.3g} x of its own posterior"
-        return f"a student at {found['kl_ratio']:.3g} x attainable of this posterior{before}"
+        own = found.get("draws_before")
+        before = "" if own is None else f", of its own as that of {in_draws(own)}"
+        return f"a student whose mean errs as that of {in_draws(found['draws'])} draws{before}"
 
     def _energy(self) -> str:
         mine, theirs = (self.get(f"energy_{name}", 0.0) for name in ("to_posterior", "of_draws"))
@@ -146,19 +154,11 @@ class DistillationReport(dict[str, Any]):
         """What more steps would bring."""
         spent = self.get("spent", {})
         steps, most = spent.get("steps", 0), spent.get("num_steps", 0)
-        if self["kl_ratio"] <= AS_GOOD:
-            return "its KL cannot be told from a perfect student's"
+        if self["draws"] >= MOST_DRAWS:
+            return "its mean cannot be told from a perfect student's"
         if steps < most:
             return f"at rest after {steps:,} of {most:,} steps: more would bring little"
-        return f"the last quarter of the steps took {100 * self._gain():.0f} % off its KL"
-
-    def _gain(self) -> float:
-        """By how much the KL fell in the last quarter of the evaluations."""
-        found = [r["kl_ratio"] for r in self.get("history", []) if "kl_ratio" in r]
-        if len(found) < 2:
-            return 0.0
-        before = found[min(len(found) - 2, 3 * len(found) // 4)]
-        return max(0.0, 1 - self["kl_ratio"] / before) if before else 0.0
+        return f"the last quarter of the steps took {100 * last_gain(self):.0f} % off its KL"
 
 
 def work(history: list[dict[str, Any]], num_steps: int, **more: float) -> dict[str, Any]:

@@ -180,11 +180,11 @@ def moved(
         held_out: Judges it by the posterior as it is now.
 
     Returns:
-        "earlier" for the report: "kl" and "kl_ratio"; "kl_ratio_before", as judged by its own.
+        "earlier" for the report: "kl", "kl_ratio" and "draws"; "draws_before", as judged by its own.
     """
     if start is None:
         return {}
     found = held_out.judge(guide)
-    first = {name: found[name] for name in ("kl", "kl_ratio")}
-    own = start.report.get("kl_ratio")
-    return {"earlier": first if own is None else {**first, "kl_ratio_before": own}}
+    first = {name: found[name] for name in ("kl", "kl_ratio", "draws")}
+    own = start.report.get("draws")
+    return {"earlier": first if own is None else {**first, "draws_before": own}}

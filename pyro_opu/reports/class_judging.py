@@ -17,24 +17,19 @@ from pyro_opu.metrics.distances import kl_from_log, log_mean_of, split, wasserst
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration, variance
+from pyro_opu.metrics.yardstick import quotient, relative_noise, typical_factor
 from pyro_opu.objectives.moments import gini_index, gini_parts
 from pyro_opu.reports.answers import check_numbers, student_answer
-from pyro_opu.reports.certainty import (
-    NAMES,
-    CertaintyRow,
-    Verdict,
-    by_certainty,
-    certainty_rows,
-    class_of,
-    ratio,
-    verdict_of,
-)
+from pyro_opu.reports.certainty import NAMES, CertaintyRow, certainty_rows, class_of, values_of
 from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, repeated, row_of
+from pyro_opu.reports.nearness import LEVELS, Nearness, nearness
+from pyro_opu.reports.verdict import CLASSES
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["Measured", "ClassJudge", "from_draws", "posterior"]
 
-_COVERAGE = {"coverage_50": 0.5, "coverage_90": 0.9}
+#: Draws of an answer, at least, that say where its central intervals end.
+FEWEST_DRAWS = 200
 _HALVES = ("first half", "second half")
 # A mutual information or variance of this size is float32 rounding of draws that all agree.
 _ROUNDING = 1e-7
@@ -42,6 +37,8 @@ _ROUNDING = 1e-7
 
 class ClassJudge(Judge):
     """Judges answers over classes; see `pyro_opu.fidelity`."""
+
+    terms = CLASSES
 
     @property
     def width(self) -> int:
@@ -76,7 +73,7 @@ class ClassJudge(Judge):
         plan = self.plan
         first, second = split(draws)
         taught = posterior(first, second, plan.size)
-        mine = from_distribution(answer, plan.num_draws)
+        mine = from_distribution(answer, max(plan.num_draws, FEWEST_DRAWS))
         again = spreads(draws)
         sides = [from_draws(side, plan.size) for side in (first, second)]
         turns = []
@@ -92,6 +89,9 @@ class ClassJudge(Judge):
     def rows(self, values: Values) -> dict[str, dict[str, float]]:
         row = partial(row_of, values)
         rows = {name: row(name, _mean, 0.0) for name in ("kl", "energy_distance")}
+        rows["spread"] = row("spread", _mean, _mean(values["teacher", "spread"]))
+        halves = (values[half, "mutual_information"] for half in _HALVES)
+        rows["epistemic_factor"] = {**row("", _mean, 1.0), "floor": typical_factor(*halves)}
         rows["wasserstein"] = row("wasserstein", _mean, math.nan)
         for name in ("mutual_information", "variance"):
             truth = values["teacher", name]
@@ -103,13 +103,13 @@ class ClassJudge(Judge):
             rows[f"{name}_error"]["floor"] = abs(_relative_error(_mean(first), second))
             ranked = partial(spearman, b=truth, rounding=_ROUNDING)
             rows[f"{name}_spearman"] = row(name, ranked, 1.0)
-        rows |= {name: row(name, _mean, level) for name, level in _COVERAGE.items()}
+        rows |= {name: row(name, _mean, level) for name, level in LEVELS.items()}
         return rows | {"agreement": row("agreement", _mean, 1.0)}
 
-    def verdict(self, turns: list[Values]) -> tuple[tuple[CertaintyRow, ...], Verdict]:
-        values = by_certainty(turns)
-        rows = certainty_rows(values)
-        return rows, verdict_of(values, rows)
+    def near(self, turns: list[Values]) -> tuple[Nearness, tuple[CertaintyRow, ...]]:
+        whole, by_class = values_of(turns)
+        judges = self.plan.num_draws, self.plan.size
+        return nearness(whole, *judges), certainty_rows(by_class, *judges)
 
     def facts(self, picked: Tensor) -> dict[str, Any]:
         return {"num_classes": self.width, "wasserstein_inputs": int(picked.sum())}
@@ -120,7 +120,7 @@ def _mean(values: Any) -> float:
 
 
 def _relative_error(mean: float, values: Any) -> float:
-    return ratio(_mean(values), mean, _ROUNDING) - 1
+    return quotient(_mean(values), mean, _ROUNDING) - 1
 
 
 class Measured(NamedTuple):
@@ -198,6 +198,7 @@ def judge(
     out: Judged = {
         ("teacher", "mutual_information"): target.mutual_information,
         ("teacher", "variance"): target.variance,
+        ("teacher", "spread"): marginals.spread,
         ("attainable", "kl"): attainable,
         ("attainable", "agreement"): 1 - missed * math.sqrt(sampling),
     }
@@ -221,8 +222,8 @@ def judge(
             samples = (target.draws[:cut, here], answer.draws[:cut, here])
             out[column, "wasserstein"] = wasserstein1(*samples)
         if answer.distribution is not None:
-            covered = _coverage(answer, target.draws, weights, list(_COVERAGE.values()))
-            out |= {(column, name): part for name, part in zip(_COVERAGE, covered, strict=True)}
+            covered = _coverage(answer, target.draws, weights, list(LEVELS.values()))
+            out |= {(column, name): part for name, part in zip(LEVELS, covered, strict=True)}
     return out
 
 
@@ -262,15 +263,28 @@ def by_input(student: Measured, target: Measured, other: Measured, taught: Poste
     log_mean, between = student.log_mean, student.variance.double()
     between_teacher, within_teacher = gini_parts(judges.draws.double())
     sampling = 1 - len(target.draws) / taught.size
+    as_many = student.draws[: len(target.draws)]
     # By its own halves: the other set, which says where the input belongs, must not say this too.
     first, second = (
         kl_from_log(log_mean_of(half), target.log_mean) for half in target.draws.chunk(2)
     )
     halves = (first + second) / 2 * sampling
+    judging, own = _gaps(judges), _gaps(student)
+    few = own.mean(0) * (1 + 1 / len(own))  # what as many of the student's draws say of it
+    information = student.mutual_information.double()
+    by_chance = math.sqrt(max(0.0, 1 - len(taught.answer.draws) / taught.size)) / 2
     values = {
         "class": classes,
+        "other": (log_mean.argmax(-1) != taught.answer.log_mean.argmax(-1)).double(),
+        # A boundary between classes is crossed in proportion to the error, not to its square.
+        "other_by_chance": (target.log_mean.argmax(-1) != other.log_mean.argmax(-1)) * by_chance,
+        "gap": _largest(log_mean, taught.answer.log_mean),
+        "gap_by_chance": _largest(target.log_mean, other.log_mean) * by_chance,
+        "noise_single": relative_noise(judging, taught.size),
+        "uncertainty_redrawn": information + (few - information) * math.sqrt(left * len(own)),
         "kl_attainable": _attainable(target, taught) if taught.all_held else halves,
-        "kl_expected": kl_from_log(log_mean_of(student.draws), log_mean) * sampling,
+        "kl_attainable_of_all": _attainable(target, taught),
+        "kl_expected": kl_from_log(log_mean_of(as_many), log_mean) * sampling,
         "uncertainty": student.mutual_information,
         "uncertainty_teacher": judges.mutual_information,
         "between": between,
@@ -279,9 +293,14 @@ def by_input(student: Measured, target: Measured, other: Measured, taught: Poste
         "within_teacher": within_teacher,
         "noise": shares[classes],
         "noise_of_all": (gaps.sum(-1).var() * left / len(classes)).expand(len(classes)),
-        "noise_expected": _gaps(student).var(0) * left,
+        "noise_expected": own.var(0) * left,
     }
     return {("certainty", name): value for name, value in values.items()}
+
+
+def _largest(log_mean: Tensor, other: Tensor) -> Tensor:
+    """The largest difference of a class probability, ``(n,)``."""
+    return (log_mean.exp() - other.exp()).abs().amax(-1)
 
 
 def _gaps(answer: Measured) -> Tensor:

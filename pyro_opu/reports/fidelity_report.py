@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from html import escape
 from operator import attrgetter
 from textwrap import fill
 from typing import Any, ClassVar
 
+from pyro_opu.metrics.yardstick import in_draws
 from pyro_opu.reports.base import Report
 from pyro_opu.reports.certainty import CertaintyRow
 from pyro_opu.reports.regions import Region, region_table
@@ -18,13 +20,14 @@ __all__ = ["FidelityReport", "NamedNumbers", "Row", "SetFidelity"]
 _COLUMNS = ("student", "attainable", "floor", "best", "trivial", "teacher")
 # The columns of a table by certainty, by attribute of a row.
 _BY_CERTAINTY = {
+    "draws": "draws",
     "kl": "KL",
-    "kl_attainable": "attainable",
-    "kl_ratio": "ratio",
-    "energy_distance": "energy",
     "mutual_information_ratio": "MI",
-    "concentration_median": "alpha_0",
-    "concentration_mean": "mean",
+    "epistemic_factor": "factor",
+    "energy_share": "energy",
+    "coverage_50": "50 %",
+    "coverage_90": "90 %",
+    "concentration_mean": "alpha_0",
 }
 #: Columns of text that a line of words takes.
 WIDTH = 96
@@ -77,8 +80,14 @@ class SetFidelity(NamedNumbers):
     num_inputs: int
     rows: dict[str, Row]  #: All quantities by name; `pyro_opu.fidelity` says what they are.
     by_certainty: tuple[CertaintyRow, ...]  #: From the least certain class on; none of a real y.
-    faithful: bool  #: Whether the student is, on all inputs and in every class with enough.
-    verdict: str  #: A sentence that says so, and where not.
+    #: Whether the student is, on all inputs and in every class with enough; ``None`` where inputs
+    #: or draws are too few to tell.
+    faithful: bool | None
+    grade: str  #: "excellent", "good", "fair" or "poor"; "not graded" of fewer than 20 inputs.
+    sentence: str  #: Whether it is faithful, and what differs for those who use it.
+    measures: str  #: The three measures that decide, and what is beyond its limit.
+    advice: str  #: The next step.
+    draws_interval: tuple[float, float]  #: Of ``draws``: 95 %, over inputs.
     num_classes: int | None = None  #: C; ``None`` for a real outcome.
     wasserstein_inputs: int | None = None  #: Inputs of the 1-Wasserstein distance, likewise.
 
@@ -86,7 +95,9 @@ class SetFidelity(NamedNumbers):
     #: How each row is labelled, and whether a perfect student's value differs from the teacher's.
     _labels: ClassVar[dict[str, tuple[str, bool]]] = {
         "kl": ("KL of the mean", True),
-        "kl_ratio": ("  over attainable", True),
+        "draws": ("  as that of draws", True),
+        "epistemic_factor": ("factor at single inputs", True),
+        "energy_share": ("energy distance over spread", True),
         "energy_distance": ("energy distance", True),
         "wasserstein": ("Wasserstein-1", False),
         "mutual_information": ("mutual information", False),
@@ -102,9 +113,14 @@ class SetFidelity(NamedNumbers):
     _notes: ClassVar[str] = (
         "attainable: a perfect student by these draws. floor: the teacher asked again.\n"
         "best: the posterior's moments, per input. trivial: one Dirichlet for all inputs.\n"
-        "By the teacher's largest mean probability: MI and alpha_0 (median, and of all inputs\n"
-        "together) are the student's over the teacher's."
+        "By the teacher's largest mean probability: MI and alpha_0 are the student's over the\n"
+        "teacher's, energy is the distance over the draws' spread."
     )
+
+    @property
+    def verdict(self) -> str:
+        """What the report begins with, in one line."""
+        return f"{self.sentence} {self.measures} {self.advice}"
 
     def draws_text(self, num_draws: int, max_draws: int | None) -> str:
         """How many draws of the teacher judged, in words."""
@@ -116,29 +132,42 @@ class SetFidelity(NamedNumbers):
         )
 
     def __repr__(self) -> str:
-        parts = [fill(self.verdict, WIDTH), self._table()]
+        lines = self.sentence, self.measures, self.advice
+        return "\n\n".join(["\n".join(fill(line, WIDTH) for line in lines), *self.tables()])
+
+    def tables(self) -> list[str]:
+        """All rows, and those by the teacher's certainty."""
+        parts = [self._table()]
         if self.by_certainty:
             lines = [
-                [row.certainty, str(row.num_inputs), *map(cell, attrgetter(*_BY_CERTAINTY)(row))]
+                [
+                    row.certainty,
+                    str(row.num_inputs),
+                    *(_shown(name, getattr(row, name)) for name in _BY_CERTAINTY),
+                ]
                 for row in self.by_certainty
                 if row.num_inputs
             ]
             header = ["  teacher's certainty", "inputs", *_BY_CERTAINTY.values()]
             parts.append(table(header, lines))
-        return "\n\n".join(parts)
+        return parts
 
     def _table(self) -> str:
         columns = [self._best if column == "best" else column for column in _COLUMNS]
         lines = []
-        for name, row in self.rows.items():
-            label, attainable = self._labels[name]
+        for name, (label, attainable) in self._labels.items():
+            row = self.rows[name]
             if name == "wasserstein" and self.wasserstein_inputs != self.num_inputs:
                 label += f" ({self.wasserstein_inputs} inputs)"
             shown = {column: getattr(row, column) for column in _COLUMNS}
             if not attainable:
                 shown["attainable"] = None
-            lines.append([label, *map(cell, shown.values())])
+            lines.append([label, *(_shown(name, value) for value in shown.values())])
         return table([f"{self.name} ({self.num_inputs} inputs)", *columns], lines)
+
+
+def _shown(name: str, value: float | None) -> str:
+    return in_draws(value) if name == "draws" and value is not None else cell(value)
 
 
 class RealSetFidelity(SetFidelity):
@@ -147,7 +176,9 @@ class RealSetFidelity(SetFidelity):
     _best = "best normal"
     _labels: ClassVar[dict[str, tuple[str, bool]]] = {
         "kl": ("KL of the normals", True),
-        "kl_ratio": ("  over attainable", True),
+        "draws": ("  as that of draws", True),
+        "epistemic_factor": ("factor at single inputs", True),
+        "energy_share": ("energy of the mean f over spread", True),
         "mean_error": ("error of the mean", True),
         "energy_distance": ("energy distance of y", True),
         "mean_energy_distance": ("  of its mean f", True),
@@ -157,6 +188,8 @@ class RealSetFidelity(SetFidelity):
         "epistemic": ("epistemic variance", False),
         "epistemic_error": ("  relative error", False),
         "epistemic_spearman": ("  Spearman", False),
+        "coverage_50": ("coverage of f, central 50 %", False),
+        "coverage_90": ("coverage of f, central 90 %", False),
     }
     _notes = (
         "attainable: a perfect student by these draws. floor: the teacher asked again.\n"
@@ -187,7 +220,7 @@ class FidelityReport(NamedNumbers):
     num_draws: int
     max_draws: int | None
     where: tuple[Region, ...] = ()
-    _totals = ("verdict", "faithful")
+    _totals = ("verdict", "faithful", "grade", "draws", "draws_interval", "advice")
 
     def __getitem__(self, name: str) -> Any:
         if name in self.sets:
@@ -210,10 +243,25 @@ class FidelityReport(NamedNumbers):
     rows = property(attrgetter("main.rows"), doc="All quantities on the main set by name.")
     num_inputs = property(attrgetter("main.num_inputs"), doc="Inputs of the main set.")
     by_certainty = property(attrgetter("main.by_certainty"), doc="Its rows by certainty.")
-    faithful = property(attrgetter("main.faithful"), doc="Whether the student is faithful there.")
-    verdict = property(attrgetter("main.verdict"), doc="A sentence that says so, and where not.")
+    faithful = property(attrgetter("main.faithful"), doc="True, False, or None: not to be told.")
+    grade = property(attrgetter("main.grade"), doc='"excellent", "good", "fair" or "poor".')
+    verdict = property(attrgetter("main.verdict"), doc="What this comes to, in one line.")
+    advice = property(attrgetter("main.advice"), doc="The next step.")
+    draws_interval = property(attrgetter("main.draws_interval"), doc="95 %, of ``draws``.")
 
     def __repr__(self) -> str:
+        return "\n\n".join([*(str(part) for part in self.sets.values()), *self._ends()])
+
+    def _ends(self) -> list[str]:
         notes = f"{self.main._notes}\n{self.main.draws_text(self.num_draws, self.max_draws)}"
-        local = [region_table(self.where)] if self.where else []
-        return "\n\n".join([*(str(part) for part in self.sets.values()), *local, notes])
+        return [*([region_table(self.where)] if self.where else []), notes]
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it: the verdicts as text, the tables as they print."""
+        parts = []
+        for found in self.sets.values():
+            first, *others = (escape(t) for t in (found.sentence, found.measures, found.advice))
+            words = [f"<b>{first}</b>", *others]
+            parts += [*(f"<p>{each}</p>" for each in words)]
+            parts += [f"<pre>{escape(each)}</pre>" for each in found.tables()]
+        return "\n".join([*parts, *(f"<pre>{escape(each)}</pre>" for each in self._ends())])

@@ -13,8 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.reports.certainty import FEWEST, CertaintyRow, Verdict, ratio
+from pyro_opu.metrics.advice import Known
+from pyro_opu.metrics.yardstick import MOST_DRAWS, as_draws, quotient
+from pyro_opu.reports.certainty import CertaintyRow
 from pyro_opu.reports.fidelity_report import Row, SetFidelity
+from pyro_opu.reports.nearness import Nearness
+from pyro_opu.reports.verdict import Terms, verdict_of
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["COLUMNS", "Judge", "Judged", "Plan", "Values", "extrapolated", "repeated", "row_of"]
@@ -46,8 +50,9 @@ class Judge(ABC):
 
     #: The kind of table that comes out.
     table: ClassVar[type[SetFidelity]] = SetFidelity
-    #: The row of ranks by what the teacher does not know.
-    ranks: ClassVar[str] = "mutual_information_spearman"
+    #: Its words, and the row of the energy distance that is about the epistemic part.
+    terms: ClassVar[Terms]
+    energy: ClassVar[str] = "energy_distance"
 
     def __init__(self, teacher: Any, columns: int = 1) -> None:
         self.teacher = teacher  # it has seen an input
@@ -84,14 +89,14 @@ class Judge(ABC):
         """Numbers over all inputs by row and column."""
 
     @abstractmethod
-    def verdict(self, turns: list[Values]) -> tuple[tuple[CertaintyRow, ...], Verdict]:
-        """Rows by the teacher's certainty, and whether the student is faithful."""
+    def near(self, turns: list[Values]) -> tuple[Nearness, tuple[CertaintyRow, ...]]:
+        """How near the student is on all inputs, and by the teacher's certainty."""
 
     def facts(self, picked: Tensor) -> dict[str, Any]:
         """Further entries of the table."""
         return {}
 
-    def compare(self, name: str, student: Any, x: Tensor) -> SetFidelity:
+    def compare(self, name: str, student: Any, x: Tensor, known: Known) -> SetFidelity:
         """All rows of one set of inputs: chunk by chunk, then summed up."""
         count = 2 * self.plan.num_draws
         rows = len(x) * self.columns
@@ -108,20 +113,40 @@ class Judge(ABC):
             for part in chunks(len(x), count, self.width * self.columns, self.plan.chunk_size)
         ]
         turns = [_joined(turn) for turn in zip(*found, strict=True)]
-        by_certainty, verdict = self.verdict(turns)
-        numbers = _average([self.rows(turn) for turn in turns])
-        ranks = numbers[self.ranks]
-        if rows >= FEWEST:
-            verdict = verdict.with_ranks(ranks.student, ranks.floor)
+        near, by_certainty = self.near(turns)
+        numbers = self._average([self.rows(turn) for turn in turns], near)
+        verdict = verdict_of(near, by_certainty, numbers, self.terms, known)
         return self.table(
             name=name,
             num_inputs=rows,
             rows=numbers,
             by_certainty=by_certainty,
-            faithful=verdict.faithful,
-            verdict=verdict.sentence,
+            **verdict._asdict(),
+            draws_interval=(near.draws.low, near.draws.high),
             **self.facts(picked),
         )
+
+    def _average(self, turns: list[dict[str, dict[str, float]]], near: Nearness) -> dict[str, Row]:
+        """The rows of one turn, or the averages of two, and those that follow from them."""
+        rows = {
+            row: {name: float(np.mean([turn[row][name] for turn in turns])) for name in cells}
+            for row, cells in turns[0].items()
+        }
+        attainable = rows["kl"]["attainable"]
+        over = {name: quotient(value, attainable) for name, value in rows["kl"].items()}
+        draws = {n: as_draws(value, self.plan.num_draws, near.held) for n, value in over.items()}
+        spread = rows.pop("spread")["teacher"]
+        single, epistemic = near.single, rows.pop("epistemic_factor")
+        epistemic |= {"student": single.found.value, "attainable": single.by_chance}
+        ordered = {
+            "kl": rows.pop("kl"),
+            "draws": {**draws, "teacher": MOST_DRAWS},
+            "kl_ratio": over,
+            "epistemic_factor": epistemic,
+            "energy_share": {n: quotient(v, spread) for n, v in rows[self.energy].items()},
+            **rows,
+        }
+        return {row: Row(**cells) for row, cells in ordered.items()}
 
 
 def repeated(answer: Any, rows: int) -> Any:
@@ -170,15 +195,3 @@ def _joined(judged: Sequence[Judged]) -> Values:
         key: torch.cat([part[key] for part in judged if key in part]).double().cpu().numpy()
         for key in {key for part in judged for key in part}
     }
-
-
-def _average(turns: list[dict[str, dict[str, float]]]) -> dict[str, Row]:
-    """The rows of one turn, or the averages of two, and the KL as a multiple of the attainable."""
-    rows = {
-        row: {name: float(np.mean([turn[row][name] for turn in turns])) for name in cells}
-        for row, cells in turns[0].items()
-    }
-    attainable = rows["kl"]["attainable"]
-    over = {name: ratio(value, attainable) for name, value in rows["kl"].items()}
-    ordered = {"kl": rows.pop("kl"), "kl_ratio": over, **rows}
-    return {row: Row(**cells) for row, cells in ordered.items()}

@@ -11,12 +11,22 @@ from torch import Tensor
 
 from pyro_opu.distributions.normal import PredictiveNormal, RealAnswer
 from pyro_opu.metrics.distances import split
-from pyro_opu.metrics.normals import energies, energies_of_draws, kl_of_normals, teacher_moments
+from pyro_opu.metrics.normals import (
+    cdf_of_mean,
+    energies,
+    energies_of_draws,
+    kl_of_normals,
+    spread_of_mean,
+    teacher_moments,
+)
 from pyro_opu.metrics.ranks import spearman
+from pyro_opu.metrics.yardstick import relative_noise, typical_factor
 from pyro_opu.reports.answers import check_numbers, student_answer
-from pyro_opu.reports.certainty import CertaintyRow, Verdict, verdict_of
+from pyro_opu.reports.certainty import CertaintyRow
 from pyro_opu.reports.fidelity_report import RealSetFidelity
 from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, repeated, row_of
+from pyro_opu.reports.nearness import LEVELS, Nearness, nearness
+from pyro_opu.reports.verdict import REAL
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["RealJudge"]
@@ -28,7 +38,13 @@ _VERDICT = {
     "kl_attainable": ("attainable", "kl"),
     "uncertainty": ("share", "student"),
     "uncertainty_teacher": ("share", "teacher"),
-    "noise_of_all": ("share", "noise"),
+    "noise": ("share", "noise"),
+    "noise_single": ("share", "noise_single"),
+    "distance": ("student", "mean_energy_distance"),
+    "spread": ("teacher", "spread"),
+    **{name: ("student", name) for name in LEVELS},
+    "gap": ("gap", "student"),
+    "gap_by_chance": ("gap", "by chance"),
 }
 
 
@@ -36,7 +52,8 @@ class RealJudge(Judge):
     """Judges answers of a real y; see `pyro_opu.fidelity`."""
 
     table = RealSetFidelity
-    ranks = "epistemic_spearman"
+    terms = REAL
+    energy = "mean_energy_distance"
     width = 16
 
     def ask(self, student: Any, x: Tensor) -> RealAnswer:
@@ -71,11 +88,14 @@ class RealJudge(Judge):
             rows[name] = row(name, _mean, _mean(truth))
             rows[f"{name}_error"] = row(name, partial(_typical_error, truth), 0.0)
             rows[f"{name}_spearman"] = row(name, partial(spearman, b=truth), 1.0)
-        return rows
+        factor = typical_factor(values["floor", "epistemic"], values["teacher", "epistemic"])
+        rows["epistemic_factor"] = {**row("", _mean, 1.0), "floor": factor}
+        rows["spread"] = row("spread", _mean, _mean(values["teacher", "spread"]))
+        return rows | {name: row(name, _mean, level) for name, level in LEVELS.items()}
 
-    def verdict(self, turns: list[Values]) -> tuple[tuple[CertaintyRow, ...], Verdict]:
+    def near(self, turns: list[Values]) -> tuple[Nearness, tuple[CertaintyRow, ...]]:
         values = {name: turns[0][key] for name, key in _VERDICT.items()}
-        return (), verdict_of(values, uncertainty="epistemic variance")
+        return nearness(values, self.plan.num_draws, self.plan.size), ()
 
 
 def _mean(values: Any) -> float:
@@ -116,6 +136,15 @@ def _judged(
             (column, "energy_distance"): of_y,
             (column, "mean_energy_distance"): of_mean,
         }
+    for column in ("student", "best", "trivial"):
+        answer = {"student": student, "best": best, "trivial": trivial}[column]
+        below = cdf_of_mean(answer, a)
+        for name, level in LEVELS.items():
+            out[column, name] = ((below - 0.5).abs() <= level / 2).double().mean(0)
+    out["teacher", "spread"] = spread_of_mean(a)
+    out["gap", "student"] = (normals["student"].mean - best.mean).abs() / best.scale
+    apart = (teacher.mean - other.mean).abs() / best.scale
+    out["gap", "by chance"] = apart * math.sqrt(max(0.0, left)) / 2
     # In units of y's variance, as shares of it.
     out["share", "student"] = normals["student"].epistemic / best.variance
     out["share", "teacher"] = best.epistemic / best.variance
@@ -133,5 +162,8 @@ def _sampling(draws: Tensor, size: float) -> Judged:
     """Shares of the variance of the sum of epistemic variances, from joint draws ``(S, N, 2)``."""
     f, count = draws[..., 0], draws.shape[1]
     squares = (f - f.mean(0)).square() / teacher_moments(draws).variance
-    noise = squares.sum(-1).var() * (1 / len(draws) - 1 / size) / count
-    return {("share", "noise"): noise.expand(count)}
+    left = max(0.0, 1 / len(draws) - 1 / size)
+    return {
+        ("share", "noise"): (squares.sum(-1).var() * left / count).expand(count),
+        ("share", "noise_single"): relative_noise(squares, size),
+    }

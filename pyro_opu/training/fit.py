@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks
+from pyro_opu.metrics.yardstick import in_draws
 from pyro_opu.rng import RandomStream, preserve_rng
 from pyro_opu.training.console import line
 from pyro_opu.training.descent import DistillationError, Parts, Steps
@@ -25,8 +26,9 @@ Callback = Callable[[dict[str, Any]], object]
 _COUNTED = ("best", "score", "mark", "evals_since_best", "settling", "history")
 #: Improvement that counts, as a part of the distance, or of what the judging draws have by chance.
 LEAST_GAIN = 0.02
-#: Held-out KL, as a multiple of attainable, at which the judging draws hardly tell students apart.
-NEAR = 1.25
+#: Posterior draws whose mean errs as a student's, from which judging draws hardly tell students
+#: apart.
+NEAR = 2000.0
 #: Weight of a step in the running mean of the loss.
 LOSS_WEIGHT = 0.01
 
@@ -40,7 +42,7 @@ class Phase:
         critics: Descents before each of these.
         anneal: Called before every step with the share of the steps that is done.
         patience: Evaluations without an improvement that begin the settling.
-        near: Held-out KL, as a multiple of attainable, at which one such evaluation is enough.
+        near: Posterior draws, whose mean errs as the student's, from which one is enough.
         settle: Steps of the settling, the last ones of the phase; 0 ends it at a plateau.
         skip_below: The phase is left out where the best score is already no more than this.
         module: Saved with the optimizers: an objective, with its critic.
@@ -52,7 +54,7 @@ class Phase:
     critics: Sequence[Steps] = ()
     anneal: Callable[[float], None] = lambda done: None
     patience: int | None = None
-    near: float = -math.inf
+    near: float = math.inf
     settle: int = 0
     skip_below: float = -math.inf
     module: nn.Module = field(default_factory=nn.Module)
@@ -65,9 +67,9 @@ class Phase:
     def settled(self, step: int, selection: KeepLast) -> int | None:
         """Last step of a settling that begins now, if the evaluations say that it should.
 
-        Where the KL is near what is attainable it is as long as what was before.
+        Where the student is near it is as long as what was before.
         """
-        near = selection.kl_ratio <= self.near
+        near = selection.draws >= self.near
         if self.patience is None or selection.evals_since_best < (1 if near else self.patience):
             return None
         return step + (min(step, self.settle) if near else self.settle)
@@ -94,9 +96,9 @@ class KeepLast:
         self.settling: tuple[int, int] | None = None
 
     @property
-    def kl_ratio(self) -> float:
-        """KL of the last evaluation, as a multiple of attainable."""
-        return math.inf
+    def draws(self) -> float:
+        """Posterior draws whose mean errs as the student's, at the last evaluation."""
+        return 0.0
 
     def update(self, step: int, parts: Parts) -> None:
         """Note that a step, counted from 1 in its phase, has been taken."""
@@ -124,7 +126,7 @@ class KeepBest(KeepLast):
     the place of those before; the ``callback`` gets a copy.
     An improvement by less than a fiftieth, or by as little of the distance that the judging draws
     have by ``chance``, is kept but ends no plateau. While the rate falls after a plateau, weights
-    whose KL is `NEAR` what is attainable are kept too where their distance is above the best one by
+    that are `NEAR` are kept too where their distance is above the best one by
     chance at most: the best of many that are level is one of luck, and the last has the least noise
     of steps.
     """
@@ -173,7 +175,7 @@ class KeepBest(KeepLast):
                 "of the guide that answer otherwise after guide.eval(), such as running "
                 "statistics; else lower `learning_rate`, or look at the teacher's draws at `x`."
             )
-        level = self.settling is not None and found["kl_ratio"] <= NEAR
+        level = self.settling is not None and found["draws"] >= NEAR
         kept = self.best is None or score < self.score + level * self.chance
         if kept:
             self.score = min(score, self.score)
@@ -188,14 +190,14 @@ class KeepBest(KeepLast):
                 self.callback(dict(self.history[-1]))
 
     @property
-    def kl_ratio(self) -> float:
-        found: float = self.history[-1]["kl_ratio"]
+    def draws(self) -> float:
+        found: float = self.history[-1]["draws"]
         return found
 
     @property
     def shown(self) -> str:
-        """The KL of the weights that are kept."""
-        return f"KL {kept_record(self.history)['kl_ratio']:.3g} x attainable"
+        """How near the weights are that are kept."""
+        return f"mean as of {in_draws(kept_record(self.history)['draws'])} draws"
 
     def restore(self) -> None:
         """Put the best weights into the student and its average, and restart the count."""

@@ -19,8 +19,8 @@ from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import weights_sketch
 from pyro_opu.training.pool import FEWEST_DRAWS, affordable, pool_size
 from pyro_opu.training.settings import (
-    AT_ATTAINABLE,
     BATCH,
+    BEGINS_NEAR,
     EFFORTS,
     LARGE_BATCH,
     PoolSize,
@@ -140,7 +140,7 @@ class Asked:
         told = self.default_guide and not self.follows and _tells_one_logit(guide)
         if isinstance(effort, str):
             if self.default_guide and effort == "default":
-                near = ranks.first and held_out.judge(guide)["kl_ratio"] <= AT_ATTAINABLE
+                near = ranks.first and held_out.judge(guide)["draws"] >= BEGINS_NEAR
                 effort = "quick" if told or ranks.broadcast(near) else effort
             steps, most_inputs = EFFORTS[effort]
             steps, most_inputs = steps // fewer, most_inputs * larger // fewer_labels

@@ -131,7 +131,7 @@ def test_a_page_has_words_and_charts(labelled):
     figure = plots.report(fast, held_teacher, x, y, seed=0)
     words, charts = figure.subfigs
     shown = " ".join(text.get_text() for text in words.texts)
-    assert "x attainable held out" in shown and "coverage, central 90 %" in shown
+    assert "posterior draws, held out" in shown and "coverage, central 90 %" in shown
     titles = [ax.get_xlabel() for ax in charts.axes if ax.axison]
     assert any("mutual information" in title for title in titles)
     assert any("confidence" in title for title in titles) == labelled

@@ -82,7 +82,7 @@ def judged(program: Program, seed: int, steps: dict[str, int]) -> dict[str, Any]
     fast.uncertainty(program.new)
     return row | {
         "KL / attainable": found.kl_ratio,
-        "draws": found.num_draws / (found.kl_ratio - 1) if found.kl_ratio > 1 else math.inf,
+        "draws": found.draws,
         "faithful": found.faithful,
     }
 

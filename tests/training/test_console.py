@@ -38,11 +38,11 @@ def test_a_line_fits_80_columns_and_leaves_some_to_the_bar(clock: Clock, monkeyp
         bar.fp = bar.sp = None
         bar.ncols, (clock.now) = 80, clock.now + 754.0
         bar.n = 13_500
-        bar.set_postfix_str("KL 12.3 x attainable", refresh=False)
+        bar.set_postfix_str("mean as of 310 draws", refresh=False)
         shown = str(bar)
         bar.disable = True
     assert len(shown) == 80 and shown.startswith("1/2 warm start  50%|")
-    assert shown.endswith("13500/27000 [12:34<12:34, KL 12.3 x attainable]")
+    assert shown.endswith("13500/27000 [12:34<12:34, mean as of 310 draws]")
     assert len(shown.split("|")[1]) >= 10
 
 

@@ -30,25 +30,25 @@ def test_of_weights_that_are_level_while_the_rate_falls_the_last_are_kept() -> N
     found: dict[str, float] = {}
     selection = KeepBest(guide, lambda _: found, averaging=0.0, chance=0.1)
 
-    def kept_after(distance: float, kl_ratio: float) -> float:
+    def kept_after(distance: float, draws: float) -> float:
         """The number of the evaluation whose weights are kept."""
         number = float(len(selection.history))
         nn.init.constant_(guide.weight, number)
         selection.update(int(number) + 1, {})
-        found.update(energy_distance=distance, kl_ratio=kl_ratio)
+        found.update(energy_distance=distance, draws=draws)
         selection.evaluate("warm start", int(number), {})
         assert selection.best is not None
         return float(selection.best["weight"])
 
-    assert [kept_after(d, 1.0) for d in (0.5, 0.51, 0.4, 0.45)] == [0, 0, 2, 2]
+    assert [kept_after(d, 1e4) for d in (0.5, 0.51, 0.4, 0.45)] == [0, 0, 2, 2]
     selection.settling = (4, 9)
-    # Level; too far; not near what is attainable; level with the best, which was 0.4.
-    settled = [(0.45, 1.2), (0.51, 1.2), (0.45, 1.3), (0.49, 1.0)]
+    # Level; too far; not near; level with the best, which was 0.4.
+    settled = [(0.45, 3e3), (0.51, 3e3), (0.45, 1e3), (0.49, 1e4)]
     assert [kept_after(*each) for each in settled] == [4, 4, 4, 7]
     assert selection.score == 0.4
     assert [i for i, record in enumerate(selection.history) if record["kept"]] == [0, 2, 4, 7]
     assert kept_record(selection.history) == selection.history[7]
-    assert selection.shown == "KL 1 x attainable"
+    assert selection.shown == "mean as of over 10,000 draws"
     selection.restore()
     assert float(guide.weight) == 7 and selection.settling is None
 
