@@ -30,6 +30,7 @@ STUDIES = (
     "scale",
     "speed",
     "students",
+    "verdicts",
 )
 TABLES = (
     "boston",
@@ -45,7 +46,16 @@ TABLES = (
 )
 #: They read no data set, or one of scikit-learn's.
 BUNDLED = ("batch_bald", "concentration", "guides", "joint_testbed", "main_job", "many_classes")
-BUNDLED += ("memory", "on_gpu", "gpu_tests", "scale", "speed", "students", "laplace_bridge")
+BUNDLED += (
+    "memory",
+    "on_gpu",
+    "gpu_tests",
+    "scale",
+    "speed",
+    "students",
+    "verdicts",
+    "laplace_bridge",
+)
 BUNDLED += ("dark_knowledge", "toy_regression")
 
 
