@@ -83,7 +83,8 @@ def graded(report: Mapping[str, Any]) -> tuple[str, str]:
     and ranks too, and at what chance allows.
     """
     held = float(report.get("held") or math.inf)
-    draws, factor, share = (report[n] for n in ("draws", "epistemic_factor", "energy_share"))
+    numbers = (report[name] for name in ("draws", "epistemic_factor", "energy_share"))
+    draws, factor, share = (math.nan if number is None else number for number in numbers)
     grade = grade_of(draws, factor, share, held=held)
     beyond = {
         "mean": draws < min(FAITHFUL.draws, held),

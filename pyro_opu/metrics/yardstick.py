@@ -164,6 +164,11 @@ def single_factor(mine: Tensor, theirs: Tensor, per_draw: Tensor, held: float) -
     return of_single_inputs(mine_, theirs_, noise_, 0.0).found.value
 
 
+def or_none(value: float) -> float | None:
+    """A number for a file, where NaN is equal to nothing."""
+    return None if math.isnan(value) else value
+
+
 class SingleInputs(NamedTuple):
     """The epistemic part at single inputs."""
 

@@ -18,7 +18,7 @@ from pyro_opu.metrics.distances import kl_from_log, kl_of_rows, log_mean_of, spl
 from pyro_opu.metrics.marginals import Marginals, distance_from_dirichlet
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration
-from pyro_opu.metrics.yardstick import as_draws, quotient, single_factor
+from pyro_opu.metrics.yardstick import as_draws, or_none, quotient, single_factor
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.rng import seeded
@@ -180,12 +180,12 @@ class ClassValidation:
             "kl_attainable": self.attainable,
             "kl_trivial": self.kl_by_halves(shared.clamp_min(1e-300).log()),
             "energy_to_posterior": energy,
-            "energy_share": quotient(energy, spread),
+            "energy_share": or_none(quotient(energy, spread)),
             "energy_of_draws": spread / count,
             "num_judging": count,
             "mutual_information": float(mine.mean()),
             "mutual_information_teacher": float(theirs.mean()),
-            "epistemic_factor": single_factor(mine, theirs, gaps, size),
+            "epistemic_factor": or_none(single_factor(mine, theirs, gaps, size)),
         }
 
 

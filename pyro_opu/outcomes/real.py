@@ -17,7 +17,7 @@ from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.normal import REGRESSION_GUIDES, named_regression_guide
 from pyro_opu.metrics.distances import split
 from pyro_opu.metrics.normals import energies, energies_of_moments, kl_of_normals, teacher_moments
-from pyro_opu.metrics.yardstick import as_draws, quotient, single_factor
+from pyro_opu.metrics.yardstick import as_draws, or_none, quotient, single_factor
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_objective
 from pyro_opu.outcomes.base import NETWORK, Outcome
@@ -126,12 +126,12 @@ class RealValidation:
             "kl_attainable": self.attainable,
             "kl_trivial": self.kl_by_halves(trivial),
             "energy_to_posterior": mine,
-            "energy_share": quotient(mine, theirs * count),
+            "energy_share": or_none(quotient(mine, theirs * count)),
             "energy_of_draws": theirs,
             "num_judging": count,
             "epistemic_share": float(shares[0].mean()),
             "epistemic_share_teacher": float(shares[1].mean()),
-            "epistemic_factor": factor,
+            "epistemic_factor": or_none(factor),
         }
 
     def _energies(self, student: RealAnswer, size: float) -> tuple[float, float]:

@@ -100,7 +100,7 @@ class SeveralValidation:
         sums = ("kl_attainable", "kl_trivial", "energy_to_posterior", "energy_of_draws")
         report: dict[str, Any] = {name: sum(row[name] for row in found) for name in sums}
         for name in ("epistemic_factor", "energy_share"):  # of the worst
-            report[name] = max((r[name] for r in found if r[name] == r[name]), default=math.nan)
+            report[name] = max((r[name] for r in found if r[name] is not None), default=None)
         for name in ("mutual_information", "epistemic_share"):
             if all(name in row for row in found):
                 for key in (name, f"{name}_teacher"):

@@ -201,4 +201,5 @@ def test_a_distillation_is_graded_by_the_same_limits() -> None:
     assert graded(report) == ("good", "nothing; it can be used for its posterior.")
     assert graded({**report, "draws": 60.0})[0] == "fair"
     assert graded({**report, "num_held_out": 5})[0] == "not graded"
+    assert graded({**report, "epistemic_factor": None})[0] == "good"  # nothing to be told
     assert "guide=" in graded({**report, "energy_share": 0.2, "misfit": 0.19})[1]

@@ -182,6 +182,13 @@ def test_what_was_spent_is_of_the_whole_call_and_no_part_of_equality() -> None:
     assert one != {**two, "seed": 1} and one != 3
 
 
+def test_a_teacher_without_spread_leaves_a_report_that_is_equal_to_itself() -> None:
+    report = quick(lambda x, n: x[:, :3].softmax(-1).expand(n, -1, -1), num_steps=5).report
+    assert report["epistemic_factor"] is None or report["epistemic_factor"] > 1
+    assert report["energy_share"] is None and str(report).splitlines()[-2].startswith("grade")
+    assert json.loads(json.dumps(report)) == dict(report)
+
+
 def test_a_report_of_a_rival_prints_as_a_dict() -> None:
     held = torch.randn(20, 2, 3)
     fast = rivals.compact_approx(
