@@ -10,7 +10,7 @@ r"""How near a student is to its teacher: three questions, their limits, and one
   of the draws in its central 50 % and 90 % intervals.
 
 An answer is True or False only if rows and draws tell it from the limit, otherwise ``None``. Errors
-below `NOTHING` are none.
+below 1e-5 nats are none.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def as_draws(ratio: float, num_draws: float, held: float | None = None) -> float
         held: The M that the posterior holds; ``None`` or infinite where it draws afresh.
 
     Returns:
-        At most `MOST_DRAWS`, which students near the attainable have.
+        At most 10,000, which students near the attainable have.
 
     Example:
         >>> as_draws(3.0, 500), as_draws(3.0, 500, held=1000), as_draws(1.0, 500)

@@ -40,7 +40,7 @@ class DistillationReport(dict[str, Any]):
     former as a share of the draws' spread; the student's and the teacher's "mutual_information" in
     nats (of a real y "epistemic_share", that of the variance), and "epistemic_factor", by which it
     is typically off at single inputs. The last lines are the grade by these numbers, and a next
-    step (:func:`.metrics.advice.graded`).
+    step (``pyro_opu/metrics/advice.py``).
     "start" says where it began: at the teacher's "network", with the "moments" of its logits, at an
     earlier "student", or from "scratch"; "start_reason" says why. "earlier" is of students that
     begin at another, and has the KL of that one (``pyro_opu/predictive/following.py``);
