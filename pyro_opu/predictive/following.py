@@ -180,7 +180,7 @@ def moved(
         held_out: Judges it by the posterior as it is now.
 
     Returns:
-        "earlier" for the report: "kl", "kl_ratio" and "draws"; "draws_before", as judged by its own.
+        "earlier" for the report: "kl", "kl_ratio" and "draws"; "draws_before", as judged its own.
     """
     if start is None:
         return {}
