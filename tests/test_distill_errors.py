@@ -22,7 +22,7 @@ def test_classes_that_come_with_the_inputs_are_refused() -> None:
         return logits.softmax(-1)
 
     with pytest.raises(
-        ValueError, match="`source` must give as many classes.* got 2 before and 30"
+        ValueError, match="`source` must give as many classes.* got 2 before and 16"
     ):
         quick(transposed)
 

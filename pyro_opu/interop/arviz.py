@@ -134,10 +134,11 @@ def to_inference_data(
             f"{type(run).__name__}, which holds its draws. Leave it out, or thin the draws: "
             "Predictive(model, {name: value[::10] for name, value in samples.items()})."
         )
-    flags = {"log_likelihood": log_likelihood, "posterior_predictive": posterior_predictive}
-    for name, flag in {**flags, "probs": probs}.items():
-        check_bool(name, flag)
-    wanted = Wanted(*flags.values(), probs, num_draws, num_chains, predictions)
+    check_bool("log_likelihood", log_likelihood)
+    check_bool("posterior_predictive", posterior_predictive)
+    check_bool("probs", probs)
+    groups_asked = (log_likelihood, posterior_predictive, probs)
+    wanted = Wanted(*groups_asked, num_draws, num_chains, predictions)
     with quiet(), seeded(seed):
         if answers:
             groups = class_groups(run, wanted, *args, **kwargs)

@@ -162,7 +162,6 @@ def _sites(read: _Read) -> dict[str, Any]:
 
 def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[Arrays, Arrays]:
     """Log densities of observed sites (and the joint one), and labels drawn there, per draw."""
-    classes = [n for n, node in observed.items() if site_kind(node["fn"]) is not None]
 
     def run(draw: Draws) -> Any:
         with poutine.condition(data={n: v for n, v in draw.items() if n}):
@@ -189,11 +188,7 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
     def label(draw: Draws) -> Draws:
         nodes = run(draw).nodes
         drawn = {name: nodes[name]["fn"].sample() for name in observed}
-        for name in classes if wanted.probs else []:
-            fn = nodes[name]["fn"]
-            log_probs = class_log_probs(fn, fn.batch_shape.numel(), name)
-            drawn[_probs_name(name, classes)] = log_probs.exp().reshape(*fn.batch_shape, -1)
-        return drawn
+        return drawn | (_probs(nodes, list(observed)) if wanted.probs else {})
 
     # Densities first: without randomness, so that vmap is checked against the loop by numbers.
     batched = Batched("the model")
@@ -222,9 +217,9 @@ def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> 
 def _predicted(read: _Read, observed: list[str], wanted: Wanted) -> dict[str, Arrays]:
     """What the observed sites draw at new rows, under every draw."""
     args, kwargs = new_call(wanted.predictions)
-    model = read.model.forward if isinstance(read.model, nn.Module) else read.model
+    model: Any = read.model.forward if isinstance(read.model, nn.Module) else read.model
     try:
-        bound = inspect.signature(model).bind_partial(*args, **kwargs)  # type: ignore[arg-type]
+        bound = inspect.signature(model).bind_partial(*args, **kwargs)
         needed = [n for n, p in parameters_of(model).items() if p.default is p.empty]
         kwargs |= {name: None for name in needed if name not in bound.arguments}
     except (TypeError, ValueError):  # Python cannot tell the names, or says what is wrong below
@@ -240,13 +235,8 @@ def _predicted(read: _Read, observed: list[str], wanted: Wanted) -> dict[str, Ar
                 f"`predictions` must leave labels out; site(s) {tied} are observed there too. Give "
                 "the model its labels as an argument that may be None."
             )
-        found = {name: nodes[name]["value"] for name in observed}
-        for name in observed if wanted.probs else []:
-            if site_kind(fn := nodes[name]["fn"]) is not None:
-                log_probs = class_log_probs(fn, fn.batch_shape.numel(), name)
-                probs = "probs" if len(observed) == 1 else f"probs_{name}"
-                found[probs] = log_probs.exp().reshape(*fn.batch_shape, -1)
-        return found
+        found: Draws = {name: nodes[name]["value"] for name in observed}
+        return found | (_probs(nodes, observed) if wanted.probs else {})
 
     try:
         drawn = _over_draws(Batched("the model at new rows"), label, new)
@@ -286,6 +276,17 @@ def _site_dims(
         if array.ndim and len(array) in rows and not plates & set(groups["constant_data"]):
             names.setdefault(name, [rows[len(array)]])
     return names
+
+
+def _probs(nodes: Any, observed: list[str]) -> Draws:
+    """Class probabilities ``(..., C)`` of the sites that have some."""
+    classes = [name for name in observed if site_kind(nodes[name]["fn"]) is not None]
+    found = {}
+    for name in classes:
+        fn = nodes[name]["fn"]
+        log_probs = class_log_probs(fn, fn.batch_shape.numel(), name)
+        found[_probs_name(name, classes)] = log_probs.exp().reshape(*fn.batch_shape, -1)
+    return found
 
 
 def _probs_name(site: str, classes: list[str]) -> str:

@@ -102,8 +102,8 @@ class PoolDraws:
             or tuple(given.shape) not in allowed
             or not torch.isfinite(given.double()).all()
         ):
-            found = tuple(given.shape) if tuple(given.shape) not in allowed else "NaN or infinity"
-            found = given.dtype if complex_ else found
+            shape = tuple(given.shape)
+            found = given.dtype if complex_ else shape if shape not in allowed else "no finite ones"
             raise ValueError(
                 f"`weights` must be finite numbers of shape {form}; got {found}. {advice}"
             )

@@ -104,7 +104,7 @@ def test_a_real_y_and_students() -> None:
     group = torch.arange(len(x)) % 3
 
     def grouped(draw: Any, x: Any, group: Any) -> Any:
-        return of_tensors(draw, x + draw["b"][group].sum(-1, keepdim=True))
+        return of_tensors(draw, x + draw["b"][group][:, None])
 
     for several in ((x, group), {"x": x, "group": group}):
         fast = distill(({"w": W, "b": B}, grouped), several, **options)
