@@ -62,7 +62,10 @@ nitpick_ignore_regex = [
     ),  # the same, by the names they are imported as
     ("py:.*", r"pyro_opu\.models\..*|The model|Latent functions O"),  # the inner parts of `models`
     ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf)"),  # type variables
-    ("py:.*", r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws)"),
+    (
+        "py:.*",
+        r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws|guides\.beginning\.Start)",
+    ),
     ("py:.*", r"pyro_opu\.outcomes\..*"),
 ]
 
