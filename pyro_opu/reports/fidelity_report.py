@@ -97,8 +97,8 @@ class SetFidelity(NamedNumbers):
         "kl": ("KL of the mean", True),
         "draws": ("  as that of draws", True),
         "epistemic_factor": ("factor at single inputs", True),
-        "energy_share": ("energy distance over spread", True),
         "energy_distance": ("energy distance", True),
+        "energy_share": ("  over the spread", True),
         "wasserstein": ("Wasserstein-1", False),
         "mutual_information": ("mutual information", False),
         "mutual_information_error": ("  relative error", False),
@@ -113,8 +113,8 @@ class SetFidelity(NamedNumbers):
     _notes: ClassVar[str] = (
         "attainable: a perfect student by these draws. floor: the teacher asked again.\n"
         "best: the posterior's moments, per input. trivial: one Dirichlet for all inputs.\n"
-        "By the teacher's largest mean probability: MI and alpha_0 are the student's over the\n"
-        "teacher's, energy is the distance over the draws' spread."
+        "Certainty: by the teacher's largest mean probability; MI and alpha_0 are the student's\n"
+        "over the teacher's, energy is the distance over the draws' spread."
     )
 
     @property
@@ -148,7 +148,7 @@ class SetFidelity(NamedNumbers):
                 for row in self.by_certainty
                 if row.num_inputs
             ]
-            header = ["  teacher's certainty", "inputs", *_BY_CERTAINTY.values()]
+            header = ["  certainty", "inputs", *_BY_CERTAINTY.values()]
             parts.append(table(header, lines))
         return parts
 
@@ -178,10 +178,10 @@ class RealSetFidelity(SetFidelity):
         "kl": ("KL of the normals", True),
         "draws": ("  as that of draws", True),
         "epistemic_factor": ("factor at single inputs", True),
-        "energy_share": ("energy of the mean f over spread", True),
         "mean_error": ("error of the mean", True),
         "energy_distance": ("energy distance of y", True),
         "mean_energy_distance": ("  of its mean f", True),
+        "energy_share": ("  the latter over its spread", True),
         "aleatoric": ("aleatoric variance", False),
         "aleatoric_error": ("  relative error", False),
         "aleatoric_spearman": ("  Spearman", False),
