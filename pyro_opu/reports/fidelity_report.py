@@ -243,11 +243,11 @@ class FidelityReport(NamedNumbers):
     rows = property(attrgetter("main.rows"), doc="All quantities on the main set by name.")
     num_inputs = property(attrgetter("main.num_inputs"), doc="Inputs of the main set.")
     by_certainty = property(attrgetter("main.by_certainty"), doc="Its rows by certainty.")
-    faithful = property(attrgetter("main.faithful"), doc="True, False, or None: not to be told.")
+    faithful = property(attrgetter("main.faithful"), doc="Whether it is; None cannot be told.")
     grade = property(attrgetter("main.grade"), doc='"excellent", "good", "fair" or "poor".')
     verdict = property(attrgetter("main.verdict"), doc="What this comes to, in one line.")
     advice = property(attrgetter("main.advice"), doc="The next step.")
-    draws_interval = property(attrgetter("main.draws_interval"), doc="95 %, of ``draws``.")
+    draws_interval = property(attrgetter("main.draws_interval"), doc="95 % of ``draws``.")
 
     def __repr__(self) -> str:
         return "\n\n".join([*(str(part) for part in self.sets.values()), *self._ends()])
