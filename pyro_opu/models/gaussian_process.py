@@ -113,7 +113,7 @@ class SparseGaussianProcess:
         else:
             scale = self.variance(x, projection, parameters).sqrt()
             fn = dist.Normal(loc, scale[..., None, :]).to_event(1)
-        f = _on_plate(pyro.sample("f", fn.to_event(1)))
+        f = _on_plate(pyro.sample("f", fn.to_event(1), infer={"epistemic": True}))
         with pyro.plate("data", len(x)):
             if self.outputs > 1:
                 return pyro.sample("obs", dist.Categorical(logits=f.mT))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -17,11 +16,12 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.any_rows import AnyRows, explained, tied_to_rows
 from pyro_opu.teachers.base import JointDraws, choose, some_rows, unseen
 from pyro_opu.teachers.batched import Batched, Draws
+from pyro_opu.teachers.behind import FreeSites
 from pyro_opu.teachers.calls import Call, Given, first_argument
 from pyro_opu.teachers.chains import check_ungrouped, check_unweighed
 from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
-from pyro_opu.teachers.row_latents import affordable, behind, dependence, mixture, row_latents
+from pyro_opu.teachers.row_latents import Values, mixture
 from pyro_opu.teachers.runs import (
     Latents,
     ObservedSites,
@@ -30,7 +30,6 @@ from pyro_opu.teachers.runs import (
     check_samples,
     few_rows,
     fresh_latents,
-    is_deterministic,
     plug_in,
     quiet,
 )
@@ -66,11 +65,12 @@ class ModelDraws(JointDraws):
         self._asked_site = site
         self._site: str | None = None
         self._runs: tuple[Run, Run] | None = None  # at two and at three rows
+        self._free: FreeSites | None = None
         self._outputs = 0
         self._latent_names: tuple[str, ...] = ()  # of those that all rows share
         self._local = False  # whether others grow with the rows
         self._tied: frozenset[str] = frozenset()  # to the rows it was trained on: not used
-        self._row_latents: dict[str, int] = {}  # that are summed out, and their numbers of values
+        self._row_latents: dict[str, Values] = {}  # that are summed out, and their values
         self.posterior_sites: set[str] = set()
         self._expected = False  # whether the runs were under the first of the draws picked
         self._from_prior = not self._samples and self._guide is None
@@ -102,8 +102,7 @@ class ModelDraws(JointDraws):
             if self._runs is None:
                 raise unseen("site")
             self._site = site = self._choose_site()
-            behind_them = [self._latents_behind(name) for name in self.observed]
-            self._row_latents = affordable({k: v for each in behind_them for k, v in each.items()})
+            self._row_latents, self.latents = self.free.summed_out(self.observed)
             nodes = self._runs[0].nodes
             read = self._read_all({name: nodes[name]["fn"] for name in self.observed}, 2)
             self._outputs = read.shape[-1]
@@ -164,37 +163,24 @@ class ModelDraws(JointDraws):
                 latents = [Latents(each, 1).without(tied).values for each in latents]
                 self._name_latents(latents)
                 self._runs = model.freed(run)
-        self.max_rows, self._first = model.max_rows, (latents[0], two)
-        self.posterior_sites = set(latents[0])
+        self.max_rows, self.posterior_sites = model.max_rows, set(latents[0])
+        known = self._runs, latents[0], self._latent_names
+        self._free = FreeSites(model, *known, x, self._from_prior)
 
-    def free_sites(self) -> dict[str, Any]:
-        """Distributions of the sites that the posterior does not fix."""
-        nodes = {k: v for k, v in self.runs[0].nodes.items() if k not in self.posterior_sites}
-        return {name: node["fn"] for name, node in nodes.items() if not is_deterministic(node)}
+    @property
+    def free(self) -> FreeSites:
+        """The sites that the posterior does not fix."""
+        if self._free is None:
+            raise unseen("the model")
+        return self._free
 
     def answered(self) -> list[str]:
-        """Free sites but for discrete latents of the rows; the last, if all may be enumerated."""
-        left = []
-        latents = {k for k, n in self.runs[0].nodes.items() if n["infer"].get("enumerate")}
-        for name in reversed(free := list(self.free_sites())):
-            if name not in latents:
-                latents |= self._latents_behind(name).keys()
-                left.append(name)
-        return left[::-1] or free[-1:]
-
-    def _latents_behind(self, site: str) -> dict[str, int]:
-        """Discrete latents of the rows on which a site depends, and their numbers of values."""
-        values = row_latents(site, self.runs, self.free_sites())
-        found = behind(site, self.dependence(values)) if values else ()
-        return {name: len(each) for name, each in values.items() if name in found}
-
-    def dependence(self, values: Mapping[str, Sequence[Tensor]]) -> dict[str, set[str]]:
-        """By free site, those that its distribution depends on, of others with some values each."""
-        return dependence(self._model, *self._first, self.free_sites(), values)
+        """Free sites that are no latents behind others."""
+        return self.free.answered(self.predictive.return_sites or ())
 
     def _choose_site(self) -> str:
         """The observed site; errors name the candidates."""
-        asked, free, nodes = self._asked_site, self.free_sites(), self.runs[0].nodes
+        asked, free, nodes = self._asked_site, self.free.fns, self.runs[0].nodes
         fits = [name for name, fn in free.items() if self._fits(fn)]
         if asked in fits:
             return asked
@@ -314,7 +300,7 @@ class ModelDraws(JointDraws):
         """What one draw says of the inputs."""
         if not self._row_latents:
             return self._under(latents, x)
-        return self._mixed(*mixture(self._row_latents, len(x), partial(self._under, latents, x)))
+        return self._mixed(*mixture(self._row_latents, partial(self._under, latents, x)))
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         """What a mixture says, of V in it ``(V, N, K)`` with weights ``(V, N)``."""

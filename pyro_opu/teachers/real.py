@@ -88,7 +88,7 @@ class RegressionTeacher(ModelDraws, RealTeacher):
 
 def is_real(model: ModelDraws, site: str | None) -> bool:
     """Whether a model that has been run observes a real y: a normal site, none of classes."""
-    free = model.free_sites()
+    free = model.free.fns
     if site in free:
         return is_normal(free[site])
     fns = [free[name] for name in model.answered()]

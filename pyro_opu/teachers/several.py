@@ -135,13 +135,14 @@ def parts_of(model: ModelDraws, x: Tensor, site: str | None) -> SeveralTeacher |
         x: Inputs ``(N, ...)``.
         site: The one site that is asked for.
     """
-    free = model.free_sites()
+    free = model.free.fns
     answered = model.answered() if site is None else [name for name in free if name == site]
     names = [name for name in answered if kind_of(free[name]) is not None]
     named = [name for name in names if name in (model.predictive.return_sites or ())]
     names = named if named and site is None else names
     if len(names) > 1:
-        names = [] if model._from_prior else _independent(model, names)
+        upstream = {other for name in names for other in model.free.behind(name)}
+        names = [] if model._from_prior else [name for name in names if name not in upstream]
     found = [_part(model, name, x) for name in names]
     alone = len(found) == 1 and found[0][0].kind in ("classes", "real")
     if not found or (alone and found[0][0].columns == 1):
@@ -184,21 +185,3 @@ def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
         "input: a student answers without the model. Pass it as one of the inputs, "
         "x=(..., total_count), float."
     )
-
-
-def _independent(model: ModelDraws, names: list[str]) -> list[str]:
-    """Those of the sites that no other one's distribution depends on the value of."""
-    nodes = [model.runs[0].nodes[name] for name in names]
-    values = {n["name"]: [n["value"], _other(n["fn"], n["value"])] for n in nodes}
-    depends = model.dependence(values)
-    upstream = set().union(*(depends[name] for name in names))
-    return [name for name in names if name not in upstream]
-
-
-def _other(fn: Any, value: Tensor) -> Tensor:
-    """Another value that the site may have."""
-    if site_kind(fn) is None:
-        return value + 1
-    if site_kind(fn) in ("onehot", "multinomial"):
-        return value.roll(1, -1)
-    return (value + 1) % (2 if site_kind(fn) != "categorical" else said_of(fn).shape[-1])

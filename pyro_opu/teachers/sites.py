@@ -11,6 +11,10 @@ from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDi
 from torch import Tensor
 from torch import distributions as dist
 
+#: Packages whose distributions mean what their parameters say.
+_OWNERS = ("torch.", "pyro.", "numpyro.")
+#: What a subclass may define without another law than its parent's.
+_HARMLESS = {"expand", "arg_constraints", "has_rsample", "has_enumerate_support", "infer_shapes"}
 _WRAPPERS = (dist.Independent, MaskedDistribution, ExpandedDistribution)
 _KINDS = {
     "categorical": dist.Categorical,
@@ -23,9 +27,31 @@ _KINDS = {
 ALLOWED = "Categorical, OneHotCategorical, Bernoulli, or a one-trial Binomial or Multinomial"
 
 
+def own_members(fn: Any) -> set[str]:
+    """Members that a user's subclass of a known distribution defines anew, but for harmless ones.
+
+    Its parameters are known then, and its law is not: ``class HalfZero(dist.Poisson)`` with a
+    ``sample`` and a ``log_prob`` of its own.
+    """
+    kinds = list(type(fn).__mro__)
+    known = [kind.__module__.startswith(_OWNERS) for kind in kinds]
+    if True not in known:
+        return set()
+    first = known.index(True)
+    theirs = {name for kind in kinds[first:] for name in vars(kind)}
+    mine = {name for kind in kinds[:first] for name in vars(kind)}
+    dunder = {name for name in mine if name.startswith("__") and name != "__call__"}
+    return (mine & theirs) - dunder - _HARMLESS
+
+
+def is_known(fn: Any, kinds: type | tuple[type, ...]) -> bool:
+    """Whether it is one of these distributions, or a subclass that leaves their law as it is."""
+    return isinstance(fn, kinds) and not own_members(fn)
+
+
 def unwrap(fn: Any) -> Any:
     """The distribution inside ``Independent``, ``Masked`` and ``Expanded`` wrappers."""
-    while isinstance(fn, _WRAPPERS):
+    while is_known(fn, _WRAPPERS):
         fn = fn.base_dist
     return fn
 
