@@ -171,8 +171,8 @@ def tied_to_rows(model: AnyRows, latents: Draws, few: tuple[Tensor, Tensor]) -> 
         given = f"{given}into x, a tuple or dict." if model.none else ""
         warn_user(
             f"the posterior's {sorted(tied)} are latents of the rows that it was trained on; at "
-            "other rows the model draws them anew, given its other latents. Leave them out to say "
-            f"so yourself.{given}"
+            "other rows they are as the model has them, given its other latents. Leave them out to "
+            f"say so yourself.{given}"
         )
     return tied
 

@@ -156,6 +156,8 @@ class FreeSites:
     @cached_property
     def _depends(self) -> dict[str, set[str]]:
         tried = {k: v for k, v in self.nodes.items() if not self.of_prior or self.values(k)}
+        if len(self.nodes) < 2 or not tried:
+            return {}
         values = {name: other_values(node) for name, node in tried.items()}
         few = few_rows(self.x, 2)
         return dependence(self.model, self.latents, few, self.nodes, values)

@@ -186,9 +186,7 @@ def affordable(latents: dict[str, Values]) -> dict[str, Values]:
     return {k: replace(each, count=nodes) if each.normal else each for k, each in some.items()}
 
 
-def mixture(
-    latents: dict[str, Values], under: Callable[[Fixed], Tensor]
-) -> tuple[Tensor, Tensor]:
+def mixture(latents: dict[str, Values], under: Callable[[Fixed], Tensor]) -> tuple[Tensor, Tensor]:
     """Log-weights ``(V, N)`` of all values of the latents, and what is said ``(V, N, K)``."""
     grids = [list(product(range(each.count), repeat=each.numbers)) for each in latents.values()]
     fixed = [Fixed(latents, numbers) for numbers in product(*grids)]
