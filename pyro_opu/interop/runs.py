@@ -14,7 +14,6 @@ from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
-from torch import distributions as dist
 
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, log_prob_of
 from pyro_opu.reports.convergence import chains_of, divergences_of, energies_of
@@ -22,7 +21,7 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.teachers.batched import Batched, Draws
 from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.sites import class_log_probs, site_kind, wrapped_log_probs
+from pyro_opu.teachers.sites import class_log_probs, site_kind, unwrap, wrapped_log_probs
 from pyro_opu.utils.chunks import NUMBERS
 
 _LOG_JOINT = ""  # beside the sites' names, none of which is empty
@@ -181,9 +180,10 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
 def _log_prob(node: dict[str, Any]) -> Tensor:
     """Log-density of a site's value; of one label to the digits that a sure row needs."""
     fn, value = node["fn"], node["value"]
-    if isinstance(fn, dist.OneHotCategorical):
+    kind = site_kind(fn) if unwrap(fn) is fn else None
+    if kind == "onehot":
         return log_prob_of(value.argmax(-1), wrapped_log_probs(fn))
-    if isinstance(fn, (dist.Categorical, dist.Bernoulli)) and not fn.event_shape:
+    if kind in ("categorical", "bernoulli") and not fn.event_shape:
         return log_prob_of(value.long(), wrapped_log_probs(fn))
     return node["unscaled_log_prob"]
 

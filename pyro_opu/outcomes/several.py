@@ -24,9 +24,10 @@ from pyro_opu.outcomes.real import RealValidation
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.kinds import said_of
 from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.several import SeveralTeacher, said_of
+from pyro_opu.teachers.several import SeveralTeacher
 from pyro_opu.teachers.sites import site_kind
 
 __all__ = ["PartOf", "Several", "SeveralValidation"]

@@ -20,6 +20,7 @@ from pyro_opu.teachers.behind import FreeSites
 from pyro_opu.teachers.calls import Call, Given, first_argument
 from pyro_opu.teachers.chains import check_ungrouped, check_unweighed
 from pyro_opu.teachers.cost import Cost, Meter, metered
+from pyro_opu.teachers.kinds import check_law, cure, described, warn_of_moments
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
 from pyro_opu.teachers.row_latents import Values, mixture
 from pyro_opu.teachers.runs import (
@@ -33,7 +34,7 @@ from pyro_opu.teachers.runs import (
     plug_in,
     quiet,
 )
-from pyro_opu.teachers.sites import stand_in, unwrap
+from pyro_opu.teachers.sites import stand_in
 from pyro_opu.utils.printing import name_of
 
 Known = TypeVar("Known", bound="ModelDraws")
@@ -104,6 +105,9 @@ class ModelDraws(JointDraws):
             self._site = site = self._choose_site()
             self._row_latents, self.latents = self.free.summed_out(self.observed)
             nodes = self._runs[0].nodes
+            for name in self.observed:
+                check_law(nodes[name]["fn"], name)
+                warn_of_moments(nodes[name]["fn"], name)
             read = self._read_all({name: nodes[name]["fn"] for name in self.observed}, 2)
             self._outputs = read.shape[-1]
             if self._from_prior:
@@ -188,25 +192,24 @@ class ModelDraws(JointDraws):
             free = {name: free[name] for name in self.answered()}
             fits = [name for name in fits if name in free]
             named = [name for name in fits if name in (self.predictive.return_sites or ())]
-            found = {name: type(unwrap(fn)).__name__ for name, fn in free.items()}
-            return named[0] if len(named) == 1 else self._only_site(fits, found)
+            return named[0] if len(named) == 1 else self._only_site(fits, free)
         kind = (
             "a latent site of the posterior"
             if asked in self.posterior_sites
-            else f"a {type(unwrap(nodes[asked]['fn'])).__name__}"
+            else f"a {described(nodes[asked]['fn'])}"
             if asked in nodes
             else "which the model does not have"
         )
         raise ValueError(
             f"`site` must name an observed site that is {self.allowed}; got '{asked}', {kind}. "
-            f"Candidates: {fits}."
+            f"Candidates: {fits}. {cure({asked: free[asked]}) if asked in free else ''}"
         )
 
     def _fits(self, fn: Any) -> bool:
         """Whether an observed site may have this distribution."""
         raise NotImplementedError
 
-    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
+    def _only_site(self, fits: list[str], found: dict[str, Any]) -> str:
         """The one site that fits; ``found`` has the distributions of all that may be observed."""
         raise NotImplementedError
 

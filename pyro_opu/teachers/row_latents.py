@@ -18,7 +18,8 @@ from torch import Tensor
 from torch import distributions as dist
 
 from pyro_opu.teachers.runs import Run
-from pyro_opu.teachers.sites import is_known, unwrap
+from pyro_opu.teachers.sites import unwrap
+from pyro_opu.utils.laws import is_known
 from pyro_opu.utils.warnings import warn_user
 
 #: Combinations of values up to which latents are summed out; each takes a run of the model.

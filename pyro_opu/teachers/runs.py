@@ -21,6 +21,7 @@ from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.cost import Meter, metered
 from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.sites import unwrap
+from pyro_opu.utils.laws import is_known
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ def _no_deviations(runs: tuple[Run, Run], known: Collection[str]) -> Draws:
 
 def _is_normal(fn: Any) -> bool:
     normal = torch.distributions.Normal, torch.distributions.MultivariateNormal
-    return isinstance(unwrap(fn), normal)
+    return is_known(unwrap(fn), normal)
 
 
 @contextmanager

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
-from pyro_opu.distributions.several import Kind, Part, by_part
+from pyro_opu.distributions.several import Part, by_part
 from pyro_opu.rng import seeded
+from pyro_opu.teachers.kinds import kind_of, said, said_of
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
 from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import site_kind, unwrap, wrapped_log_probs
+from pyro_opu.teachers.sites import unwrap
 
 __all__ = ["SeveralTeacher", "parts_of"]
 
-_REAL = (dist.Normal, dist.MultivariateNormal, dist.LowRankMultivariateNormal)
-_COUNTS = (dist.Poisson, dist.GammaPoisson, dist.NegativeBinomial)
 #: Rows that tell which column of the inputs is the number of trials.
 TOLD = 16
 
@@ -58,7 +56,7 @@ class SeveralTeacher(ModelDraws):
     def _read_all(self, fns: dict[str, Any], rows: int) -> Tensor:
         read = []
         for part in self.parts:
-            values = _said(part.kind, fns[part.site])
+            values = said(part.kind, fns[part.site])
             axis = self.axes[part.site] - 1
             if -axis > values.ndim or values.shape[axis] not in (1, rows):
                 raise ValueError(
@@ -86,9 +84,8 @@ class SeveralTeacher(ModelDraws):
                 f"{rows} inputs; got {found}. Check the posterior draws (torch.isfinite) and the "
                 "model at these inputs."
             )
-        said = by_part(draws, self.parts)
         parts = []
-        for part, values in zip(self.parts, said, strict=True):
+        for part, values in zip(self.parts, by_part(draws, self.parts), strict=True):
             probs = values.exp() if part.on_simplex else values
             tolerance = simplex_tolerance(probs.dtype)
             if part.on_simplex and rows_off_simplex(probs[:4, :64])[1] > tolerance:
@@ -98,30 +95,6 @@ class SeveralTeacher(ModelDraws):
                 )
             parts.append(probs.reshape(*draws.shape[:2], -1))
         return torch.cat(parts, -1)
-
-
-def kind_of(fn: Any) -> Kind | None:
-    """What a site of this distribution observes; ``None`` of one that no student answers."""
-    kind, base = site_kind(fn), unwrap(fn)
-    if kind is not None:
-        several = int(torch.as_tensor(getattr(base, "total_count", 1)).max()) > 1
-        if not several:
-            return "classes"
-        return "trials" if kind == "binomial" else None
-    return "real" if isinstance(base, _REAL) else "counts" if isinstance(base, _COUNTS) else None
-
-
-def _said(kind: Kind, fn: Any) -> Tensor:
-    """What a distribution says of each of its numbers, ``(*shape, K)``."""
-    if kind in ("classes", "trials"):
-        return wrapped_log_probs(fn)
-    return torch.stack([fn.mean, fn.variance.log() / 2], -1)
-
-
-def said_of(fn: Any) -> Tensor:
-    kind = kind_of(fn)
-    assert kind is not None
-    return _said(kind, fn)
 
 
 @torch.no_grad()

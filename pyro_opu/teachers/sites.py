@@ -11,10 +11,8 @@ from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDi
 from torch import Tensor
 from torch import distributions as dist
 
-#: Packages whose distributions mean what their parameters say.
-_OWNERS = ("torch.", "pyro.", "numpyro.")
-#: What a subclass may define without another law than its parent's.
-_HARMLESS = {"expand", "arg_constraints", "has_rsample", "has_enumerate_support", "infer_shapes"}
+from pyro_opu.utils.laws import is_known, own_members
+
 _WRAPPERS = (dist.Independent, MaskedDistribution, ExpandedDistribution)
 _KINDS = {
     "categorical": dist.Categorical,
@@ -25,28 +23,6 @@ _KINDS = {
 }
 #: What an observed site may be, in words.
 ALLOWED = "Categorical, OneHotCategorical, Bernoulli, or a one-trial Binomial or Multinomial"
-
-
-def own_members(fn: Any) -> set[str]:
-    """Members that a user's subclass of a known distribution defines anew, but for harmless ones.
-
-    Its parameters are known then, and its law is not: ``class HalfZero(dist.Poisson)`` with a
-    ``sample`` and a ``log_prob`` of its own.
-    """
-    kinds = list(type(fn).__mro__)
-    known = [kind.__module__.startswith(_OWNERS) for kind in kinds]
-    if True not in known:
-        return set()
-    first = known.index(True)
-    theirs = {name for kind in kinds[first:] for name in vars(kind)}
-    mine = {name for kind in kinds[:first] for name in vars(kind)}
-    dunder = {name for name in mine if name.startswith("__") and name != "__call__"}
-    return (mine & theirs) - dunder - _HARMLESS
-
-
-def is_known(fn: Any, kinds: type | tuple[type, ...]) -> bool:
-    """Whether it is one of these distributions, or a subclass that leaves their law as it is."""
-    return isinstance(fn, kinds) and not own_members(fn)
 
 
 def unwrap(fn: Any) -> Any:
@@ -66,9 +42,16 @@ def arguments_of(fn: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def site_kind(fn: Any) -> str | None:
-    """One of categorical, onehot, multinomial, bernoulli, binomial; ``None`` for anything else."""
+    """One of categorical, onehot, multinomial, bernoulli, binomial; ``None`` for anything else.
+
+    A user's subclass is one of them if its law is its parent's, or if both what it draws and its
+    ``log_prob`` are its own, by which its classes are read then.
+    """
     base = unwrap(fn)
-    return next((kind for kind, cls in _KINDS.items() if isinstance(base, cls)), None)
+    kind = next((kind for kind, cls in _KINDS.items() if isinstance(base, cls)), None)
+    own = own_members(type(base))
+    by_values = "log_prob" in own and bool(own & {"sample", "rsample"}) and kind != "multinomial"
+    return kind if not own or by_values else None
 
 
 def refuse_site(site: str | None, source: Any) -> None:
@@ -136,11 +119,13 @@ def stand_in(fn: Any) -> Tensor:
 
 def wrapped_log_probs(fn: Any) -> Tensor:
     """Log-probabilities ``(*batch, C)``, wrapper by wrapper."""
-    if isinstance(fn, ExpandedDistribution):
+    if is_known(fn, ExpandedDistribution):
         inner = wrapped_log_probs(fn.base_dist)
         return inner.expand(*fn.batch_shape, *inner.shape[-1:])
-    if isinstance(fn, _WRAPPERS):
+    if is_known(fn, _WRAPPERS):
         return wrapped_log_probs(fn.base_dist)
+    if own_members(type(fn)):
+        return fn.log_prob(fn.enumerate_support(expand=True)).movedim(0, -1)
     value, is_logits = given_parameter(fn)
     if isinstance(fn, (dist.Bernoulli, dist.Binomial)):
         value = value.expand(fn.batch_shape)
