@@ -16,6 +16,7 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.any_rows import AnyRows
 from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.calls import Model
+from pyro_opu.teachers.chains import unknown_name
 from pyro_opu.teachers.row_latents import Values, affordable, batch_of, finite_support, row_values
 from pyro_opu.teachers.runs import Run, few_rows, is_deterministic, quiet, trace_of
 from pyro_opu.teachers.sites import arguments_of, unwrap
@@ -179,6 +180,18 @@ class FreeSites:
             return None
         with quiet(), preserve_rng():
             return trace_of(self.model, self.shared, some).nodes[name]
+
+    def check_names(self, samples: Draws, observed: Collection[str]) -> None:
+        """Refuse samples of names that the model lacks, while it has latents without samples.
+
+        Where it has none, samples of other names, as of latents that score the labels, change
+        nothing.
+        """
+        names = {k for name in observed for k in self.behind(name)} - set(observed)
+        free = [name for name in names if not self.grows(name)]
+        for name in samples if free and not self.of_prior else ():
+            if name not in self.runs[0].nodes:
+                raise ValueError(unknown_name(name, free))
 
     def summed_out(self, observed: Collection[str]) -> tuple[dict[str, Values], dict[str, str]]:
         """Latents behind the answer that are summed out, and what becomes of all of them.

@@ -103,6 +103,7 @@ class ModelDraws(JointDraws):
             if self._runs is None:
                 raise unseen("site")
             self._site = site = self._choose_site()
+            self.free.check_names(self._samples, self.observed)
             self._row_latents, self.latents = self.free.summed_out(self.observed)
             nodes = self._runs[0].nodes
             for name in self.observed:
@@ -153,6 +154,9 @@ class ModelDraws(JointDraws):
         two, three = few_rows(x, 2), few_rows(x, 3)  # what grows grows with the rows
         model, samples = self._model, self._samples
 
+        def prior() -> Draws:
+            return model.freed(lambda: fresh_latents(model, {}, two))
+
         def run() -> tuple[Run, Run]:
             return Run.of(model, latents[0], two), Run.of(model, latents[1], three)
 
@@ -160,16 +164,25 @@ class ModelDraws(JointDraws):
             try:
                 self._runs = model.freed(run)
             except Exception:
-                check_ungrouped(samples, lambda: model.freed(lambda: fresh_latents(model, {}, two)))
+                check_ungrouped(samples, prior)
                 if not (tied := tied_to_rows(model, latents[0], (two, three))):
                     raise
-                self._tied, self._samples = tied, Latents(samples, 1).without(tied).values
-                latents = [Latents(each, 1).without(tied).values for each in latents]
-                self._name_latents(latents)
+                latents = self._leave_out(tied, latents)
                 self._runs = model.freed(run)
+        latents = self._leave_out(self._runs[0].left_out, latents)
+        own = {k: node["fn"].shape() for k, node in self._runs[0].nodes.items()}
+        if any(own.get(k, v.shape[1:]) != v.shape[1:] for k, v in self._samples.items()):
+            check_ungrouped(samples, prior)
         self.max_rows, self.posterior_sites = model.max_rows, set(latents[0])
-        known = self._runs, latents[0], self._latent_names
-        self._free = FreeSites(model, *known, x, self._from_prior)
+        more = self._latent_names, x, self._from_prior
+        self._free = FreeSites(model, self._runs, latents[0], *more)
+
+    def _leave_out(self, names: frozenset[str], latents: list[Draws]) -> list[Draws]:
+        """The latents, and from now on the samples, without those of these names."""
+        self._tied |= names
+        self._samples = {k: v for k, v in self._samples.items() if k not in names}
+        self._name_latents(left := [Latents(v, 1).without(names).values for v in latents])
+        return left
 
     @property
     def free(self) -> FreeSites:
