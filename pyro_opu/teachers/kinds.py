@@ -50,7 +50,7 @@ def _of_counts(base: Any) -> bool:
 def _has_moments(base: Any) -> bool:
     """Whether it is of one number, a law whose mean and variance are finite and are its own."""
     discrete = _of_counts(base) and int(torch.as_tensor(_least(base)).min()) < 0
-    if base.event_shape or isinstance(base, _NO_NUMBERS) or discrete or not _own_moments(base):
+    if base.event_shape or isinstance(base, _NO_NUMBERS) or discrete or not has_own_moments(base):
         return False
     try:
         mean, variance = base.mean, base.variance
@@ -64,14 +64,14 @@ def _least(base: Any) -> Any:
     return getattr(base.support, "lower_bound", -1)
 
 
-def _own_moments(fn: Any) -> bool:
+def has_own_moments(fn: Any) -> bool:
     """Whether mean and variance are of the law that is drawn, not of a parent's."""
     own = own_members(type(fn))
     if own & _DRAWN and not {"mean", "variance"} <= own:
         return False
     found = [vars(fn).get(name) for name in _INSIDE]
     inside = [each for some in found for each in (some if isinstance(some, tuple) else (some,))]
-    return all(_own_moments(each) for each in inside if each is not None)
+    return all(has_own_moments(each) for each in inside if each is not None)
 
 
 def said(kind: Kind, fn: Any) -> Tensor:
