@@ -27,7 +27,7 @@ from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.kinds import said_of
 from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.several import SeveralTeacher
+from pyro_opu.teachers.several import SeveralDraws
 from pyro_opu.teachers.sites import site_kind
 
 __all__ = ["PartOf", "Several", "SeveralValidation"]
@@ -136,7 +136,7 @@ class Several(Outcome):
 
     @classmethod
     def of(cls, teacher: JointDraws) -> Several:
-        assert isinstance(teacher, SeveralTeacher)
+        assert isinstance(teacher, SeveralDraws)
         return cls(teacher.parts)
 
     @property
@@ -153,6 +153,11 @@ class Several(Outcome):
             if kind is not None:
                 kinds[name] = kind
         return kinds
+
+    def layout_of_obs(self, dtype: str) -> SiteLayout:
+        """Labels of a network."""
+        (part,) = self.parts
+        return SiteLayout(part.site, "label", dtype, (-1, *part.shape), part.site)
 
     def shown_by(self, nodes: dict[str, Any], name: str) -> str:
         """The observed site whose values or parameters a site shows."""

@@ -11,33 +11,31 @@ from torch import Tensor
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
 from pyro_opu.distributions.several import Part, by_part
 from pyro_opu.rng import seeded
+from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.kinds import kind_of, said, said_of
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
 from pyro_opu.teachers.runs import quiet
 from pyro_opu.teachers.sites import unwrap
 
-__all__ = ["SeveralTeacher", "parts_of"]
+__all__ = ["SeveralDraws", "SeveralTeacher", "parts_of"]
 
 #: Rows that tell which column of the inputs is the number of trials.
 TOLD = 16
 
 
-class SeveralTeacher(ModelDraws):
-    """The observed sites of a :class:`pyro.infer.Predictive` as draws of their parameters.
+class SeveralDraws(JointDraws):
+    """Draws ``(S, N, K)`` of several numbers of every row, side by side (:func:`.by_part`).
 
-    Draws are ``(S, N, K)``, what they say of all numbers of a row side by side
-    (:func:`~pyro_opu.distributions.several.by_part`): class probabilities of labels and of trials,
-    mean and log deviation of a real y or a count.
+    They say class probabilities of labels and of trials, mean and log deviation of a real y or a
+    count.
 
     Attributes:
-        parts: The observed sites; set by :meth:`~.ModelDraws.become`.
+        parts: The observed sites.
     """
 
     kind = "several"
-    allowed = "of labels, real numbers or counts"
     parts: tuple[Part, ...] = ()
-    axes: dict[str, int]  # by site, the axis of its array that holds the rows, from the end
 
     @property
     def num_outputs(self) -> int:
@@ -45,10 +43,41 @@ class SeveralTeacher(ModelDraws):
 
     @property
     def observed(self) -> tuple[str, ...]:
+        """Names of the observed sites."""
         return tuple(part.site for part in self.parts)
 
     def _answer_text(self) -> str:
         return f"sites {', '.join(self.observed)}"
+
+    def _check_output(self, draws: Tensor, rows: int) -> Tensor:
+        if draws.ndim != 3 or draws.shape[1] != rows or not torch.isfinite(draws.sum()):
+            found = "NaN or infinity" if draws.ndim == 3 else f"shape {tuple(draws.shape)}"
+            raise ValueError(
+                f"`source`'s sites {list(self.observed)} must have finite parameters at each of "
+                f"{rows} inputs; got {found}. Check the posterior draws (torch.isfinite) and the "
+                "model at these inputs."
+            )
+        parts = []
+        for part, values in zip(self.parts, by_part(draws, self.parts), strict=True):
+            probs = values.exp() if part.on_simplex else values
+            tolerance = simplex_tolerance(probs.dtype)
+            if part.on_simplex and rows_off_simplex(probs[:4, :64])[1] > tolerance:
+                raise ValueError(
+                    f"`source`'s site '{part.site}' must have probabilities that sum to 1. Does "
+                    "the model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
+                )
+            parts.append(probs.reshape(*draws.shape[:2], -1))
+        return torch.cat(parts, -1)
+
+
+class SeveralTeacher(SeveralDraws, ModelDraws):
+    """The observed sites of a :class:`pyro.infer.Predictive` as draws of their parameters.
+
+    Its ``parts`` are set by :meth:`~.ModelDraws.become`.
+    """
+
+    allowed = "of labels, real numbers or counts"
+    axes: dict[str, int]  # by site, the axis of its array that holds the rows, from the end
 
     def _choose_site(self) -> str:
         return self.parts[0].site
@@ -75,26 +104,6 @@ class SeveralTeacher(ModelDraws):
             of_numbers = mixed(log_weights.repeat_interleave(part.columns, 1), values)
             found.append(of_numbers.reshape(said.shape[1], -1))
         return torch.cat(found, 1)
-
-    def _check_output(self, draws: Tensor, rows: int) -> Tensor:
-        if draws.ndim != 3 or draws.shape[1] != rows or not torch.isfinite(draws.sum()):
-            found = "NaN or infinity" if draws.ndim == 3 else f"shape {tuple(draws.shape)}"
-            raise ValueError(
-                f"`source`'s sites {list(self.observed)} must have finite parameters at each of "
-                f"{rows} inputs; got {found}. Check the posterior draws (torch.isfinite) and the "
-                "model at these inputs."
-            )
-        parts = []
-        for part, values in zip(self.parts, by_part(draws, self.parts), strict=True):
-            probs = values.exp() if part.on_simplex else values
-            tolerance = simplex_tolerance(probs.dtype)
-            if part.on_simplex and rows_off_simplex(probs[:4, :64])[1] > tolerance:
-                raise ValueError(
-                    f"`source`'s site '{part.site}' must have probabilities that sum to 1. Does "
-                    "the model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
-                )
-            parts.append(probs.reshape(*draws.shape[:2], -1))
-        return torch.cat(parts, -1)
 
 
 @torch.no_grad()

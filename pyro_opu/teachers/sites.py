@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -143,23 +143,32 @@ def wrapped_log_probs(fn: Any) -> Tensor:
     return value.clamp_min(torch.finfo(value.dtype).tiny).log()
 
 
+def logits_of(output: Any) -> Any:
+    """What a network returns, or its ``logits`` where it returns them by name."""
+    if isinstance(output, Mapping):
+        return output.get("logits", output)
+    return getattr(output, "logits", output)
+
+
 def log_probs_of_output(output: Any) -> Tensor:
     """Log-probabilities ``(..., N, C)`` from what a classifier network returns.
 
     Normalising logits leaves log-probabilities as they are; rows that are non-negative and sum to
     one are probabilities.
     """
+    output = logits_of(output)
     if not isinstance(output, Tensor) or not output.is_floating_point():
         found = output.dtype if isinstance(output, Tensor) else type(output).__name__
         raise TypeError(
             f"`source`'s network must return a floating tensor of logits (N, C); got {found}. "
-            "Wrap it in a module that returns the logits alone."
+            "Wrap it in a module that returns the logits alone; of a pair of mean and log variance "
+            'say as_teacher(network, output="mean and log variance").'
         )
     if output.ndim < 2 or output.shape[-1] < 2:
         raise ValueError(
             "`source`'s network must return logits of shape (N, C) with at least two classes; got "
-            f"{tuple(output.shape)}. For one logit z per input, (N, 1), return "
-            "torch.cat([torch.zeros_like(z), z], -1)."
+            f"{tuple(output.shape)}. Of one logit per input say as_teacher(network, "
+            'output="labels"), of the mean of a real y output="mean".'
         )
     return normalised(output, are_probs(output))
 
