@@ -78,7 +78,18 @@ def said(kind: Kind, fn: Any) -> Tensor:
     """What a distribution says of each of its numbers, ``(*shape, K)``."""
     if kind in ("classes", "trials"):
         return wrapped_log_probs(fn)
-    return torch.stack([fn.mean, fn.variance.log() / 2], -1)
+    mean, variance = _moments(fn)
+    return torch.stack([mean, variance.log() / 2], -1)
+
+
+def _moments(fn: Any) -> tuple[Tensor, Tensor]:
+    """Mean and variance; those of Student's t, which torch writes in place, as vmap can do them."""
+    base = unwrap(fn)
+    if not is_known(base, dist.StudentT):
+        return fn.mean, fn.variance
+    spread = base.scale**2 * base.df / (base.df - 2)
+    mean, variance = torch.broadcast_tensors(base.loc, torch.where(base.df > 2, spread, torch.inf))
+    return mean.expand(fn.shape()), variance.expand(fn.shape())
 
 
 def said_of(fn: Any) -> Tensor:
