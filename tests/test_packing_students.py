@@ -118,7 +118,7 @@ def with_a_new_group(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
     scale = pyro.sample("scale", dist.HalfNormal(1.0))
     with pyro.plate("groups", G):
         alpha = pyro.sample("alpha", dist.Normal(0.0, scale))
-    new = pyro.sample("new", dist.Normal(0.0, scale))
+    new = pyro.sample("new", dist.Normal(0.0, scale), infer={"epistemic": True})
     levels = torch.cat([alpha, new[..., None]], -1)
     with pyro.plate("data", len(x)):
         pyro.sample("obs", dist.Bernoulli(logits=levels[group] + x[:, 0]), obs=y)

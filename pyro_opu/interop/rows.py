@@ -9,7 +9,7 @@ from torch import Tensor
 from torch import distributions as dist
 
 from pyro_opu.interop.groups import log_prob_of
-from pyro_opu.teachers.sites import wrapped_log_probs
+from pyro_opu.teachers.sites import site_kind, unwrap, wrapped_log_probs
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["is_of_rows", "of_rows", "of_site"]
@@ -66,8 +66,9 @@ def _summed(found: Tensor) -> Tensor:
 
 def _log_prob(fn: Any, value: Tensor) -> Tensor | None:
     """Of one label, to the digits that a sure row needs; ``None`` of all else."""
-    if isinstance(fn, dist.OneHotCategorical):
+    kind = site_kind(fn) if unwrap(fn) is fn else None
+    if kind == "onehot":
         return log_prob_of(value.argmax(-1), wrapped_log_probs(fn))
-    if isinstance(fn, (dist.Categorical, dist.Bernoulli)) and not fn.event_shape:
+    if kind in ("categorical", "bernoulli") and not fn.event_shape:
         return log_prob_of(value.long(), wrapped_log_probs(fn))
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, get_args
 
 import pyro
 import pyro.distributions as dist
@@ -32,6 +32,8 @@ FLOOR = 1e-2
 NODES, POINTS = 20, 64
 #: What to do about posterior draws that lack a site.
 WHOLE_DRAWS = "Pass draws of sgpmc, or of Predictive(model, guide=svgp, ...) with all its sites."
+#: Values of a function, whose spread is that of the posterior.
+VALUES: Any = {"epistemic": True}
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,7 @@ class SparseGaussianProcess:
         else:
             scale = self.variance(x, projection, parameters).sqrt()
             fn = dist.Normal(loc, scale[..., None, :]).to_event(1)
-        f = _on_plate(pyro.sample("f", fn.to_event(1)))
+        f = _on_plate(pyro.sample("f", fn.to_event(1), infer=VALUES))
         with pyro.plate("data", len(x)):
             if self.outputs > 1:
                 return pyro.sample("obs", dist.Categorical(logits=f.mT))

@@ -26,8 +26,9 @@ from pyro_opu.outcomes.real import RealValidation
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.kinds import said_of
 from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.several import SeveralTeacher, said_of
+from pyro_opu.teachers.several import SeveralDraws
 from pyro_opu.teachers.sites import site_kind
 
 __all__ = ["PartOf", "Several", "SeveralValidation"]
@@ -139,7 +140,7 @@ class Several(Outcome):
 
     @classmethod
     def of(cls, teacher: JointDraws) -> Several:
-        assert isinstance(teacher, SeveralTeacher)
+        assert isinstance(teacher, SeveralDraws)
         return cls(teacher.parts)
 
     @property
@@ -156,6 +157,11 @@ class Several(Outcome):
             if kind is not None:
                 kinds[name] = kind
         return kinds
+
+    def layout_of_obs(self, dtype: str) -> SiteLayout:
+        """Labels of a network."""
+        (part,) = self.parts
+        return SiteLayout(part.site, "label", dtype, (-1, *part.shape), part.site)
 
     def shown_by(self, nodes: dict[str, Any], name: str) -> str:
         """The observed site whose values or parameters a site shows."""

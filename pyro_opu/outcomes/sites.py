@@ -94,6 +94,11 @@ class SiteReader(ABC):
     def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
         """Kinds of the sites that one pass can give, of a run at two inputs with this site."""
 
+    def layout_of_obs(self, dtype: str) -> SiteLayout:
+        """The observed site of a teacher that is not a Pyro model, at inputs of this dtype."""
+        kind, own = self.label
+        return SiteLayout("obs", kind, own or dtype, (-1,))
+
     def shown_by(self, nodes: dict[str, Any], name: str) -> str:
         """The observed site whose values or parameters a site shows; "" where there is one."""
         return ""
@@ -115,8 +120,7 @@ def read_sites(
     extra = SiteLayout(outcome.extra, outcome.extra, _dtype(x), (-1, *outcome.event_shape))
     if isinstance(teacher, ModelDraws):
         return _of_predictive(outcome, teacher, x, return_sites, extra)
-    kind, dtype = outcome.label
-    known = {"obs": SiteLayout("obs", kind, dtype or _dtype(x), (-1,)), extra.name: extra}
+    known = {"obs": outcome.layout_of_obs(_dtype(x)), extra.name: extra}
     return _named(outcome, return_sites or ["obs"], known, set())
 
 

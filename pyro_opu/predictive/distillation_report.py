@@ -48,7 +48,8 @@ class DistillationReport(dict[str, Any]):
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
     steps and seconds of this run, the teacher's among them, and its "queries", inputs times draws
-    that it was asked for; "history" has one record per evaluation. Two reports are equal if all but
+    that it was asked for; "latents" says what becomes of each latent behind the answer that the
+    posterior lacks; "history" has one record per evaluation. Two reports are equal if all but
     "spent" is.
 
     Example:
@@ -69,6 +70,8 @@ class DistillationReport(dict[str, Any]):
             "spent": self._spent(),
             "kept": self._kept(),
         }
+        if "latents" in self:
+            lines["latents"] = "; ".join(f"{k} {v}" for k, v in self["latents"].items())
         if "joint" in self:
             lines["joint"] = self._joint()
         if {"epistemic_factor", "energy_share"} <= set(self):

@@ -40,6 +40,8 @@ def drop_in(
         names = list(parameters_of(teacher.predictive.model))
         name = next(iter(names), None)
         packing = None if packing is None else packing.named(names)
+    if report is not None and teacher.latents:
+        report = {**report, "latents": dict(teacher.latents)}
     return STUDENTS[outcome.kind](
         guide.requires_grad_(False).eval(),
         x.shape[1:],

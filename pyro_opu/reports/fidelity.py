@@ -22,7 +22,7 @@ from pyro_opu.reports.real_judging import RealJudge
 from pyro_opu.reports.regions import Region, corrected
 from pyro_opu.rng import seeded
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.several import SeveralTeacher
+from pyro_opu.teachers.several import SeveralDraws
 
 __all__ = ["FidelityReport", "SetFidelity", "fidelity", "regression_fidelity"]
 
@@ -247,7 +247,7 @@ class _PartOf:
 
 def views_of(student: Any, teacher: JointDraws) -> dict[str, tuple[Judge, Any]]:
     """Judges, and what they judge, by the ending of the name of their set: one of each site."""
-    if not isinstance(teacher, SeveralTeacher):
+    if not isinstance(teacher, SeveralDraws):
         return {"": (JUDGES[teacher.kind](teacher), student)}
     views: dict[str, tuple[Judge, Any]] = {}
     for number, part in enumerate(teacher.parts):

@@ -14,6 +14,7 @@ from torch import distributions as dist
 from pyro_opu.checks import check_inputs, check_tensor
 from pyro_opu.rng import exclusive
 from pyro_opu.samplers.latents import Latents, latent_and_observed
+from pyro_opu.utils.laws import is_known
 from pyro_opu.utils.warnings import warn_user
 
 Model = Callable[..., Any]
@@ -79,7 +80,7 @@ def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _unwrap(fn: Any) -> Any:
-    while isinstance(fn, dist.Independent):
+    while is_known(fn, dist.Independent):
         fn = fn.base_dist
     return fn
 
@@ -90,7 +91,7 @@ def _prior(nodes: dict[str, Any]) -> tuple[Tensor, Tensor]:
     for name, node in nodes.items():
         fn = _unwrap(node["fn"])
         kinds = (dist.Normal, dist.MultivariateNormal, dist.LowRankMultivariateNormal)
-        if not isinstance(fn, kinds):
+        if not is_known(fn, kinds):
             raise ValueError(
                 "`model`'s latents must be Normal or MultivariateNormal; got "
                 f"{type(fn).__name__} at site '{name}'. {_CHANGE}"
@@ -124,7 +125,7 @@ def _weight(node: dict[str, Any]) -> Tensor:
 def _logits(fn: Any) -> Tensor:
     """Logits (N, C) up to a shift of each row; (0, logit) for a Bernoulli or a Binomial."""
     fn = _unwrap(fn)
-    if not isinstance(fn, (dist.Bernoulli, dist.Binomial, dist.Categorical)):
+    if not is_known(fn, (dist.Bernoulli, dist.Binomial, dist.Categorical)):
         raise ValueError(
             "`model`'s observed site must be Bernoulli, Binomial or Categorical; got "
             f"{type(fn).__name__}. {_CHANGE}"

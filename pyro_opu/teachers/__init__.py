@@ -24,6 +24,7 @@ from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, NumpyroTeacher, is_numpyro
+from pyro_opu.teachers.outputs import Output, with_output
 from pyro_opu.teachers.posteriors import (
     PosteriorRegressionTeacher,
     PosteriorTeacher,
@@ -66,7 +67,8 @@ def as_teacher(
     *,
     inputs: Callable[..., Tensor] | None = None,
     arguments: Callable[[Any], Any] | None = None,
-) -> BaseTeacher:
+    output: Output | None = None,
+) -> Any:
     r"""Make a teacher, draws :math:`\pi_s = T(x; \theta_s)` on the simplex, from any posterior.
 
     Args:
@@ -89,6 +91,9 @@ def as_teacher(
             as ``lambda n, x: x``; other arguments without a default are given ``None``.
         arguments: The way back, ``x -> (args, kwargs)`` of the model's call, for ``inputs`` that do
             more than pick one argument.
+        output: What the numbers of a network are: "classes", "labels" ``(N, L)``, the "mean" of a
+            real y (whose noise is then not known, and taken for 1e-3), or its "mean and log
+            variance", ``(N, 2)`` or a pair. By default classes, where nothing speaks against it.
 
     Returns:
         A teacher with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs``, ``.num_classes``.
@@ -111,6 +116,8 @@ def as_teacher(
         if value is not None:
             check_callable(name, value, form)
     source = posterior_of(source)
+    if output is not None:
+        return with_output(_networks(source), output)
     if isinstance(source, RealTeacher):
         raise TypeError(
             "`source` has no class probabilities: it is a regressor, whose y is real. Call its "
@@ -156,6 +163,18 @@ def as_teacher(
         "nn.Modules, a callable x -> (S, N, C), a fitted ensemble of scikit-learn, a pair "
         "(posterior, function of one draw and x), or a Teacher; got "
         f"{type(source).__name__}. Wrap it in a function of x."
+    )
+
+
+def _networks(source: Any) -> Any:
+    """A network, or several, for which alone `output` is given."""
+    several = isinstance(source, (Sequence, nn.ModuleList)) and not isinstance(source, str)
+    if isinstance(source, nn.Module) or (several and all(isinstance(e, nn.Module) for e in source)):
+        return source
+    raise ValueError(
+        "`output` says what the numbers of an nn.Module are, or of a sequence of them; got a "
+        f"{type(source).__name__}. Leave it out: a Predictive says it by its observed site, and a "
+        "function of a real y returns (loc, scale)."
     )
 
 

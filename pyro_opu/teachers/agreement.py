@@ -27,9 +27,8 @@ from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.batched import Draws, close, vectorized
 from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.row_latents import behind
 from pyro_opu.teachers.runs import is_deterministic, quiet, trace_of
-from pyro_opu.teachers.sites import another_value, arguments_of, check_each_row, unwrap
+from pyro_opu.teachers.sites import arguments_of, check_each_row, unwrap
 from pyro_opu.utils.warnings import warn_user
 
 Sites = dict[str, Any]
@@ -84,7 +83,7 @@ class ComparedDraws(ModelDraws):
             with quiet(), preserve_rng():
                 of_draw = partial(self._of_draw, draws[number : number + 1])
                 self.incomparable = _compare(self._model, of_draw, x, self.observed, pairs)
-        if len(pairs) == DRAWS and len(self.free_sites()) > len(self.observed):
+        if len(pairs) == DRAWS and len(self.free.nodes) > len(self.observed):
             self._compare_together(*pairs)
         if self.incomparable and not before:
             warn_user(
@@ -121,12 +120,8 @@ class ComparedDraws(ModelDraws):
 
     def _tell_unknown(self) -> None:
         """Warn of sites behind the answer that are observed at the training rows alone."""
-        nodes, free = self.runs[0].nodes, self.free_sites()
-        unknown = sorted((self._model.redrawn & free.keys()) - set(self.observed))
-        values = {name: nodes[name]["value"] for name in unknown}
-        pairs = {name: [value, another_value(free[name], value)] for name, value in values.items()}
-        depends = self.dependence(pairs) if pairs else dict.fromkeys(self.observed, set[str]())
-        if found := set().union(*(behind(site, depends) for site in self.observed)):
+        unknown = (self._model.redrawn & self.free.nodes.keys()) - set(self.observed)
+        if found := {name for site in self.observed for name in self.free.upstream(site)} & unknown:
             warn_user(
                 f"{sorted(found)}, behind {list(self.observed)}, are observed at the training "
                 "rows alone, and drawn from their distributions at all others. Where they are "

@@ -226,8 +226,8 @@ def tied_to_rows(model: AnyRows, latents: Draws, few: tuple[Tensor, Tensor]) -> 
         given = f"{given}into x, a tuple or dict." if model.none else ""
         warn_user(
             f"the posterior's {sorted(tied)} are latents of the rows that it was trained on; at "
-            "other rows the model draws them anew, given its other latents. Leave them out to say "
-            f"so yourself.{given}"
+            "other rows they are as the model has them, given its other latents. Leave them out to "
+            f"say so yourself.{given}"
         )
     return tied
 
@@ -265,7 +265,12 @@ def explained(model: AnyRows, x: Tensor, samples: Draws, packing: Packing | None
         reason = (str(error).splitlines() or [""])[0].rstrip(".")
         dtypes = {v.dtype for v in samples.values() if v.is_floating_point()} - {x.dtype}
         hint = f" Some posterior samples are {dtypes.pop()}: convert x to it." if dtypes else ""
-        hint += f" It was given None for {', '.join(model.none)}." if model.none else ""
+        if none := ", ".join(model.none):
+            called = ", ".join(["x", *(f"{name}=..." for name in model.none)])
+            hint += (
+                f" It was given None for {none}. What all rows share is given by arguments=lambda "
+                f"x: ((x,), dict({called[3:]})), what each row has by inputs, x=(x, ...)."
+            )
         hint += "" if packing is None else " " + packing.advice
         raise ValueError(
             f"`source`'s model must run as model(x), at any number of rows; at x of shape "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -49,8 +49,7 @@ class JointDraws:
 
     A subclass says how to pick draws (``_pick``) and how to evaluate some of them at some
     inputs (``_evaluate``), or gives all draws at once (``_blocks``). The K numbers that a draw
-    says of an input are class probabilities (:class:`BaseTeacher`) or a mean and a scale
-    (``RealTeacher``).
+    says of an input are class probabilities, or a mean and a scale.
 
     Attributes:
         max_draws: How many draws the posterior holds, or ``None`` where every call draws afresh.
@@ -73,6 +72,7 @@ class JointDraws:
     chunk_size: int | None = None
     max_rows: int | None = None
     packing: Packing | None = None  # of several inputs
+    latents: Mapping[str, str] = {}  # that the posterior lacks, by what becomes of them
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
     queries: int = 0  # evaluations of a draw at an input in all calls so far
     _asked: int = 0

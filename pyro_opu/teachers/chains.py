@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from difflib import SequenceMatcher
 from typing import Any
 
 from pyro.infer import MCMC, Predictive
@@ -42,6 +43,21 @@ def check_unweighed(name: str, predictive: Predictive) -> None:
         )
 
 
+def unknown_name(name: str, free: Collection[str]) -> str:
+    """The error of samples of a name that the model lacks, while it has latents without samples."""
+    near = max(free, key=lambda each: (name.endswith(each), ratio(name, each), each))
+    return (
+        f"`posterior_samples` must have the names of the model's latents; got '{name}', which the "
+        f"model lacks, and none of {sorted(free)}: is it '{near}'? Rename it: samples['{near}'] = "
+        f"samples.pop('{name}'). Otherwise '{near}' is drawn from its prior."
+    )
+
+
+def ratio(one: str, other: str) -> float:
+    """How alike two names are, 0 to 1."""
+    return SequenceMatcher(None, one, other).ratio()
+
+
 def check_ungrouped(samples: Draws, prior: Callable[[], Draws]) -> None:
     """Refuse samples ``(chains, S, ...)`` where the model's own values are ``(...)``."""
     try:
@@ -49,8 +65,9 @@ def check_ungrouped(samples: Draws, prior: Callable[[], Draws]) -> None:
     except Exception:  # noqa: BLE001 - a model that cannot be run without its samples either
         return
     known = [(value.shape, own[k].shape) for k, value in samples.items() if k in own]
-    if known and all(len(a) > 1 and a[2:] == b for a, b in known):
-        chains, draws = known[0][0][:2]
+    of_chains = [a[:2] for a, b in known if len(a) > 1 and a[1] > 1 and a[2:] == b != a[1:]]
+    if known and len(of_chains) == len(known) and len(set(of_chains)) == 1:
+        chains, draws = of_chains[0]
         raise ValueError(
             f"`posterior_samples` must have one axis of draws; got {chains} chains of {draws}, "
             "grouped. Pass Predictive(model, mcmc.get_samples()), or join them: "

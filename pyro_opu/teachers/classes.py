@@ -8,6 +8,7 @@ from torch import Tensor
 
 from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.kinds import cure, described_all
 from pyro_opu.teachers.row_latents import mixed_log_probs
 from pyro_opu.teachers.sites import (
     ALLOWED,
@@ -45,7 +46,7 @@ class PredictiveTeacher(ComparedDraws, BaseTeacher):
     def _fits(self, fn: Any) -> bool:
         return site_kind(fn) is not None
 
-    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
+    def _only_site(self, fits: list[str], found: dict[str, Any]) -> str:
         if len(fits) == 1:
             return fits[0]
         if fits:
@@ -54,10 +55,9 @@ class PredictiveTeacher(ComparedDraws, BaseTeacher):
                 f"none. Pass site='{fits[0]}', or another of them."
             )
         raise ValueError(
-            f"`source`'s model must have an observed site that is {ALLOWED} (for distill also "
-            "Normal, MultivariateNormal, Poisson, GammaPoisson, NegativeBinomial or Binomial); the "
-            f"sites that the posterior does not fix are {found or 'none'}. Is the observed site "
-            "among the posterior samples? Draws of any other site are those of pyro_opu.batched."
+            f"`source`'s model must have an observed site that is {ALLOWED} (for distill also a "
+            "real number or a count of any law with a mean and a variance); the sites that the "
+            f"posterior does not fix are {described_all(found)}. {cure(found)}"
         )
 
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:

@@ -24,7 +24,7 @@ from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import RegressionTeacher, is_real
 from pyro_opu.teachers.regressors import as_regression_teacher, gives_pair
 from pyro_opu.teachers.runs import Latents
-from pyro_opu.teachers.several import SeveralTeacher, parts_of
+from pyro_opu.teachers.several import SeveralDraws, parts_of
 
 
 def teacher_of(
@@ -82,7 +82,7 @@ def _begun(
             RegressionTeacher if is_real(model, site) else PredictiveTeacher
         )
         return teacher, draws
-    if isinstance(source, SeveralTeacher):
+    if isinstance(source, SeveralDraws):
         return source, None
     real = gives_pair(source, x, site, called["inputs"], packing)
     teacher = (as_regression_teacher if real else as_teacher)(source, site, **called)

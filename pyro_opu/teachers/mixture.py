@@ -65,6 +65,11 @@ class MixtureTeacher(BaseTeacher):
         return " + ".join(f"{count} {kind}" for kind, count in kinds.items())
 
     @property
+    def latents(self) -> dict[str, str]:  # type: ignore[override]
+        """Those of all members."""
+        return {name: said for m in self.members for name, said in m.latents.items()}
+
+    @property
     def queries(self) -> int:  # type: ignore[override]
         """Those of all members."""
         return sum(member.queries for member in self.members)

@@ -15,6 +15,7 @@ from pyro_opu.packing import Packing, Unpacked
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
 from pyro_opu.teachers.batched import Batched, Draws, close
+from pyro_opu.teachers.classifiers import WithLogits, as_classifier
 from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.masks import Thinned
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn
@@ -51,6 +52,8 @@ class DropoutTeacher(BaseTeacher):
         Gal and Ghahramani (2016), Dropout as a Bayesian approximation.
     """
 
+    of_classes = False  # whether that is known
+
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self._random: dict[torch.Size, RandomCalls] = {}  # by the shape of an input
@@ -69,6 +72,8 @@ class DropoutTeacher(BaseTeacher):
         return [_plug_in([self.module], x)]
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
+        if not self.of_classes:
+            self.module, self.of_classes = as_classifier(self.module, x), True
         return torch.randint(2**62, (num_draws,))
 
     def _measured(self, draws: Tensor, x: Tensor) -> Cost:
@@ -160,6 +165,7 @@ class EnsembleTeacher(BaseTeacher):
     """
 
     of_chains = True
+    of_classes = False  # whether that is known
 
     def __init__(self, modules: Sequence[nn.Module] | nn.ModuleList) -> None:
         self.modules = list(modules)
@@ -194,6 +200,10 @@ class EnsembleTeacher(BaseTeacher):
         return [_plug_in(group, x) for group in groups]
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
+        if not self.of_classes:
+            first, self.of_classes = as_classifier(self.modules[0], x), True
+            named = first is not self.modules[0]
+            self.modules = [WithLogits(each) if named else each for each in self.modules]
         return choose(len(self.modules), num_draws)
 
     def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:

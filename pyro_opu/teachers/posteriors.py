@@ -20,9 +20,12 @@ from pyro_opu.teachers.cost import Cost
 from pyro_opu.teachers.function import read_probs
 from pyro_opu.teachers.real import RealTeacher, read_normals
 from pyro_opu.utils.printing import name_of
+from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["PosteriorRegressionTeacher", "PosteriorTeacher", "is_posterior", "samples_of"]
 
+#: Chains that a sampler has at most, and how far a sum of probabilities may be off one.
+MOST_CHAINS, LEAST_SUM = 16, 1e-3
 FORMS = (
     "an ArviZ InferenceData (or its posterior group), or a dict of draws {name: (S, ...)}, with a "
     "function of one draw and of x: (posterior, function)"
@@ -42,6 +45,7 @@ class PosteriorDraws(JointDraws):
         self.of_all = check_bool("of_all", of_all)
         self.asked = check_callable("function", function, "(draw, x) -> probabilities (N, C)")
         self.call: Call = first_argument
+        self._compared = False  # whether draws have been looked at for chains
         # Draws go in by name, since only inputs have rows to be split into blocks.
         self._function = AnyFunction(lambda *args, draw, **kwargs: function(draw, *args, **kwargs))
         self._run = Batched("the function of the posterior")
@@ -79,8 +83,36 @@ class PosteriorDraws(JointDraws):
             self._values(torch.arange(1), some_rows(x, 2))
         return isinstance(self._function.function, ArrayFunction)
 
+    def _check_ungrouped(self, x: Tensor) -> None:
+        """Refuse draws by chain ``(chains, S, ...)`` if the function takes them joined alone."""
+        if (shape := grouped_by(self.samples)) is None or self.of_all:
+            return
+
+        def fits(draw: Mapping[str, Any]) -> bool:
+            args, kwargs = self.call(x)
+            try:
+                found = self._function(*args, **kwargs, draw=as_tensors_like(draw, x))
+                outputs = _of_one(found if isinstance(found, tuple) else (found,), x)
+            except Exception:  # noqa: BLE001 - of a function that cannot take such a draw
+                return False
+            return len(outputs) == 2 or bool((outputs[0].sum(-1) - 1).abs().max() < LEAST_SUM)
+
+        alone = fits({name: value[0] for name, value in self.samples.items()})
+        if not fits({name: value[0, 0] for name, value in self.samples.items()}):
+            return
+        said = (
+            f"draws {shape}, which {'may be' if alone else 'are'} grouped by chain: join them as "
+            "{name: value.reshape(-1, *value.shape[2:])}, or pass ArviZ's object"
+        )
+        if not alone:
+            raise ValueError(f"`posterior` must have one axis of draws; got {said}.")
+        warn_user(f"`posterior` has {said}. It is read as {shape[0]} draws.")
+
     def _values(self, index: Tensor, x: Tensor) -> Any:
         """What the function says under these draws, stacked."""
+        if not self._compared:
+            self._compared = True
+            self._check_ungrouped(x[:2])
         args, kwargs = self.call(x)
         chosen = {name: value[index.numpy()] for name, value in self.samples.items()}
         draws: Draws = as_tensors_like(chosen, x)
@@ -152,13 +184,9 @@ def samples_of(posterior: Any) -> dict[str, NDArray[Any]]:
     """Draws ``(S, ...)`` by name, chains joined."""
     group = _group(posterior)
     if group is not None:
-        whole = {
-            str(name): np.asarray(value.transpose("chain", "draw", ...).values)
-            for name, value in group.data_vars.items()
-        }
-        found = {name: value.reshape(-1, *value.shape[2:]) for name, value in whole.items()}
+        found = {str(name): _draws_first(value) for name, value in group.data_vars.items()}
     elif isinstance(posterior, Mapping):
-        found = {str(name): _array(value) for name, value in posterior.items()}
+        found = {str(name): _draws_first(value) for name, value in posterior.items()}
     else:
         kind = type(posterior).__name__
         raise TypeError(f"`posterior` must be {FORMS}; got {kind}. Collect the draws in a dict.")
@@ -175,11 +203,27 @@ def samples_of(posterior: Any) -> dict[str, NDArray[Any]]:
 def _group(source: Any) -> Any:
     """The posterior group of ArviZ's object, or the group itself."""
     group = getattr(source, "posterior", source)
+    if hasattr(group, "to_dataset") and hasattr(group, "name"):  # one variable of ArviZ's extract
+        group = group.to_dataset(name=group.name or "value")
     return group if hasattr(group, "data_vars") else None
 
 
-def _array(value: Any) -> NDArray[Any]:
-    return np.asarray(as_arrays(value))
+def _draws_first(value: Any) -> NDArray[Any]:
+    """An array ``(S, ...)``; of one with named axes chains and draws, or samples, are joined."""
+    dims = getattr(value, "dims", ())
+    names = [name for name in ("chain", "draw", "sample") if name in dims]
+    if not names:
+        return np.asarray(as_arrays(value))
+    array = np.asarray(value.transpose(*names, ...).values)
+    return array.reshape(-1, *array.shape[len(names) :])
+
+
+def grouped_by(samples: Mapping[str, NDArray[Any]]) -> tuple[int, int] | None:
+    """Chains and draws of each if all parameters may be grouped so."""
+    shapes = {value.shape[:2] for value in samples.values()}
+    shape = shapes.pop()
+    few = not shapes and len(shape) == 2 and shape[0] < shape[1] and shape[0] <= MOST_CHAINS
+    return (shape[0], shape[1]) if few else None
 
 
 def as_tensors_like(values: Mapping[str, NDArray[Any]], x: Tensor) -> Draws:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -14,14 +13,16 @@ from torch import Tensor
 
 from pyro_opu.packing import Packing
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.any_rows import IMPUTED, AnyRows, explained, tied_to_rows
+from pyro_opu.teachers.any_rows import AnyRows, explained, tied_to_rows
 from pyro_opu.teachers.base import JointDraws, choose, some_rows, unseen
 from pyro_opu.teachers.batched import Batched, Draws
+from pyro_opu.teachers.behind import FreeSites
 from pyro_opu.teachers.calls import Call, Given, first_argument
 from pyro_opu.teachers.chains import check_ungrouped, check_unweighed
 from pyro_opu.teachers.cost import Cost, Meter, metered
+from pyro_opu.teachers.kinds import check_law, cure, described, warn_of_moments
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
-from pyro_opu.teachers.row_latents import affordable, behind, dependence, mixture, row_latents
+from pyro_opu.teachers.row_latents import Values, mixture
 from pyro_opu.teachers.runs import (
     Latents,
     ObservedSites,
@@ -30,11 +31,10 @@ from pyro_opu.teachers.runs import (
     check_samples,
     few_rows,
     fresh_latents,
-    is_deterministic,
     plug_in,
     quiet,
 )
-from pyro_opu.teachers.sites import stand_in, unwrap
+from pyro_opu.teachers.sites import stand_in
 from pyro_opu.utils.printing import name_of
 
 Known = TypeVar("Known", bound="ModelDraws")
@@ -66,11 +66,12 @@ class ModelDraws(JointDraws):
         self._asked_site = site
         self._site: str | None = None
         self._runs: tuple[Run, Run] | None = None  # at two and at three rows
+        self._free: FreeSites | None = None
         self._outputs = 0
         self._latent_names: tuple[str, ...] = ()  # of those that all rows share
         self._local = False  # whether others grow with the rows
         self._tied: frozenset[str] = frozenset()  # to the rows it was trained on: not used
-        self._row_latents: dict[str, int] = {}  # that are summed out, and their numbers of values
+        self._row_latents: dict[str, Values] = {}  # that are summed out, and their values
         self.posterior_sites: set[str] = set()
         self._expected = False  # whether the runs were under the first of the draws picked
         self._from_prior = not self._samples and self._guide is None
@@ -102,9 +103,12 @@ class ModelDraws(JointDraws):
             if self._runs is None:
                 raise unseen("site")
             self._site = site = self._choose_site()
-            behind_them = [self._latents_behind(name) for name in self.observed]
-            self._row_latents = affordable({k: v for each in behind_them for k, v in each.items()})
+            self.free.check_names(self._samples, self.observed)
+            self._row_latents, self.latents = self.free.summed_out(self.observed)
             nodes = self._runs[0].nodes
+            for name in self.observed:
+                check_law(nodes[name]["fn"], name)
+                warn_of_moments(nodes[name]["fn"], name)
             read = self._read_all({name: nodes[name]["fn"] for name in self.observed}, 2)
             self._outputs = read.shape[-1]
             if self._from_prior:
@@ -150,6 +154,9 @@ class ModelDraws(JointDraws):
         two, three = few_rows(x, 2), few_rows(x, 3)  # what grows grows with the rows
         model, samples = self._model, self._samples
 
+        def prior() -> Draws:
+            return model.freed(lambda: fresh_latents(model, {}, two))
+
         def run() -> tuple[Run, Run]:
             return Run.of(model, latents[0], two), Run.of(model, latents[1], three)
 
@@ -157,46 +164,40 @@ class ModelDraws(JointDraws):
             try:
                 self._runs = model.freed(run)
             except Exception:
-                check_ungrouped(samples, lambda: model.freed(lambda: fresh_latents(model, {}, two)))
+                check_ungrouped(samples, prior)
                 if not (tied := tied_to_rows(model, latents[0], (two, three))):
                     raise
-                self._tied, self._samples = tied, Latents(samples, 1).without(tied).values
-                latents = [Latents(each, 1).without(tied).values for each in latents]
-                self._name_latents(latents)
+                latents = self._leave_out(tied, latents)
                 self._runs = model.freed(run)
-        self.max_rows, self._first = model.max_rows, (latents[0], two)
-        self.posterior_sites = set(latents[0])
+        latents = self._leave_out(self._runs[0].left_out, latents)
+        own = {k: node["fn"].shape() for k, node in self._runs[0].nodes.items()}
+        if any(own.get(k, v.shape[1:]) != v.shape[1:] for k, v in self._samples.items()):
+            check_ungrouped(samples, prior)
+        self.max_rows, self.posterior_sites = model.max_rows, set(latents[0])
+        more = self._latent_names, x, self._from_prior
+        self._free = FreeSites(model, self._runs, latents[0], *more)
 
-    def free_sites(self) -> dict[str, Any]:
-        """Distributions of the sites that the posterior does not fix."""
-        nodes = {k: v for k, v in self.runs[0].nodes.items() if k not in self.posterior_sites}
-        return {name: node["fn"] for name, node in nodes.items() if not is_deterministic(node)}
+    def _leave_out(self, names: frozenset[str], latents: list[Draws]) -> list[Draws]:
+        """The latents, and from now on the samples, without those of these names."""
+        self._tied |= names
+        self._samples = {k: v for k, v in self._samples.items() if k not in names}
+        self._name_latents(left := [Latents(v, 1).without(names).values for v in latents])
+        return left
+
+    @property
+    def free(self) -> FreeSites:
+        """The sites that the posterior does not fix."""
+        if self._free is None:
+            raise unseen("the model")
+        return self._free
 
     def answered(self) -> list[str]:
-        """Free sites but for discrete or imputed ones of the rows; the last, if all may be such."""
-        left = []
-        infers = {name: node["infer"] for name, node in self.runs[0].nodes.items()}
-        latents = {k for k, v in infers.items() if v.get("enumerate") or IMPUTED in v}
-        for name in reversed(free := list(self.free_sites())):
-            if name not in latents:
-                latents |= self._latents_behind(name).keys()
-                left.append(name)
-        return left[::-1] or free[-1:]
-
-    def _latents_behind(self, site: str) -> dict[str, int]:
-        """Discrete latents of the rows on which a site depends, and their numbers of values."""
-        values = row_latents(site, self.runs, self.free_sites())
-        found = {k for k in values if IMPUTED in self.runs[0].nodes[k]["infer"]}
-        found |= behind(site, self.dependence(values)) if values else set()
-        return {name: len(each) for name, each in values.items() if name in found}
-
-    def dependence(self, values: Mapping[str, Sequence[Tensor]]) -> dict[str, set[str]]:
-        """By free site, those that its distribution depends on, of others with some values each."""
-        return dependence(self._model, *self._first, self.free_sites(), values)
+        """Free sites that are no latents behind others."""
+        return self.free.answered(self.predictive.return_sites or ())
 
     def _choose_site(self) -> str:
         """The observed site; errors name the candidates."""
-        asked, free, nodes = self._asked_site, self.free_sites(), self.runs[0].nodes
+        asked, free, nodes = self._asked_site, self.free.fns, self.runs[0].nodes
         fits = [name for name, fn in free.items() if self._fits(fn)]
         if asked in fits:
             return asked
@@ -204,25 +205,24 @@ class ModelDraws(JointDraws):
             free = {name: free[name] for name in self.answered()}
             fits = [name for name in fits if name in free]
             named = [name for name in fits if name in (self.predictive.return_sites or ())]
-            found = {name: type(unwrap(fn)).__name__ for name, fn in free.items()}
-            return named[0] if len(named) == 1 else self._only_site(fits, found)
+            return named[0] if len(named) == 1 else self._only_site(fits, free)
         kind = (
             "a latent site of the posterior"
             if asked in self.posterior_sites
-            else f"a {type(unwrap(nodes[asked]['fn'])).__name__}"
+            else f"a {described(nodes[asked]['fn'])}"
             if asked in nodes
             else "which the model does not have"
         )
         raise ValueError(
             f"`site` must name an observed site that is {self.allowed}; got '{asked}', {kind}. "
-            f"Candidates: {fits}."
+            f"Candidates: {fits}. {cure({asked: free[asked]}) if asked in free else ''}"
         )
 
     def _fits(self, fn: Any) -> bool:
         """Whether an observed site may have this distribution."""
         raise NotImplementedError
 
-    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
+    def _only_site(self, fits: list[str], found: dict[str, Any]) -> str:
         """The one site that fits; ``found`` has the distributions of all that may be observed."""
         raise NotImplementedError
 
@@ -316,7 +316,7 @@ class ModelDraws(JointDraws):
         """What one draw says of the inputs."""
         if not self._row_latents:
             return self._under(latents, x)
-        return self._mixed(*mixture(self._row_latents, len(x), partial(self._under, latents, x)))
+        return self._mixed(*mixture(self._row_latents, partial(self._under, latents, x)))
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         """What a mixture says, of V in it ``(V, N, K)`` with weights ``(V, N)``."""

@@ -6,14 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch import distributions as dist
 
 from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.function import FunctionDraws
+from pyro_opu.teachers.kinds import described_all, kind_of, said
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_normals
-from pyro_opu.teachers.sites import one_per_row, site_kind, unwrap
+from pyro_opu.teachers.sites import one_per_row
 
 
 class RealTeacher(JointDraws):
@@ -45,12 +45,13 @@ class RealTeacher(JointDraws):
 
 
 class RegressionTeacher(ComparedDraws, RealTeacher):
-    r"""The observed normal site of a :class:`pyro.infer.Predictive` as draws of its parameters.
+    r"""The observed site of a real y of a :class:`pyro.infer.Predictive` as draws of its moments.
 
     .. math:: y \mid x, \theta_s \sim N(f_s(x), \sigma_s(x)^2)
 
-    Its parameters are read off the site's distribution under each posterior draw, as
-    :class:`~pyro_opu.teachers.PredictiveTeacher` reads class probabilities.
+    Mean and scale are read off the site's distribution under each posterior draw, as
+    :class:`~pyro_opu.teachers.PredictiveTeacher` reads class probabilities; of a law that is no
+    normal they are its moments.
 
     Example:
         >>> import pyro, torch
@@ -66,51 +67,40 @@ class RegressionTeacher(ComparedDraws, RealTeacher):
                 [2.]])
     """
 
-    allowed = "Normal"
+    allowed = "a real number, Normal or of another law with a mean and a variance"
 
     def _fits(self, fn: Any) -> bool:
-        return is_normal(fn)
+        return kind_of(fn) == "real"
 
-    def _only_site(self, fits: list[str], found: dict[str, str]) -> str:
+    def _only_site(self, fits: list[str], found: dict[str, Any]) -> str:
         # A latent of a prior may be the only normal site.
         if len(fits) == 1 and (len(found) == 1 or not self._from_prior):
             return fits[0]
         raise ValueError(
-            "`site` must name the observed normal site, since it is not the only one that the "
-            f"posterior does not fix: {found or 'there is none'}. Pass site='...'."
+            "`site` must name the observed site of a real y, since it is not the only one that the "
+            f"posterior does not fix: {described_all(found)}. Pass site='...'."
         )
 
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
         return normal_parameters(fn, rows, site)
 
-    def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
-        return mixed_normals(log_weights, said)
+    def _mixed(self, log_weights: Tensor, values: Tensor) -> Tensor:
+        return mixed_normals(log_weights, values)
 
 
 def is_real(model: ModelDraws, site: str | None) -> bool:
-    """Whether a model that has been run observes a real y: a normal site, none of classes."""
-    free = model.free_sites()
+    """Whether a model that has been run observes a real y, and no classes."""
+    free = model.free.fns
     if site in free:
-        return is_normal(free[site])
-    fns = [free[name] for name in model.answered()]
-    return not any(map(site_kind, fns)) and any(map(is_normal, fns))
-
-
-def is_normal(fn: Any) -> bool:
-    """Whether a site's distribution is a normal, in ``Independent``, ``Masked`` or not."""
-    return isinstance(unwrap(fn), dist.Normal)
+        return kind_of(free[site]) == "real"
+    kinds = {kind_of(free[name]) for name in model.answered()}
+    return "real" in kinds and "classes" not in kinds
 
 
 def normal_parameters(fn: Any, rows: int, site: str) -> Tensor:
-    """Mean and logarithm of the scale ``(N, 2)`` of an observed site's distribution."""
-    if not is_normal(fn):
-        raise ValueError(
-            f"`source`'s site '{site}' must be Normal; got {type(unwrap(fn)).__name__}. Name "
-            "the site of the real y with site='...'."
-        )
-    values = torch.stack([fn.mean, fn.variance.log() / 2], -1)
+    """Mean and logarithm of the deviation ``(N, 2)`` of an observed site's distribution."""
     advice = "Distill each output of a model with several from a model with that one output."
-    return one_per_row(values, rows, f"'{site}' must hold one number", advice)
+    return one_per_row(said("real", fn), rows, f"'{site}' must hold one number", advice)
 
 
 class FunctionRegressionTeacher(FunctionDraws, RealTeacher):

@@ -1,149 +1,199 @@
-"""Discrete latents that each row has one of, such as a true label behind a noisy one, summed out.
+"""Latents that each row has one of, such as noise, or a true label behind a noisy one, summed out.
 
-Drawn anew at every call, their noise would pass for that of the posterior; it is aleatoric.
+Drawn anew at every call, their spread would pass for that of the posterior; it is aleatoric.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import product, takewhile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
+from torch import distributions as dist
 
-from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.batched import Draws
-from pyro_opu.teachers.calls import Model
-from pyro_opu.teachers.runs import Run, quiet, trace_of
-from pyro_opu.teachers.sites import arguments_of, unwrap
+from pyro_opu.teachers.runs import Run
+from pyro_opu.teachers.sites import unwrap
+from pyro_opu.utils.laws import is_known
 from pyro_opu.utils.warnings import warn_user
 
 #: Combinations of values up to which latents are summed out; each takes a run of the model.
 MOST_VALUES = 64
+#: Nodes of the quadrature of one normal, within 1e-3 of a probability if its logit deviates by 5;
+#: of several so many at least.
+MOST_NODES, LEAST_NODES = 32, 4
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of a latent that each row has one of: a finite support, or nodes of a normal.
+
+    Attributes:
+        axis: Of its batch, from the end, that holds the rows.
+        columns: Sizes of the other axes, each of whose numbers takes every value.
+        count: Values of each number; of a normal Q nodes of Gauss-Hermite quadrature.
+        normal: Whether it is a normal, or a function of one.
+    """
+
+    axis: int
+    columns: tuple[int, ...]
+    count: int
+    normal: bool = False
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a row."""
+        return prod(self.columns)
+
+    def at(self, fn: Any, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """The values of these numbers, one for each column, and their log-weights ``(rows,)``."""
+        batch = batch_of(fn)
+        index = torch.tensor(numbers).reshape(self.columns)
+        index = index.unsqueeze(len(batch) + self.axis).expand(batch)
+        if self.normal:
+            value, log_weight = _at_node(fn, self.count, index)
+        else:
+            base, support = unwrap(fn), finite_support(fn)
+            assert support is not None
+            value = support.reshape(len(support), *base.event_shape)[index]
+            log_weight = base.log_prob(value)
+        rows = batch[self.axis]
+        return value, log_weight.expand(batch).movedim(self.axis, 0).reshape(rows, -1).sum(1)
 
 
 class Fixed(Messenger):
-    """Gives latents of N rows the values of these numbers, the same to all rows.
+    """Gives latents of the rows the values of these numbers, the same to all rows.
 
     Attributes:
-        log_probs: Of the values by latent, ``(N,)`` each, after a run of the model.
+        log_weights: Of the values by latent, ``(N,)`` each, after a run of the model.
     """
 
-    def __init__(self, numbers: dict[str, int], rows: int) -> None:
+    def __init__(self, latents: dict[str, Values], numbers: Sequence[Sequence[int]]) -> None:
         super().__init__()
-        self.numbers, self.rows = numbers, rows
-        self.log_probs: dict[str, Tensor] = {}
+        self.latents, self.numbers = latents, dict(zip(latents, numbers, strict=True))
+        self.log_weights: dict[str, Tensor] = {}
 
     def _pyro_sample(self, msg: Any) -> None:
-        name, fn = msg["name"], msg["fn"]
-        if name in self.numbers:
-            base = unwrap(fn)
-            value = base.enumerate_support(expand=False)[self.numbers[name]]
-            msg["value"] = value.expand(fn.shape())
-            self.log_probs[name] = base.log_prob(value).expand(_batch(fn)).reshape(self.rows)
+        if (name := msg["name"]) in self.latents:
+            found = self.latents[name].at(msg["fn"], self.numbers[name])
+            msg["value"], self.log_weights[name] = found
 
 
-def _batch(fn: Any) -> tuple[int, ...]:
-    """Shape of the latents of a site, each of which is a number or a one-hot vector."""
-    shape = tuple(fn.shape())
-    return shape[: len(shape) - len(unwrap(fn).event_shape)]
-
-
-def row_latents(site: str, runs: tuple[Run, Run], free: dict[str, Any]) -> dict[str, list[Tensor]]:
-    """Discrete latents that each row has one of, drawn before a site, and values for two rows.
-
-    Args:
-        site: Name of the site.
-        runs: At two and at three rows.
-        free: Sites that the posterior does not fix, in order.
-    """
-    values = {}
-    for name in takewhile(lambda name: name not in (site, f"{site}_unobserved"), free):
-        nodes = [run.nodes[name] for run in runs if name in run.nodes]
-        fn = nodes[0]["fn"]
-        if nodes[0]["is_observed"] or not unwrap(fn).has_enumerate_support:
-            continue
-        if [prod(_batch(node["fn"])) for node in nodes] == [2, 3]:
-            support = unwrap(fn).enumerate_support(expand=False)
-            values[name] = [value.expand(fn.shape()) for value in support]
-    return values
-
-
-def dependence(
-    model: Model,
-    latents: Draws,
-    x: Tensor,
-    free: Collection[str],
-    values: Mapping[str, Sequence[Tensor]],
-) -> dict[str, set[str]]:
-    """By site, those others on whose values its distribution depends.
-
-    All combinations are tried; where they are too many, of two values each, or one change of one
-    site at a time.
-
-    Args:
-        model: Run at the inputs ``x`` with these ``latents``, always by the same random numbers.
-        free: Sites that are looked at.
-        values: Of the others.
-    """
-    sizes = [len(each) for each in values.values()]
-    if prod(sizes) > MOST_VALUES:
-        sizes = [min(size, 2) for size in sizes]
-    tried = {tuple(int(i == axis) for i in range(len(sizes))) for axis in range(-1, len(sizes))}
-    if prod(sizes) <= MOST_VALUES:
-        tried = set(product(*map(range, sizes)))
-    found = {}
-    for numbers in tried:
-        picked = zip(values.items(), numbers, strict=True)
-        some = {name: each[number] for (name, each), number in picked}
-        with quiet(), preserve_rng():
-            nodes = trace_of(model, {**latents, **some}, x).nodes
-        found[numbers] = {k: [v for _, v in arguments_of(nodes[k]["fn"])] for k in free}
-    depends: dict[str, set[str]] = {site: set() for site in free}
-    for (numbers, now), (axis, name) in product(found.items(), enumerate(values)):
-        before = found[(*numbers[:axis], 0, *numbers[axis + 1 :])]
-        for site in free:
-            pairs = zip(now[site], before[site], strict=True)
-            if not all(a is b or torch.equal(a, b) for a, b in pairs):
-                depends[site].add(name)
-    return depends
-
-
-def behind(site: str, depends: Mapping[str, set[str]]) -> set[str]:
-    """Sites on which a site depends, itself or through others."""
-    found: set[str] = set()
-    left = [site]
-    while left:
-        new = depends[left.pop()] - found
-        found |= new
-        left += new
+def finite_support(fn: Any) -> Tensor | None:
+    """All values ``(V, *1, *event)`` of a site of classes; ``None`` where they are no few."""
+    base = unwrap(fn)
+    try:
+        found: Tensor | None = base.enumerate_support(expand=False)
+    except NotImplementedError:
+        found = None
     return found
 
 
-def affordable(sizes: dict[str, int]) -> dict[str, int]:
-    """The latents, or none and a warning where they take too many values to sum them out."""
-    if (count := prod(sizes.values())) <= MOST_VALUES:
-        return sizes
-    warn_user(
-        f"the latents {list(sizes)}, of which each row has one, take {count} values together, more "
-        f"than the {MOST_VALUES} that are summed out: drawn anew for every draw of the posterior, "
-        "they count as epistemic uncertainty. Sum them out in the model."
+def batch_of(fn: Any) -> tuple[int, ...]:
+    """Shape of the values of a site, each of which is a number or an event, as of a process."""
+    shape = tuple(fn.shape())
+    return shape[: len(shape) - len(_inner(fn).event_shape)]
+
+
+def _inner(fn: Any) -> Any:
+    """The distribution inside wrappers, and inside transforms that act number by number."""
+    base = unwrap(fn)
+    by_number = is_known(base, dist.TransformedDistribution) and not any(
+        each.codomain.event_dim or each.domain.event_dim for each in base.transforms
     )
-    return {}
+    return unwrap(base.base_dist) if by_number else base
 
 
-def mixture(
-    sizes: dict[str, int], rows: int, under: Callable[[Fixed], Tensor]
-) -> tuple[Tensor, Tensor]:
+def _at_node(fn: Any, count: int, index: Tensor) -> tuple[Tensor, Tensor]:
+    """A normal, or what transforms make of it, at nodes of Gauss-Hermite, and log-weights."""
+    inner = _inner(fn)
+    found = np.polynomial.hermite_e.hermegauss(count)
+    nodes, weights = (torch.from_numpy(each).to(inner.loc) for each in found)
+    value = inner.loc + inner.scale * nodes[index]
+    for transform in unwrap(fn).transforms if inner is not unwrap(fn) else ():
+        value = transform(value)
+    return value, (weights / weights.sum()).log()[index]
+
+
+def row_values(name: str, runs: tuple[Run, Run], some: Callable[[], Any]) -> Values | None:
+    """The values of a latent that each row has its own of, or ``None`` where it has no such.
+
+    A normal may be noise of the row, or the value of a process there, which more data would tell. A
+    process has mean and scale of every input; one that has the same of either at all inputs is
+    noise. ``infer={"epistemic": ...}`` at the site decides otherwise.
+
+    Args:
+        runs: At two and at three rows.
+        some: Gives the site at several other inputs, or ``None`` where they are alike.
+    """
+    nodes = [run.nodes[name] for run in runs]
+    fn, marked = nodes[0]["fn"], nodes[0]["infer"].get("epistemic")
+    two, three = (batch_of(node["fn"]) for node in nodes)
+    axes = [axis for axis, (a, b) in enumerate(zip(two, three, strict=True)) if a != b]
+    if nodes[0]["is_observed"] or marked is True or len(axes) != 1:
+        return None
+    place = axes[0] - len(two), (*two[: axes[0]], *two[axes[0] + 1 :])
+    if (support := finite_support(fn)) is not None:
+        return Values(*place, len(support))
+    if not is_known(_inner(fn), dist.Normal) or (marked is None and not _noise(fn, place[0], some)):
+        return None
+    return Values(*place, 0, normal=True)
+
+
+def _noise(fn: Any, axis: int, some: Callable[[], Any]) -> bool:
+    """Whether a normal has the same mean, or the same scale, at all inputs."""
+    inner = _inner(fn)
+    if any(_shared(each, axis) for each in (inner.loc, inner.scale)):
+        return True
+    elsewhere = some()
+    if elsewhere is None:
+        return False
+    inner = _inner(elsewhere["fn"])
+    parameters = (each.movedim(axis, 0) for each in (inner.loc, inner.scale))
+    return any(bool((each == each[:1]).all()) for each in parameters)
+
+
+def _shared(parameter: Tensor, axis: int) -> bool:
+    """Whether a parameter is one for all rows by its making."""
+    if -axis > parameter.ndim:
+        return True
+    return parameter.shape[axis] == 1 or parameter.stride(axis) == 0
+
+
+def affordable(latents: dict[str, Values]) -> dict[str, Values]:
+    """Those of the latents that can be summed out together, with their numbers of values.
+
+    All, or those of finite support, or none: a warning names the others.
+    """
+    finite = {name: each for name, each in latents.items() if not each.normal}
+    for some in (latents, finite, {}):
+        values = prod(each.count**each.numbers for each in some.values() if not each.normal)
+        normals = sum(each.numbers for each in some.values() if each.normal)
+        nodes = min(MOST_NODES, int((MOST_VALUES / values) ** (1 / max(1, normals)) + 1e-9))
+        if values <= MOST_VALUES and (not normals or nodes >= LEAST_NODES):
+            break
+    if left := [name for name in latents if name not in some]:
+        taken = prod((each.count or LEAST_NODES) ** each.numbers for each in latents.values())
+        warn_user(
+            f"the latents {left}, of which each row has one, take {taken:,} values together, more "
+            f"than the {MOST_VALUES} that are summed out: drawn anew for every draw of the "
+            "posterior, they count as epistemic uncertainty. Sum them out in the model."
+        )
+    return {k: replace(each, count=nodes) if each.normal else each for k, each in some.items()}
+
+
+def mixture(latents: dict[str, Values], under: Callable[[Fixed], Tensor]) -> tuple[Tensor, Tensor]:
     """Log-weights ``(V, N)`` of all values of the latents, and what is said ``(V, N, K)``."""
-    numbers = product(*map(range, sizes.values()))
-    fixed = [Fixed(dict(zip(sizes, each, strict=True)), rows) for each in numbers]
+    grids = [list(product(range(each.count), repeat=each.numbers)) for each in latents.values()]
+    fixed = [Fixed(latents, numbers) for numbers in product(*grids)]
     said = torch.stack([under(each) for each in fixed])
-    log_probs = [torch.stack([each.log_probs[name] for each in fixed]) for name in sizes]
-    return torch.stack(log_probs).sum(0), said
+    log_weights = [torch.stack([each.log_weights[name] for each in fixed]) for name in latents]
+    return torch.stack(log_weights).sum(0), said
 
 
 def mixed_log_probs(log_weights: Tensor, log_probs: Tensor) -> Tensor:

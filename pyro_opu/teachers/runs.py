@@ -10,6 +10,7 @@ from typing import Any
 import pyro
 import torch
 from pyro import poutine
+from pyro.poutine.condition_messenger import ConditionMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
@@ -22,6 +23,7 @@ from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.cost import Meter, metered
 from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.sites import unwrap
+from pyro_opu.utils.laws import is_known
 
 
 @dataclass(frozen=True)
@@ -33,22 +35,25 @@ class Run:
         plates: Dimensions that its plates take.
         meter: Its cost.
         returned: What the model returned.
+        left_out: Names of those latents that are deterministic or observed in the model.
     """
 
     nodes: dict[str, Any]
     plates: int
     meter: Meter
     returned: Any = None
+    left_out: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, model: Model, latents: Draws, x: Tensor) -> Run:
         """Run a model at the inputs, with these latents fixed."""
-        with metered() as meter:
-            trace = trace_of(model, latents, x)
+        with metered() as meter, _Latents(data=latents) as fixed:
+            trace = poutine.trace(model).get_trace(x)
         sites = _sample_sites(trace)
         dims = [each.dim for n in sites for each in n["cond_indep_stack"] if each.vectorized]
         nodes = {node["name"]: node for node in sites if not site_is_subsample(node)}
-        return cls(nodes, -min(dims, default=0), meter, trace.nodes["_RETURN"]["value"])
+        returned, left_out = trace.nodes["_RETURN"]["value"], frozenset(fixed.left_out)
+        return cls(nodes, -min(dims, default=0), meter, returned, left_out)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a site after the S axis, as ``Predictive`` gives it."""
@@ -58,6 +63,20 @@ class Run:
     def fresh(self, without: str | None = None) -> Draws:
         """Values that the run drew itself."""
         return _fresh(self.nodes.values(), without)
+
+
+class _Latents(ConditionMessenger):
+    """Fixes latents, and leaves deterministic and observed sites as the model has them."""
+
+    def __init__(self, data: Draws) -> None:
+        super().__init__(data)
+        self.left_out: set[str] = set()
+
+    def _pyro_sample(self, msg: Any) -> None:
+        if msg["is_observed"] and msg["name"] in self.data:
+            self.left_out.add(msg["name"])
+        else:
+            super()._pyro_sample(msg)
 
 
 def trace_of(model: Model, latents: Draws, x: Tensor) -> poutine.Trace:
@@ -245,7 +264,7 @@ def _no_deviations(runs: tuple[Run, Run], known: Collection[str]) -> Draws:
 
 def _is_normal(fn: Any) -> bool:
     normal = torch.distributions.Normal, torch.distributions.MultivariateNormal
-    return isinstance(unwrap(fn), normal)
+    return is_known(unwrap(fn), normal)
 
 
 @contextmanager

@@ -4,49 +4,39 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyro.distributions as dist
 import torch
 from pyro import poutine
 from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
-from pyro_opu.distributions.several import Kind, Part, by_part
+from pyro_opu.distributions.several import Part, by_part
 from pyro_opu.rng import seeded
 from pyro_opu.teachers.agreement import ComparedDraws
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.kinds import kind_of, said, said_of
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
 from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import (
-    another_value,
-    check_each_row,
-    site_kind,
-    unwrap,
-    wrapped_log_probs,
-)
+from pyro_opu.teachers.sites import check_each_row, unwrap
 
-__all__ = ["SeveralTeacher", "parts_of"]
+__all__ = ["SeveralDraws", "SeveralTeacher", "parts_of"]
 
-_REAL = (dist.Normal, dist.MultivariateNormal, dist.LowRankMultivariateNormal)
-_COUNTS = (dist.Poisson, dist.GammaPoisson, dist.NegativeBinomial)
 #: Rows that tell which column of the inputs is the number of trials.
 TOLD = 16
 
 
-class SeveralTeacher(ComparedDraws):
-    """The observed sites of a :class:`pyro.infer.Predictive` as draws of their parameters.
+class SeveralDraws(JointDraws):
+    """Draws ``(S, N, K)`` of several numbers of every row, side by side (:func:`.by_part`).
 
-    Draws are ``(S, N, K)``, what they say of all numbers of a row side by side
-    (:func:`~pyro_opu.distributions.several.by_part`): class probabilities of labels and of trials,
-    mean and log deviation of a real y or a count.
+    They say class probabilities of labels and of trials, mean and log deviation of a real y or a
+    count.
 
     Attributes:
-        parts: The observed sites; set by :meth:`~.ModelDraws.become`.
+        parts: The observed sites.
     """
 
     kind = "several"
-    allowed = "of labels, real numbers or counts"
     parts: tuple[Part, ...] = ()
-    axes: dict[str, int]  # by site, the axis of its array that holds the rows, from the end
 
     @property
     def num_outputs(self) -> int:
@@ -54,10 +44,41 @@ class SeveralTeacher(ComparedDraws):
 
     @property
     def observed(self) -> tuple[str, ...]:
+        """Names of the observed sites."""
         return tuple(part.site for part in self.parts)
 
     def _answer_text(self) -> str:
         return f"sites {', '.join(self.observed)}"
+
+    def _check_output(self, draws: Tensor, rows: int) -> Tensor:
+        if draws.ndim != 3 or draws.shape[1] != rows or not torch.isfinite(draws.sum()):
+            found = "NaN or infinity" if draws.ndim == 3 else f"shape {tuple(draws.shape)}"
+            raise ValueError(
+                f"`source`'s sites {list(self.observed)} must have finite parameters at each of "
+                f"{rows} inputs; got {found}. Check the posterior draws (torch.isfinite) and the "
+                "model at these inputs."
+            )
+        parts = []
+        for part, values in zip(self.parts, by_part(draws, self.parts), strict=True):
+            probs = values.exp() if part.on_simplex else values
+            tolerance = simplex_tolerance(probs.dtype)
+            if part.on_simplex and rows_off_simplex(probs[:4, :64])[1] > tolerance:
+                raise ValueError(
+                    f"`source`'s site '{part.site}' must have probabilities that sum to 1. Does "
+                    "the model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
+                )
+            parts.append(probs.reshape(*draws.shape[:2], -1))
+        return torch.cat(parts, -1)
+
+
+class SeveralTeacher(SeveralDraws, ComparedDraws):
+    """The observed sites of a :class:`pyro.infer.Predictive` as draws of their parameters.
+
+    Its ``parts`` are set by :meth:`~.ModelDraws.become`.
+    """
+
+    allowed = "of labels, real numbers or counts"
+    axes: dict[str, int]  # by site, the axis of its array that holds the rows, from the end
 
     def _choose_site(self) -> str:
         return self.parts[0].site
@@ -65,7 +86,7 @@ class SeveralTeacher(ComparedDraws):
     def _read_all(self, fns: dict[str, Any], rows: int) -> Tensor:
         read = []
         for part in self.parts:
-            values = _said(part.kind, fns[part.site])
+            values = said(part.kind, fns[part.site])
             axis = self.axes[part.site] - 1
             if -axis > values.ndim or values.shape[axis] not in (1, rows):
                 raise ValueError(
@@ -85,51 +106,6 @@ class SeveralTeacher(ComparedDraws):
             found.append(of_numbers.reshape(said.shape[1], -1))
         return torch.cat(found, 1)
 
-    def _check_output(self, draws: Tensor, rows: int) -> Tensor:
-        if draws.ndim != 3 or draws.shape[1] != rows or not torch.isfinite(draws.sum()):
-            found = "NaN or infinity" if draws.ndim == 3 else f"shape {tuple(draws.shape)}"
-            raise ValueError(
-                f"`source`'s sites {list(self.observed)} must have finite parameters at each of "
-                f"{rows} inputs; got {found}. Check the posterior draws (torch.isfinite) and the "
-                "model at these inputs."
-            )
-        said = by_part(draws, self.parts)
-        parts = []
-        for part, values in zip(self.parts, said, strict=True):
-            probs = values.exp() if part.on_simplex else values
-            tolerance = simplex_tolerance(probs.dtype)
-            if part.on_simplex and rows_off_simplex(probs[:4, :64])[1] > tolerance:
-                raise ValueError(
-                    f"`source`'s site '{part.site}' must have probabilities that sum to 1. Does "
-                    "the model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
-                )
-            parts.append(probs.reshape(*draws.shape[:2], -1))
-        return torch.cat(parts, -1)
-
-
-def kind_of(fn: Any) -> Kind | None:
-    """What a site of this distribution observes; ``None`` of one that no student answers."""
-    kind, base = site_kind(fn), unwrap(fn)
-    if kind is not None:
-        several = int(torch.as_tensor(getattr(base, "total_count", 1)).max()) > 1
-        if not several:
-            return "classes"
-        return "trials" if kind == "binomial" else None
-    return "real" if isinstance(base, _REAL) else "counts" if isinstance(base, _COUNTS) else None
-
-
-def _said(kind: Kind, fn: Any) -> Tensor:
-    """What a distribution says of each of its numbers, ``(*shape, K)``."""
-    if kind in ("classes", "trials"):
-        return wrapped_log_probs(fn)
-    return torch.stack([fn.mean, fn.variance.log() / 2], -1)
-
-
-def said_of(fn: Any) -> Tensor:
-    kind = kind_of(fn)
-    assert kind is not None
-    return _said(kind, fn)
-
 
 @torch.no_grad()
 def parts_of(model: ModelDraws, x: Tensor, site: str | None) -> SeveralTeacher | None:
@@ -142,16 +118,17 @@ def parts_of(model: ModelDraws, x: Tensor, site: str | None) -> SeveralTeacher |
         x: Inputs ``(N, ...)``.
         site: The one site that is asked for.
     """
-    free = model.free_sites()
+    free = model.free.fns
     answered = model.answered() if site is None else [name for name in free if name == site]
     names = [name for name in answered if kind_of(free[name]) is not None]
     named = [name for name in names if name in (model.predictive.return_sites or ())]
     names = named if named and site is None else names
     if len(names) > 1:
-        names = [] if model._from_prior else _independent(model, names)
+        upstream = {other for name in names for other in model.free.behind(name)}
+        names = [] if model._from_prior else [name for name in names if name not in upstream]
     found = [_part(model, name, x) for name in names]
     alone = len(found) == 1 and found[0][0].kind in ("classes", "real")
-    of_vectors = alone and isinstance(unwrap(free[names[0]]), _REAL[1:])
+    of_vectors = alone and found[0][0].kind == "real" and unwrap(free[names[0]]).event_shape
     if not found or (alone and found[0][0].columns == 1 and not of_vectors):
         return None
     parts, axes = zip(*found, strict=True)
@@ -193,12 +170,3 @@ def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
         "input: a student answers without the model. Pass it as one of the inputs, "
         "x=(..., total_count), float."
     )
-
-
-def _independent(model: ModelDraws, names: list[str]) -> list[str]:
-    """Those of the sites that no other one's distribution depends on the value of."""
-    nodes = [model.runs[0].nodes[name] for name in names]
-    values = {n["name"]: [n["value"], another_value(n["fn"], n["value"])] for n in nodes}
-    depends = model.dependence(values)
-    upstream = set().union(*(depends[name] for name in names))
-    return [name for name in names if name not in upstream]

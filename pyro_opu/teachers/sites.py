@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
@@ -10,6 +10,8 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
 from torch import distributions as dist
+
+from pyro_opu.utils.laws import is_known, own_members
 
 _WRAPPERS = (dist.Independent, MaskedDistribution, ExpandedDistribution)
 _KINDS = {
@@ -26,7 +28,7 @@ ALLOWED = "Categorical, OneHotCategorical, Bernoulli, or a one-trial Binomial or
 
 def unwrap(fn: Any) -> Any:
     """The distribution inside ``Independent``, ``Masked`` and ``Expanded`` wrappers."""
-    while isinstance(fn, _WRAPPERS):
+    while is_known(fn, _WRAPPERS):
         fn = fn.base_dist
     return fn
 
@@ -41,18 +43,16 @@ def arguments_of(fn: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def site_kind(fn: Any) -> str | None:
-    """One of categorical, onehot, multinomial, bernoulli, binomial; ``None`` for anything else."""
+    """One of categorical, onehot, multinomial, bernoulli, binomial; ``None`` for anything else.
+
+    A user's subclass is one of them if its law is its parent's, or if both what it draws and its
+    ``log_prob`` are its own, by which its classes are read then.
+    """
     base = unwrap(fn)
-    return next((kind for kind, cls in _KINDS.items() if isinstance(base, cls)), None)
-
-
-def another_value(fn: Any, value: Tensor) -> Tensor:
-    """Another value that a site may have."""
-    if site_kind(fn) is None:
-        return value + 1
-    if site_kind(fn) in ("onehot", "multinomial"):
-        return value.roll(1, -1)
-    return (value + 1) % (2 if site_kind(fn) != "categorical" else wrapped_log_probs(fn).shape[-1])
+    kind = next((kind for kind, cls in _KINDS.items() if isinstance(base, cls)), None)
+    own = own_members(type(base))
+    by_values = "log_prob" in own and bool(own & {"sample", "rsample"}) and kind != "multinomial"
+    return kind if not own or by_values else None
 
 
 def refuse_site(site: str | None, source: Any) -> None:
@@ -144,11 +144,13 @@ def stand_in(fn: Any) -> Tensor:
 
 def wrapped_log_probs(fn: Any) -> Tensor:
     """Log-probabilities ``(*batch, C)``, wrapper by wrapper."""
-    if isinstance(fn, ExpandedDistribution):
+    if is_known(fn, ExpandedDistribution):
         inner = wrapped_log_probs(fn.base_dist)
         return inner.expand(*fn.batch_shape, *inner.shape[-1:])
-    if isinstance(fn, _WRAPPERS):
+    if is_known(fn, _WRAPPERS):
         return wrapped_log_probs(fn.base_dist)
+    if own_members(type(fn)):
+        return fn.log_prob(fn.enumerate_support(expand=True)).movedim(0, -1)
     value, is_logits = given_parameter(fn)
     if isinstance(fn, (dist.Bernoulli, dist.Binomial)):
         value = value.expand(fn.batch_shape)
@@ -166,23 +168,32 @@ def wrapped_log_probs(fn: Any) -> Tensor:
     return value.clamp_min(torch.finfo(value.dtype).tiny).log()
 
 
+def logits_of(output: Any) -> Any:
+    """What a network returns, or its ``logits`` where it returns them by name."""
+    if isinstance(output, Mapping):
+        return output.get("logits", output)
+    return getattr(output, "logits", output)
+
+
 def log_probs_of_output(output: Any) -> Tensor:
     """Log-probabilities ``(..., N, C)`` from what a classifier network returns.
 
     Normalising logits leaves log-probabilities as they are; rows that are non-negative and sum to
     one are probabilities.
     """
+    output = logits_of(output)
     if not isinstance(output, Tensor) or not output.is_floating_point():
         found = output.dtype if isinstance(output, Tensor) else type(output).__name__
         raise TypeError(
             f"`source`'s network must return a floating tensor of logits (N, C); got {found}. "
-            "Wrap it in a module that returns the logits alone."
+            "Wrap it in a module that returns the logits alone; of a pair of mean and log variance "
+            'say as_teacher(network, output="mean and log variance").'
         )
     if output.ndim < 2 or output.shape[-1] < 2:
         raise ValueError(
             "`source`'s network must return logits of shape (N, C) with at least two classes; got "
-            f"{tuple(output.shape)}. For one logit z per input, (N, 1), return "
-            "torch.cat([torch.zeros_like(z), z], -1)."
+            f"{tuple(output.shape)}. Of one logit per input say as_teacher(network, "
+            'output="labels"), of the mean of a real y output="mean".'
         )
     return normalised(output, are_probs(output))
 

@@ -50,9 +50,10 @@ SITES: dict[str, Callable[[Tensor], Any]] = {
     "a scale of NaN": lambda z: dist.Normal(z, torch.nan),
     "probabilities above 1": lambda z: dist.Bernoulli(probs=2 + z.exp()),
     "logits of NaN": lambda z: dist.Bernoulli(logits=z * torch.nan),
-    "Student's t": lambda z: dist.StudentT(3.0, z, 1.0),
-    "a Gamma": lambda z: dist.Gamma(z.exp(), 1.0),
-    "a zero-inflated count": lambda z: dist.ZeroInflatedPoisson(z.exp(), gate=torch.tensor(0.2)),
+    "Student's t without a variance": lambda z: dist.StudentT(2.0, z, 1.0),
+    "a Cauchy": lambda z: dist.Cauchy(z, 1.0),
+    "an angle": lambda z: dist.VonMises(z, 1.0),
+    "a composition": lambda z: dist.Dirichlet(torch.stack([z.exp(), (-z).exp()], -1)),
     "trials of a multinomial": lambda z: dist.Multinomial(5, logits=torch.stack([z, -z], -1)),
     "trials by inputs": lambda z: dist.Binomial((1 + 9 * z.sigmoid()).round(), logits=z),
 }

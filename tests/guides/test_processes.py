@@ -147,14 +147,14 @@ def test_a_kernel_written_by_hand_in_place_is_read():
     assert 0.9 < float(ratio.median()) < 1.1
 
 
-def test_noise_at_every_row_is_told_with_the_weights():
+def test_a_value_at_every_row_is_told_with_the_weights():
     torch.manual_seed(0)
 
     def model(x):
         weights = pyro.sample("weights", dist.Normal(torch.zeros(D), 1.0).to_event(1))
         with pyro.plate("rows", len(x)):
-            noise = pyro.sample("noise", dist.Normal(0.0, 1.5))
-            pyro.sample("obs", dist.Bernoulli(logits=x @ weights + noise))
+            value = pyro.sample("value", dist.Normal(0.0, 1.5), infer={"epistemic": True})
+            pyro.sample("obs", dist.Bernoulli(logits=x @ weights + value))
 
     weights = torch.randn(D) + 0.3 * torch.randn(S, D)
     start, _ = beginning(Predictive(model, {"weights": weights}))
@@ -198,7 +198,8 @@ def test_an_operation_that_is_not_known_is_refused_only_where_it_is_needed():
     def model(x, needed):
         v = pyro.sample("v", dist.Normal(torch.zeros(D), 1.0).to_event(1))
         median = x.nanmedian()
-        f = pyro.sample("f", dist.Normal(x @ v + (median if needed else 0.0), 1.0).to_event(1))
+        fn = dist.Normal(x @ v + (median if needed else 0.0), 1.0).to_event(1)
+        f = pyro.sample("f", fn, infer={"epistemic": True})
         with pyro.plate("data", len(x)):
             pyro.sample("obs", dist.Bernoulli(logits=f))
 

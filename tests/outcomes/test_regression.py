@@ -265,7 +265,7 @@ class TestDispatch:
                 Predictive(counts, {"w": TWO["w"][..., 0]}),
                 {},
                 ValueError,
-                "`site` must name the observed normal site.*Poisson",
+                "`site` must name the observed site of a real y.*Poisson",
             ),
             (lambda x: (x, x), {"site": "obs"}, ValueError, "`site` names a site of a Pyro model"),
             (nn.Linear(D, 2), {}, TypeError, "function x -> .loc, scale. of draws; got Linear"),

@@ -70,7 +70,7 @@ def zero_inflated() -> Program:
 
     torch.manual_seed(0)
     y = torch.poisson((X @ SLOPES + 1.0).exp()) * (torch.rand(N) > 0.3)
-    return Program(by_guide(model, X, y, return_sites=("y",)), X, NEW, cure="pyro_opu.batched")
+    return Program(by_guide(model, X, y, return_sites=("y",)), X, NEW)
 
 
 @program("multi-label, Bernoulli (N, L)")
@@ -145,4 +145,4 @@ def robust() -> Program:
             pyro.sample("y", dist.StudentT(4.0, x @ w + b, sigma), obs=y)
 
     y = X @ SLOPES + 0.3 * dist.StudentT(4.0).expand([N]).sample()
-    return Program(by_guide(model, X, y, return_sites=("y",)), X, NEW, cure="pyro_opu.batched")
+    return Program(by_guide(model, X, y, return_sites=("y",)), X, NEW)

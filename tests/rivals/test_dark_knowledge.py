@@ -360,7 +360,7 @@ OFFLINE_FAILURES = [
         TypeError,
         "`guide` must return a Dirichlet for x; got Tensor. The teacher's draws are class prob",
     ),
-    ({"form": "normal"}, ValueError, "`site` must name the observed normal site"),
+    ({"form": "normal"}, ValueError, "`site` must name the observed site of a real y"),
     ({"guide": "forest"}, ValueError, "`guide` must be one of"),
     ({"x": torch.zeros(3)}, ValueError, r"must run as model\(x\), .* given a tensor \(N,\)"),
 ]
@@ -368,7 +368,7 @@ ONLINE_FAILURES = [
     ({"kernel": "nuts"}, TypeError, "`kernel` must be an SGLD"),
     ({"num_draws": 0}, ValueError, "`num_draws` must be a positive integer"),
     ({"form": "mixture"}, ValueError, "`form` must be one of"),
-    ({"form": "normal"}, ValueError, "`site` must name the observed normal site"),
+    ({"form": "normal"}, ValueError, "`site` must name the observed site of a real y"),
     ({"site": "weight"}, ValueError, "a latent site of the posterior"),
     (
         {"guide": nn.Linear(2, 3)},

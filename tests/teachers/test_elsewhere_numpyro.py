@@ -90,7 +90,7 @@ def test_a_real_y() -> None:
     draws = as_regression_teacher(predictive).draws(X)
     torch.testing.assert_close(draws[..., 0], LOGITS[..., 0], **ROUNDING)
     assert bool((draws[..., 1].exp() - 0.5).abs().max() < 1e-5)
-    with pytest.raises(TypeError, match="'obs' is Normal"):
+    with pytest.raises(TypeError, match="'obs' is a real y"):
         as_teacher(predictive).probs(X)
     fast = distill(predictive, X, num_steps=5, seed=0, progress=False)
     assert fast.uncertainty(X).epistemic.shape == (50,)
@@ -143,3 +143,79 @@ def test_refused() -> None:
         as_teacher(Predictive(several, SAMPLES)).probs(X)
     chosen = as_teacher(Predictive(categorical, SAMPLES, return_sites=["obs"]), "obs")
     assert chosen.probs(X[:2]).shape == (S, 2, C)
+
+
+class Flipped(dist.BernoulliLogits):
+    """Reported wrong one time in ten."""
+
+    def sample(self, key: Any, sample_shape: Any = ()) -> Any:
+        probs = 0.1 + 0.8 * jax.nn.sigmoid(self.logits)
+        return jax.random.bernoulli(key, probs, sample_shape + self.batch_shape).astype(int)
+
+    def log_prob(self, value: Any) -> Any:
+        return jnp.log(0.1 + 0.8 * jnp.exp(super().log_prob(value)))
+
+
+class Wide(dist.Normal):
+    def sample(self, key: Any, sample_shape: Any = ()) -> Any:
+        return 10 * super().sample(key, sample_shape)
+
+    def log_prob(self, value: Any) -> Any:
+        return super().log_prob(value / 10)
+
+
+def observing(of: Any) -> Any:
+    def model(x: Any, y: Any = None) -> None:
+        logits = linear(x)[:, 0]
+        with numpyro.plate("data", len(x)):
+            numpyro.sample("obs", of(logits), obs=y)
+
+    return Predictive(model, SAMPLES)
+
+
+def test_laws_are_read_by_their_own_methods() -> None:
+    p = LOGITS[..., 0].sigmoid()
+    found = as_teacher(observing(Flipped)).probs(X)[..., 1]
+    torch.testing.assert_close(found, 0.1 + 0.8 * p, **ROUNDING)
+    draws = as_regression_teacher(observing(lambda z: dist.LogNormal(z / 9, 0.5))).draws(X)
+    logs = LOGITS[..., 0] / 9
+    torch.testing.assert_close(draws[..., 0], (logs + 0.125).exp(), **ROUNDING)
+    variance = (2 * logs + 0.25).exp() * (np.exp(0.25) - 1)
+    torch.testing.assert_close((2 * draws[..., 1]).exp(), variance, **ROUNDING)
+    for of in (lambda z: Wide(z, 1.0), lambda z: dist.Cauchy(z, 1.0)):
+        with pytest.raises(ValueError, match="`site` must name the observed site"):
+            as_regression_teacher(observing(of)).draws(X)
+
+
+@pytest.mark.parametrize("model", [categorical, by_event])
+def test_samples_by_chain_are_refused_without_batch_ndims(model: Any) -> None:
+    grouped = {name: value.reshape(3, 10, *value.shape[1:]) for name, value in SAMPLES.items()}
+    with pytest.raises(ValueError, match="got 3 chains of 10, grouped.*batch_ndims=2"):
+        as_teacher(Predictive(model, grouped)).probs(X)
+
+
+def test_names_are_compared_with_the_model() -> None:
+    with pytest.raises(ValueError, match="got 'bias', which the model lacks.*is it 'b'"):
+        as_teacher(Predictive(categorical, {"w": SAMPLES["w"], "bias": SAMPLES["b"]})).probs(X)
+    more = {**SAMPLES, "noise": jnp.ones(S), "logits": jnp.zeros((S, 7, C))}
+    found = as_teacher(Predictive(categorical, more)).probs(X)
+    torch.testing.assert_close(found, LOGITS.softmax(-1), **ROUNDING)
+
+
+def test_latents_that_the_samples_lack_are_named() -> None:
+    with pytest.warns(UserWarning, match="lack the latent 'b', which all rows share"):
+        teacher = as_teacher(Predictive(categorical, {"w": SAMPLES["w"]}))
+        teacher.probs(X)
+    assert teacher.latents == {"b": "shared by all rows, drawn anew"}
+
+    def noisy(x: Any) -> None:
+        numpyro.sample("apart", dist.Normal())
+        logits = linear(x)[:, 0]
+        with numpyro.plate("data", len(x)):
+            z = numpyro.sample("z", dist.Normal())
+            numpyro.sample("obs", dist.Bernoulli(logits=logits + z))
+
+    teacher = as_teacher(Predictive(noisy, SAMPLES), "obs")
+    with pytest.warns(UserWarning, match="lack the latent 'z', which each row has one of"):
+        teacher.probs(X)
+    assert teacher.latents == {"z": "one per row, drawn anew"}

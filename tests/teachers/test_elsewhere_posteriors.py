@@ -140,3 +140,57 @@ def test_refused_functions() -> None:
         PosteriorTeacher(torch.as_tensor(W), of_tensors)
     with pytest.raises(TypeError, match=r"a pair \(posterior, function of one draw"):
         as_teacher(posterior)
+
+
+def extracted(**values: np.ndarray) -> Any:
+    """What ``az.extract`` gives: samples on the last axis."""
+    return pytest.importorskip("arviz").extract(inference_data(**values))
+
+
+def as_extracted_variables() -> Any:
+    found = extracted(w=W, b=B)
+    return {name: found[name] for name in ("w", "b")}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: extracted(w=W, b=B),
+        as_extracted_variables,
+        lambda: dict(inference_data(w=W, b=B).posterior.data_vars),
+    ],
+)
+def test_named_axes_are_joined(make: Callable[[], Any]) -> None:
+    teacher = as_teacher((make(), of_tensors))
+    torch.testing.assert_close(teacher.probs(X), expected(X), **ROUNDING)
+    one = {"w": W - W[:, :, :1]}
+    alone = extracted(**one)["w"]
+    found = as_teacher((alone, lambda t, x: (x @ t["w"]).softmax(-1))).probs(X)
+    torch.testing.assert_close(
+        found, (X @ torch.as_tensor(one["w"]).float()).softmax(-1), **ROUNDING
+    )
+
+
+@pytest.mark.parametrize("function", [of_tensors, of_arrays])
+def test_draws_by_chain_are_refused(function: Any) -> None:
+    grouped = {"w": W.reshape(3, 8, D, C), "b": B.reshape(3, 8, C)}
+    with pytest.raises(ValueError, match=r"got draws \(3, 8\), which are grouped by chain: join"):
+        as_teacher((grouped, function)).probs(X)
+
+
+def test_draws_that_may_be_by_chain_are_named() -> None:
+    """A function that takes both."""
+    grouped = {"a": B[:, 0].reshape(3, 8)}
+
+    def both(draw: dict[str, Tensor], x: Tensor) -> Tensor:
+        p = (x[:, 0] * draw["a"].mean()).sigmoid()
+        return torch.stack([1 - p, p], -1)
+
+    with pytest.warns(UserWarning, match="may be grouped by chain.* It is read as 3 draws"):
+        assert as_teacher((grouped, both)).probs(X).shape == (3, 40, 2)
+
+
+def test_an_ensemble_of_weights_is_not_taken_for_chains() -> None:
+    weights = {"w": RANDOM.normal(size=(3, D, D)), "v": RANDOM.normal(size=(3, D, C))}
+    teacher = as_teacher((weights, lambda t, x: (x @ t["w"] @ t["v"]).softmax(-1)))
+    assert teacher.probs(X).shape == (3, 40, C)

@@ -154,7 +154,8 @@ class TestGuides:
         def model(x: Tensor) -> None:
             w = pyro.sample("w", dist.Normal(0.0, 1.0))
             with pyro.plate("data", len(x)):
-                z = pyro.sample("z", dist.Normal(w * x[:, 0], 0.5))
+                fn = dist.Normal(w * x[:, 0], 0.5)
+                z = pyro.sample("z", fn, infer={"epistemic": True})  # the value of a function
                 pyro.sample("obs", dist.Bernoulli(logits=z))
 
         teacher = as_teacher(Predictive(model, {"w": torch.full((3000,), 2.0)}))

@@ -290,7 +290,7 @@ class TestOutput:
             (
                 lambda z: z[:, :1],
                 ValueError,
-                r"at least two classes; got \(3, 1\).*torch\.cat",
+                r'at least two classes; got \(3, 1\).*output="labels"',
             ),
             (
                 lambda z: z[:, None],

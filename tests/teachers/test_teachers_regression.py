@@ -59,10 +59,17 @@ class TestTeacher:
         rank = torch.linalg.matrix_rank(first[..., 0].double(), atol=1e-4)
         assert rank == D
 
-    def test_the_prior_needs_the_sites_name(self) -> None:
-        source = Predictive(linear(), num_samples=10)
-        x = torch.randn(5, D)
-        with pytest.raises(ValueError, match="`site` must name the observed normal site"):
+    def test_the_prior_needs_the_sites_name_where_rows_have_latents(self) -> None:
+        source, x = Predictive(linear(), num_samples=10), torch.randn(5, D)
+        assert as_regression_teacher(source).draws(x).shape == (10, 5, 2)  # others are shared
+
+        def model(x: Tensor) -> None:
+            with pyro.plate("data", len(x)):
+                f = pyro.sample("f", dist.Normal(0.0, 1.0))
+                pyro.sample("obs", dist.Normal(f, 1.0))
+
+        source = Predictive(model, num_samples=10)
+        with pytest.raises(ValueError, match="`site` must name the observed"):
             as_regression_teacher(source).draws(x)
         assert as_regression_teacher(source, "obs").draws(x).shape == (10, 5, 2)
 

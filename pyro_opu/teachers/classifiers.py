@@ -1,0 +1,91 @@
+"""Whether a network's numbers are logits of classes, by how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from pyro_opu.rng import evaluating, preserve_rng
+from pyro_opu.teachers.base import some_rows
+from pyro_opu.teachers.sites import are_probs, logits_of
+from pyro_opu.utils.warnings import warn_user
+
+_SIGMOIDS = {torch.sigmoid, F.sigmoid, Tensor.sigmoid, torch.special.expit}
+
+
+class WithLogits(nn.Module):
+    """A network that returns its logits by name, as one that returns them alone."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The logits."""
+        return logits_of(self.module(*args, **kwargs))
+
+
+class _Sigmoids(TorchFunctionMode):
+    """Keeps what sigmoids make."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[Tensor] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func in _SIGMOIDS:
+            self.made.append(found)
+        return found
+
+    def has_made(self, value: Any) -> bool:
+        """Whether a tensor is one of these, or a view of one."""
+        if not isinstance(value, Tensor):
+            return False
+        place = value.untyped_storage().data_ptr()
+        return any(each.untyped_storage().data_ptr() == place for each in self.made)
+
+
+def returned_by(network: nn.Module, x: Tensor, inner: nn.Module) -> tuple[Any, bool]:
+    """What a part of a network returns at two rows, and whether a sigmoid has made it."""
+    found: list[Any] = []
+    hook = inner.register_forward_hook(lambda module, args, returned: found.append(returned))
+    try:
+        with torch.no_grad(), preserve_rng(), evaluating(network), _Sigmoids() as sigmoids:
+            network(some_rows(x, 2))
+    finally:
+        hook.remove()
+    return found[-1], sigmoids.has_made(logits_of(found[-1]))
+
+
+def as_classifier(network: nn.Module, x: Tensor) -> nn.Module:
+    """The network, one that returns its logits by name as one that returns them alone.
+
+    Raises:
+        ValueError: its numbers are made by a sigmoid and no probabilities of classes.
+    """
+    returned, by_sigmoid = returned_by(network, x, network)
+    output = logits_of(returned)
+    if isinstance(output, Tensor) and output.is_floating_point() and output.ndim == 2:
+        rows, columns = output.shape
+        if columns > 1 and by_sigmoid and not are_probs(output):
+            raise ValueError(
+                "`source`'s network must return logits or probabilities of classes; got "
+                f"probabilities of {columns} labels, made by a sigmoid, which do not sum to 1. Say "
+                'as_teacher(network, output="labels").'
+            )
+        sums = output.logsumexp(-1).abs().max() if rows else 0.0
+        if columns == 2 and not are_probs(output) and sums > 1e-3:
+            warn_user(
+                "the two numbers that the network returns of every input are read as the logits of "
+                'two classes. Say as_teacher(network, output="classes"), or for a real y '
+                'output="mean and log variance".'
+            )
+    return network if output is returned else WithLogits(network)
