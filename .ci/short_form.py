@@ -16,6 +16,7 @@ from packaging.version import Version
 TESTS = [
     *("tests/distributions", "tests/guides", "tests/metrics", "tests/predictive"),
     *("tests/export", "tests/joint", "tests/interop", "tests/test_public_api.py"),
+    *("tests/outcomes/test_several.py", "tests/outcomes/test_law.py"),
     *("tests/samplers/test_energy.py", "tests/rivals/test_laplace_bridge_network.py"),
     *("tests/reports/test_convergence.py", "tests/reports/test_mixing.py"),
     *("tests/teachers/test_elsewhere_posteriors.py", "tests/teachers/test_elsewhere_numpyro.py"),
