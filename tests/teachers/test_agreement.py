@@ -149,7 +149,7 @@ def test_torchs_random_numbers_are_the_same_for_both() -> None:
     network = nn.Sequential(nn.Linear(D, 20), nn.Dropout(), nn.Linear(20, 1)).train()
 
     def model(x: Tensor, y: Tensor | None = None) -> None:
-        z = pyro.sample("z", dist.Normal(0.0, 1.0))
+        z = pyro.sample("z", dist.Normal(0.0, 1.0), infer={"epistemic": True})
         logits = network(x)[:, 0] + z + (x @ weights())
         with pyro.plate("data", len(x)):
             u = pyro.sample("u", dist.Normal(0.0, 1.0))
