@@ -228,7 +228,7 @@ def _predicted(read: _Read, observed: list[str], wanted: Wanted) -> dict[str, Ar
 
     def label(draw: Draws) -> Draws:
         with poutine.condition(data={n: v for n, v in draw.items() if n}):
-            nodes: dict[str, Any] = poutine.trace(read.model).get_trace(*args, **kwargs).nodes
+            nodes: Any = poutine.trace(read.model).get_trace(*args, **kwargs).nodes
         tied = [name for name in observed if nodes[name]["is_observed"]]
         if tied:
             raise ValueError(

@@ -135,7 +135,7 @@ def _stepped(svi: SVI, x: Tensor, y: Tensor, *, first: bool) -> float:
     try:
         return float(svi.step(x, y))  # type: ignore[arg-type]
     except (ValueError, RuntimeError, NotImplementedError) as error:
-        text = (str(error).splitlines() or [""])[0]
+        text = " ".join(str(error).split())[:160]
         if not first or text.startswith("`"):
             raise
         raise ValueError(

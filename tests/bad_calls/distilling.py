@@ -253,8 +253,11 @@ values("distill", short, num_steps=[0, -1, 2.5, "3", True, NAN], batch_size=[0, 
         "a loader with NaN": Loader(with_entry(NAN)), "a loader of empty tuples": Loader(())})
 values("distill, of a Predictive", partial(short, predictive()),
     return_sites=["probs", ["obs", "weight"], ["label"], [3]], site=["label", "weight", 3],
-    inputs=["x", 3], x={"float64 for float32 weights": X.double()})
-calls("distill", {"x a generator": lambda: short(x=(row for row in X))})
+    inputs=["x", 3])
+SLOPES = torch.ones(9, X.shape[1], 4)
+calls("distill", {"x a generator": lambda: short(x=(row for row in X)),
+    "x float64 for float32 weights": lambda: short(lambda x: (x @ SLOPES).softmax(-1),
+        x=X.double())})
 # The default labels a pool at once; an objective of draws asks in every step.
 for after, asked in ((3, {}), (4, {}), (5, {"loss": EnergyDistance(4), "warm_start": False})):
     values("distill", lambda source, after=after, asked=asked: short(later(source, after), **asked),

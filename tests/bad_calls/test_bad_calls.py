@@ -16,15 +16,6 @@ RAW = (
     "OnePassPredictive(): a guide that raises",
     "OnePassPredictive(): an `inputs` that raises",
     "bayesian_network: another width",
-    "fit_network: float labels",
-    "fit_svi: labels out of range",
-    "joint.batch_bald: x of bools",
-    "joint.covariance: x of bools",
-    "joint.joint_information: x of bools",
-    "joint.ranking: x of bools",
-    "joint.thompson: x of bools",
-    "joint.total: x of bools",
-    "fidelity_scatter: another width",
 )
 #: What some need, by the beginning of their names or of their modules.
 EXTRAS = {

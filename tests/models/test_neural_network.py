@@ -478,5 +478,7 @@ class TestVariational:
 
     def test_labels_of_another_length(self):
         model = bayesian_network(perceptron((2, 2)))
-        with pytest.raises(ValueError, match="`y` must have one entry per row of `x`, 60; got 3"):
+        with pytest.raises(
+            ValueError, match=r"`y` must have one entry per row of `x`, 60; got shape \(3,\)"
+        ):
             fit_svi(model, mean_field(model), blobs()[0], torch.zeros(3))
