@@ -77,8 +77,8 @@ class Reader:
     ) -> None:
         self.source, self.student, self.chunk_size = source, student, chunk_size
         self.num_draws = self.num_classes = 1
+        num_draws = positive_int("num_draws", num_draws, 2, "One draw has no spread.")
         if not student:
-            num_draws = positive_int("num_draws", num_draws, 2, "One draw has no spread.")
             self.source = ready_teacher(source, x)
             held = self.source.max_draws
             self.num_draws = num_draws if held is None else min(num_draws, held)

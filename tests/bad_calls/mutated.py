@@ -389,6 +389,7 @@ READ: dict[str, Reading] = {
     "bagged_contexts, y: negative": "other",
     # Left out, or not looked at where the model is asked for draws.
     "fit_network, weights: None": "other",
+    "prior_network, y: None": "other",
     "logistic_regression, y: None": "other",
     "logistic_regression, y: out of range": "other",
     "logistic_regression, y: negative": "other",
