@@ -173,7 +173,7 @@ def test_corrupt_checkpoints_are_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match="corrupt or of another format"):
         quick(checkpoint=path)
-    quick().save(path)
+    quick().save(path, overwrite=True)
     with pytest.raises(ValueError, match="must be a distillation checkpoint file"):
         quick(checkpoint=path)
     with pytest.raises(FileNotFoundError, match="`checkpoint` must lie in an existing folder"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,14 +14,20 @@ from torch import Tensor
 from pyro_opu.checks.values import _message, instance_of
 
 
-def check_tensor(name: str, x: Any, shape: str = "", advice: str = "") -> Tensor:
-    """A dense tensor that holds numbers; ``shape`` describes it in words and is not checked."""
+def check_tensor(
+    name: str, x: Any, shape: str = "", advice: str = "", *, meta: bool = False
+) -> Tensor:
+    """A dense tensor that holds numbers; ``shape`` describes it in words and is not checked.
+
+    With ``meta`` it may be one without numbers, by which a computation is looked at.
+    """
     expected = f"a torch.Tensor of shape {shape}" if shape else "a torch.Tensor"
     advice = advice or f"Convert it with torch.as_tensor({name})."
     instance_of(name, x, Tensor, expected, advice)
-    if x.layout == torch.strided and not (x.is_meta or x.is_nested or x.is_quantized or _fake(x)):
+    empty = x.is_meta or _fake(x)
+    if x.layout == torch.strided and not (x.is_nested or x.is_quantized or (empty and not meta)):
         return x
-    kind = "meta" if x.is_meta or _fake(x) else "nested" if x.is_nested else "quantized"
+    kind = "meta" if empty else "nested" if x.is_nested else "quantized"
     kind = kind if x.layout == torch.strided else str(x.layout).removeprefix("torch.")
     cure = {"meta": "Load it onto a device", "nested": f"Write {name}.to_padded_tensor(0.0)"}
     cure |= {"quantized": f"Convert it with {name}.dequantize()"}
@@ -33,6 +40,15 @@ def check_tensor(name: str, x: Any, shape: str = "", advice: str = "") -> Tensor
 def _fake(x: Tensor) -> bool:
     """Whether it is a tensor without numbers outside a compiler, which has its own use for it."""
     return type(x).__name__ == "FakeTensor" and not torch.compiler.is_compiling()
+
+
+def is_traced() -> bool:
+    """Whether a graph is being recorded, in which tensors stand for others."""
+    proxies = sys.modules.get(
+        "torch.fx.experimental.proxy_tensor"
+    )  # loaded by what records
+    recorded = proxies is not None and proxies.get_proxy_mode() is not None
+    return recorded or torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def numbers_of(x: Tensor) -> Tensor:
@@ -139,7 +155,7 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
             f"`{argument}` must hold at least one input with at least one feature; got shape "
             f"{tuple(x.shape)}. Was it filtered down to nothing?"
         )
-    if torch.jit.is_tracing():
+    if is_traced():
         return x
     numbers = numbers_of(x)
     rounded = numbers.to(dtype or x.dtype)

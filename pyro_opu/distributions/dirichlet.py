@@ -154,8 +154,8 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
     def __init__(
         self, log_mean: Tensor, log_concentration: Tensor, validate_args: bool | None = None
     ) -> None:
-        shape = check_tensor("log_mean", log_mean, "(*B, C)").shape
-        check_tensor("log_concentration", log_concentration, "(*B)")
+        shape = check_tensor("log_mean", log_mean, "(*B, C)", meta=True).shape
+        check_tensor("log_concentration", log_concentration, "(*B)", meta=True)
         if not shape or shape[:-1] != log_concentration.shape:
             raise ValueError(
                 "`log_mean` must have shape (*B, C) and `log_concentration` shape (*B); got "

@@ -42,9 +42,9 @@ class DirichletMixture(SimplexDistribution):
     """
 
     def __init__(self, log_weights: Tensor, log_means: Tensor, log_concentrations: Tensor) -> None:
-        shape = check_tensor("log_weights", log_weights, "(N, K)").shape
-        check_tensor("log_means", log_means, "(N, K, C)")
-        check_tensor("log_concentrations", log_concentrations, "(N, K)")
+        shape = check_tensor("log_weights", log_weights, "(N, K)", meta=True).shape
+        check_tensor("log_means", log_means, "(N, K, C)", meta=True)
+        check_tensor("log_concentrations", log_concentrations, "(N, K)", meta=True)
         if (
             log_means.dim() != 3
             or not shape[-1:].numel()

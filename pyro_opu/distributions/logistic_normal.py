@@ -50,7 +50,7 @@ class LogisticNormal(SimplexDistribution):
 
     def __init__(self, mean: Tensor, log_scale: Tensor, factor: Tensor) -> None:
         for name, value in (("mean", mean), ("log_scale", log_scale), ("factor", factor)):
-            check_tensor(name, value)
+            check_tensor(name, value, meta=True)
         if (
             mean.dim() != 2
             or factor.dim() != 3

@@ -75,8 +75,8 @@ class NormalSticks(SimplexDistribution):
     log_concentration: Tensor = None  # type: ignore[assignment]
 
     def __init__(self, log_mean: Tensor, log_concentration: Tensor) -> None:
-        shape = check_tensor("log_mean", log_mean, "(N, C)").shape
-        check_tensor("log_concentration", log_concentration, "(N,)")
+        shape = check_tensor("log_mean", log_mean, "(N, C)", meta=True).shape
+        check_tensor("log_concentration", log_concentration, "(N,)", meta=True)
         if len(shape) != 2 or shape[:1] != log_concentration.shape:
             raise ValueError(
                 "`log_mean` must have shape (N, C) and `log_concentration` shape (N,); got "

@@ -10,6 +10,8 @@ from pyro_opu.metrics.yardstick import FAITHFUL, FEWEST_ROWS, NOT_GRADED, grade_
 
 __all__ = ["Known", "graded", "last_gain", "next_step"]
 
+#: Why a student began from scratch, where it was asked for.
+BY_GUIDE = "`guide` was given"
 #: Share of the inputs beyond 99 of 100 transfer inputs, from which they count as far.
 FAR = 0.1
 #: Share that the last quarter of the steps takes off the error of a student that still learns.
@@ -53,7 +55,7 @@ def next_step(known: Known) -> str:
             f"no answer with two moments has this shape ({100 * known.family:.0f} % of the spread "
             'is left): guide="mixture".'
         )
-    if report.get("start") == "scratch" and report.get("start_reason"):
+    if report.get("start") == "scratch" and report.get("start_reason") not in (None, BY_GUIDE):
         return (
             f"let it begin at the posterior's own network; it began from scratch, since "
             f"{report['start_reason']}."

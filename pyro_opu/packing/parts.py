@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_row_shape
+from pyro_opu.checks import check_inputs, check_row_shape, is_traced
 
 __all__ = ["Part"]
 
@@ -66,12 +66,12 @@ class Part:
                 f"`{own}` must be whole, an index as it was first; got {value.dtype}. Convert it "
                 "with .long()."
             )
-        elif not _traced() and bool((value < 0).any()):
+        elif not is_traced() and bool((value < 0).any()):
             raise _no_index(own, value)
 
     def check_seen(self, own: str, columns: Tensor) -> None:
         """Refuse packed columns ``(N, columns)`` with an index that was not seen."""
-        if self.values is None or _traced():
+        if self.values is None or is_traced():
             return
         columns = columns.double()  # in which an index is exact
         known = torch.isin(columns, torch.tensor(self.values).to(columns))
@@ -132,7 +132,3 @@ def _no_index(own: str, value: Tensor) -> TypeError:
         f"`{own}` must have a floating dtype; got {found}. Convert numbers, such as pixels, "
         f"with {own}.float(); an index is int64, from zero."
     )
-
-
-def _traced() -> bool:
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()

@@ -12,6 +12,7 @@ from pyro_opu.guides.beginning import Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import JointGuide, marginal_of
 from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.metrics.advice import BY_GUIDE
 from pyro_opu.outcomes import Outcome, SiteLayout, ValidationSet
 from pyro_opu.outcomes.base import NETWORK
 from pyro_opu.packing import Packing
@@ -85,7 +86,7 @@ def find_start(
         start: The earlier student, if there is one.
     """
     if not default:
-        return Start(None, "`guide` was given")
+        return Start(None, BY_GUIDE)
     found = outcome.beginning(x, held_out, teacher.plug_ins(x), packing)
     of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
     scratch = start is None and found.beginning is None

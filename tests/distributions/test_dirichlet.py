@@ -306,7 +306,7 @@ def test_failures() -> None:
         PredictiveDirichlet.from_alpha(torch.tensor([1.0, 0.0]))
     with pytest.raises(TypeError, match=r"Dirichlet; got Beta"):
         as_predictive(torch.distributions.Beta(1.0, 1.0))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="Simplex"):
+    with pytest.raises(ValueError, match="`value` must hold probabilities"):
         predictive(1.0).log_prob(torch.tensor([0.5, 0.5, 0.5]))
 
 

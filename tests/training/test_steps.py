@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import pytest
@@ -60,7 +61,8 @@ class Counting:
         (200, 4, 7, 16, 7, 7),  # what is asked for
     ],
 )
-def test_draws_of_a_step(held, cost, given, rows, warm, refine) -> None:
+def test_draws_of_a_step(held, cost, given, rows, warm, refine, monkeypatch) -> None:
+    monkeypatch.setattr(distillation, "check_alone", lambda *_: None)
     counting = Counting(held, cost)
     settings = {**QUICK, "num_draws": given, "batch_size": rows, "num_steps": 10}
     distill(counting.teacher(), inputs(), **settings)
@@ -149,7 +151,7 @@ def settings_of(width: int, monkeypatch, **given: Any) -> Settings:
     network = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.ReLU(), head)
     seen = []
     monkeypatch.setattr(distillation, "train", lambda *args: seen.append(args[3].settings) or {})
-    monkeypatch.setattr(plan, "AT_ATTAINABLE", 0.0)  # whatever the weights, it begins far away
+    monkeypatch.setattr(plan, "BEGINS_NEAR", math.inf)  # whatever the weights, it begins far away
     with pytest.raises(KeyError):  # there is no history to report
         distill(network, torch.randn(60, 3), seed=0, progress=False, **given)
     (settings,) = seen
