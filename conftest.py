@@ -143,7 +143,9 @@ def clean_functions() -> Iterator[None]:
     before = _functions()
     yield
     after = _functions()
-    replaced = [".".join(k) for k in before if after.get(k) is not before[k]]
+    # torch wraps the step of an optimiser's class once, when the first is made.
+    own = {k for k, function in after.items() if hasattr(function, "hooked")}
+    replaced = [".".join(k) for k in before if k not in own and after.get(k) is not before[k]]
     if replaced:
         pytest.fail(f"functions left replaced: {', '.join(replaced)}")
 

@@ -44,9 +44,7 @@ def _fake(x: Tensor) -> bool:
 
 def is_traced() -> bool:
     """Whether a graph is being recorded, in which tensors stand for others."""
-    proxies = sys.modules.get(
-        "torch.fx.experimental.proxy_tensor"
-    )  # loaded by what records
+    proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")  # loaded by what records
     recorded = proxies is not None and proxies.get_proxy_mode() is not None
     return recorded or torch.compiler.is_compiling() or torch.jit.is_tracing()
 

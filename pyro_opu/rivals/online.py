@@ -66,6 +66,7 @@ def online_dark_knowledge(
             ``inputs`` picks the input from the model's arguments, such as ``lambda n, x, y: x``.
 
     Example:
+        >>> import torch
         >>> from pyro_opu.models.logistic_regression import logistic_regression
         >>> data = torch.randn(30, 2), torch.arange(30) % 3
         >>> kernel = SGLD(logistic_regression(3), step_size=1e-2)

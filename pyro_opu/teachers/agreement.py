@@ -238,7 +238,7 @@ class _Pair:
 
 
 def _sites(model: Model, latents: Draws, x: Tensor) -> Sites:
-    nodes = trace_of(model, latents, x).nodes
+    nodes = trace_of(model, latents, x.clone()).nodes  # inputs that are changed are told elsewhere
     return {name: node for name, node in nodes.items() if node["type"] == "sample"}
 
 

@@ -145,6 +145,12 @@ class FreeSites:
         of_rows = [name for name in left[::-1] if self.grows(name)]
         return of_rows or left[::-1] or list(self.nodes)[-1:]
 
+    def apart(self, latents: Collection[str]) -> set[str]:
+        """Sites that depend on none of these latents, so that one value of them is enough."""
+        infers = {k: node["infer"] for k, node in self.nodes.items() if k not in latents}
+        seen = {k for k in infers if not (IMPUTED in infers[k] and self.nodes[k]["is_observed"])}
+        return {name for name in seen if not {*self.behind(name)} & {*latents}}
+
     def grows(self, name: str) -> bool:
         """Whether a site has a value for each row."""
         two, three = (run.nodes[name]["value"].shape for run in self.runs)
@@ -186,7 +192,10 @@ class FreeSites:
     def values(self, name: str) -> Values | None:
         """Those over which a latent that each row has one of is summed."""
         found = row_values(name, self.runs, partial(self._at_other_rows, name))
-        return None if found is not None and found.normal and self.of_prior else found
+        infer = self.nodes[name]["infer"] if name in self.nodes else {}
+        # What is missing of the inputs is not noise of the row: it could be known.
+        missing = IMPUTED in infer and infer.get("epistemic") is not False
+        return None if found is not None and found.normal and (self.of_prior or missing) else found
 
     def _at_other_rows(self, name: str) -> Any:
         """A site at several inputs that differ, ``None`` where they are alike."""

@@ -308,7 +308,6 @@ class ModelDraws(JointDraws):
         held = self.max_draws
         draws = self._drawn(x, min(CANDIDATES, held or CANDIDATES)).values
         draws = self._drawn(x, plug_in_draws(draws, held)).values
-
         known = {*self.observed, *self.posterior_sites, *draws}
         return [plug_in(self._at, self.runs, known, draws, at_means(self._guide, draws, x))]
 
@@ -316,7 +315,8 @@ class ModelDraws(JointDraws):
         """What one draw says of the inputs."""
         if not self._row_latents:
             return self._under(latents, x)
-        return self._mixed(*mixture(self._row_latents, partial(self._under, latents, x)))
+        summed, under = self._row_latents, partial(self._under, latents, x)
+        return self._mixed(*mixture(summed, under, self.free.apart(summed)))
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         """What a mixture says, of V in it ``(V, N, K)`` with weights ``(V, N)``."""

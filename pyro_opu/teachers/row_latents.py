@@ -5,7 +5,7 @@ Drawn anew at every call, their spread would pass for that of the posterior; it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -71,10 +71,18 @@ class Fixed(Messenger):
 
     Attributes:
         log_weights: Of the values by latent, ``(N,)`` each, after a run of the model.
+        drawn: Values of other sites, which are those of an earlier run where they are known.
     """
 
-    def __init__(self, latents: dict[str, Values], numbers: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        latents: dict[str, Values],
+        numbers: Sequence[Sequence[int]],
+        apart: Collection[str] = (),
+        drawn: dict[str, Tensor] | None = None,
+    ) -> None:
         super().__init__()
+        self.apart, self.drawn = apart, {} if drawn is None else drawn
         self.latents, self.numbers = latents, dict(zip(latents, numbers, strict=True))
         self.log_weights: dict[str, Tensor] = {}
 
@@ -82,6 +90,12 @@ class Fixed(Messenger):
         if (name := msg["name"]) in self.latents:
             found = self.latents[name].at(msg["fn"], self.numbers[name])
             msg["value"], self.log_weights[name] = found
+        elif name in self.drawn:
+            msg["value"] = self.drawn[name]
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        if msg["name"] in self.apart:
+            self.drawn[msg["name"]] = msg["value"]
 
 
 def finite_support(fn: Any) -> Tensor | None:
@@ -187,10 +201,16 @@ def affordable(latents: dict[str, Values]) -> dict[str, Values]:
     return {k: replace(each, count=nodes) if each.normal else each for k, each in some.items()}
 
 
-def mixture(latents: dict[str, Values], under: Callable[[Fixed], Tensor]) -> tuple[Tensor, Tensor]:
-    """Log-weights ``(V, N)`` of all values of the latents, and what is said ``(V, N, K)``."""
+def mixture(
+    latents: dict[str, Values], under: Callable[[Fixed], Tensor], apart: Collection[str] = ()
+) -> tuple[Tensor, Tensor]:
+    """Log-weights ``(V, N)`` of all values of the latents, and what is said ``(V, N, K)``.
+
+    Sites that are drawn ``apart`` from the latents have one value for all of theirs.
+    """
+    drawn: dict[str, Tensor] = {}
     grids = [list(product(range(each.count), repeat=each.numbers)) for each in latents.values()]
-    fixed = [Fixed(latents, numbers) for numbers in product(*grids)]
+    fixed = [Fixed(latents, numbers, apart, drawn) for numbers in product(*grids)]
     said = torch.stack([under(each) for each in fixed])
     log_weights = [torch.stack([each.log_weights[name] for each in fixed]) for name in latents]
     return torch.stack(log_weights).sum(0), said

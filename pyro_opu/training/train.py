@@ -75,7 +75,7 @@ def distillation_phase(
     pool: Pool | None = None,
     schedule: Schedule | None = None,
     settle: int = 0,
-    near: float = -math.inf,
+    near: float = math.inf,
 ) -> Phase:
     """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
 

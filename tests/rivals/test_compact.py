@@ -28,7 +28,7 @@ QUIET = {"progress": False, "seed": 0}
 def local_model(x, y=None):
     scale = pyro.sample("scale", dist.Normal(0.0, 1.0))
     with pyro.plate("data", len(x)):
-        z = pyro.sample("z", dist.Normal(0.0, 1.0))
+        z = pyro.sample("z", dist.Normal(0.0, 1.0), infer={"epistemic": True})
         logits = torch.stack([z * scale, x[:, 0]], -1)
         return pyro.sample("obs", dist.Categorical(logits=logits), obs=y)
 

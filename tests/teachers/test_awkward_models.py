@@ -217,7 +217,10 @@ def through_another(x: Tensor, y: Tensor | None = None) -> None:
     "model", [covariate_closed_over, covariate_and_mask_closed_over, through_another]
 )
 def test_a_covariate_of_the_training_rows_is_drawn_at_any_number_of_rows(model: Any) -> None:
-    """At as many rows as it was trained at, too: these may be others."""
+    """At as many rows as it was trained at, too: these may be others.
+
+    It is drawn once for all values of a normal that is summed out.
+    """
     teacher = as_teacher(Predictive(model, {"w": torch.zeros(3000, D)}))
     with pytest.warns(UserWarning, match=r"\['c'.*\].*observed at the training rows alone"):
         found = teacher.probs(NEW[7])
