@@ -203,7 +203,7 @@ def samples_of(posterior: Any) -> dict[str, NDArray[Any]]:
 def _group(source: Any) -> Any:
     """The posterior group of ArviZ's object, or the group itself."""
     group = getattr(source, "posterior", source)
-    if hasattr(group, "to_dataset") and hasattr(group, "name"):  # one variable of ArviZ's extract
+    if hasattr(group, "to_dataset") and not hasattr(group, "data_vars"):  # one variable of extract
         group = group.to_dataset(name=group.name or "value")
     return group if hasattr(group, "data_vars") else None
 
