@@ -132,7 +132,7 @@ class _Graph:
 
 
 def _name(node: fx.Node) -> str:
-    """Of an operation, without its overload."""
+    """Name of an operation, without its overload."""
     schema = getattr(node.target, "_schema", None)
     return "" if schema is None else str(schema.name).partition("::")[2]
 

@@ -65,7 +65,7 @@ def _summed(found: Tensor) -> Tensor:
 
 
 def _log_prob(fn: Any, value: Tensor) -> Tensor | None:
-    """Of one label, to the digits that a sure row needs; ``None`` of all else."""
+    """Log-density of one label, to the digits that a sure row needs; ``None`` for all else."""
     kind = site_kind(fn) if unwrap(fn) is fn else None
     if kind == "onehot":
         return log_prob_of(value.argmax(-1), wrapped_log_probs(fn))

@@ -247,7 +247,7 @@ def quotient(value: float, reference: float, least: float = 0.0) -> float:
 
 
 def standard_error(values: Array) -> float:
-    """Of the mean; infinite of one value."""
+    """Standard error of the mean; infinite for one value."""
     count = len(values)
     return float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.inf
 

@@ -223,7 +223,7 @@ class _Pair:
         return {name: gap for name, gap in gaps.items() if gap}
 
     def _by_ranks(self) -> dict[str, float]:
-        """Of a model with random numbers of its own: what chance does not explain."""
+        """Differences that chance does not explain, where a model has random numbers of its own."""
         own, written = (
             [_numbers(_drawn(run(), self.asked)) for _ in range(RUNS)]
             for run in (self.run_own, self.run_written)
@@ -238,7 +238,7 @@ class _Pair:
 
 
 def _sites(model: Model, latents: Draws, x: Tensor) -> Sites:
-    nodes = trace_of(model, latents, x.clone()).nodes  # inputs that are changed are told elsewhere
+    nodes = trace_of(model, latents, x.clone()).nodes  # a change of inputs is refused elsewhere
     return {name: node for name, node in nodes.items() if node["type"] == "sample"}
 
 

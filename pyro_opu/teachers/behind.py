@@ -17,7 +17,14 @@ from pyro_opu.teachers.any_rows import IMPUTED, AnyRows
 from pyro_opu.teachers.batched import Draws
 from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.chains import unknown_name
-from pyro_opu.teachers.row_latents import Values, affordable, batch_of, finite_support, row_values
+from pyro_opu.teachers.row_latents import (
+    Mixture,
+    Values,
+    affordable,
+    batch_of,
+    finite_support,
+    row_values,
+)
 from pyro_opu.teachers.runs import Run, few_rows, is_deterministic, quiet, trace_of
 from pyro_opu.teachers.sites import arguments_of, unwrap
 from pyro_opu.utils.warnings import warn_user
@@ -51,7 +58,7 @@ def dependence(
     sites: Collection[str],
     values: Mapping[str, Sequence[Tensor]],
 ) -> dict[str, set[str]]:
-    """By site, those others on whose values its distribution depends, all else as it is.
+    """Others on whose values the distribution of each site depends, all else as it is.
 
     All combinations are tried; where they are too many, of two values each, or one change of one
     site at a time.
@@ -120,6 +127,7 @@ class FreeSites:
         self.latents, self.shared = latents, {k: v for k, v in latents.items() if k in shared}
         nodes = {name: node for name, node in runs[0].nodes.items() if name not in latents}
         self.nodes = {name: node for name, node in nodes.items() if not is_deterministic(node)}
+        self._values: dict[str, Values | None] = {}  # of those that were looked at
 
     @property
     def fns(self) -> dict[str, Any]:
@@ -145,11 +153,11 @@ class FreeSites:
         of_rows = [name for name in left[::-1] if self.grows(name)]
         return of_rows or left[::-1] or list(self.nodes)[-1:]
 
-    def apart(self, latents: Collection[str]) -> set[str]:
+    def _apart(self, latents: Collection[str]) -> frozenset[str]:
         """Sites that depend on none of these latents, so that one value of them is enough."""
         infers = {k: node["infer"] for k, node in self.nodes.items() if k not in latents}
         seen = {k for k in infers if not (IMPUTED in infers[k] and self.nodes[k]["is_observed"])}
-        return {name for name in seen if not {*self.behind(name)} & {*latents}}
+        return frozenset(name for name in seen if not {*self.behind(name)} & {*latents})
 
     def grows(self, name: str) -> bool:
         """Whether a site has a value for each row."""
@@ -191,6 +199,11 @@ class FreeSites:
 
     def values(self, name: str) -> Values | None:
         """Those over which a latent that each row has one of is summed."""
+        if name not in self._values:
+            self._values[name] = self._find_values(name)
+        return self._values[name]
+
+    def _find_values(self, name: str) -> Values | None:
         found = row_values(name, self.runs, partial(self._at_other_rows, name))
         infer = self.nodes[name]["infer"] if name in self.nodes else {}
         # What is missing of the inputs is not noise of the row: it could be known.
@@ -218,7 +231,7 @@ class FreeSites:
             if name not in self.runs[0].nodes:
                 raise ValueError(unknown_name(name, free))
 
-    def summed_out(self, observed: Collection[str]) -> tuple[dict[str, Values], dict[str, str]]:
+    def summed_out(self, observed: Collection[str]) -> tuple[Mixture, dict[str, str]]:
         """Latents behind the answer that are summed out, and what becomes of all of them.
 
         A warning names each that is drawn anew, but for those of several rows together, as a
@@ -228,8 +241,9 @@ class FreeSites:
         names = [name for name in self.nodes if name in found]
         values = {name: each for name in names if (each := self.values(name)) is not None}
         summed = affordable(values)
+        mixture = Mixture(summed, self._apart(summed) if summed else frozenset())
         if self.of_prior:
-            return summed, {}
+            return mixture, {}
         said = {}
         for name in names:
             node, of_rows = self.nodes[name], self.grows(name)
@@ -240,7 +254,7 @@ class FreeSites:
             meant = jointly or name in values or IMPUTED in infer or infer.get("epistemic")
             if not meant:
                 warn_user(_of_rows(name) if of_rows else _of_all(name))
-        return summed, said
+        return mixture, said
 
 
 def _of_all(name: str) -> str:

@@ -219,7 +219,7 @@ def _unwrapped(fn: Any) -> Any:
 
 
 def _kind(fn: Any) -> str | None:
-    """Of class labels, of a real y by a law that has mean and variance, or neither."""
+    """Kind of outcome: class labels, a real y with a mean and a variance, or neither."""
     import numpyro.distributions as dist
 
     fn = _unwrapped(fn)

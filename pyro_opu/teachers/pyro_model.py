@@ -22,7 +22,7 @@ from pyro_opu.teachers.chains import check_ungrouped, check_unweighed
 from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.kinds import check_law, cure, described, warn_of_moments
 from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
-from pyro_opu.teachers.row_latents import Values, mixture
+from pyro_opu.teachers.row_latents import Mixture
 from pyro_opu.teachers.runs import (
     Latents,
     ObservedSites,
@@ -71,7 +71,7 @@ class ModelDraws(JointDraws):
         self._latent_names: tuple[str, ...] = ()  # of those that all rows share
         self._local = False  # whether others grow with the rows
         self._tied: frozenset[str] = frozenset()  # to the rows it was trained on: not used
-        self._row_latents: dict[str, Values] = {}  # that are summed out, and their values
+        self._row_latents = Mixture()  # over those that are summed out
         self.posterior_sites: set[str] = set()
         self._expected = False  # whether the runs were under the first of the draws picked
         self._from_prior = not self._samples and self._guide is None
@@ -315,8 +315,7 @@ class ModelDraws(JointDraws):
         """What one draw says of the inputs."""
         if not self._row_latents:
             return self._under(latents, x)
-        summed, under = self._row_latents, partial(self._under, latents, x)
-        return self._mixed(*mixture(summed, under, self.free.apart(summed)))
+        return self._mixed(*self._row_latents.of(partial(self._under, latents, x)))
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         """What a mixture says, of V in it ``(V, N, K)`` with weights ``(V, N)``."""

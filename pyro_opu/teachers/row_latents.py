@@ -6,7 +6,7 @@ Drawn anew at every call, their spread would pass for that of the posterior; it 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from typing import Any
@@ -71,18 +71,18 @@ class Fixed(Messenger):
 
     Attributes:
         log_weights: Of the values by latent, ``(N,)`` each, after a run of the model.
-        drawn: Values of other sites, which are those of an earlier run where they are known.
+        drawn: Values of the sites ``apart``, which are those of an earlier run where there was one.
     """
 
     def __init__(
         self,
         latents: dict[str, Values],
         numbers: Sequence[Sequence[int]],
-        apart: Collection[str] = (),
-        drawn: dict[str, Tensor] | None = None,
+        apart: Collection[str],
+        drawn: dict[str, Tensor],
     ) -> None:
         super().__init__()
-        self.apart, self.drawn = apart, {} if drawn is None else drawn
+        self.apart, self.drawn = apart, drawn
         self.latents, self.numbers = latents, dict(zip(latents, numbers, strict=True))
         self.log_weights: dict[str, Tensor] = {}
 
@@ -201,19 +201,30 @@ def affordable(latents: dict[str, Values]) -> dict[str, Values]:
     return {k: replace(each, count=nodes) if each.normal else each for k, each in some.items()}
 
 
-def mixture(
-    latents: dict[str, Values], under: Callable[[Fixed], Tensor], apart: Collection[str] = ()
-) -> tuple[Tensor, Tensor]:
-    """Log-weights ``(V, N)`` of all values of the latents, and what is said ``(V, N, K)``.
+@dataclass(frozen=True)
+class Mixture:
+    """What a draw says as a mixture over the values of its row latents, if it has such.
 
-    Sites that are drawn ``apart`` from the latents have one value for all of theirs.
+    Attributes:
+        latents: Those that are summed out, and their values.
+        apart: Sites that depend on none of them: one value is drawn for all of theirs.
     """
-    drawn: dict[str, Tensor] = {}
-    grids = [list(product(range(each.count), repeat=each.numbers)) for each in latents.values()]
-    fixed = [Fixed(latents, numbers, apart, drawn) for numbers in product(*grids)]
-    said = torch.stack([under(each) for each in fixed])
-    log_weights = [torch.stack([each.log_weights[name] for each in fixed]) for name in latents]
-    return torch.stack(log_weights).sum(0), said
+
+    latents: dict[str, Values] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.latents)
+
+    def of(self, under: Callable[[Fixed], Tensor]) -> tuple[Tensor, Tensor]:
+        """Log-weights ``(V, N)`` of all values, and what is said under each ``(V, N, K)``."""
+        drawn: dict[str, Tensor] = {}
+        ranges = ((range(each.count), each.numbers) for each in self.latents.values())
+        grids = [list(product(values, repeat=numbers)) for values, numbers in ranges]
+        fixed = [Fixed(self.latents, each, self.apart, drawn) for each in product(*grids)]
+        said = torch.stack([under(each) for each in fixed])
+        weights = [torch.stack([each.log_weights[name] for each in fixed]) for name in self.latents]
+        return torch.stack(weights).sum(0), said
 
 
 def mixed_log_probs(log_weights: Tensor, log_probs: Tensor) -> Tensor:
