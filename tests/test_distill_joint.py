@@ -172,6 +172,7 @@ def test_a_real_y_whose_mean_is_linear() -> None:
         fast.probs(NEW)
 
 
+@pytest.mark.slow
 def test_a_real_y_of_a_network() -> None:
     first, last = torch.randn(S, 4, 6), torch.randn(S, 6)
 

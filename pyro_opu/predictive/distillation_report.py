@@ -14,7 +14,7 @@ from pyro_opu.utils.warnings import warn_user
 __all__ = ["DistillationReport", "FidelityWarning", "warn_of_worthless", "work"]
 
 #: KL, in multiples of the attainable, below which no student is called worthless.
-FAITHFUL = 2.0
+WORTHLESS = 2.0
 #: Width of its lines, and where a student began, in words.
 COLUMNS = 80
 _STARTS = {
@@ -179,7 +179,7 @@ def warn_of_worthless(report: Mapping[str, Any]) -> None:
     """
     least, alike = report["kl_attainable"], report["kl_trivial"]
     kl = report["kl_ratio"] * least
-    if kl > FAITHFUL * least and kl > (least + alike) / 2:
+    if kl > WORTHLESS * least and kl > (least + alike) / 2:
         warn_user(
             f"The student is worthless: its held-out KL of {kl:.2g} nats is nearer to the "
             f"{alike:.2g} of one answer for all inputs than to the {least:.2g} that is attainable; "

@@ -94,12 +94,12 @@ class SGLD(MCMCKernel):
         ...         pyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
         >>> y = torch.linspace(2.0, 4.0, 100)
         >>> kernel = SGLD(model, step_size=1e-3, batch_size=20, thinning=10)
-        >>> mcmc = MCMC(kernel, num_samples=200, warmup_steps=50, disable_progbar=True)
+        >>> mcmc = MCMC(kernel, num_samples=100, warmup_steps=50, disable_progbar=True)
         >>> mcmc.run(y)
         >>> bool((mcmc.get_samples()["mean"].mean() - 3.0).abs() < 0.1)
         True
-        >>> draws = kernel.stream(y, num_samples=200, warmup_steps=50)  # nothing is stored
-        >>> bool((sum(draw["mean"] for draw in draws) / 200 - 3.0).abs() < 0.1)
+        >>> draws = kernel.stream(y, num_samples=100, warmup_steps=50)  # nothing is stored
+        >>> bool((sum(draw["mean"] for draw in draws) / 100 - 3.0).abs() < 0.1)
         True
 
     References:

@@ -329,7 +329,7 @@ def test_digits_after_centring_decide(column: Tensor, index: bool, fits: bool) -
             check_digits(x, [1] if index else [])
 
 
-@pytest.mark.parametrize("guide", [None, "network"])
+@pytest.mark.parametrize("guide", [pytest.param(None, marks=pytest.mark.slow), "network"])
 def test_a_student_in_float64_is_saved_and_exported(guide: str | None, tmp_path: Any) -> None:
     fast = quick(Predictive(stamped, draws(torch.float64)), INPUTS, guide=guide, **STILL)
     mean = fast.dirichlet(INPUTS).mean

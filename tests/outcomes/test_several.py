@@ -289,6 +289,10 @@ def test_the_exported_program_has_the_measures_of_every_site(tmp_path: Path) -> 
     own = fast.uncertainty(X[:5])
     assert torch.allclose(found["label.epistemic"], own["label"].epistemic, rtol=1e-4, atol=1e-6)
     assert torch.allclose(found["y.total"], own["y"].total, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_exported_program_has_the_measures_of_every_label(tmp_path: Path) -> None:
     fast = distill(source("classes"), X, num_steps=3, seed=0, progress=False)
     fast.export(tmp_path / "one.pt2", outputs=["mean", "epistemic"])
     found = torch.export.load(tmp_path / "one.pt2").module()(X[:5])
