@@ -66,8 +66,6 @@ QUICKLY = {
     ("wasserstein", 1.0),
     ("the paper's", 0.6),
     ("energy", 0.02),
-    ("energy", 1.0),
-    ("moments", 0.3),
     ("moments", 0.85),
 }
 

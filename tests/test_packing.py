@@ -219,7 +219,7 @@ def test_a_run_is_resumed(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("guide", "suffix"),
     [
-        (None, ".onnx"),
+        pytest.param(None, ".onnx", marks=pytest.mark.slow),
         pytest.param(None, ".pt2", marks=pytest.mark.slow),
         ("network", ".pt2"),
         pytest.param("network", ".onnx", marks=pytest.mark.slow),

@@ -124,6 +124,7 @@ def with_a_new_group(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
         pyro.sample("obs", dist.Bernoulli(logits=levels[group] + x[:, 0]), obs=y)
 
 
+@pytest.mark.slow
 def test_a_new_group_is_answered_by_its_population() -> None:
     torch.manual_seed(0)
     scale = 0.8 + 0.4 * torch.rand(400)

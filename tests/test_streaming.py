@@ -272,6 +272,7 @@ def same(one: OnePassPredictive, other: OnePassPredictive) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
+@pytest.mark.slow
 def test_a_teacher_is_learnt_from_a_stream_without_end(small_windows: None) -> None:
     endless = Endless()
     settings = {"num_steps": 300, "num_draws": 16, "learning_rate": 5e-3, "evaluate_every": 100}

@@ -158,6 +158,7 @@ class TestLaplace:
         torch.testing.assert_close(fit.probit(trunk(new)), probit_predictive(mean, covariance))
         torch.testing.assert_close(fit.bridge(trunk(new)), laplace_bridge(mean, covariance))
 
+    @pytest.mark.slow
     def test_variational_and_laplace_are_near(self, classifier):
         """150 rows for 21 weights: both are near the posterior, and so near each other."""
         network, x, y = classifier

@@ -196,6 +196,7 @@ def test_all_ways_agree_on_much_data():
     torch.testing.assert_close(spread, precision.diag().rsqrt().float(), rtol=0.15, atol=0.0)
 
 
+@pytest.mark.slow
 def test_fitted_guides_of_one_class_do_not_mix():
     model = logistic_regression(2, 5.0)
     x = torch.randn(100, 1)

@@ -213,6 +213,7 @@ class TestRegression:
         assert trace.nodes["precision"]["fn"].concentration == 6.0
         torch.testing.assert_close(trace.nodes["obs"]["fn"].scale, torch.full((6,), 0.25))
 
+    @pytest.mark.slow
     def test_noise_is_found(self):
         """With no signal, Gamma(1, 1) and N = 400 rows: precision | y in closed form."""
         x, y = torch.zeros(400, 1), 0.5 * torch.randn(400)

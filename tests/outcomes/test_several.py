@@ -299,6 +299,7 @@ def test_the_exported_program_has_the_measures_of_every_label(tmp_path: Path) ->
     assert found["mean"].shape == (5, L, 3) and found["epistemic"].shape == (5, L)
 
 
+@pytest.mark.slow
 def test_students_are_near_their_teachers() -> None:
     """Labels beside a count, each within what a posterior of 60 draws can tell."""
 

@@ -122,7 +122,7 @@ def test_fidelity_scatter_of_fresh_draws_is_reproducible_and_leaves_the_generato
     assert (asked[:, 0] != asked[:, 1]).all()  # asked a second time, the teacher draws afresh
 
 
-@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("labelled", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_page_has_words_and_charts(labelled):
     x = torch.randn(40, 2)
     settings = {"num_steps": 10, "seed": 0, "progress": False}

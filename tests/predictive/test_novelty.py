@@ -164,7 +164,7 @@ def test_a_file_with_another_form_is_refused(
         OnePassPredictive.load(tmp_path / "s.safetensors")
 
 
-@pytest.mark.parametrize("suffix", [".onnx", pytest.param(".pt2", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("suffix", [pytest.param(".onnx", marks=pytest.mark.slow), ".pt2"])
 def test_programs_say_it(fast: OnePassPredictive, tmp_path: Path, suffix: str) -> None:
     if suffix == ".onnx":
         pytest.importorskip("onnxscript")

@@ -111,7 +111,7 @@ def over_seeds(name: str, seeds: int, *args, **options) -> tuple[float, float]:
     return values.mean().item(), (values.std() / seeds**0.5).item()
 
 
-@pytest.mark.parametrize("num_draws", [30, 200])
+@pytest.mark.parametrize("num_draws", [30, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_perfect_student_of_fresh_draws_scores_the_attainable(num_draws: int, x: Tensor) -> None:
     # Means up to .95: beyond, 30 draws are too few for the second order.
     ratio, error = over_seeds(
@@ -143,7 +143,7 @@ def test_some_of_the_held_draws(x: Tensor) -> None:
     assert distance == pytest.approx(0.0, abs=4 * error)
 
 
-@pytest.mark.parametrize("num_draws", [50, 200, 500])
+@pytest.mark.parametrize("num_draws", [50, 200, pytest.param(500, marks=pytest.mark.slow)])
 def test_the_best_dirichlet_of_a_dirichlet_is_at_zero(num_draws: int, x: Tensor) -> None:
     """Free of the sampling error of its moments, which is some 2 % of the spread at 50 draws."""
     true = PredictiveDirichlet.from_alpha(alpha(x))

@@ -136,6 +136,7 @@ class TestStep:
 
 
 class TestKnownAnswers:
+    @pytest.mark.slow
     def test_point_student_has_the_mean_of_a_linear_teacher(self):
         torch.manual_seed(0)
         draws = samples(classifier, 40, weight=(2, 3))

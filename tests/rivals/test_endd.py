@@ -42,6 +42,7 @@ def fitted(
     return method(teacher, x, **{**options, "seed": 0, "progress": False, **settings})
 
 
+@pytest.mark.slow
 def test_endd_recovers_a_dirichlet_teacher() -> None:
     fast = fitted(endd, dirichlet_teacher, transfer=HeldOut(), num_steps=1200)
     found = fast.dirichlet(torch.randn(200, 2)).concentration.log().mean(0).exp()

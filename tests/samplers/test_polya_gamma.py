@@ -122,10 +122,9 @@ TEMPERED = tempered(plain, likelihood=3.0, prior=0.5)
         plain,
         counted,
         three_classes,
-        weighted,
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in (correlated, two_columns, TEMPERED)
+            for each in (weighted, correlated, two_columns, TEMPERED)
         ),
     ],
 )
