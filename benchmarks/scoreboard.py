@@ -129,7 +129,10 @@ def main() -> int:
     leans, many = leaning(runs[0], bands, 1 / 2 if args.quick else 1 / 3)
     if not (args.quick or args.steps != 1.0):
         made = machine() | {"minutes": round(took / 60, 1), "load before": busy}
-        numbers = store.get("numbers", {}) | runs[0] if args.only != list(SECTIONS) else runs[0]
+        numbers, sections = runs[0], ", ".join(args.only)
+        if args.only != list(SECTIONS):  # the others stay what they were
+            made = store.get("made", {}) | {sections: f"at {made['commit']}, {made['date']}"}
+            numbers = store.get("numbers", {}) | numbers
         notes = store.get("notes", {}) | measures.NOTES
         write({"made": made, "numbers": numbers, "bands": bands, "notes": notes})
     report(runs[0], bands, left, took)
