@@ -38,11 +38,6 @@ class PredictiveTeacher(ComparedDraws, BaseTeacher):
 
     allowed = ALLOWED
 
-    def _choose_site(self) -> str:
-        site = super()._choose_site()
-        check_one_trial(self.runs[0].nodes[site]["fn"], site)
-        return site
-
     def _fits(self, fn: Any) -> bool:
         return site_kind(fn) is not None
 
@@ -61,6 +56,7 @@ class PredictiveTeacher(ComparedDraws, BaseTeacher):
         )
 
     def _read(self, fn: Any, rows: int, site: str) -> Tensor:
+        check_one_trial(fn, site)  # at all rows, as the first may have one each
         return class_log_probs(fn, rows, site)
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:

@@ -40,12 +40,14 @@ class Reading:
 
     Attributes:
         columns: K, once a network has been read.
+        dtype: Of what it returned.
         probs: Whether labels are given by their probabilities, what a sigmoid has made.
     """
 
     def __init__(self, output: Output) -> None:
         self.output = output
         self.columns = 0
+        self.dtype = torch.float32
         self.probs = False
 
     def __call__(self, returned: Any) -> Tensor:
@@ -63,7 +65,7 @@ class Reading:
                 f'`source` must return {_FORMS[self.output]} for output="{self.output}"; got '
                 f"{shape}. Choose another of {list(get_args(Output))}, or wrap the network."
             )
-        self.columns = found.shape[1]
+        self.columns, self.dtype = found.shape[1], found.dtype
         return torch.logit(found, eps=1e-7) if self.probs else found
 
 
@@ -71,7 +73,7 @@ class Numbers(nn.Module):
     """A network whose numbers stand beside a constant, as logits of so many classes and one more.
 
     From log-probabilities of these a draw's numbers are read back, so that any network is asked as
-    one of classes is.
+    one of classes is; in float64, since a mean of millions leaves a log variance few digits.
     """
 
     def __init__(self, module: nn.Module, reading: Reading) -> None:
@@ -80,7 +82,7 @@ class Numbers(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """The numbers and -1, which no probability is."""
-        numbers = self.reading(self.module(*args, **kwargs))
+        numbers = self.reading(self.module(*args, **kwargs)).double()
         return torch.cat([numbers, -torch.ones_like(numbers[:, :1])], -1)
 
 
@@ -125,7 +127,8 @@ class NetworkDraws(JointDraws):
 
     def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
         log_probs = self.teacher._evaluate(draws, x)
-        return self._said(log_probs[..., :-1] - log_probs[..., -1:] - 1)
+        numbers = log_probs[..., :-1] - log_probs[..., -1:] - 1
+        return self._said(numbers.to(self.reading.dtype))
 
     def _said(self, numbers: Tensor) -> Tensor:
         """What the numbers ``(s, n, K)`` of the networks say."""

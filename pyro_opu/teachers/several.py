@@ -17,12 +17,12 @@ from pyro_opu.teachers.kinds import kind_of, said, said_of
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
 from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import check_each_row, unwrap
+from pyro_opu.teachers.sites import check_each_row, site_kind, unwrap
 
 __all__ = ["SeveralDraws", "SeveralTeacher", "parts_of"]
 
-#: Rows that tell which column of the inputs is the number of trials.
-TOLD = 16
+#: Rows that tell how many trials there are, or which column of the inputs says so.
+TOLD = 1024
 
 
 class SeveralDraws(JointDraws):
@@ -87,6 +87,7 @@ class SeveralTeacher(SeveralDraws, ComparedDraws):
         read = []
         for part in self.parts:
             values = said(part.kind, fns[part.site])
+            _check_trials(part, fns[part.site])
             axis = self.axes[part.site] - 1
             if -axis > values.ndim or values.shape[axis] not in (1, rows):
                 raise ValueError(
@@ -147,26 +148,41 @@ def _part(model: ModelDraws, name: str, x: Tensor) -> tuple[Part, int]:
         axes = [len(two) - 2]
     shape = tuple(size for axis, size in enumerate(two[:-1]) if axis != axes[0])
     columns = () if set(shape) <= {1} else shape
-    trials = _trials(model, name, x) if kind == "trials" else {}
+    trials = _trials(model, name, x) if site_kind(fns[0]) == "binomial" else {"trials": 1}
+    if trials != {"trials": 1}:  # the first rows may have one each
+        kind = "trials"
     return Part(name, kind, columns, two[-1], **trials), axes[0] - len(two) + 1
 
 
 def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
     """How many trials a binomial site has, or the column of the inputs that says it."""
-    rows = x[:TOLD].clone()
+    most = min(TOLD, len(x), model.max_rows or TOLD)
+    rows = x[torch.linspace(0, len(x) - 1, most, device=x.device).long()].clone()
     known = {k: v for k, v in model.runs[0].nodes.items() if k in model.posterior_sites}
     with quiet(), seeded(0), poutine.condition(data={k: n["value"] for k, n in known.items()}):
         trace = poutine.trace(model._model).get_trace(rows)
     base = unwrap(trace.nodes[name]["fn"])
     count = torch.as_tensor(base.total_count).expand(base.batch_shape)
-    if bool((count == count.flatten()[0]).all()):
+    if bool((count == count.flatten()[0]).all()) and int(count.flatten()[0]) > 0:
         return {"trials": int(count.flatten()[0])}
     if rows.ndim == 2 and count.numel() == len(rows):
         for column in range(rows.shape[1]):
             if torch.equal(count.flatten().to(rows.dtype), rows[:, column]):
                 return {"trials_column": column}
-    raise ValueError(
-        f"`source`'s site '{name}' must have the same total_count in all rows, or one that is an "
+    raise _unlike_trials(name)
+
+
+def _check_trials(part: Part, fn: Any) -> None:
+    """Refuse numbers of trials that differ at rows that were not looked at before."""
+    if part.trials_column is not None or site_kind(fn) != "binomial":
+        return
+    if bool((torch.as_tensor(unwrap(fn).total_count) != part.trials).any()):
+        raise _unlike_trials(part.site)
+
+
+def _unlike_trials(site: str) -> ValueError:
+    return ValueError(
+        f"`source`'s site '{site}' must have the same total_count in all rows, or one that is an "
         "input: a student answers without the model. Pass it as one of the inputs, "
         "x=(..., total_count), float."
     )

@@ -14,11 +14,12 @@ from pyro.infer import MCMC, NUTS, Predictive
 from torch import Tensor
 
 import pyro_opu
-from pyro_opu import OnePassPredictive, OnePassSeveral, distill, fidelity
+from pyro_opu import OnePassPredictive, OnePassSeveral, as_teacher, distill, fidelity
 from pyro_opu.distributions.several import Part
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.teachers.several import SeveralTeacher
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
@@ -264,6 +265,39 @@ def test_trials_may_be_an_input() -> None:
 
     with pytest.raises(ValueError, match="same total_count in all rows, or one that is an input"):
         distill(Predictive(changing, {"w": torch.randn(S, D)}), X, progress=False)
+
+
+@pytest.mark.parametrize("first", [0.0, 1.0, 5.0])
+def test_trials_are_told_by_all_rows(first: float) -> None:
+    """Also where those of the first rows are alike, one each or none."""
+
+    def model(x: Tensor) -> None:
+        single(x[:, :D], dist.Binomial(x[:, D], logits=x[:, :D] @ weights()))
+
+    total = torch.cat([torch.full((32,), first), torch.full((8,), 9.0)])
+    x = torch.cat([torch.randn(40, D), total[:, None]], 1)
+    teacher = finished_teacher(Predictive(model, {"w": torch.randn(S, D)}), x)
+    assert isinstance(teacher, SeveralTeacher)
+    assert teacher.parts[0] == Part("obs", "trials", (), 2, trials_column=D)
+    with pytest.raises(ValueError, match=r"one-trial Binomial; got total_count=\d"):
+        as_teacher(Predictive(model, {"w": torch.randn(S, D)})).probs(x)
+
+
+def test_trials_of_rows_that_were_not_looked_at() -> None:
+    def model(x: Tensor) -> None:
+        single(x, dist.Binomial(1 + 3 * (x[:, 0] > 5), logits=x @ weights()))
+
+    x = torch.randn(40, D).clamp(-2, 2)
+    predictive = Predictive(model, {"w": torch.randn(S, D)})
+    for kind in (finished_teacher(predictive, x), as_teacher(predictive)):
+        assert kind.draws(x).shape == (S, 40, 2)
+        with pytest.raises(ValueError, match="total_count"):
+            kind.draws(x + 9)
+    predictive.model = lambda x: single(x, dist.Binomial(4 + (x[:, 0] > 5), logits=x @ weights()))
+    teacher = finished_teacher(predictive, x)
+    assert teacher.draws(x).shape == (S, 40, 2)
+    with pytest.raises(ValueError, match="the same total_count in all rows"):
+        teacher.draws(x + 9)
 
 
 def test_what_is_refused() -> None:

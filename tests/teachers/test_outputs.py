@@ -66,10 +66,18 @@ def test_a_mean_has_hardly_any_noise(last: Any) -> None:
     torch.testing.assert_close(log_scale.exp(), torch.full((4, N), 1e-3))
 
 
-def test_large_numbers_keep_their_digits() -> None:
-    teacher = as_teacher(members(2, lambda z: 1000 * z), output="mean and log variance")
-    found = teacher.draws(X)[..., 0]
-    torch.testing.assert_close(found, 1000 * numbers(2)[..., 0], rtol=1e-5, atol=1e-3)
+@pytest.mark.parametrize("size", [1e3, 1e7])
+def test_large_numbers_keep_their_digits(size: float) -> None:
+    """Those of the noise too, of a y of millions, such as prices."""
+
+    def last(z: Tensor) -> Tensor:
+        return torch.stack([size * (1 + z[:, 0]), z[:, 1]], -1)
+
+    teacher = as_teacher(members(2, last), output="mean and log variance")
+    mean, log_scale = teacher.draws(X).unbind(-1)
+    torch.testing.assert_close(mean, size * (1 + numbers(2)[..., 0]), rtol=1e-5, atol=1e-6 * size)
+    torch.testing.assert_close(log_scale, numbers(2)[..., 1] / 2, **ROUNDING)
+    assert log_scale.dtype == torch.float32
 
 
 @pytest.mark.parametrize(
