@@ -27,6 +27,7 @@ from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.batched import Draws, close, vectorized
 from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.row_latents import Mixture
 from pyro_opu.teachers.runs import is_deterministic, quiet, trace_of
 from pyro_opu.teachers.sites import arguments_of, check_each_row, unwrap
 from pyro_opu.utils.warnings import warn_user
@@ -34,6 +35,8 @@ from pyro_opu.utils.warnings import warn_user
 Sites = dict[str, Any]
 #: Draws and rows that are compared; rows at least; runs of a model that is random by itself.
 DRAWS, ROWS, FEWEST, RUNS = 2, 32, 3, 64
+#: An error of a quadrature, of a probability or in deviations of y, that is let pass.
+SMOOTH = 5e-3
 #: Teachers of models that are random by themselves of which one is refused by chance.
 TEACHERS = 10**7
 #: Numbers of which ranks are found at once.
@@ -85,11 +88,44 @@ class ComparedDraws(ModelDraws):
                 self.incomparable = _compare(self._model, of_draw, x, self.observed, pairs)
         if len(pairs) == DRAWS and len(self.free.nodes) > len(self.observed):
             self._compare_together(*pairs)
+        if self._row_latents.has_normals:
+            self._choose_rule(draws, x)
         if self.incomparable and not before:
             warn_user(
                 "the model could not be compared with what Predictive says, as it runs at "
                 f"none of the numbers of rows that were tried: {self.incomparable.rstrip('.')}. "
                 "Compare a few answers of the teacher with your own."
+            )
+
+    def _mixed_apart(self, one: Tensor, two: Tensor) -> float:
+        """The largest difference of what two mixtures say ``(N, K)``."""
+        raise NotImplementedError
+
+    def _choose_rule(self, draws: Any, x: Tensor) -> None:
+        """Sum normals of the rows out by the rule that errs least, and say so where it errs.
+
+        A rule errs by about as much as a node fewer makes of it. Gauss and Hermite's is for what is
+        smooth in the normal; of a threshold, such as a label ``z > 0``, it is off by a tenth.
+        """
+        few = _spread(x, self._model.max_rows)
+        ends = [self._of_draw(draws[n : n + 1], few) for n in sorted({0, len(draws) - 1})]
+        errors: list[tuple[float, Mixture]] = []
+        for rules in self._row_latents.rules():
+            with quiet(), preserve_rng():
+                said = [
+                    [self._mixed(*rule.of(partial(self._under, each, few))) for rule in rules]
+                    for each in ends
+                ]
+            errors.append((max(self._mixed_apart(*pair) for pair in said), rules[0]))
+            if errors[-1][0] <= SMOOTH:
+                break
+        error, self._row_latents = min(errors, key=lambda pair: pair[0])
+        if error > SMOOTH:
+            names = [name for name, each in self._row_latents.latents.items() if each.normal]
+            warn_user(
+                f"the latents {names} of the rows are summed out by a quadrature that errs by "
+                f"about {error:.1g}: what is observed depends on them in steps, or steeply. Sum "
+                "them out in the model, as dist.Bernoulli(Phi(x @ w / s)) does for a label z > 0."
             )
 
     def _compare_together(self, one: _Pair, two: _Pair) -> None:
@@ -145,8 +181,7 @@ def _compare(
 
     The runs that were compared are added to the ``pairs``.
     """
-    spread = torch.linspace(0, len(x) - 1, min(len(x), ROWS), device=x.device).long()
-    tries = [some_rows(x[spread], max(FEWEST, len(spread)))]
+    tries = [_spread(x)]
     tries += [some_rows(x, size) for size in sorted(model.sizes) if size > FEWEST]
     reason = ""
     for rows in tries:
@@ -169,6 +204,13 @@ def _compare(
         pairs.append(pair)
         return ""
     return reason
+
+
+def _spread(x: Tensor, most: int | None = None) -> Tensor:
+    """Some of the rows, from the first to the last, repeated where they are very few."""
+    size = min(len(x), ROWS, most or ROWS)
+    spread = torch.linspace(0, len(x) - 1, size, device=x.device).long()
+    return some_rows(x[spread], min(max(FEWEST, size), most or ROWS))
 
 
 class _Pair:

@@ -27,10 +27,13 @@ from pyro_opu.teachers.row_latents import (
 )
 from pyro_opu.teachers.runs import Run, few_rows, is_deterministic, quiet, trace_of
 from pyro_opu.teachers.sites import arguments_of, unwrap
+from pyro_opu.utils.laws import is_known
 from pyro_opu.utils.warnings import warn_user
 
 #: Combinations of values up to which all are tried.
 MOST_TRIED = 64
+#: Deviations by which a real value is moved: what is observed may depend on it in steps.
+MOVED = (4.0, -4.0, 1.0, -1.0)
 #: Inputs at which a latent of the rows is looked at.
 MOST_ROWS = 16
 #: What a free latent of every row is said to be, and one that all rows share.
@@ -38,7 +41,7 @@ SUMMED, DRAWN, SHARED = "summed out", "one per row, drawn anew", "shared by all 
 
 
 def other_values(node: Any) -> list[Tensor]:
-    """Values that a site may have: all of a finite support, the same at all rows, or two."""
+    """Values that a site may have: all of a finite support, the same at all rows, or a few."""
     fn, value, base = node["fn"], node["value"], unwrap(node["fn"])
     if (support := finite_support(fn)) is not None:
         return [each.expand(fn.shape()) for each in support]
@@ -46,6 +49,8 @@ def other_values(node: Any) -> list[Tensor]:
         return [value, value.roll(1, -1)]
     if not value.is_floating_point() or getattr(base.support, "is_discrete", False):
         return [value, value + 1]
+    if is_known(base, dist.Normal):
+        return [value, *(value + each * fn.stddev for each in MOVED)]
     with preserve_rng():  # the same random numbers may have made the value
         drawn = fn.sample((3,))
     return [value, next((each for each in drawn if not torch.equal(each, value)), value)]
@@ -61,7 +66,7 @@ def dependence(
     """Others on whose values the distribution of each site depends, all else as it is.
 
     All combinations are tried; where they are too many, of two values each, or one change of one
-    site at a time.
+    site at a time, to each of its values.
 
     Args:
         model: Run at the inputs ``x`` with these ``latents``, always by the same random numbers.
@@ -69,11 +74,15 @@ def dependence(
         values: Of the others.
     """
     sizes = [len(each) for each in values.values()]
+    tried = {
+        tuple(number if i == axis else 0 for i in range(len(sizes)))
+        for axis, size in enumerate(sizes)
+        for number in range(size)
+    }
     if prod(sizes) > MOST_TRIED:
         sizes = [min(size, 2) for size in sizes]
-    tried = {tuple(int(i == axis) for i in range(len(sizes))) for axis in range(-1, len(sizes))}
     if prod(sizes) <= MOST_TRIED:
-        tried = set(product(*map(range, sizes)))
+        tried |= set(product(*map(range, sizes)))
     found = {}
     for numbers in tried:
         picked = zip(values.items(), numbers, strict=True)

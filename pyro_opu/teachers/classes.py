@@ -9,7 +9,7 @@ from torch import Tensor
 from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.kinds import cure, described_all
-from pyro_opu.teachers.row_latents import mixed_log_probs
+from pyro_opu.teachers.row_latents import log_probs_apart, mixed_log_probs
 from pyro_opu.teachers.sites import (
     ALLOWED,
     check_one_trial,
@@ -38,6 +38,11 @@ class PredictiveTeacher(ComparedDraws, BaseTeacher):
 
     allowed = ALLOWED
 
+    def _choose_site(self) -> str:
+        site = super()._choose_site()
+        check_one_trial(self.runs[0].nodes[site]["fn"], site)
+        return site
+
     def _fits(self, fn: Any) -> bool:
         return site_kind(fn) is not None
 
@@ -61,3 +66,6 @@ class PredictiveTeacher(ComparedDraws, BaseTeacher):
 
     def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
         return mixed_log_probs(log_weights, said)
+
+    def _mixed_apart(self, one: Tensor, two: Tensor) -> float:
+        return log_probs_apart(one, two)

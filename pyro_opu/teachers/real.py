@@ -12,7 +12,7 @@ from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.function import FunctionDraws
 from pyro_opu.teachers.kinds import described_all, kind_of, said
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.row_latents import mixed_normals
+from pyro_opu.teachers.row_latents import mixed_normals, normals_apart
 from pyro_opu.teachers.sites import one_per_row
 
 
@@ -86,6 +86,9 @@ class RegressionTeacher(ComparedDraws, RealTeacher):
 
     def _mixed(self, log_weights: Tensor, values: Tensor) -> Tensor:
         return mixed_normals(log_weights, values)
+
+    def _mixed_apart(self, one: Tensor, two: Tensor) -> float:
+        return normals_apart(one, two)
 
 
 def is_real(model: ModelDraws, site: str | None) -> bool:

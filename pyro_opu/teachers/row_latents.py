@@ -5,7 +5,7 @@ Drawn anew at every call, their spread would pass for that of the posterior; it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
@@ -36,19 +36,34 @@ class Values:
     Attributes:
         axis: Of its batch, from the end, that holds the rows.
         columns: Sizes of the other axes, each of whose numbers takes every value.
-        count: Values of each number; of a normal Q nodes of Gauss-Hermite quadrature.
+        count: Values of each number; of a normal Q nodes of a quadrature.
         normal: Whether it is a normal, or a function of one.
+        in_steps: Whether these nodes are the middles of Q equally likely parts, for what is said in
+            steps; of Gauss-Hermite otherwise.
     """
 
     axis: int
     columns: tuple[int, ...]
     count: int
     normal: bool = False
+    in_steps: bool = False
 
     @property
     def numbers(self) -> int:
         """Numbers of a row."""
         return prod(self.columns)
+
+    @property
+    def nodes(self) -> tuple[Tensor, Tensor]:
+        """Nodes of a standard normal, and their weights ``(Q,)``, of variance one in float64."""
+        if not self.in_steps:
+            found = np.polynomial.hermite_e.hermegauss(self.count)
+            nodes, weights = (torch.from_numpy(each) for each in found)
+            return nodes, weights / weights.sum()
+        middles = (torch.arange(self.count, dtype=torch.float64) + 0.5) / self.count
+        nodes = torch.special.ndtri(middles)
+        scale = nodes.square().mean().sqrt() if self.count > 1 else torch.ones(())
+        return nodes / scale, torch.full_like(nodes, 1 / self.count)
 
     def at(self, fn: Any, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The values of these numbers, one for each column, and their log-weights ``(rows,)``."""
@@ -56,7 +71,7 @@ class Values:
         index = torch.tensor(numbers).reshape(self.columns)
         index = index.unsqueeze(len(batch) + self.axis).expand(batch)
         if self.normal:
-            value, log_weight = _at_node(fn, self.count, index)
+            value, log_weight = _at_node(fn, self.nodes, index)
         else:
             base, support = unwrap(fn), finite_support(fn)
             assert support is not None
@@ -123,15 +138,14 @@ def _inner(fn: Any) -> Any:
     return unwrap(base.base_dist) if by_number else base
 
 
-def _at_node(fn: Any, count: int, index: Tensor) -> tuple[Tensor, Tensor]:
-    """A normal, or what transforms make of it, at nodes of Gauss-Hermite, and log-weights."""
+def _at_node(fn: Any, nodes: tuple[Tensor, Tensor], index: Tensor) -> tuple[Tensor, Tensor]:
+    """A normal, or what transforms make of it, at nodes of a quadrature, and log-weights."""
     inner = _inner(fn)
-    found = np.polynomial.hermite_e.hermegauss(count)
-    nodes, weights = (torch.from_numpy(each).to(inner.loc) for each in found)
-    value = inner.loc + inner.scale * nodes[index]
+    places, weights = (each.to(inner.loc) for each in nodes)
+    value = inner.loc + inner.scale * places[index]
     for transform in unwrap(fn).transforms if inner is not unwrap(fn) else ():
         value = transform(value)
-    return value, (weights / weights.sum()).log()[index]
+    return value, weights.log()[index]
 
 
 def row_values(name: str, runs: tuple[Run, Run], some: Callable[[], Any]) -> Values | None:
@@ -186,10 +200,8 @@ def affordable(latents: dict[str, Values]) -> dict[str, Values]:
     """
     finite = {name: each for name, each in latents.items() if not each.normal}
     for some in (latents, finite, {}):
-        values = prod(each.count**each.numbers for each in some.values() if not each.normal)
-        normals = sum(each.numbers for each in some.values() if each.normal)
-        nodes = min(MOST_NODES, int((MOST_VALUES / values) ** (1 / max(1, normals)) + 1e-9))
-        if values <= MOST_VALUES and (not normals or nodes >= LEAST_NODES):
+        nodes = _nodes(some, MOST_NODES)
+        if nodes >= (LEAST_NODES if any(each.normal for each in some.values()) else 1):
             break
     if left := [name for name in latents if name not in some]:
         taken = prod((each.count or LEAST_NODES) ** each.numbers for each in latents.values())
@@ -199,6 +211,13 @@ def affordable(latents: dict[str, Values]) -> dict[str, Values]:
             "posterior, they count as epistemic uncertainty. Sum them out in the model."
         )
     return {k: replace(each, count=nodes) if each.normal else each for k, each in some.items()}
+
+
+def _nodes(latents: dict[str, Values], most: int) -> int:
+    """Nodes that each normal may have; 0 where those of finite support are too many already."""
+    values = prod(each.count**each.numbers for each in latents.values() if not each.normal)
+    normals = sum(each.numbers for each in latents.values() if each.normal)
+    return min(most, int((MOST_VALUES / values) ** (1 / max(1, normals)) + 1e-9))
 
 
 @dataclass(frozen=True)
@@ -215,6 +234,22 @@ class Mixture:
 
     def __bool__(self) -> bool:
         return bool(self.latents)
+
+    def rules(self) -> Iterator[tuple[Mixture, Mixture]]:
+        """The same with either kind of nodes of its normals, and beside it with a node fewer."""
+        for in_steps in (False, True):
+            nodes = _nodes(self.latents, MOST_VALUES if in_steps else MOST_NODES)
+            yield self._with(nodes, in_steps), self._with(nodes - 1, in_steps)
+
+    def _with(self, nodes: int, in_steps: bool) -> Mixture:
+        normal = {"count": nodes, "in_steps": in_steps}
+        latents = {k: replace(v, **normal) if v.normal else v for k, v in self.latents.items()}
+        return replace(self, latents=latents)
+
+    @property
+    def has_normals(self) -> bool:
+        """Whether its sum is a quadrature."""
+        return any(each.normal for each in self.latents.values())
 
     def of(self, under: Callable[[Fixed], Tensor]) -> tuple[Tensor, Tensor]:
         """Log-weights ``(V, N)`` of all values, and what is said under each ``(V, N, K)``."""
@@ -238,3 +273,15 @@ def mixed_normals(log_weights: Tensor, normals: Tensor) -> Tensor:
     middle = (weights * mean).sum(0)
     variance = (weights * ((2 * log_scale).exp() + (mean - middle) ** 2)).sum(0)
     return torch.stack([middle, variance.log() / 2], -1)
+
+
+def log_probs_apart(one: Tensor, two: Tensor) -> float:
+    """Largest difference of class probabilities, of logarithms."""
+    return float((one.exp() - two.exp()).abs().max())
+
+
+def normals_apart(one: Tensor, two: Tensor) -> float:
+    """Largest difference of means and of deviations, in deviations."""
+    (mean, log_scale), (other, other_log_scale) = one.unbind(-1), two.unbind(-1)
+    means = (mean - other).abs() / other_log_scale.exp()
+    return float(torch.maximum(means, (log_scale - other_log_scale).expm1().abs()).max())

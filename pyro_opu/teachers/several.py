@@ -15,7 +15,12 @@ from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.kinds import kind_of, said, said_of
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.row_latents import mixed_log_probs, mixed_normals
+from pyro_opu.teachers.row_latents import (
+    log_probs_apart,
+    mixed_log_probs,
+    mixed_normals,
+    normals_apart,
+)
 from pyro_opu.teachers.runs import quiet
 from pyro_opu.teachers.sites import check_each_row, site_kind, unwrap
 
@@ -106,6 +111,13 @@ class SeveralTeacher(SeveralDraws, ComparedDraws):
             of_numbers = mixed(log_weights.repeat_interleave(part.columns, 1), values)
             found.append(of_numbers.reshape(said.shape[1], -1))
         return torch.cat(found, 1)
+
+    def _mixed_apart(self, one: Tensor, two: Tensor) -> float:
+        both = zip(by_part(one[None], self.parts), by_part(two[None], self.parts), strict=True)
+        return max(
+            (log_probs_apart if part.on_simplex else normals_apart)(*pair)
+            for part, pair in zip(self.parts, both, strict=True)
+        )
 
 
 @torch.no_grad()

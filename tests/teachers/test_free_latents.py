@@ -112,6 +112,93 @@ def test_noise_of_the_rows_is_summed_out(name: str) -> None:
     assert set(teacher.latents.values()) == {"summed out"}
 
 
+def below(t: Tensor) -> Tensor:
+    return torch.special.ndtr(t)
+
+
+def utility(x: Tensor) -> None:
+    """A label of whether a latent response is positive."""
+    w = weight()
+    with pyro.plate("data", len(x)):
+        z = pyro.sample("z", dist.Normal(w * x[:, 0], torch.full((len(x),), 2.0)))
+        pyro.sample("obs", dist.Bernoulli((z > 0).float()))
+
+
+def threshold(x: Tensor) -> None:
+    with pyro.plate("data", len(x)):
+        z = pyro.sample("z", dist.Normal(0.0, 1.0))
+        pyro.sample("obs", dist.Bernoulli(torch.where(weight() * x[:, 0] + z > 0.3, 0.9, 0.1)))
+
+
+def levels(x: Tensor) -> None:
+    """The upper of three ordered levels of a latent response, with a class of the row."""
+    w = weight()
+    with pyro.plate("data", len(x)):
+        k = pyro.sample("k", dist.Bernoulli(0.25))
+        z = pyro.sample("z", dist.Normal(w * x[:, 0] + k, torch.ones(len(x))))
+        level = (z > -1).long() + (z > 1).long()
+        pyro.sample("obs", dist.Bernoulli((level == 2).float()))
+
+
+STEPS: dict[str, tuple[Any, Callable[[], Tensor], float]] = {
+    "a latent utility": (utility, lambda: below(SLOPES / 2), 0.011),
+    "a threshold": (threshold, lambda: 0.1 + 0.8 * below(SLOPES - 0.3), 0.009),
+    "levels": (levels, lambda: 0.75 * below(SLOPES - 1) + 0.25 * below(SLOPES), 0.022),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the latents")
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_are_summed_by_equal_parts(name: str) -> None:
+    """Of Q equal parts a threshold cuts one: half of 1 / Q, where Gauss and Hermite err by .1."""
+    model, expected, most = STEPS[name]
+    found = as_teacher(Predictive(model, {"w": W}), "obs").probs(X)[..., 1]
+    torch.testing.assert_close(found, expected(), rtol=0, atol=most)
+
+
+def test_the_error_of_a_quadrature_is_told() -> None:
+    with pytest.warns(UserWarning, match=r"\['z'\] of the rows are summed out by a quadrature"):
+        as_teacher(Predictive(utility, {"w": W}), "obs").probs(X)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_latent_that_acts_in_steps_is_found(seed: int) -> None:
+    """Whatever values it is drawn at: most are on one side of the threshold."""
+
+    def model(x: Tensor) -> None:
+        w = weight()
+        with pyro.plate("data", len(x)):
+            z = pyro.sample("z", dist.Normal(w * x[:, 0], torch.ones(len(x))))
+            pyro.sample("obs", dist.Bernoulli((z > 2).float()))
+
+    pyro.set_rng_seed(seed)
+    teacher = as_teacher(Predictive(model, {"w": W}), "obs")
+    teacher.prepare(torch.zeros(3, 1))
+    assert set(teacher.latents) == {"z"}
+
+
+@pytest.mark.filterwarnings("ignore:the latents")
+def test_a_real_y_in_steps_keeps_its_variance() -> None:
+    def model(x: Tensor) -> None:
+        w = weight()
+        with pyro.plate("data", len(x)):
+            z = pyro.sample("z", dist.Normal(w * x[:, 0], torch.ones(len(x))))
+            pyro.sample("obs", dist.Normal(3 * (z > 0).float(), 0.5))
+
+    teacher = finished_teacher(Predictive(model, {"w": W}), X)
+    mean, log_scale = teacher.draws(X).unbind(-1)
+    p = below(SLOPES)
+    torch.testing.assert_close(mean, 3 * p, rtol=0, atol=0.035)
+    torch.testing.assert_close((2 * log_scale).exp(), 0.25 + 9 * p * (1 - p), rtol=0, atol=0.1)
+
+
+def test_a_steep_logit_is_summed_by_the_better_rule() -> None:
+    teacher = as_teacher(
+        Predictive(labels(dist.Normal(0.0, 8.0), lambda w, x, z: w * x + z), {"w": W})
+    )
+    torch.testing.assert_close(teacher.probs(X)[..., 1], plain(8.0), rtol=0, atol=4e-3)
+
+
 def test_the_spread_of_noise_is_aleatoric() -> None:
     def model(x: Tensor, y: Tensor | None = None) -> None:
         w = weight()
