@@ -14,7 +14,7 @@ from torch.distributions import dirichlet as torch_dirichlet
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from pyro_opu.rng import preserve_rng, replaced
+from pyro_opu.rng import preserve_rng, replaced, seeded
 from pyro_opu.utils.warnings import warn_user
 
 Draws = dict[str, Tensor]
@@ -112,7 +112,13 @@ class Batched:
                 return True
             # Random by itself, so that no two runs agree, or few of labels.
             random = any(not close(loop(fn, first), again) for _ in range(LOOPED))
-        return has_nan(result) <= has_nan(again) and random
+        if not random or has_nan(result) > has_nan(again):
+            return False
+        runs = []
+        for _ in range(2):
+            with seeded(0):
+                runs.append(loop(fn, first))
+        return close(*runs)  # or its random numbers are not torch's: all draws would share them
 
     def give_up(self, reason: Exception | str) -> None:
         """Use the loop from now on, and say why."""
@@ -138,8 +144,8 @@ def _cure(reason: str) -> str:
         return "A torch.autograd.Function in it needs a setup_context and a vmap rule."
     if "other numbers" in reason:
         return (
-            "Something in it depends on the calls before, such as a counter or a cache, or has few "
-            "digits left in its dtype."
+            "Something in it depends on the calls before, such as a counter, a cache or random "
+            "numbers of Python or NumPy (torch.rand is fast), or has few digits left in its dtype."
         )
     return "Posterior samples in the place of what it draws, or another operation, may be fast."
 

@@ -242,8 +242,10 @@ class Mixture:
             yield self._with(nodes, in_steps), self._with(nodes - 1, in_steps)
 
     def _with(self, nodes: int, in_steps: bool) -> Mixture:
-        normal = {"count": nodes, "in_steps": in_steps}
-        latents = {k: replace(v, **normal) if v.normal else v for k, v in self.latents.items()}
+        latents = {
+            k: replace(each, count=nodes, in_steps=in_steps) if each.normal else each
+            for k, each in self.latents.items()
+        }
         return replace(self, latents=latents)
 
     @property

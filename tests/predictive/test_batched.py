@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -462,6 +464,29 @@ def test_a_network_drops_other_units_in_every_draw() -> None:
 
     found = batched(Predictive(source, {"bias": torch.zeros(S, C)}))(X)
     assert len(found["logits"].unique(dim=0)) == S
+
+
+@pytest.mark.parametrize("drawn", [random.random, np.random.rand, lambda: float(np.random.rand())])
+@pytest.mark.parametrize("beside", [False, True])
+def test_random_numbers_that_are_not_torchs_differ_between_draws(
+    drawn: Callable[[], float], beside: bool
+) -> None:
+    """As in the loop of ``Predictive``, also beside some of torch."""
+
+    def source(x: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+        noise = drawn() + (1e-3 * torch.rand(()) if beside else 0.0)
+        mean = pyro.deterministic("mean", x @ w + noise, event_dim=0)
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Bernoulli(logits=mean))
+
+    predictive = Predictive(source, {"w": torch.zeros(S, D)}, return_sites=("mean", "obs"))
+    with pytest.warns(UserWarning, match="is evaluated draw by draw.*numbers of Python or NumPy"):
+        found = batched(predictive)(X)["mean"]
+    assert len(found[:, 0].round(decimals=2).unique()) > S // 4
+    with pytest.warns(UserWarning, match="is evaluated draw by draw"):
+        probs = as_teacher(predictive).probs(X)[..., 1]
+    assert len(probs[:, 0].logit().round(decimals=2).unique()) > S // 4
 
 
 def test_on_the_device(device: torch.device) -> None:
