@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch import distributions as dist
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
@@ -15,6 +16,7 @@ from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.sites import are_probs, logits_of
 from pyro_opu.utils.warnings import warn_user
 
+_OF_CLASSES = (dist.Categorical, dist.OneHotCategorical)
 _SIGMOIDS = {torch.sigmoid, F.sigmoid, Tensor.sigmoid, torch.special.expit}
 
 
@@ -69,9 +71,16 @@ def as_classifier(network: nn.Module, x: Tensor) -> nn.Module:
     """The network, one that returns its logits by name as one that returns them alone.
 
     Raises:
-        ValueError: its numbers are made by a sigmoid and no probabilities of classes.
+        ValueError: its numbers are made by a sigmoid and no probabilities of classes, or are those
+            of a distribution of something else.
     """
     returned, by_sigmoid = returned_by(network, x, network)
+    if isinstance(returned, dist.Distribution) and not isinstance(returned, _OF_CLASSES):
+        raise ValueError(
+            "`source`'s network must return logits or probabilities of classes; got a "
+            f"{type(returned).__name__}, which has none. Of several labels say "
+            'as_teacher(network, output="labels"), or let it return its logits alone.'
+        )
     output = logits_of(returned)
     if isinstance(output, Tensor) and output.is_floating_point() and output.ndim == 2:
         rows, columns = output.shape

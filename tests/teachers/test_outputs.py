@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch import distributions as dist
 from torch.nn import functional as F
 
 import pyro_opu
@@ -45,6 +46,10 @@ def numbers(columns: int) -> Tensor:
     """By the loop."""
     with torch.no_grad():
         return torch.stack([each(X) for each in members(columns)])
+
+
+def Bernoulli(z: Tensor) -> dist.Bernoulli:  # noqa: N802
+    return dist.Bernoulli(logits=z)
 
 
 PAIR = lambda z: (z[:, 0], z[:, 1:])  # noqa: E731
@@ -121,6 +126,11 @@ def test_logits_by_name_are_taken(last: Any) -> None:
     torch.testing.assert_close(labels[..., 1::2], numbers(3).sigmoid(), **ROUNDING)
 
 
+def test_a_distribution_of_classes_is_taken() -> None:
+    found = as_teacher(members(3, lambda z: dist.Categorical(logits=z))).probs(X)
+    torch.testing.assert_close(found, numbers(3).softmax(-1), **ROUNDING)
+
+
 @pytest.mark.parametrize(
     ("network", "error", "message"),
     [
@@ -129,6 +139,8 @@ def test_logits_by_name_are_taken(last: Any) -> None:
         (Network(1), ValueError, r'one logit per input.*output="labels".*output="mean"'),
         (Network(2, PAIR), TypeError, 'output="mean and log variance"'),
         (Network(1, lambda z: z[:, 0]), ValueError, 'output="mean"'),
+        (Network(3, Bernoulli), ValueError, 'got a Bernoulli.*output="labels"'),
+        (members(2, Bernoulli), ValueError, 'got a Bernoulli.*output="labels"'),
     ],
 )
 def test_what_are_no_classes_is_refused_with_its_cure(
