@@ -109,13 +109,15 @@ class ComparedDraws(ModelDraws):
         """
         few = _spread(x, self._model.max_rows)
         ends = [self._of_draw(draws[n : n + 1], few) for n in sorted({0, len(draws) - 1})]
+
+        def under(latents: Draws, fixed: Any) -> Tensor:
+            with seeded(0):  # what else is random is the same at all nodes
+                return self._under(latents, few, fixed)
+
         errors: list[tuple[float, Mixture]] = []
         for rules in self._row_latents.rules():
-            with quiet(), preserve_rng():
-                said = [
-                    [self._mixed(*rule.of(partial(self._under, each, few))) for rule in rules]
-                    for each in ends
-                ]
+            with quiet():
+                said = [[self._mixed(*rule.of(partial(under, e))) for rule in rules] for e in ends]
             errors.append((max(self._mixed_apart(*pair) for pair in said), rules[0]))
             if errors[-1][0] <= SMOOTH:
                 break

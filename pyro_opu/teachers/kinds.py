@@ -31,7 +31,7 @@ def kind_of(fn: Any) -> Kind | None:
     A real y or a count may have any law with a mean and a variance.
     """
     if (kind := site_kind(fn)) is not None:
-        several = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max()) > 1
+        several = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max()) != 1
         if not several:
             return "classes"
         return "trials" if kind == "binomial" else None
