@@ -108,7 +108,8 @@ class ComparedDraws(ModelDraws):
         smooth in the normal; of a threshold, such as a label ``z > 0``, it is off by a tenth.
         """
         few = _spread(x, self._model.max_rows)
-        ends = [self._of_draw(draws[n : n + 1], few) for n in sorted({0, len(draws) - 1})]
+        with quiet(), preserve_rng():
+            ends = [self._of_draw(draws[n : n + 1], few) for n in sorted({0, len(draws) - 1})]
 
         def under(latents: Draws, fixed: Any) -> Tensor:
             with seeded(0):  # what else is random is the same at all nodes

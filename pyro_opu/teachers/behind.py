@@ -23,6 +23,8 @@ from pyro_opu.teachers.row_latents import (
     affordable,
     batch_of,
     finite_support,
+    inner_of,
+    moved,
     row_values,
 )
 from pyro_opu.teachers.runs import Run, few_rows, is_deterministic, quiet, trace_of
@@ -32,7 +34,7 @@ from pyro_opu.utils.warnings import warn_user
 
 #: Combinations of values up to which all are tried.
 MOST_TRIED = 64
-#: Deviations by which a real value is moved: what is observed may depend on it in steps.
+#: Deviations from its mean at which a normal is looked at: what is observed may depend on it in steps.
 MOVED = (4.0, -4.0, 1.0, -1.0)
 #: Inputs at which a latent of the rows is looked at.
 MOST_ROWS = 16
@@ -49,8 +51,8 @@ def other_values(node: Any) -> list[Tensor]:
         return [value, value.roll(1, -1)]
     if not value.is_floating_point() or getattr(base.support, "is_discrete", False):
         return [value, value + 1]
-    if is_known(base, dist.Normal):
-        return [value, *(value + each * fn.stddev for each in MOVED)]
+    if is_known(inner_of(fn), dist.Normal):
+        return [value, *(moved(fn, each).expand(fn.shape()) for each in MOVED)]
     with preserve_rng():  # the same random numbers may have made the value
         drawn = fn.sample((3,))
     return [value, next((each for each in drawn if not torch.equal(each, value)), value)]

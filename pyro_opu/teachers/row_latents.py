@@ -126,10 +126,10 @@ def finite_support(fn: Any) -> Tensor | None:
 def batch_of(fn: Any) -> tuple[int, ...]:
     """Shape of the values of a site, each of which is a number or an event, as of a process."""
     shape = tuple(fn.shape())
-    return shape[: len(shape) - len(_inner(fn).event_shape)]
+    return shape[: len(shape) - len(inner_of(fn).event_shape)]
 
 
-def _inner(fn: Any) -> Any:
+def inner_of(fn: Any) -> Any:
     """The distribution inside wrappers, and inside transforms that act number by number."""
     base = unwrap(fn)
     by_number = is_known(base, dist.TransformedDistribution) and not any(
@@ -140,12 +140,17 @@ def _inner(fn: Any) -> Any:
 
 def _at_node(fn: Any, nodes: tuple[Tensor, Tensor], index: Tensor) -> tuple[Tensor, Tensor]:
     """A normal, or what transforms make of it, at nodes of a quadrature, and log-weights."""
-    inner = _inner(fn)
-    places, weights = (each.to(inner.loc) for each in nodes)
-    value = inner.loc + inner.scale * places[index]
+    places, weights = (each.to(inner_of(fn).loc) for each in nodes)
+    return moved(fn, places[index]), weights.log()[index]
+
+
+def moved(fn: Any, deviations: Tensor | float) -> Tensor:
+    """A normal, or what transforms make of it, at so many deviations from its mean."""
+    inner = inner_of(fn)
+    value: Tensor = inner.loc + inner.scale * deviations
     for transform in unwrap(fn).transforms if inner is not unwrap(fn) else ():
         value = transform(value)
-    return value, weights.log()[index]
+    return value
 
 
 def row_values(name: str, runs: tuple[Run, Run], some: Callable[[], Any]) -> Values | None:
@@ -168,20 +173,22 @@ def row_values(name: str, runs: tuple[Run, Run], some: Callable[[], Any]) -> Val
     place = axes[0] - len(two), (*two[: axes[0]], *two[axes[0] + 1 :])
     if (support := finite_support(fn)) is not None:
         return Values(*place, len(support))
-    if not is_known(_inner(fn), dist.Normal) or (marked is None and not _noise(fn, place[0], some)):
+    if not is_known(inner_of(fn), dist.Normal) or (
+        marked is None and not _noise(fn, place[0], some)
+    ):
         return None
     return Values(*place, 0, normal=True)
 
 
 def _noise(fn: Any, axis: int, some: Callable[[], Any]) -> bool:
     """Whether a normal has the same mean, or the same scale, at all inputs."""
-    inner = _inner(fn)
+    inner = inner_of(fn)
     if any(_shared(each, axis) for each in (inner.loc, inner.scale)):
         return True
     elsewhere = some()
     if elsewhere is None:
         return False
-    inner = _inner(elsewhere["fn"])
+    inner = inner_of(elsewhere["fn"])
     parameters = (each.movedim(axis, 0) for each in (inner.loc, inner.scale))
     return any(bool((each == each[:1]).all()) for each in parameters)
 
