@@ -34,7 +34,7 @@ from pyro_opu.utils.warnings import warn_user
 
 #: Combinations of values up to which all are tried.
 MOST_TRIED = 64
-#: Deviations from its mean at which a normal is looked at: what is observed may depend on it in steps.
+#: Deviations at which a normal is looked at: what is observed may depend on it in steps.
 MOVED = (4.0, -4.0, 1.0, -1.0)
 #: Inputs at which a latent of the rows is looked at.
 MOST_ROWS = 16
