@@ -2,6 +2,8 @@ r"""A guide with joint draws beside its marginal answer: one last layer for each
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import torch
@@ -20,6 +22,60 @@ MOST_PLAIN = 128
 HIDDEN, NARROW, MANY = 128, 64, 256
 #: Features that the draws read.
 FEATURES = 64
+#: Waves of a draw in an output, and numbers of an input that they run along.
+WAVES, ALONG = 2, 8
+
+
+class RandomWaves(nn.Module):
+    r"""S random functions, each a sum of a few waves along directions of its own.
+
+    .. math:: w_s(x) = a(x) \sqrt{2 / M} \sum_{m=1}^M \cos\big(\omega_{sm}^\top \varphi(x)
+        + \beta_{sm}\big), \qquad \omega_{sm} \sim N(0, I), \quad \beta_{sm} \sim U(0, 2\pi)
+
+    The directions are drawn once. Two layers learn the place :math:`\varphi(x)`, and two the
+    amplitude a(x). Over draws the mean is 0 and the covariance
+    :math:`a(x)\, a(x') \exp(-\|\varphi(x) - \varphi(x')\|^2 / 2)`: functions of any roughness, for
+    which features that all draws share would have to be very many.
+
+    Args:
+        size: Numbers u that are read, standardised.
+        num_draws: S.
+        num_outputs: Numbers that a draw says of an input; each has waves of its own.
+        waves: M.
+
+    References:
+        Rahimi and Recht (2007), Random features for large-scale kernel machines. Osband et al.
+        (2023), Epistemic neural networks, whose fixed random networks have the same purpose.
+    """
+
+    directions: Tensor
+    phases: Tensor
+
+    def __init__(self, size: int, num_draws: int, num_outputs: int, waves: int = WAVES) -> None:
+        super().__init__()
+        width = HIDDEN if size <= MANY else NARROW
+        self.place = nn.Sequential(nn.Linear(size, width), nn.SiLU(), nn.Linear(width, ALONG))
+        self.height = nn.Sequential(nn.Linear(size, NARROW), nn.SiLU())
+        self.height.extend([nn.Linear(NARROW, num_outputs), nn.Softplus()])
+        self.register_buffer("directions", torch.randn(num_draws, num_outputs * waves, ALONG))
+        self.register_buffer("phases", torch.rand(num_draws, num_outputs * waves) * (2 * math.pi))
+        self.waves = waves
+
+    @torch.no_grad()
+    def begin(self, amplitude: Tensor) -> None:
+        """Start at this amplitude ``(num_outputs,)`` everywhere, waves of a few deviations of u."""
+        amplitude = amplitude.clamp_min(1e-6)
+        last: Any = self.height[-2]
+        last.weight.mul_(0.1)
+        last.bias.copy_(amplitude + (-torch.expm1(-amplitude)).log())
+        of_place: Any = self.place[-1]
+        of_place.weight.mul_(4)
+
+    def forward(self, u: Tensor, index: Tensor | slice = slice(None)) -> Tensor:
+        """:math:`w_s` ``(S, N, num_outputs)`` of the draws with these indices, by default all."""
+        waves = outputs_of(self.place(u), self.directions[index], self.phases[index]).cos()
+        total = waves.unflatten(-1, (-1, self.waves)).sum(-1)
+        return total * (self.height(u) * (2 / self.waves) ** 0.5)
 
 
 class DrawHeads(nn.Module):
@@ -28,20 +84,24 @@ class DrawHeads(nn.Module):
     .. math:: z_s(x) = W_s\, \psi(x) + b_s, \qquad \psi = \text{the inputs } u \text{ standardised,
         or two layers on them}
 
+    What no last layer can follow may be :class:`RandomWaves` :math:`w_s(x)` added to this.
+
     Args:
         size: Numbers u that are read.
         num_draws: S.
         num_outputs: Numbers that a draw says of an input.
         linear: Whether :math:`\psi = u`, standardised.
+        waves: M of the random waves; by default there are none.
     """
 
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, size: int, num_draws: int, num_outputs: int, linear: bool = False) -> None:
+    def __init__(
+        self, size: int, num_draws: int, num_outputs: int, linear: bool = False, waves: int = 0
+    ) -> None:
         super().__init__()
-        self.config = {"size": size, "num_draws": num_draws, "num_outputs": num_outputs}
-        self.config["linear"] = linear
+        self._sizes = size, num_draws, num_outputs
         self.linear = linear
         self.standardize = Standardize((size,))
         width = HIDDEN if size <= MANY else NARROW
@@ -50,6 +110,20 @@ class DrawHeads(nn.Module):
         features = size if linear else FEATURES
         self.weight = nn.Parameter(torch.zeros(num_draws, num_outputs, features))
         self.bias = nn.Parameter(torch.zeros(num_draws, num_outputs))
+        self.waves = RandomWaves(*self._sizes, waves) if waves else None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The arguments that make heads of this shape."""
+        named = dict(zip(("size", "num_draws", "num_outputs"), self._sizes, strict=True))
+        waves = {} if self.waves is None else {"waves": self.waves.waves}
+        return {**named, "linear": self.linear, **waves}
+
+    def with_waves(self) -> DrawHeads:
+        """A copy with random waves."""
+        heads = copy.deepcopy(self)
+        heads.waves = RandomWaves(*self._sizes).to(self.weight.device)
+        return heads
 
     def features(self, u: Tensor) -> Tensor:
         r""":math:`\psi` ``(N, K)``."""
@@ -57,10 +131,9 @@ class DrawHeads(nn.Module):
 
     def forward(self, u: Tensor, index: Tensor | None = None) -> Tensor:
         """:math:`z_s` ``(S, N, num_outputs)``, of the draws with these indices or of all."""
-        weight, bias = self.weight, self.bias
-        if index is not None:
-            weight, bias = weight[index], bias[index]
-        return outputs_of(self.features(u), weight, bias)
+        some = slice(None) if index is None else index
+        found = outputs_of(self.features(u), self.weight[some], self.bias[some])
+        return found if self.waves is None else found + self.waves(self.standardize(u), some)
 
 
 def outputs_of(features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads, outputs_of
+from pyro_opu.objectives.joint import joint_energy
 from pyro_opu.rng import RandomStream
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.held import HeldDraws
 from pyro_opu.training.console import tracked
-from pyro_opu.training.descent import Descent
+from pyro_opu.training.descent import Descent, Losses
 from pyro_opu.training.fit import KeepLast, Phase, fit
 from pyro_opu.training.rates import cosine
 from pyro_opu.training.settings import Sampler
@@ -31,6 +32,9 @@ BATCH, DRAWS, RATE = 256, 64, 8e-3
 MOST_LINEAR, LINEAR = 256, 1e-4
 #: Deviation of the heads' first weights.
 APART = 0.05
+#: Inputs of a group, groups in a step by joint laws, Adam's rate there, steps for one of the heads'
+#: own, and inputs that judge.
+GROUP, GROUPS, LAW_RATE, LAW_STEPS, JUDGED = 4, 64, 2e-3, 0.25, 256
 
 
 def joint_guide(
@@ -52,6 +56,15 @@ def joint_guide(
     which is zero where all draws, and so their joint law, are the teacher's. The marginal guide is
     left as it is. Where what the draws say is linear in what the teacher's last layer reads, least
     squares finds the heads.
+
+    Functions that differ in more than last layers have parts that no head can follow, so that the
+    draws vary less than the teacher's. Random waves then take the place of these parts, and heads
+    and waves descend the energy distance between joint laws of groups of k inputs,
+
+    .. math:: \mathbb{E}_{x_1, \dots, x_k}\, D\big((\pi(x_1), \dots, \pi(x_k)),\,
+        (\hat\pi(x_1), \dots, \hat\pi(x_k))\big),
+
+    which does not ask which draw is which. They are kept where held-out groups are nearer.
 
     Args:
         marginal: The guide, trained, with a ``trunk``.
@@ -100,12 +113,14 @@ def _taught(
         with random.borrowed():
             guide = _fresh(marginal, x, said)
         _fit(guide, x, said, steps, random, progress)
+        guide = _by_law(guide, x, said, held_out, judged, steps, random, progress)
     guide.requires_grad_(False).eval()
     with torch.no_grad():
         mine = guide.draws(held_out)
     return guide, {
         "num_draws": len(judged),
         "linear": guide.heads.linear,
+        "waves": guide.heads.waves is not None,
         "kl": float(_distance(guide, judged, mine)),
         "kl_between": float(_distance(guide, judged, judged.roll(1, 0))),
         "spread": _spread(guide, mine) / max(_spread(guide, judged), 1e-30),
@@ -182,9 +197,7 @@ def _fit(
     guide: JointGuide, x: Tensor, said: Tensor, steps: int, random: RandomStream, progress: bool
 ) -> None:
     """Descend the distance; all draws share a part of their weights while they learn."""
-    heads = guide.heads
-    with torch.no_grad():
-        u = torch.cat([inputs_of_heads(guide.marginal, b, False) for b in x.split(1024)])
+    heads, u = guide.heads, _read(guide, x)
     with random.borrowed():
         shared = nn.Parameter(torch.randn_like(heads.weight[0]) * 2 * APART)
     at = said.movedim(1, 0).contiguous()  # inputs first: a batch is one block of memory each
@@ -198,8 +211,83 @@ def _fit(
         theirs = at[rows][:, index].movedim(0, 1)
         return {"joint": _distance(guide, theirs, guide.said(outputs))}, None
 
-    adam = torch.optim.Adam([*heads.parameters(), shared], lr=RATE, betas=(0.9, 0.99), fused=True)
-    descent = Descent(losses, adam, cosine(RATE, steps))
-    fit([Phase("joint draws", steps, [descent])], KeepLast(), random=random, progress=progress)
+    _descend("joint draws", losses, [*heads.parameters(), shared], RATE, steps, random, progress)
     with torch.no_grad():
         heads.weight.add_(shared)
+
+
+def _by_law(
+    guide: JointGuide,
+    x: Tensor,
+    said: Tensor,
+    held_out: Tensor,
+    judged: Tensor,
+    steps: int,
+    random: RandomStream,
+    progress: bool,
+) -> JointGuide:
+    """Add random waves by the joint law of groups of inputs, if held-out groups are nearer."""
+    u, count = _read(guide, x), len(said)
+    if count < 2:
+        return guide  # a law of one function is that function
+    with random.borrowed():
+        tried = _with_waves(guide, u, said)
+    heads = tried.heads
+
+    def losses() -> tuple[dict[str, Tensor], Any]:
+        rows = torch.randint(len(u), (GROUPS * GROUP,), device=u.device)
+        mine, theirs = (torch.randperm(count, device=u.device)[:DRAWS] for _ in range(2))
+        found = _in_groups(guide, guide.said(heads(u[rows], mine)))
+        return {"law": joint_energy(found, _in_groups(guide, said[theirs[:, None], rows])).mean()}, None
+
+    steps = max(1, round(LAW_STEPS * steps))
+    _descend("joint law", losses, [*heads.parameters()], LAW_RATE, steps, random, progress)
+    before, after = (_apart(each, held_out[:JUDGED], judged[:, :JUDGED]) for each in (guide, tried))
+    return tried if after < before else guide
+
+
+@torch.no_grad()
+def _with_waves(guide: JointGuide, u: Tensor, said: Tensor) -> JointGuide:
+    """A copy whose waves are as high as what its heads miss at the median input."""
+    tried = JointGuide(guide.marginal, guide.heads.with_waves())
+    waves = tried.heads.waves
+    assert waves is not None
+    rows = slice(0, JUDGED)
+    missed = guide.outputs_for(said[:, rows]) - guide.outputs_for(guide.said(guide.heads(u[rows])))
+    waves.begin(missed.square().mean(0).sqrt().median(0).values)
+    return tried
+
+
+@torch.no_grad()
+def _apart(guide: JointGuide, x: Tensor, said: Tensor) -> float:
+    """Energy distance between the joint laws of groups of these inputs."""
+    groups = _in_groups(guide, guide.draws(x)), _in_groups(guide, said)
+    pairs = zip(*(each.split(8, 1) for each in groups), strict=True)
+    return float(torch.cat([joint_energy(*pair) for pair in pairs]).mean())
+
+
+def _in_groups(guide: JointGuide, said: Tensor) -> Tensor:
+    """What draws say of N inputs as points ``(S, N / k, k, K)``: probabilities, or units of y."""
+    points = said.exp() if guide.units is None else guide.outputs_for(said)
+    whole = max(1, points.shape[1] // GROUP)
+    return points[:, : whole * GROUP].unflatten(1, (whole, -1))
+
+
+@torch.no_grad()
+def _read(guide: JointGuide, x: Tensor) -> Tensor:
+    """What the heads read at the inputs that teach."""
+    return torch.cat([inputs_of_heads(guide.marginal, rows, False) for rows in x.split(1024)])
+
+
+def _descend(
+    name: str,
+    losses: Losses,
+    trained: list[nn.Parameter],
+    rate: float,
+    steps: int,
+    random: RandomStream,
+    progress: bool,
+) -> None:
+    adam = torch.optim.Adam(trained, lr=rate, betas=(0.9, 0.99), fused=True)
+    descent = Descent(losses, adam, cosine(rate, steps))
+    fit([Phase(name, steps, [descent])], KeepLast(), random=random, progress=progress)
