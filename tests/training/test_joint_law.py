@@ -1,0 +1,74 @@
+"""Joint draws taught by the joint law of groups of inputs, where last layers cannot follow."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from pyro_opu.guides import PredictiveGuide
+from pyro_opu.guides.joint import DrawHeads, JointGuide
+from pyro_opu.rng import RandomStream
+from pyro_opu.training.joint import _by_law
+
+S, STEPS = 120, 400
+
+
+def functions(x: Tensor, count: int, seed: int, height: float = 2.0) -> Tensor:
+    """Log class probabilities of random functions that vary quickly in three dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    along = 2 * torch.randn(count, x.shape[1], generator=generator)
+    logit = height * torch.cos(x @ along.T + 7 * torch.rand(count, generator=generator)).T
+    return torch.stack([-logit, logit], -1).log_softmax(-1)
+
+
+def joint(x: Tensor, count: int) -> JointGuide:
+    marginal = PredictiveGuide.for_inputs(x, 2, hidden=(16,))
+    return JointGuide(marginal, DrawHeads(16 + x.shape[1], count, 2))
+
+
+def agreement(log_probs: Tensor, rows: Tensor) -> Tensor:
+    """Probability that labels of two inputs agree, of every pair of rows ``(P, 2)``."""
+    first, second = log_probs.exp()[:, rows].unbind(2)
+    return (first * second).sum(-1).mean(0)
+
+
+def test_functions_that_no_head_follows_are_replaced_by_random_ones() -> None:
+    torch.manual_seed(0)
+    x, held_out = torch.randn(600, 3), torch.randn(128, 3)
+    guide = joint(x, S)
+    said, judged = (functions(at, S, 1) for at in (x, held_out))
+    found = _by_law(guide, x, said, held_out, judged, STEPS, RandomStream(0), False)
+    assert found is not guide and found.heads.waves is not None
+    new = torch.randn(40, 3)
+    exact = functions(new, 20_000, 2)  # another 20,000 functions of the same law
+    same = torch.arange(40)[:, None].expand(-1, 2)
+    near = torch.stack([torch.arange(39), torch.arange(1, 40)], 1)
+    with torch.no_grad():
+        mine, heads = found.draws(new), guide.draws(new)
+    theirs = agreement(exact, same).mean()
+    # Two labels of an input agree in half of the cases where functions do not vary.
+    assert theirs > 0.65
+    assert agreement(mine, same).mean() == pytest.approx(float(theirs), abs=0.03)
+    assert agreement(heads, same).mean() < 0.55
+    off = (agreement(mine, near) - agreement(exact, near)).abs()
+    assert off.mean() < 0.04  # 120 functions alone leave about 0.02
+
+
+def test_draws_that_are_the_teachers_stay() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(200, 3)
+    guide = joint(x, 30)
+    with torch.no_grad():
+        guide.heads.weight.normal_()
+        said = guide.draws(x)
+    before = guide.heads.weight.clone()
+    found = _by_law(guide, x, said, x[:64], said[:, :64], 20, RandomStream(0), False)
+    assert found is guide
+    assert torch.equal(guide.heads.weight, before)
+
+
+def test_a_single_draw_has_no_law() -> None:
+    x = torch.randn(20, 3)
+    guide, said = joint(x, 1), functions(x, 1, 0)
+    assert _by_law(guide, x, said, x, said, 20, RandomStream(0), False) is guide
