@@ -154,8 +154,9 @@ class JointGuide(nn.Module):
 
     .. math:: \pi_s(x) = \mathrm{softmax}\big(W_s\, \psi(x) + b_s\big)
 
-    (of a real y mean and log deviation of the noise in place of logits). So the covariance between
-    inputs is the posterior's, and a draw is the same function in all calls.
+    (of a real y mean and log deviation of the noise in place of logits), to which
+    :class:`RandomWaves` are added where last layers cannot follow. So the covariance between inputs
+    is the posterior's, and a draw is the same function in all calls.
 
     Args:
         marginal: A guide of this package; its trunk's features, and short inputs themselves, are

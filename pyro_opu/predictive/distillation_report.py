@@ -137,7 +137,9 @@ class DistillationReport(dict[str, Any]):
         """Of a student whose draws are joint over inputs."""
         found = self["joint"]
         near = (
-            f"{found['kl']:.2g} from the teacher's, whose draws are {found['kl_between']:.2g} apart"
+            "functions of the teacher's joint law, not its own one for one"
+            if found.get("waves")
+            else f"{found['kl']:.2g} from the teacher's, which are {found['kl_between']:.2g} apart"
         )
         return f"{found['num_draws']} draws, {near}; {found['spread']:.3g} x their spread"
 

@@ -77,8 +77,9 @@ def joint_guide(
         progress: Show a line.
 
     Returns:
-        The guide, frozen, and what its report says: "num_draws", "linear", held-out "kl" of a draw
-        from the teacher's, "kl_between" two of the teacher's draws, "spread" of the draws as a
+        The guide, frozen, and what its report says: "num_draws", "linear", "waves" (whether it has
+        any, and so draws of the teacher's law, not the teacher's one for one), held-out "kl" of a
+        draw from the teacher's, "kl_between" two of the teacher's draws, "spread" of the draws as a
         share of the teacher's.
     """
     if ranks.first:
