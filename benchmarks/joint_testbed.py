@@ -17,8 +17,10 @@ gives to all its labels together, of labels from the true model. Groups are of 1
 inputs; a dyadic group of 10 has only two different inputs, each several times, on which a posterior
 that is independent between rows cannot learn the one from the other. With draws the probability is
 a mean over them, and of 500 draws it is noisy for 100 labels: the other 500 draws say how much.
-"Teacher's marginals" are what a perfect marginal student would have. "Plug-in" is one network: of
-the ensemble, the mean of ten, or without dropout. Gaps are in per cent of the teacher's log-loss.
+"Its last layers alone" are the joint student's draws before the joint law of groups of inputs
+teaches them. "Teacher's marginals" are what a perfect marginal student would have. "Plug-in" is one
+network: of the ensemble, the mean of ten, or without dropout. Gaps are in per cent of the teacher's
+log-loss.
 
     python -m benchmarks.joint_testbed
 """
@@ -29,7 +31,10 @@ import itertools
 import math
 import random
 import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -37,8 +42,10 @@ from torch.nn import functional as F
 
 import pyro_opu
 from benchmarks.results import Tables, parser, record_seeds
+from pyro_opu.guides.joint import JointGuide
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.teachers.held import hold
+from pyro_opu.training import joint
 
 HIDDEN, CLASSES = 50, 2
 GRID = tuple(itertools.product((2, 10, 100), (0.01, 0.1, 0.5), (1, 10, 100)))
@@ -132,20 +139,22 @@ def of_problem(seed: int, args) -> Tables:
     for kind, posterior in POSTERIORS.items():
         torch.manual_seed(seed)
         teacher, other, plug_ins = posterior(train, y, args, generator)
-        fast = pyro_opu.distill(
-            lambda x, teacher=teacher: teacher(x).exp(),
-            transfer,
-            guide="joint",
-            num_samples=args.draws,
-            seed=seed,
-            progress=False,
-            **({"num_steps": 20} if args.quick else {}),
-        )
+        with before_the_law() as before:
+            fast = pyro_opu.distill(
+                lambda x, teacher=teacher: teacher(x).exp(),
+                transfer,
+                guide="joint",
+                num_samples=args.draws,
+                seed=seed,
+                progress=False,
+                **({"num_steps": 20} if args.quick else {}),
+            )
         draws = teacher(test)
         ways: dict[str, list[Tensor]] = {
             TEACHER: [draws],
             "other 500 draws": [other(test)],
             "joint student": [fast.log_probs(test)],
+            "its last layers alone": [before[0].draws(test)],
             "teacher's marginals": [draws.logsumexp(0, keepdim=True) - math.log(len(draws))],
             "marginal student": [fast.dirichlet(test).mean.log()[None]],
             "plug-in": plug_ins(test),
@@ -158,6 +167,20 @@ def of_problem(seed: int, args) -> Tables:
                 row[f"gap {name}, %"] = gap(row[f"log-loss {name}"], mine[0][f"log-loss {name}"])
         rows += mine
     return {"Problems": rows}
+
+
+@contextmanager
+def before_the_law() -> Iterator[list[JointGuide]]:
+    """Joint guides as they are before the joint law of groups of inputs teaches them."""
+    found: list[JointGuide] = []
+    by_law = joint._by_law
+
+    def noted(guide: JointGuide, *rest):
+        found.append(guide.requires_grad_(False))
+        return by_law(guide, *rest)
+
+    with mock.patch.object(joint, "_by_law", noted):
+        yield found
 
 
 def randomised(x: Tensor, y: Tensor, args, generator: torch.Generator):

@@ -239,7 +239,8 @@ def _by_law(
         rows = torch.randint(len(u), (GROUPS * GROUP,), device=u.device)
         mine, theirs = (torch.randperm(count, device=u.device)[:DRAWS] for _ in range(2))
         found = _in_groups(guide, guide.said(heads(u[rows], mine)))
-        return {"law": joint_energy(found, _in_groups(guide, said[theirs[:, None], rows])).mean()}, None
+        asked = _in_groups(guide, said[theirs[:, None], rows])
+        return {"law": joint_energy(found, asked).mean()}, None
 
     steps = max(1, round(LAW_STEPS * steps))
     _descend("joint law", losses, [*heads.parameters()], LAW_RATE, steps, random, progress)

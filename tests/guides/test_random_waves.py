@@ -57,18 +57,15 @@ def test_a_draw_is_one_function(heads: DrawHeads) -> None:
     some = torch.tensor([1, 4])
     torch.testing.assert_close(heads(U, some), every[some])
     torch.testing.assert_close(torch.cat([heads(U[:2]), heads(U[2:])], 1), every)
-    slowly = [
-        sum(
-            torch.cos(heads.waves.directions[s, k * 2 + m] @ place + heads.waves.phases[s, k * 2 + m])
-            for m in range(2)
-        )
-        * height[k]
-        + heads.weight[s, k] @ heads.layers(u)
-        + heads.bias[s, k]
-        for s in range(7)
-        for u, place, height in zip(U, heads.waves.place(U), heads.waves.height(U), strict=True)
-        for k in range(3)
-    ]
+    assert heads.waves is not None
+    along, phase = heads.waves.directions, heads.waves.phases
+    slowly = []
+    for s in range(7):
+        for u, place, height in zip(U, heads.waves.place(U), heads.waves.height(U), strict=True):
+            for k in range(3):
+                each = [torch.cos(along[s, m] @ place + phase[s, m]) for m in (2 * k, 2 * k + 1)]
+                head = heads.weight[s, k] @ heads.layers(u) + heads.bias[s, k]
+                slowly.append(height[k] * sum(each) + head)
     torch.testing.assert_close(every, torch.stack(slowly).view(7, 6, 3), rtol=1e-4, atol=1e-5)
 
 
