@@ -135,7 +135,7 @@ def distill(
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
             "endd", "proxy", or an :class:`~pyro_opu.Objective`; for a regressor "moments" or
-            "crps".
+            "crps". "wasserstein" also learns the witness of joint laws, with guide="joint".
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
@@ -294,7 +294,7 @@ def distill(
         if held is not None:
             of_draws = num_steps or steps * asked.fewer[0]  # none of which has been taught before
             guide, report["joint"] = joint_guide(
-                guide, held, fitted, held_out.x, of_draws, random, ranks, progress
+                guide, held, fitted, held_out.x, of_draws, random, ranks, progress, objective
             )
         seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
         queries = sum(ranks.all_gather(teacher.queries + (held.queries if held else 0)))

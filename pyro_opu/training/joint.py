@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads, outputs_of
-from pyro_opu.objectives.joint import joint_energy
+from pyro_opu.objectives import Adversarial, Objective
+from pyro_opu.objectives.joint import JointWitness, joint_energy
 from pyro_opu.rng import RandomStream
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.held import HeldDraws
@@ -35,6 +37,10 @@ APART = 0.05
 #: Inputs of a group, groups in a step by joint laws, Adam's rate there, steps for one of the heads'
 #: own, and inputs that judge.
 GROUP, GROUPS, LAW_RATE, LAW_STEPS, JUDGED = 4, 64, 2e-3, 0.25, 256
+#: Numbers in what all groups of a step say, and in all distances that judge, at most.
+WIDEST, MOST_DISTANCES = 2**10, 2**30
+#: Adam's rate for a learned witness, and its steps before the student's first.
+WITNESS_RATE, WARM = 1e-3, 150
 
 
 def joint_guide(
@@ -46,6 +52,7 @@ def joint_guide(
     random: RandomStream,
     ranks: Ranks = ALONE,
     progress: bool = False,
+    objective: Objective | None = None,
 ) -> tuple[JointGuide, dict[str, Any]]:
     r"""A guide that answers as the ``marginal`` one and draws as the teacher does.
 
@@ -64,7 +71,8 @@ def joint_guide(
     .. math:: \mathbb{E}_{x_1, \dots, x_k}\, D\big((\pi(x_1), \dots, \pi(x_k)),\,
         (\hat\pi(x_1), \dots, \hat\pi(x_k))\big),
 
-    which does not ask which draw is which. They are kept where held-out groups are nearer.
+    which does not ask which draw is which; or for D the gain of a learned witness
+    (:class:`~.objectives.joint.JointWitness`). They are kept where held-out groups are nearer.
 
     Args:
         marginal: The guide, trained, with a ``trunk``.
@@ -75,6 +83,7 @@ def joint_guide(
         random: Random numbers of the run.
         ranks: Rank 0 teaches; the others take its guide.
         progress: Show a line.
+        objective: That of the marginal guide. If it learns a witness, so do the joint laws.
 
     Returns:
         The guide, frozen, and what its report says: "num_draws", "linear", "waves" (whether it has
@@ -83,7 +92,8 @@ def joint_guide(
         share of the teacher's.
     """
     if ranks.first:
-        guide, report = _taught(marginal, teacher, policy, held_out, steps, random, progress)
+        run = (marginal, teacher, policy, held_out, steps, random, progress)
+        guide, report = _taught(*run, isinstance(objective, Adversarial))
         heads = {name: value.cpu() for name, value in guide.heads.state_dict().items()}
         ranks.broadcast((guide.heads.config, heads, report))
         return guide, report
@@ -102,6 +112,7 @@ def _taught(
     steps: int,
     random: RandomStream,
     progress: bool,
+    learned: bool,
 ) -> tuple[JointGuide, dict[str, Any]]:
     device = held_out.device
     with random.borrowed():
@@ -114,7 +125,7 @@ def _taught(
         with random.borrowed():
             guide = _fresh(marginal, x, said)
         _fit(guide, x, said, steps, random, progress)
-        guide = _by_law(guide, x, said, held_out, judged, steps, random, progress)
+        guide = _by_law(guide, x, said, held_out, judged, steps, random, progress, learned)
     guide.requires_grad_(False).eval()
     with torch.no_grad():
         mine = guide.draws(held_out)
@@ -226,25 +237,42 @@ def _by_law(
     steps: int,
     random: RandomStream,
     progress: bool,
+    learned: bool = False,
 ) -> JointGuide:
     """Add random waves by the joint law of groups of inputs, if held-out groups are nearer."""
-    u, count = _read(guide, x), len(said)
+    u, count, numbers = _read(guide, x), len(said), said.shape[-1]
     if count < 2:
         return guide  # a law of one function is that function
+    groups = max(4, min(GROUPS, WIDEST // numbers))
     with random.borrowed():
         tried = _with_waves(guide, u, said)
+        witness = JointWitness(u.shape[1], numbers).to(u.device)
     heads = tried.heads
 
-    def losses() -> tuple[dict[str, Tensor], Any]:
-        rows = torch.randint(len(u), (GROUPS * GROUP,), device=u.device)
+    def drawn() -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs of groups, and what draws of student and teacher say there."""
+        rows = torch.randint(len(u), (groups * GROUP,), device=u.device)
         mine, theirs = (torch.randperm(count, device=u.device)[:DRAWS] for _ in range(2))
         found = _in_groups(guide, guide.said(heads(u[rows], mine)))
         asked = _in_groups(guide, said[theirs[:, None], rows])
-        return {"law": joint_energy(found, asked).mean()}, None
+        return heads.standardize(u[rows]).unflatten(0, (groups, GROUP)), found, asked
+
+    def losses() -> tuple[dict[str, Tensor], Any]:
+        at, *laws = drawn()
+        return {"law": (witness.gain(at, *laws) if learned else joint_energy(*laws)).mean()}, None
+
+    def of_witness() -> tuple[dict[str, Tensor], Any]:
+        with torch.no_grad():
+            seen = drawn()
+        return {"witness": witness.loss(*seen)}, None
 
     steps = max(1, round(LAW_STEPS * steps))
-    _descend("joint law", losses, [*heads.parameters()], LAW_RATE, steps, random, progress)
-    before, after = (_apart(each, held_out[:JUDGED], judged[:, :JUDGED]) for each in (guide, tried))
+    adam = torch.optim.Adam(witness.parameters(), lr=WITNESS_RATE, betas=(0.5, 0.99))
+    critics = [Descent(of_witness, adam, rounds=lambda step: 2 if step else WARM)]
+    run = (LAW_RATE, steps, random, progress, critics if learned else ())
+    _descend("joint law", losses, [*heads.parameters()], *run)
+    rows = min(JUDGED, max(4 * GROUP, MOST_DISTANCES // (count**2 * numbers)))
+    before, after = (_apart(each, held_out[:rows], judged[:, :rows]) for each in (guide, tried))
     return tried if after < before else guide
 
 
@@ -289,7 +317,8 @@ def _descend(
     steps: int,
     random: RandomStream,
     progress: bool,
+    critics: Sequence[Descent] = (),
 ) -> None:
     adam = torch.optim.Adam(trained, lr=rate, betas=(0.9, 0.99), fused=True)
     descent = Descent(losses, adam, cosine(rate, steps))
-    fit([Phase(name, steps, [descent])], KeepLast(), random=random, progress=progress)
+    fit([Phase(name, steps, [descent], critics)], KeepLast(), random=random, progress=progress)
