@@ -73,9 +73,11 @@ class RandomWaves(nn.Module):
 
     def forward(self, u: Tensor, index: Tensor | slice = slice(None)) -> Tensor:
         """:math:`w_s` ``(S, N, num_outputs)`` of the draws with these indices, by default all."""
-        waves = outputs_of(self.place(u), self.directions[index], self.phases[index]).cos()
-        total = waves.unflatten(-1, (-1, self.waves)).sum(-1)
-        return total * (self.height(u) * (2 / self.waves) ** 0.5)
+        along = outputs_of(self.place(u), self.directions[index], self.phases[index])
+        first, *more = along.movedim(-1, 0).cos().unflatten(0, (self.waves, -1))  # as in memory
+        total = sum(more, first)
+        height = self.height(u) * (2 / self.waves) ** 0.5
+        return (total * height.mT[:, None]).movedim(0, -1)
 
 
 class DrawHeads(nn.Module):

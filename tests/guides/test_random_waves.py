@@ -63,7 +63,7 @@ def test_a_draw_is_one_function(heads: DrawHeads) -> None:
     for s in range(7):
         for u, place, height in zip(U, heads.waves.place(U), heads.waves.height(U), strict=True):
             for k in range(3):
-                each = [torch.cos(along[s, m] @ place + phase[s, m]) for m in (2 * k, 2 * k + 1)]
+                each = [torch.cos(along[s, m] @ place + phase[s, m]) for m in (k, 3 + k)]
                 head = heads.weight[s, k] @ heads.layers(u) + heads.bias[s, k]
                 slowly.append(height[k] * sum(each) + head)
     torch.testing.assert_close(every, torch.stack(slowly).view(7, 6, 3), rtol=1e-4, atol=1e-5)
