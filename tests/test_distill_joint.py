@@ -235,6 +235,15 @@ def test_the_report_without_joint_draws_has_no_line() -> None:
     assert "joint" not in str(plain)
 
 
+def test_the_report_says_whose_functions_the_draws_are() -> None:
+    found = {"num_draws": 60, "kl": 0.012, "kl_between": 0.3, "spread": 0.98}
+    plain = DistillationReport(draws=310.0, kl_ratio=3.2, kl_attainable=0.001)
+    own = str(DistillationReport(**plain, joint={**found, "waves": False}))
+    assert "60 draws, 0.012 from the teacher's, which are 0.3 apart; 0.98 x their spread" in own
+    law = str(DistillationReport(**plain, joint={**found, "waves": True}))
+    assert "60 draws, functions of the teacher's joint law" in law and "0.98 x their spread" in law
+
+
 def test_what_is_refused(fast: OnePassPredictive) -> None:
     with pytest.raises(ValueError, match="`num_draws` must be"):
         fast.probs(NEW, 0)

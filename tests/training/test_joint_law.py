@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.joint import DrawHeads, JointGuide
+from pyro_opu.objectives.joint import JointWitness
 from pyro_opu.rng import RandomStream
+from pyro_opu.training import joint as taught
 from pyro_opu.training.joint import _by_law
 
 S, STEPS = 120, 400
@@ -72,3 +76,24 @@ def test_a_single_draw_has_no_law() -> None:
     x = torch.randn(20, 3)
     guide, said = joint(x, 1), functions(x, 1, 0)
     assert _by_law(guide, x, said, x, said, 20, RandomStream(0), False) is guide
+
+
+def test_a_witness_is_stepped_between_the_steps_of_the_draws(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = torch.randn(60, 3)
+    guide, said, counts = joint(x, 20), functions(x, 20, 0), {"loss": 0, "gain": 0}
+    for name in counts:
+        method = getattr(JointWitness, name)
+
+        def counted(*args: Tensor, name: str = name, method: Any = method) -> Tensor:
+            counts[name] += 1
+            found: Tensor = method(*args)
+            return found
+
+        monkeypatch.setattr(JointWitness, name, counted)
+    monkeypatch.setattr(taught, "WARM", 5)
+    monkeypatch.setattr(taught, "GROUPS", 4)
+    _by_law(guide, x, said, x, said, 12, RandomStream(0), False, learned=True)
+    assert counts["loss"] == 5 + 2 + 2  # before each of three steps
+    assert counts["gain"] == counts["loss"] + 3
