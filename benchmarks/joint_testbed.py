@@ -41,7 +41,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import pyro_opu
-from benchmarks.results import Tables, parser, record_seeds
+from benchmarks.results import Tables, parser, record_seeds, say
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.teachers.held import hold
@@ -74,10 +74,14 @@ class Layers(NamedTuple):
 def main() -> None:
     options = parser(__doc__, seeds=20)
     options.add_argument("--draws", type=int, default=500)
+    options.add_argument("--only", type=int, help="one of the twenty problems; nothing is kept")
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.quick:
         args.seeds, args.draws = 1, 30
+    if args.only is not None:
+        say({"Summary": summary(of_problem(args.only, args)["Problems"])})
+        return
     record_seeds(__file__, args, of_problem, lambda rows: {"Summary": summary(rows["Problems"])})
 
 

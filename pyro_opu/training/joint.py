@@ -38,7 +38,7 @@ APART = 0.05
 #: own, and inputs that judge.
 GROUP, GROUPS, LAW_RATE, LAW_STEPS, JUDGED = 4, 64, 2e-3, 0.25, 256
 #: Numbers in what all groups of a step say, and in all distances that judge, at most.
-WIDEST, MOST_DISTANCES = 2**10, 2**30
+WIDEST, MOST_DISTANCES = 2**8, 2**30
 #: Adam's rate for a learned witness, and its steps before the student's first.
 WITNESS_RATE, WARM = 1e-3, 150
 
@@ -72,7 +72,8 @@ def joint_guide(
         (\hat\pi(x_1), \dots, \hat\pi(x_k))\big),
 
     which does not ask which draw is which; or for D the gain of a learned witness
-    (:class:`~.objectives.joint.JointWitness`). They are kept where held-out groups are nearer.
+    (:class:`~.objectives.joint.JointWitness`). They are kept where held-out groups are nearer, and
+    not tried where these are as near as other draws of the posterior would be.
 
     Args:
         marginal: The guide, trained, with a ``trunk``.
@@ -241,8 +242,11 @@ def _by_law(
 ) -> JointGuide:
     """Add random waves by the joint law of groups of inputs, if held-out groups are nearer."""
     u, count, numbers = _read(guide, x), len(said), said.shape[-1]
-    if count < 2:
-        return guide  # a law of one function is that function
+    rows = min(JUDGED, max(4 * GROUP, MOST_DISTANCES // (count**2 * numbers)))
+    chosen = held_out[:rows], judged[:, :rows]
+    # One function is its law; and other draws of the posterior would be as far as 0, on average.
+    if count < 2 or (before := _apart(guide, *chosen)) <= 0:
+        return guide
     groups = max(4, min(GROUPS, WIDEST // numbers))
     with random.borrowed():
         tried = _with_waves(guide, u, said)
@@ -271,9 +275,7 @@ def _by_law(
     critics = [Descent(of_witness, adam, rounds=lambda step: 2 if step else WARM)]
     run = (LAW_RATE, steps, random, progress, critics if learned else ())
     _descend("joint law", losses, [*heads.parameters()], *run)
-    rows = min(JUDGED, max(4 * GROUP, MOST_DISTANCES // (count**2 * numbers)))
-    before, after = (_apart(each, held_out[:rows], judged[:, :rows]) for each in (guide, tried))
-    return tried if after < before else guide
+    return tried if _apart(tried, *chosen) < before else guide
 
 
 @torch.no_grad()

@@ -72,6 +72,15 @@ def test_draws_that_are_the_teachers_stay() -> None:
     assert torch.equal(guide.heads.weight, before)
 
 
+def test_waves_that_are_no_nearer_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(60, 3)
+    guide, said = joint(x, 20), functions(x, 20, 0)
+    distances = iter([0.5, 0.5])
+    monkeypatch.setattr(taught, "_apart", lambda *what: next(distances))
+    assert _by_law(guide, x, said, x, said, 4, RandomStream(0), False) is guide
+    assert not list(distances)  # both were asked for
+
+
 def test_a_single_draw_has_no_law() -> None:
     x = torch.randn(20, 3)
     guide, said = joint(x, 1), functions(x, 1, 0)
