@@ -17,7 +17,7 @@ from pyro_opu.objectives import Objective
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.packing import Structured
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression, following
-from pyro_opu.predictive.distillation_report import warn_of_worthless, work
+from pyro_opu.predictive.distillation_report import warn_of_collapse, warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
@@ -302,6 +302,7 @@ def distill(
         report |= ranks.broadcast(before | held_out.beside(guide) | {"spent": spent})
         if ranks.first:
             warn_of_worthless(report)
+            warn_of_collapse(report)
     fast = drop_in(
         guide,
         teacher,

@@ -72,6 +72,7 @@ class Descent:
 
     def _round(self, number: int) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
+        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
         values: dict[str, float] = {}
         for _ in range(self.accumulate):
             parts, student = self.losses()
@@ -80,8 +81,8 @@ class Descent:
                 values[name] = values.get(name, 0.0) + float(value.detach()) / self.accumulate
             if not math.isfinite(sum(values.values())):
                 break
-            (torch.stack(list(parts.values())).sum() / self.accumulate).backward()
-        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
+            loss = torch.stack(list(parts.values())).sum() / self.accumulate
+            loss.backward(inputs=[p for p in stepped if p.requires_grad])
         means = self.ranks.all_reduce_gradients(stepped, list(values.values()), self.weight)
         values = dict(zip(values, means, strict=True))
         if not math.isfinite(sum(means)):
@@ -120,7 +121,8 @@ class RecordedDescent:
         rate: Schedule,
     ) -> None:
         self.losses, self.rows, self.optimizer, self.rate = losses, rows, optimizer, rate
-        self._trained: list[Tensor] = [p for g in optimizer.param_groups for p in g["params"]]
+        params = (p for g in optimizer.param_groups for p in g["params"])
+        self._trained: list[Tensor] = [p for p in params if p.requires_grad]
         self._taken, self._recordable = 0, True
         self._graph: Any = None
         self._aside: Any = None
@@ -155,7 +157,7 @@ class RecordedDescent:
         """What a step does on the device; it waits for nothing."""
         self.optimizer.zero_grad(set_to_none=True)
         parts = self.losses(self._rows)
-        torch.stack(list(parts.values())).sum().backward()
+        torch.stack(list(parts.values())).sum().backward(inputs=self._trained)
         nn.utils.clip_grad_norm_(self._trained, CLIP)
         self.optimizer.step()
         return {name: value.detach() for name, value in parts.items()}

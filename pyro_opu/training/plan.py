@@ -133,7 +133,8 @@ class Asked:
         num_draws = self.num_draws
         if self.pairs:
             batch_size, num_draws = -(-batch_size // 2), 2
-        most = closed_form.most_draws
+        first = closed_form if self.warm_start else objective
+        most = first.most_draws
         per_step = draws_per_step(teacher, x, num_draws, batch_size, most)
         fewer, fewer_labels = self.fewer
         effort = self.effort
@@ -149,19 +150,20 @@ class Asked:
             later = min(CALIBRATION_NUMBERS // teacher.num_outputs, LABEL_DRAWS * len(x))
             some = x[:batch_size].to(held_out.x.device)
             draws = per_step[0]
-            trial = affordable(guide, closed_form, teacher.draws, some, draws, left, later)
+            trial = affordable(guide, first, teacher.draws, some, draws, left, later)
             steps, each = ranks.broadcast(trial)
             most_inputs = each * ranks.size
         if self.pairs:
             most_inputs = -(-most_inputs // 2)
         steps = self.num_steps or steps
         warm = warm_steps(steps, objective, closed_form, self.warm_start)
-        inputs = warm * self.accumulate * batch_size
+        opening = first.batches(warm or steps)
+        inputs = opening * self.accumulate * batch_size
         fixed = self.num_draws is not None or not isinstance(effort, str)
         cost = pass_operations(guide, held_out.x) if large else 0
         share = fewer_labels * (TOLD if told else 1)
-        size = min(inputs, most_inputs), per_step[0], fixed, share, 3 * warm * batch_size * cost
-        pool = pool_size(teacher, x, closed_form, *size)
+        size = min(inputs, most_inputs), per_step[0], fixed, share, 3 * opening * batch_size * cost
+        pool = pool_size(teacher, x, first, *size)
         if pool.inputs < inputs and self._would_learn_luck(guide, teacher):
             pool = PoolSize()  # each step has draws of its own
         pool = replace(pool, inputs=-(-pool.inputs // ranks.size))  # ranks share the labels, too
@@ -172,7 +174,7 @@ class Asked:
             steps - warm,
             batch_size,
             *ranks.broadcast(per_step),
-            default_rate(guide) if self.learning_rate is None else self.learning_rate,
+            first.cold * default_rate(guide) if self.learning_rate is None else self.learning_rate,
             self.evaluate_every,
             accumulate=self.accumulate,
             precision=checked_precision(self.precision, guide),
