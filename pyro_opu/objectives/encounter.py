@@ -61,11 +61,19 @@ class Encounter(Meeting):
     @cached_property
     def units(self) -> tuple[Tensor, Tensor]:
         """Centre ``(N, 1, C)`` and scale ``(N, 1, 1)`` of the draws: the mean distance to it."""
-        sides = self.draws, self.samples.detach()
-        centre = torch.stack([each.mean(0) for each in sides]).mean(0)
-        far = [(each - centre).abs().sum(-1).mean(0) for each in sides]
-        scale = torch.stack(far).mean(0).clamp_min(LEAST_SCALE)
-        return centre[:, None], scale[:, None, None]
+        theirs, mine = self.draws, self.samples.detach()
+        centre = (theirs.mean(0) + self._mean(mine)) / 2
+        far = [(each - centre).abs().sum(-1, keepdim=True) for each in (theirs, mine)]
+        scale = (far[0].mean(0) + self._mean(far[1])) / 2
+        return centre[:, None], scale[:, None].clamp_min(LEAST_SCALE)
+
+    def _mean(self, values: Tensor) -> Tensor:
+        """Mean over the student's draws ``(S, N, ...)`` in their strata."""
+        if self.weights is None:
+            return values.mean(0)
+        return (values.unflatten(0, (len(self.weights), -1)).mean(1) * self.weights[..., None]).sum(
+            0
+        )
 
     @cached_property
     def known(self) -> Tensor:

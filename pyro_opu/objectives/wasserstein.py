@@ -108,11 +108,11 @@ class WassersteinELBO(Adversarial):
         self.critic_learning_rate = positive_float("critic_learning_rate", critic_learning_rate)
 
     def anneal(self, progress: float) -> None:
-        """Let a two-sided penalty hold slopes from below little by little, over half of a phase.
+        """Let a two-sided penalty hold slopes from below little by little, amid a phase.
 
         A witness whose slopes are all held at 1 cannot turn, and misses the spread.
         """
-        self._turned = min(1.0, 2 * progress)
+        self._turned = min(1.0, max(0.0, 2 * progress - 0.5))
 
     def prepare(self, x: Tensor, num_classes: int) -> None:
         """Make the default critic for inputs like ``x``, unless there is one."""
