@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from pyro_opu.distributed import together
 from pyro_opu.guides import of_packed
-from pyro_opu.objectives import Objective
+from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.packing import Structured
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression, following
-from pyro_opu.predictive.distillation_report import warn_of_collapse, warn_of_worthless, work
+from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
@@ -276,7 +276,8 @@ def distill(
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
-            # Training.
+            if open_law and not warm_start and isinstance(objective, Adversarial):
+                outcome.teach_as(guide, held_out)
             settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
             ask = at_made_up_inputs(asked.ask(teacher))
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
@@ -302,7 +303,6 @@ def distill(
         report |= ranks.broadcast(before | held_out.beside(guide) | {"spent": spent})
         if ranks.first:
             warn_of_worthless(report)
-            warn_of_collapse(report)
     fast = drop_in(
         guide,
         teacher,

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributions import as_answer
+
+
+class Scratch(NamedTuple):
+    """How a loss is stepped from scratch, in multiples of how the closed form is.
+
+    Attributes:
+        rate: Of Adam's rate, at the top of its schedule.
+        steps: Of the steps of an effort.
+        batch: Of the inputs in a batch.
+    """
+
+    rate: float = 1.0
+    steps: float = 1.0
+    batch: float = 1.0
 
 
 class Objective(nn.Module):
@@ -25,7 +39,7 @@ class Objective(nn.Module):
         sufficient: Whether :meth:`statistics` are a few numbers per input, whatever the number of
             draws.
         pools_draws: Whether a pool may hold the draws themselves, which come again then.
-        cold: Adam's rate from scratch, as a multiple of the closed form's.
+        scratch: How the loss is stepped without a warm start.
     """
 
     learning_rate: float = 1e-4
@@ -33,7 +47,7 @@ class Objective(nn.Module):
     most_draws: int | None = None
     sufficient: bool = False
     pools_draws: bool = False
-    cold: float = 1.0
+    scratch: Scratch = Scratch()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let a class that redefines :meth:`parts` alone read the draws again."""
@@ -114,7 +128,7 @@ class Adversarial(Objective):
     critic: nn.Module | None
     critic_steps: int = 1
     critic_warmup: int = 150
-    critic_learning_rate: float = 1e-3
+    critic_learning_rate: float = 4e-3
     num_samples: int = 32
 
     def critic_rounds(self, step: int) -> int:

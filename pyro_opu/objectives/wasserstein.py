@@ -10,7 +10,7 @@ from torch import Tensor
 from pyro_opu.checks import check_bool, in_range, instance_of, one_of, positive_float, positive_int
 from pyro_opu.distributions import as_answer
 from pyro_opu.metrics.marginals import Marginals
-from pyro_opu.objectives.base import Adversarial, Meeting
+from pyro_opu.objectives.base import Adversarial, Meeting, Scratch
 from pyro_opu.objectives.critic import (
     Called,
     Generated,
@@ -71,7 +71,6 @@ class WassersteinELBO(Adversarial):
     """
 
     learning_rate = 3e-5
-    cold = 0.5
 
     def __init__(
         self,
@@ -86,7 +85,7 @@ class WassersteinELBO(Adversarial):
         num_samples: int = 32,
         critic_steps: int = 1,
         critic_warmup: int = 150,
-        critic_learning_rate: float = 1e-3,
+        critic_learning_rate: float = 4e-3,
     ) -> None:
         super().__init__()
         one_of("ground", ground, ("l1", "l2"))
@@ -97,6 +96,8 @@ class WassersteinELBO(Adversarial):
         if residual and ground != "l1":
             raise ValueError('`residual` needs ground="l1"; pass residual=False for "l2".')
         self._turned = 1.0
+        # Without a direction that is known the critic must learn faster than the student.
+        self.scratch = Scratch(1.0 if residual else 0.5, 2 / 3 if residual else 1.0, 0.5)
         self.beta = in_range("beta", beta, 0)
         self.likelihood = in_range("likelihood", likelihood, 0)
         self.penalty = in_range("penalty", penalty, 0)

@@ -14,7 +14,6 @@ from pyro_opu.utils.warnings import warn_user
 __all__ = [
     "DistillationReport",
     "FidelityWarning",
-    "warn_of_collapse",
     "warn_of_worthless",
     "work",
 ]
@@ -200,8 +199,10 @@ def work(history: list[dict[str, Any]], num_steps: int, **more: float) -> dict[s
 def warn_of_worthless(report: Mapping[str, Any]) -> None:
     """Warn where a student is nearer to one answer for all inputs than to a perfect student.
 
-    Where one answer is all that there is to learn a good student is not warned of.
+    Where one answer is all that there is to learn a good student is not warned of. A run against a
+    critic that has collapsed is warned of, too.
     """
+    _warn_of_collapse(report)
     least, alike = report["kl_attainable"], report["kl_trivial"]
     kl = report["kl_ratio"] * least
     if kl > WORTHLESS * least and kl > (least + alike) / 2:
@@ -221,7 +222,7 @@ def collapsed(report: Mapping[str, Any]) -> bool:
     return not COLLAPSED <= mine / theirs <= 1 / COLLAPSED
 
 
-def warn_of_collapse(report: Mapping[str, Any]) -> None:
+def _warn_of_collapse(report: Mapping[str, Any]) -> None:
     """Warn where an adversarial run has collapsed."""
     if collapsed(report):
         share = report["mutual_information"] / report["mutual_information_teacher"]
