@@ -95,7 +95,8 @@ class WassersteinELBO(Adversarial):
         instance_of("critic", critic, kinds, "a module or None", "Leave it out for a MetaCritic.")
         if residual and ground != "l1":
             raise ValueError('`residual` needs ground="l1"; pass residual=False for "l2".')
-        self._turned = 1.0
+        self._turned: Tensor  # read by recorded steps
+        self.register_buffer("_turned", torch.ones(()), persistent=False)
         # Without a direction that is known the critic must learn faster than the student.
         self.scratch = Scratch(1.0 if residual else 0.5, 2 / 3 if residual else 1.0, 0.5)
         self.beta = in_range("beta", beta, 0)
@@ -109,11 +110,11 @@ class WassersteinELBO(Adversarial):
         self.critic_learning_rate = positive_float("critic_learning_rate", critic_learning_rate)
 
     def anneal(self, progress: float) -> None:
-        """Let a two-sided penalty hold slopes from below little by little, amid a phase.
+        """Let a two-sided penalty hold slopes from below more and more, wholly at the end.
 
         A witness whose slopes are all held at 1 cannot turn, and misses the spread.
         """
-        self._turned = min(1.0, max(0.0, 2 * progress - 0.5))
+        self._turned.fill_(progress**4)
 
     def prepare(self, x: Tensor, num_classes: int) -> None:
         """Make the default critic for inputs like ``x``, unless there is one."""
@@ -193,10 +194,12 @@ class WassersteinELBO(Adversarial):
         if at.weights is not None:
             strata = mine.unflatten(1, (len(at.weights), -1))
             mine = (strata * at.weights.T[..., None]).sum(1)
+        gain = theirs.mean(1) - mine.mean(1)
         if self.residual or not self.two_sided or min(theirs.shape[1], mine.shape[1]) < 2:
-            return theirs.mean(1) - mine.mean(1)
+            return gain
         one, two = (theirs[:, n::2].mean(1) - mine[:, n::2].mean(1) for n in (0, 1))
-        return (one.detach().sign() * two + two.detach().sign() * one) / 2
+        better = (one.detach().sign() * two + two.detach().sign() * one) / 2
+        return gain + self._turned * (better - gain)
 
     def _witness_at(self, at: Encounter) -> Witness:
         """The witness of each input as a function of points, its weights generated once."""

@@ -111,6 +111,7 @@ class RecordedDescent:
         rows: Gives those of the next batch.
         optimizer: Adam on the GPU; its learning rate becomes a tensor, which a graph reads.
         rate: Schedule of the learning rate.
+        critic: Rounds of a critic that are a part of every step.
     """
 
     def __init__(
@@ -119,17 +120,19 @@ class RecordedDescent:
         rows: Callable[[], Tensor],
         optimizer: torch.optim.Optimizer,
         rate: Schedule,
+        critic: RecordedRounds | None = None,
     ) -> None:
+        self.critic = critic
         self.losses, self.rows, self.optimizer, self.rate = losses, rows, optimizer, rate
-        params = (p for g in optimizer.param_groups for p in g["params"])
-        self._trained: list[Tensor] = [p for p in params if p.requires_grad]
+        self._stepped = [optimizer] if critic is None else [optimizer, critic.optimizer]
         self._taken, self._recordable = 0, True
         self._graph: Any = None
         self._aside: Any = None
 
     def step(self, number: int) -> Parts:
         """Take the step of this number; the parts that it returns are those of the last step."""
-        chosen = self.rows()
+        count = 1 if self.critic is None else self.critic.recorded
+        chosen = torch.stack([self.rows() for _ in range(count)])
         with torch.cuda.device(chosen.device):  # streams are the current device's
             if not self._taken:
                 self._begin(chosen)
@@ -155,12 +158,11 @@ class RecordedDescent:
 
     def _descend(self) -> Parts:
         """What a step does on the device; it waits for nothing."""
-        self.optimizer.zero_grad(set_to_none=True)
-        parts = self.losses(self._rows)
-        torch.stack(list(parts.values())).sum().backward(inputs=self._trained)
-        nn.utils.clip_grad_norm_(self._trained, CLIP)
-        self.optimizer.step()
-        return {name: value.detach() for name, value in parts.items()}
+        parts: Parts = {}
+        if self.critic is not None:
+            for rows in self._rows:
+                parts |= self.critic.descend(rows)
+        return parts | _descended(self.losses(self._rows[-1]), self.optimizer)
 
     def _on_the_side(self) -> Parts:
         """A step on the stream where the next ones are recorded."""
@@ -183,5 +185,49 @@ class RecordedDescent:
             self._may_be_recorded(False)
 
     def _may_be_recorded(self, yes: bool) -> None:
-        for group in self.optimizer.param_groups:
-            group["capturable"] = yes
+        for optimizer in self._stepped:
+            for group in optimizer.param_groups:
+                group["capturable"] = yes
+
+
+class RecordedRounds:
+    """Rounds of a critic: those of every step are recorded with it, and those of a warm-up are not.
+
+    Args:
+        losses: Rows of the pool ``(B,)`` -> the named parts of the critic's loss.
+        rows: Gives those of the next batch.
+        optimizer: Adam on the GPU.
+        rounds: Number of them before the student's step of a number, from 0.
+    """
+
+    def __init__(
+        self,
+        losses: Callable[[Tensor], dict[str, Tensor]],
+        rows: Callable[[], Tensor],
+        optimizer: torch.optim.Optimizer,
+        rounds: Callable[[int], int],
+    ) -> None:
+        self.losses, self.rows, self.optimizer, self.rounds = losses, rows, optimizer, rounds
+        self.recorded = rounds(1)
+
+    def step(self, number: int) -> Parts:
+        """Take the rounds that are more than are recorded."""
+        parts: Parts = {}
+        for _ in range(self.rounds(number) - self.recorded):
+            parts = self.descend(self.rows())
+        return parts
+
+    def descend(self, rows: Tensor) -> Parts:
+        """One round."""
+        parts = _descended(self.losses(rows), self.optimizer)
+        return {f"critic {name}": value for name, value in parts.items()}
+
+
+def _descended(parts: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> Parts:
+    """Descend a loss of named parts on the device, where nothing is waited for."""
+    optimizer.zero_grad(set_to_none=True)
+    trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    torch.stack(list(parts.values())).sum().backward(inputs=trained)
+    nn.utils.clip_grad_norm_(trained, CLIP)
+    optimizer.step()
+    return {name: value.detach() for name, value in parts.items()}

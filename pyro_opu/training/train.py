@@ -19,7 +19,7 @@ from pyro_opu.outcomes import ValidationSet
 from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
-from pyro_opu.training.descent import Descent, Losses, RecordedDescent, Steps
+from pyro_opu.training.descent import Descent, RecordedDescent, RecordedRounds, Steps
 from pyro_opu.training.fit import NEAR, Callback, KeepBest, Phase, fit, kept_record
 from pyro_opu.training.game import Game
 from pyro_opu.training.pool import Pool, labelled, read_once
@@ -104,30 +104,28 @@ def distillation_phase(
         student = student_at(reader, x)
         return objective.parts_at(student, statistics, x), student
 
-    losses: Losses = student_losses
-    critics = []
+    recorded = pool is not None and _recordable(pool, objective, batches)
+    rows: Any = None if pool is None else partial(pool.rows, batches.share)
+    losses: Any = student_losses
+    critics: list[Any] = []
     if isinstance(objective, Adversarial):
 
-        def meet() -> Meeting:
-            x, statistics = labelled_batch(None)
+        def meet(rows: Tensor | None) -> Meeting:
+            x, statistics = labelled_batch(rows)
             return objective.meet(student_at(reader, x), statistics["draws"].movedim(0, 1), x)
 
         game = Game(objective, meet, batches.settings.accumulate)
-        losses = game.student_losses
-        critics = [
-            descent(
-                game.critic_losses,
-                objective.critic_optimizer(),
-                rounds=objective.critic_rounds,
-                prefix="critic ",
-            )
-        ]
+        losses, rival = game.student_losses, objective.critic_optimizer()
+        rounds = objective.critic_rounds
+        if recorded:
+            critics = [RecordedRounds(lambda r: game.critic_losses(r)[0], rows, rival, rounds)]
+        else:
+            critics = [descent(game.critic_losses, rival, rounds=rounds, prefix="critic ")]
     rates = schedule or cosine(rate, steps)
     adam = torch.optim.Adam(guide.parameters(), lr=rate, betas=objective.betas, fused=True)
     turn: Steps = descent(losses, adam, rates)
-    if pool is not None and not critics and _recordable(pool, batches):
-        rows = partial(pool.rows, batches.share)
-        turn = RecordedDescent(lambda some: student_losses(some)[0], rows, adam, rates)
+    if recorded:
+        turn = RecordedDescent(lambda r: losses(r)[0], rows, adam, rates, *critics)
     return Phase(
         name,
         steps,
@@ -142,9 +140,12 @@ def distillation_phase(
     )
 
 
-def _recordable(pool: Pool, batches: Batches) -> bool:
+def _recordable(pool: Pool, objective: Objective, batches: Batches) -> bool:
     """Whether a step is one run of kernels on one GPU, the same for every batch."""
     settings = batches.settings
+    if isinstance(objective, Adversarial):
+        if type(objective).critic_rounds is not Adversarial.critic_rounds:
+            return False  # they may differ from step to step
     plain = settings.accumulate == 1 and settings.precision is None and batches.ranks.size == 1
     return pool.x.is_cuda and plain
 
