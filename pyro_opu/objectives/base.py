@@ -78,6 +78,12 @@ class Objective(nn.Module):
         """:meth:`parts` from the :meth:`statistics` of the draws."""
         return self.parts(student, statistics["draws"].movedim(0, 1), x)
 
+    def of_step(
+        self, student: Any, statistics: dict[str, Tensor], x: Tensor
+    ) -> list[dict[str, Tensor]]:
+        """The parts of all losses that a step descends, one after the other."""
+        return [self.parts_at(student, statistics, x)]
+
     def extra_repr(self) -> str:
         """The settings; a checkpoint is resumed only with an objective that shows the same."""
         plain = (bool, int, float, str)
@@ -159,6 +165,13 @@ class Adversarial(Objective):
 
     def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         return self.parts_of(self.meet(student, draws, x))
+
+    def of_step(
+        self, student: Any, statistics: dict[str, Tensor], x: Tensor
+    ) -> list[dict[str, Tensor]]:
+        meeting = self.meet(student, statistics["draws"].movedim(0, 1), x)
+        rounds = [self.critic_loss(meeting) for _ in range(self.critic_rounds(1))]
+        return [*rounds, self.parts_of(meeting)]
 
     def examined(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, float]:
         """Named numbers of what the critic knows at draws ``(S, N, C)`` that it has not seen."""

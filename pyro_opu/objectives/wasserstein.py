@@ -33,14 +33,17 @@ class WassersteinELBO(Adversarial):
     W1 at an input is the supremum over 1-Lipschitz witnesses (Cui et al. 2019, eq. 5); a
     :class:`MetaCritic` gives all witnesses at once (eq. 9), held to slope 1 by a penalty on the
     exact dual norm of its gradient on the simplex. ``likelihood=0``, ``residual=False``,
-    ``two_sided=True`` is the paper's own objective, stepped as in its Algorithm 1.
+    ``two_sided=True`` is the paper's own objective. Without a warm start, ``distill(...,
+    warm_start=False)``, both take rates, batches and steps of their own (``scratch``).
 
-    The penalty is soft: the term exceeds W1 by a factor of about :math:`1 + W_1 / 2\lambda`. A
-    two-sided one drives every slope to 1, so that a witness cannot turn around. It reads no signs,
-    so :math:`\psi` and :math:`-\psi` cost the same, and of the two the better one counts: the gain
-    of an input is :math:`|\mathbb{E}_p\psi - \mathbb{E}_q\psi|`, and a witness that began on the
-    wrong side is right at once. Where the two means agree it is still blind to the spread, which is
-    all that g is about.
+    Critic and student are stepped on the same draws (:meth:`meet`). A witness lives in the units of
+    the draws at its input (:class:`~.critic.Generated`), and so does the penalty, so that narrow
+    draws are looked at as closely as wide ones. It is soft: the term exceeds W1 by a factor of up
+    to about :math:`1 + 1/\lambda`. :meth:`examined` says what the witnesses prove.
+
+    A two-sided penalty drives every slope to 1 and reads no signs: a witness on the wrong side, or
+    of the wrong shape, could never turn. So it holds slopes from below more and more
+    (:meth:`anneal`), and when it does, of :math:`\psi` and :math:`-\psi` the better one counts.
 
     With ``residual`` the critic learns what to add to the witness of the energy distance,
     :math:`\psi(\pi) = \tfrac12(\mathbb{E}_q\|\pi-\pi'\|_1 - \mathbb{E}_p\|\pi-\pi'\|_1)`, which is
@@ -67,7 +70,7 @@ class WassersteinELBO(Adversarial):
     References:
         Cui, Yao, Li, Chan and Xue (2019), eq. 5-9 and Algorithm 1. Differences: the likelihood
         term, the exact dual norm, the one-sided penalty (Petzka, Fischer and Lukovnikov 2018, On
-        the regularization of Wasserstein GANs), and the meta-network's start.
+        the regularization of Wasserstein GANs), h and g in one step, and the meta-network's start.
     """
 
     learning_rate = 3e-5

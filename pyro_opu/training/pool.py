@@ -172,14 +172,14 @@ def affordable(
 
     Args:
         guide: The student, which stays as it is.
-        objective: Its loss in closed form.
+        objective: The loss of the first phase.
         ask: The teacher, ``(x, num_draws) -> (S, N, ...)``.
         x: Inputs of a batch ``(N, ...)``, on the student's device.
         draws: Draws per input.
         seconds: How many there are.
         later: Draws at one input that are asked for after the steps.
     """
-    student = copy.deepcopy(guide)
+    student, loss = copy.deepcopy(guide), copy.deepcopy(objective)
 
     def now() -> float:
         if x.is_cuda:
@@ -190,8 +190,8 @@ def affordable(
         begun = now()
         statistics = objective.statistics(ask(x, draws).to(x.device, torch.float32))
         labelled = now()
-        parts = objective.parts_at(student_at(student, x), statistics, x)
-        torch.stack(list(parts.values())).sum().backward()
+        for parts in loss.of_step(student_at(student, x), statistics, x):
+            torch.stack(list(parts.values())).sum().backward(retain_graph=True)
         step = now() - labelled
     label = (labelled - begun) / len(x)
     seconds -= later * label / draws

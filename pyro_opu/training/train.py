@@ -235,11 +235,11 @@ def train(
             progress=progress and ranks.first,
         )
     guide.eval()
+    history = selection.history
     with random.borrowed():
         last: dict[str, Any] = {**selection.scores(guide)}
-        if isinstance(objective, Adversarial):
+        if isinstance(objective, Adversarial) and history[-1]["phase"] == "objective":
             last["critic"] = ranks.broadcast(examination(objective, guide, validation))
-    history = selection.history
     return {**last, "kept": _kept(history, len(phases), skip_below), "history": history}
 
 
