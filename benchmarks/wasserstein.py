@@ -7,7 +7,7 @@ objective (two-sided penalty, no likelihood, no residual) without a warm start, 
 form. Test rows judge: "draws" is how many posterior draws have a mean that errs as much. Ratios are
 to the closed form of the same seed; "collapsed" says whether the run did.
 
-"Critic": two classes, a student that stays as it is, and a critic that is trained for 300 rounds.
+"Critic": two classes, a student that stays as it is, and 300 rounds of a critic at a falling rate.
 "value" is the lower bound on W1 that its witnesses prove and "gain" what they gain as they are,
 each over the exact W1 of the same draws; "sign" says whether the student's gradient has the sign of
 the distance's.
@@ -113,6 +113,8 @@ def critic(seed: int, form: str, clouds: str, penalty: float, args: Any) -> dict
 
     for number in range(args.rounds):
         objective.anneal(number / args.rounds)
+        for group in optimizer.param_groups:
+            group["lr"] = objective.critic_learning_rate * (1 - number / args.rounds)
         optimizer.zero_grad()
         loss = objective.critic_loss(objective.meet(student(mine), teacher.sample((32,)), x))
         torch.stack(list(loss.values())).sum().backward()
