@@ -22,7 +22,6 @@ from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.objectives.encounter import Encounter
 from pyro_opu.objectives.examination import MOST_DRAWS, MOST_INPUTS, examined
 
-
 #: Power of the share of a phase that is done, by which a two-sided penalty holds slopes from below.
 #: Of MC dropout on digits a fifth of its weight already costs the student: by the fourth power it
 #: ends at 1.5 times the least energy distance that it had on the way.
@@ -43,9 +42,10 @@ class WassersteinELBO(Adversarial):
     warm_start=False)``, both take rates, batches and steps of their own (``scratch``).
 
     Critic and student are stepped on the same draws (:meth:`meet`). A witness lives in the units of
-    the draws at its input (:class:`~.critic.Generated`), and so does the penalty without a residual,
-    so that narrow draws are looked at as closely as wide ones. It is soft: the term exceeds W1 by a
-    factor of up to about :math:`1 + 1/\lambda`. :meth:`examined` says what the witnesses prove.
+    the draws at its input (:class:`~.critic.Generated`), and so does the penalty if there is no
+    residual, so that narrow draws are looked at as closely as wide ones. It is soft: the term
+    exceeds W1 by a factor of up to about :math:`1 + 1/\lambda`. :meth:`examined` says what the
+    witnesses prove.
 
     A two-sided penalty drives every slope to 1 and reads no signs: a witness on the wrong side, or
     of the wrong shape, could never turn. So it holds slopes from below more and more
