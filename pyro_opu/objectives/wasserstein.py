@@ -66,7 +66,8 @@ class WassersteinELBO(Adversarial):
         residual: Whether the critic adds to the energy distance's witness.
         ground: Ground metric of the simplex, "l1" (the paper's) or "l2".
         num_samples: Student draws per input.
-        critic_steps: :math:`T_{wit}`, critic steps per student step.
+        critic_steps: :math:`T_{wit}`, critic steps per student step; by default 1 with a residual,
+            whose direction is known, and 2 without.
         critic_warmup: Critic steps before the student's first.
         critic_learning_rate: Adam's, for the critic.
 
@@ -92,7 +93,7 @@ class WassersteinELBO(Adversarial):
         residual: bool = True,
         ground: Literal["l1", "l2"] = "l1",
         num_samples: int = 32,
-        critic_steps: int = 1,
+        critic_steps: int | None = None,
         critic_warmup: int = 150,
         critic_learning_rate: float = 4e-3,
     ) -> None:
@@ -114,7 +115,8 @@ class WassersteinELBO(Adversarial):
         self.critic = critic
         self.two_sided, self.residual, self.ground = two_sided, residual, ground
         self.num_samples = positive_int("num_samples", num_samples, 2)
-        self.critic_steps = positive_int("critic_steps", critic_steps)
+        rounds = (1 if residual else 2) if critic_steps is None else critic_steps
+        self.critic_steps = positive_int("critic_steps", rounds)
         self.critic_warmup = positive_int("critic_warmup", critic_warmup)
         self.critic_learning_rate = positive_float("critic_learning_rate", critic_learning_rate)
 

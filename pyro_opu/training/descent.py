@@ -63,8 +63,7 @@ class Descent:
     def step(self, number: int) -> dict[str, float]:
         """Take the rounds of this step; returns the parts of the loss in the last one."""
         if self.rate is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.rate(number)
+            _set_rate(self.optimizer, self.rate(number))
         parts: dict[str, float] = {}
         for _ in range(self.rounds(number)):
             parts = self._round(number)
@@ -136,8 +135,7 @@ class RecordedDescent:
         with torch.cuda.device(chosen.device):  # streams are the current device's
             if not self._taken:
                 self._begin(chosen)
-            for group in self.optimizer.param_groups:
-                group["lr"].fill_(self.rate(number))
+            _set_rate(self.optimizer, self.rate(number))
             self._rows.copy_(chosen)
             self._taken += 1
             if self._recordable and self._graph is None and self._taken > EAGER:
@@ -153,7 +151,7 @@ class RecordedDescent:
     def _begin(self, chosen: Tensor) -> None:
         """Before the first step, after a checkpoint has put back what the optimizer had."""
         self._rows, self._aside = chosen.clone(), torch.cuda.Stream()
-        for group in self.optimizer.param_groups:
+        for group in (group for each in self._stepped for group in each.param_groups):
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=chosen.device)
 
     def _descend(self) -> Parts:
@@ -197,6 +195,7 @@ class RecordedRounds:
         losses: Rows of the pool ``(B,)`` -> the named parts of the critic's loss.
         rows: Gives those of the next batch.
         optimizer: Adam on the GPU.
+        rate: Schedule of the learning rate.
         rounds: Number of them before the student's step of a number, from 0.
     """
 
@@ -205,13 +204,16 @@ class RecordedRounds:
         losses: Callable[[Tensor], dict[str, Tensor]],
         rows: Callable[[], Tensor],
         optimizer: torch.optim.Optimizer,
+        rate: Schedule,
         rounds: Callable[[int], int],
     ) -> None:
-        self.losses, self.rows, self.optimizer, self.rounds = losses, rows, optimizer, rounds
+        self.losses, self.rows, self.optimizer = losses, rows, optimizer
+        self.rate, self.rounds = rate, rounds
         self.recorded = rounds(1)
 
     def step(self, number: int) -> Parts:
         """Take the rounds that are more than are recorded."""
+        _set_rate(self.optimizer, self.rate(number))
         parts: Parts = {}
         for _ in range(self.rounds(number) - self.recorded):
             parts = self.descend(self.rows())
@@ -221,6 +223,15 @@ class RecordedRounds:
         """One round."""
         parts = _descended(self.losses(rows), self.optimizer)
         return {f"critic {name}": value for name, value in parts.items()}
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set a learning rate, in place where a graph reads it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def _descended(parts: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> Parts:

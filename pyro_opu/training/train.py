@@ -23,7 +23,7 @@ from pyro_opu.training.descent import Descent, RecordedDescent, RecordedRounds, 
 from pyro_opu.training.fit import NEAR, Callback, KeepBest, Phase, fit, kept_record
 from pyro_opu.training.game import Game
 from pyro_opu.training.pool import Pool, labelled, read_once
-from pyro_opu.training.rates import Schedule, cosine, settling
+from pyro_opu.training.rates import Schedule, cosine, falling, settling
 from pyro_opu.training.settings import Batches, pass_operations
 
 #: Share of the warm start in which the rate falls, and evaluations without an improvement that
@@ -116,11 +116,11 @@ def distillation_phase(
 
         game = Game(objective, meet, batches.settings.accumulate)
         losses, rival = game.student_losses, objective.critic_optimizer()
-        rounds = objective.critic_rounds
+        pace = falling(objective.critic_learning_rate, steps), objective.critic_rounds
         if recorded:
-            critics = [RecordedRounds(lambda r: game.critic_losses(r)[0], rows, rival, rounds)]
+            critics = [RecordedRounds(lambda r: game.critic_losses(r)[0], rows, rival, *pace)]
         else:
-            critics = [descent(game.critic_losses, rival, rounds=rounds, prefix="critic ")]
+            critics = [descent(game.critic_losses, rival, *pace, prefix="critic ")]
     rates = schedule or cosine(rate, steps)
     adam = torch.optim.Adam(guide.parameters(), lr=rate, betas=objective.betas, fused=True)
     turn: Steps = descent(losses, adam, rates)
