@@ -43,7 +43,7 @@ class Encounter(Meeting):
         theirs, mine = self.draws, self.samples.detach()
         pairs = min(len(theirs), len(mine)) // 2 or 1
         mix = torch.rand(pairs, theirs.shape[1], 1, dtype=theirs.dtype, device=theirs.device)
-        mixed = torch.lerp(theirs[:pairs], mine[-pairs:], mix)
+        mixed = (1 - mix) * theirs[:pairs] + mix * mine[-pairs:]
         return torch.cat([theirs, mixed, mine]).transpose(0, 1).contiguous()
 
     @property
