@@ -1,4 +1,4 @@
-"""Does anything improve on the closed-form student? Objectives from where it ends, and from cold.
+"""Does anything improve on the closed-form student? Objectives from where it ends.
 
 python -m benchmarks.refinements
 
@@ -7,10 +7,6 @@ objective goes on from its weights for a tenth as many steps, with its own learn
 its best iterate on held-out inputs. Energy distance and KL are those on test rows, which nothing
 has seen; "MI" is the mutual information over the teacher's. "Lower by" is the change of the test
 energy distance, seed by seed.
-
-"From a cold start": the OPU paper's own objective, Wasserstein without a likelihood and without a
-warm start, from fresh weights, with what it takes for the concentration not to collapse; MC dropout
-on digits, 1,000 steps. AUROC is that of permuted digits by the concentration.
 """
 
 from __future__ import annotations
@@ -25,14 +21,12 @@ import torch
 from torch import Tensor
 
 import pyro_opu
-from benchmarks.digits import digits, no_digits
 from benchmarks.known import KNOWN
-from benchmarks.posteriors import SIZES, Data, make
+from benchmarks.posteriors import Data, make
 from benchmarks.results import Tables, over_seeds, parser, record_seeds, spread
 from pyro_opu import EnergyDistance, MomentMatching, Objective, WassersteinELBO
 from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
-from pyro_opu.models.neural_network import dropout_network, fit_network
 
 REFINEMENTS: dict[str, Callable[[], Objective]] = {
     "closed form, continued": MomentMatching,
@@ -87,11 +81,11 @@ def main() -> None:
 
 
 def of_seed(seed: int, args) -> Tables:
-    """Every objective of every case, and from a cold start."""
+    """Every objective of every case."""
     found: list[dict] = []
     for name, case in list(CASES.items())[: 1 if args.quick else None]:
         found += cell(name, *posterior(case.posterior), seed, args)
-    return {"Objectives": found, "From a cold start": cold(seed, args)}
+    return {"Objectives": found}
 
 
 def tables(rows: Tables) -> Tables:
@@ -99,7 +93,6 @@ def tables(rows: Tables) -> Tables:
     return {
         "Objectives": over_seeds(found, ("posterior", "objective")),
         "Lower by": best(found),
-        "From a cold start": over_seeds(rows["From a cold start"], ("objective",)),
     }
 
 
@@ -137,12 +130,13 @@ def cell(name: str, source: Any, data: Data, judged: Judged, seed: int, args: An
     for objective, build in REFINEMENTS.items():
         if objective == "closed form, continued" and case.guide != "dirichlet":
             continue  # its closed form is the energy distance
-        start = time.process_time()
+        start, loss = time.process_time(), build()
         fast = pyro_opu.distill(
             source,
             data.transfer,
             guide=copy.deepcopy(first.guide).requires_grad_(True),
-            loss=build(),
+            loss=loss,
+            learning_rate=loss.learning_rate,
             num_steps=args.steps // 10,
             warm_start=False,
             evaluate_every=50,
@@ -185,55 +179,6 @@ def best(rows: list[dict]) -> list[dict]:
                 found[objective] = spread(gain)
         out.append(found)
     return out
-
-
-def paper(rate: float = 1e-3, **settings: Any) -> Callable[[], WassersteinELBO]:
-    """The objective without a likelihood."""
-
-    def make() -> WassersteinELBO:
-        objective = WassersteinELBO(likelihood=0.0, **settings)
-        objective.learning_rate = rate
-        return objective
-
-    return make
-
-
-COLD: dict[str, Callable[[], WassersteinELBO]] = {
-    "paper's: two-sided penalty 10, no critic rounds first": paper(
-        residual=False, two_sided=True, penalty=10.0, critic_steps=1, critic_warmup=1
-    ),
-    "two-sided penalty 1, 150 critic rounds first": paper(residual=False, two_sided=True),
-    "one-sided penalty 1, 150 critic rounds first": paper(residual=False),
-    "the same, residual critic": paper(),
-}
-
-
-def cold(seed: int, args) -> list[dict]:
-    """Students that only know the paper's objective."""
-    data, rows = digits(seed), []
-    torch.manual_seed(seed)
-    teacher = fit_network(dropout_network(SIZES), *data.train, epochs=5 if args.quick else 200)
-    test = data.test.x
-    judged = Judged(test, pyro_opu.as_teacher(teacher).probs(test, 500))
-    outside = no_digits(test, seed)["permuted digits"]
-    for name, make_objective in list(COLD.items())[: 1 if args.quick else None]:
-        start = time.process_time()
-        fast = pyro_opu.distill(
-            teacher,
-            data.transfer.x,
-            guide="network",  # the default begins at the teacher's weights
-            loss=make_objective(),
-            num_steps=args.steps // 3,
-            warm_start=False,
-            evaluate_every=max(1, args.steps // 30),
-            seed=seed,
-            progress=False,
-        )
-        seconds = time.process_time() - start
-        found = row("MC dropout, digits", name, fast, judged, seconds)
-        area = pyro_opu.out_of_domain(fast, test, outside, seed=seed)["concentration"].auroc
-        rows.append({**found, "AUROC": 100 * area})
-    return rows
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pyro_opu.distributed import together
 from pyro_opu.guides import of_packed
-from pyro_opu.objectives import Objective
+from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.packing import Structured
 from pyro_opu.predictive import OnePassPredictive, OnePassRegression, following
@@ -155,9 +155,9 @@ def distill(
             are 15 % of those that teach; and neither g is recalibrated nor the rows' own looked at.
             From 2 to 31 are drawn anew at every step where there are more than 2^18 weights, which
             would learn the luck of labels that come again; it takes longer.
-        learning_rate: Adam's at the top of the warm start's schedule. By default 4e-3 where no
+        learning_rate: Adam's at the top of the first phase's schedule. By default 4e-3 where no
             layer is wider than 256 units, otherwise 1.024 over the width of the widest.
-        warm_start: False starts the objective from scratch.
+        warm_start: False starts the objective from scratch, at ``learning_rate``.
         recalibrate: Choose the law at the end, and shift g towards the teacher's mean mutual
             information, as far as that lowers the energy distance over the transfer inputs. False
             stays with the Dirichlet, and the teacher's variance: ``fast.report["recalibration"]``.
@@ -276,7 +276,8 @@ def distill(
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(objective)
-            # Training.
+            if open_law and not warm_start and isinstance(objective, Adversarial):
+                outcome.teach_as(guide, held_out)
             settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
             ask = at_made_up_inputs(asked.ask(teacher))
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)

@@ -95,6 +95,22 @@ def test_a_killed_run_started_again_ends_as_an_unbroken_one(
         assert mortal.steps < unbroken  # it did not begin again
 
 
+@pytest.mark.parametrize("settings", [{}, {"two_sided": True, "residual": False}])
+def test_a_killed_run_from_a_cold_start_ends_as_an_unbroken_one(
+    mortal: Mortal, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    def loss() -> Objective:
+        return quick_wasserstein(critic_steps=2, **settings)
+
+    cold = {**BROKEN, "warm_start": False}
+    expected = mortal.run(loss=loss(), **cold)
+    path = tmp_path / "run.safetensors"
+    with pytest.raises(Killed):
+        mortal.run(mortal.steps // 2, loss=loss(), checkpoint=path, **cold)
+    resumed = mortal.run(loss=loss(), checkpoint=path, **cold)
+    assert same(resumed, expected) and resumed.report == expected.report
+
+
 def test_killed_again_and_again(mortal: Mortal, tmp_path: Path) -> None:
     expected = mortal.run(loss=quick_wasserstein(), **BROKEN)
     path, attempts = tmp_path / "run.safetensors", 0

@@ -31,6 +31,7 @@ STUDIES = (
     "speed",
     "students",
     "verdicts",
+    "wasserstein",
 )
 TABLES = (
     "boston",
@@ -54,6 +55,7 @@ BUNDLED += (
     "speed",
     "students",
     "verdicts",
+    "wasserstein",
     "laplace_bridge",
 )
 BUNDLED += ("dark_knowledge", "toy_regression")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +109,67 @@ class MetaCritic(nn.Module):
         return witness(points, self.weights(x))
 
 
+class Witness(Protocol):
+    """The witness of each of N inputs, at points ``(N, P, C)``."""
+
+    def __call__(self, points: Tensor) -> Tensor:
+        """Values ``(N, P)``."""
+
+    def with_gradient(self, points: Tensor, some: slice) -> tuple[Tensor, Tensor]:
+        """Values, and the gradient ``(N, Q, C)`` at some of the points.
+
+        The latter is differentiable in the witness's weights.
+        """
+
+
+@dataclass(frozen=True)
+class Generated:
+    r"""Witnesses of generated weights, in the units of the draws at each input.
+
+    .. math:: \psi_x(\pi) = s_x\, \psi\big((\pi - c_x) / s_x;\, \Omega(x)\big)
+
+    Any witness is one of these, with the same slopes: centre and scale put the kinks of a new one
+    where the draws are, however narrow these lie.
+
+    Attributes:
+        weights: As of :meth:`MetaCritic.weights`.
+        centre: ``(N, 1, C)``.
+        scale: ``(N, 1, 1)``.
+    """
+
+    weights: Weights
+    centre: Tensor
+    scale: Tensor
+
+    def _in_units(self, points: Tensor) -> Tensor:
+        return (points - self.centre) / self.scale
+
+    def __call__(self, points: Tensor) -> Tensor:
+        return self.scale[..., 0] * values_at(self._in_units(points), self.weights)
+
+    def with_gradient(self, points: Tensor, some: slice) -> tuple[Tensor, Tensor]:
+        values, gradient = values_and_gradient(self._in_units(points), self.weights, some)
+        return self.scale[..., 0] * values, gradient
+
+
+@dataclass(frozen=True)
+class Called:
+    """Witnesses of any module ``(x, points (S, N, C)) -> (S, N)``."""
+
+    critic: nn.Module
+    x: Tensor
+
+    def __call__(self, points: Tensor) -> Tensor:
+        values: Tensor = self.critic(self.x, points.transpose(0, 1))
+        return values.T
+
+    def with_gradient(self, points: Tensor, some: slice) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            where = points[:, some].detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(self(where).sum(), where, create_graph=True)
+        return self(points), gradient
+
+
 def dual_norm(gradient: Tensor, ground: Literal["l1", "l2"] = "l1") -> Tensor:
     r"""Slope of a function on the simplex ``(...)`` from its gradient v ``(..., C)``.
 
@@ -124,9 +186,45 @@ def witness(points: Tensor, weights: Weights) -> Tensor:
 
     ``points`` are ``(S, N, C)``; ``weights`` as of :meth:`MetaCritic.weights`.
     """
-    *inner, (row, offset) = weights
-    hidden = points.transpose(0, 1).to(row.dtype)  # (N, S, C)
-    for matrix, bias in inner:
-        hidden = leaky_relu(torch.baddbmm(bias[:, None], hidden, matrix.transpose(1, 2)), SLOPE)
+    return values_at(points.transpose(0, 1), weights).T
+
+
+def values_at(points: Tensor, weights: Weights) -> Tensor:
+    """Values ``(N, P)`` of the witnesses at points ``(N, P, C)``."""
+    *inner, last = weights
+    hidden = points.to(last[0].dtype)
+    for layer in inner:
+        hidden = leaky_relu(_affine(hidden, layer), SLOPE)
+    return _read(hidden, last)
+
+
+def values_and_gradient(points: Tensor, weights: Weights, some: slice) -> tuple[Tensor, Tensor]:
+    r"""Values ``(N, P)`` at points ``(N, P, C)``, and the gradient ``(N, Q, C)`` at some of them.
+
+    .. math:: \nabla\psi = W_1^\top M_1 \cdots W_L^\top M_L\, w, \qquad
+              M_l = \mathrm{diag}(1 \text{ or } 0.2)
+
+    A witness is linear between its kinks, where the masks M do not depend on the weights: to
+    differentiate this product is exact, and needs no graph of a gradient.
+    """
+    *inner, last = weights
+    hidden, masks = points.to(last[0].dtype), []
+    for layer in inner:
+        before = _affine(hidden, layer)
+        masks.append((before.detach()[:, some] > 0).to(before.dtype).mul_(1 - SLOPE).add_(SLOPE))
+        hidden = leaky_relu(before, SLOPE)
+    gradient = last[0]
+    for (matrix, _), mask in zip(reversed(inner), reversed(masks), strict=True):
+        gradient = torch.bmm(gradient * mask, matrix)
+    return _read(hidden, last), gradient
+
+
+def _affine(hidden: Tensor, layer: tuple[Tensor, Tensor]) -> Tensor:
+    matrix, bias = layer
+    return torch.baddbmm(bias[:, None], hidden, matrix.transpose(1, 2))
+
+
+def _read(hidden: Tensor, last: tuple[Tensor, Tensor]) -> Tensor:
     # The last matrix has one row, and its gradient as a batch of products would be slow.
-    return ((hidden * row).sum(-1) + offset).transpose(0, 1)
+    row, offset = last
+    return (hidden * row).sum(-1) + offset

@@ -72,6 +72,28 @@ def energy_distance_loss(student: Tensor, teacher: Tensor, weights: Tensor | Non
     return (pairs / (n * m) - own - other).sum(-1)
 
 
+@torch.no_grad()
+def energy_slopes(points: Tensor, samples: slice, draws: slice) -> Tensor:
+    r"""Gradient of the energy distance's witness at points ``(N, P, C)``, samples and draws there.
+
+    .. math:: \nabla_k \psi(\pi) = F_k(\pi_k) - G_k(\pi_k)
+
+    with the distribution functions F of the samples and G of the draws, class by class, in which a
+    draw does not count itself. One sort gives all.
+    """
+    table = points.transpose(1, 2)
+    order = table.argsort(-1)
+    gap = torch.zeros_like(table)
+    for own, sign in ((samples, 1.0), (draws, -1.0)):
+        mass = torch.zeros(points.shape[1], dtype=points.dtype, device=points.device)
+        mass[own] = 1.0
+        below = mass[order].cumsum(-1)
+        share = torch.empty_like(table).scatter_(-1, order, below) - mass
+        others = (mass.sum() - mass).clamp_min(1.0)
+        gap += sign * share / others
+    return gap.transpose(1, 2)
+
+
 def _stratified(student: Tensor, teacher: Tensor, weights: Tensor) -> Tensor:
     r"""Energy distance ``(N,)`` of draws ``(N, C, S)`` in K strata to draws ``(N, C, T)``.
 

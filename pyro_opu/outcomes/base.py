@@ -182,6 +182,12 @@ class Outcome(SiteReader):
         """What a report says of the guide, and of the draws as :meth:`describe` ``found`` them."""
         return {"guide": type(guide).__name__, **found}
 
+    def teach_as(self, guide: nn.Module, held_out: Any) -> None:
+        """Let a guide that may choose answer with the law of the draws while a critic teaches it.
+
+        A closed form teaches moments, which all laws share; a critic looks at the shape.
+        """
+
     def recalibrates(self, guide: nn.Module) -> bool:
         """Whether :meth:`calibration` applies to this guide."""
         return False

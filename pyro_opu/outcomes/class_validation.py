@@ -212,16 +212,41 @@ def lack_of_fit(held_out: ClassValidation) -> float:
     """
     if len(held_out.draws) < FEWEST_DRAWS:
         return 0.0
+    left, spread = min(_left_by_laws(held_out), key=torch.mean), _spread(held_out)
+    error = left.std() / math.sqrt(len(left))
+    if spread < NO_SPREAD or not left.mean() > 4 * error:
+        return 0.0
+    return float(left.mean() / spread)
+
+
+def _left_by_laws(held_out: ClassValidation) -> list[Tensor]:
+    """What each law leaves of every input ``(N,)``, fitted on half of the draws."""
     fit, judge = held_out.draws[::2], held_out.draws[1::2]
     judges, best = Marginals(judge), moment_matched(fit.mean(0), moment_concentration(fit))
     with seeded(0):
         laws = [answer.sample((len(judge),)) for answer in both_laws(best)]
-    left = min((judges.energy_distance(samples) for samples in laws), key=torch.mean)
-    error = left.std() / math.sqrt(len(left))
-    spread = float(judges.spread.mean())
-    if spread < NO_SPREAD or not left.mean() > 4 * error:
-        return 0.0
-    return float(left.mean() / spread)
+    return [judges.energy_distance(samples) for samples in laws]
+
+
+def _spread(held_out: ClassValidation) -> float:
+    return float(Marginals(held_out.draws[1::2]).spread.mean())
+
+
+@torch.no_grad()
+def law_of_draws(held_out: ClassValidation) -> str:
+    """The law that the draws are nearer to with their own moments, as in :func:`nearer_law`."""
+    if len(held_out.draws) < FEWEST_DRAWS:
+        return "dirichlet"
+    exact, *other = _left_by_laws(held_out)
+    for left in other:
+        if _clear(exact - left, LEVEL * _spread(held_out)):
+            return "sticks"
+    return "dirichlet"
+
+
+def _clear(gain: Tensor, level: float) -> bool:
+    """Whether a gain ``(N,)`` is above a level, and above chance."""
+    return bool(gain.mean() > max(3 * float(gain.std()) / math.sqrt(len(gain)), level))
 
 
 def both_laws(dirichlet: PredictiveDirichlet) -> list[SimplexDistribution]:
@@ -241,13 +266,12 @@ def nearer_law(guide: nn.Module, inputs: ClassValidation) -> dict[str, Any]:
     Returns:
         As :func:`calibrating_shift`, and "law", a key of :data:`~pyro_opu.guides.dirichlet.LAWS`.
     """
-    dirichlet, *other = both_laws(_answer_at(guide, inputs.x))
+    dirichlet, *other = both_laws(_answer_at(guide, inputs.x).matched())
     some = inputs.fewer
     exact = some.distances(dirichlet, 0)
     for sticks in other:
         gain = exact - some.distances(sticks, CHOOSING_NUMBERS)
-        level = LEVEL * float(some.marginals.spread.mean())
-        if gain.mean() > max(3 * float(gain.std()) / math.sqrt(len(gain)), level):
+        if _clear(gain, LEVEL * float(some.marginals.spread.mean())):
             return {**_calibrated(sticks, inputs), "law": "sticks"}
     return {**_calibrated(dirichlet, inputs, exact), "law": "dirichlet"}
 

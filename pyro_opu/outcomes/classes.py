@@ -27,6 +27,7 @@ from pyro_opu.outcomes.class_validation import (
     ClassValidation,
     calibrating_shift,
     lack_of_fit,
+    law_of_draws,
     log_concentration_of,
     nearer_law,
 )
@@ -199,6 +200,10 @@ class Classes(Outcome):
         """Moments of a Dirichlet, cross-entropy of points, likelihood and energy of all else."""
         warm_start = _warm_start(self.answer_of(guide, x))
         return warm_start, warm_start if loss is None else as_objective(loss)
+
+    def teach_as(self, guide: nn.Module, held_out: ClassValidation) -> None:
+        if isinstance(guide, PredictiveGuide):
+            guide.read_as(law_of_draws(held_out))
 
     def validation(self, x: Tensor, draws: Tensor, held: int | None) -> ClassValidation:
         return ClassValidation(x, draws, held)

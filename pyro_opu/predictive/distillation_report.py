@@ -11,7 +11,16 @@ from pyro_opu.metrics.advice import graded, last_gain
 from pyro_opu.metrics.yardstick import MOST_DRAWS, in_draws
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["DistillationReport", "FidelityWarning", "warn_of_worthless", "work"]
+__all__ = [
+    "DistillationReport",
+    "FidelityWarning",
+    "warn_of_worthless",
+    "work",
+]
+
+#: Epistemic part of a student that is taught against a critic, as a multiple of the teacher's,
+#: below or above whose inverse it has collapsed.
+COLLAPSED = 0.5
 
 #: KL, in multiples of the attainable, below which no student is called worthless.
 WORTHLESS = 2.0
@@ -45,6 +54,9 @@ class DistillationReport(dict[str, Any]):
     earlier "student", or from "scratch"; "start_reason" says why. "earlier" is of students that
     begin at another, and has the KL of that one (``pyro_opu/predictive/following.py``);
     "family_by_default" is whether such a one may choose the family of its answers anew.
+    "critic" is of an adversarial loss, at held-out inputs: the share with a "negative_gain", the
+    mean "slope" of the witnesses and the "steep" share of points where it is above 1, the "value",
+    a lower bound on W1 that they prove, and for two classes the "exact" W1 of the same draws.
     "joint" is of students with joint draws: the held-out KL of a draw (of a real y, squared error
     in deviations) from the teacher's, and of the teacher's draws from one another. "spent" is the
     steps and seconds of this run, the teacher's among them, and its "queries", inputs times draws
@@ -74,6 +86,8 @@ class DistillationReport(dict[str, Any]):
             lines["latents"] = "; ".join(f"{k} {v}" for k, v in self["latents"].items())
         if "joint" in self:
             lines["joint"] = self._joint()
+        if self.get("critic"):
+            lines["critic"] = self._critic()
         if {"epistemic_factor", "energy_share"} <= set(self):
             lines["grade"], lines["next"] = graded(self)
         return "\n".join(f"{name:<10}{text}" for name, text in lines.items())
@@ -143,6 +157,16 @@ class DistillationReport(dict[str, Any]):
         )
         return f"{found['num_draws']} draws, {near}; {found['spread']:.3g} x their spread"
 
+    def _critic(self) -> str:
+        """What an adversarial loss has to say for itself."""
+        found = self["critic"]
+        exact = f" of exactly {found['exact']:.2g}" if "exact" in found else ""
+        what = (
+            f"proves W1 {found['value']:.2g}{exact}; on the wrong side at "
+            f"{100 * found['negative_gain']:.0f} % of inputs, mean slope {found['slope']:.2g}"
+        )
+        return f"collapsed run; {what}" if collapsed(self) else what
+
     def _spent(self) -> str:
         spent = self.get("spent", {})
         seconds = spent.get("seconds", 0.0)
@@ -177,8 +201,10 @@ def work(history: list[dict[str, Any]], num_steps: int, **more: float) -> dict[s
 def warn_of_worthless(report: Mapping[str, Any]) -> None:
     """Warn where a student is nearer to one answer for all inputs than to a perfect student.
 
-    Where one answer is all that there is to learn a good student is not warned of.
+    Where one answer is all that there is to learn a good student is not warned of. A run against a
+    critic that has collapsed is warned of, too.
     """
+    _warn_of_collapse(report)
     least, alike = report["kl_attainable"], report["kl_trivial"]
     kl = report["kl_ratio"] * least
     if kl > WORTHLESS * least and kl > (least + alike) / 2:
@@ -186,5 +212,25 @@ def warn_of_worthless(report: Mapping[str, Any]) -> None:
             f"The student is worthless: its held-out KL of {kl:.2g} nats is nearer to the "
             f"{alike:.2g} of one answer for all inputs than to the {least:.2g} that is attainable; "
             "take more steps (`num_steps`), another `learning_rate` or another `guide`.",
+            FidelityWarning,
+        )
+
+
+def collapsed(report: Mapping[str, Any]) -> bool:
+    """Whether a student that was taught against a critic has lost the teacher's uncertainty."""
+    mine, theirs = (report.get(f"mutual_information{end}") for end in ("", "_teacher"))
+    if "critic" not in report or not theirs or mine is None:
+        return False
+    return not COLLAPSED <= mine / theirs <= 1 / COLLAPSED
+
+
+def _warn_of_collapse(report: Mapping[str, Any]) -> None:
+    """Warn where an adversarial run has collapsed."""
+    if collapsed(report):
+        share = report["mutual_information"] / report["mutual_information_teacher"]
+        warn_user(
+            f"The run against a critic has collapsed: the student's mutual information is "
+            f"{share:.2g} times the teacher's. Take more steps (`num_steps`), a lower "
+            "`learning_rate`, more `critic_steps`, or leave `warm_start` True.",
             FidelityWarning,
         )

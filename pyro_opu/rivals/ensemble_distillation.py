@@ -99,7 +99,6 @@ def _distill_alone(
     **settings: Any,
 ) -> OnePassPredictive:
     """Distil by this objective alone, from fresh weights to the last."""
-    objective.learning_rate = learning_rate  # of the phase after the warm start: here all of it
     return distill(
         source,
         x,

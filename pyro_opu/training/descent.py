@@ -63,8 +63,7 @@ class Descent:
     def step(self, number: int) -> dict[str, float]:
         """Take the rounds of this step; returns the parts of the loss in the last one."""
         if self.rate is not None:
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.rate(number)
+            _set_rate(self.optimizer, self.rate(number))
         parts: dict[str, float] = {}
         for _ in range(self.rounds(number)):
             parts = self._round(number)
@@ -72,6 +71,7 @@ class Descent:
 
     def _round(self, number: int) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
+        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
         values: dict[str, float] = {}
         for _ in range(self.accumulate):
             parts, student = self.losses()
@@ -80,8 +80,8 @@ class Descent:
                 values[name] = values.get(name, 0.0) + float(value.detach()) / self.accumulate
             if not math.isfinite(sum(values.values())):
                 break
-            (torch.stack(list(parts.values())).sum() / self.accumulate).backward()
-        stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
+            loss = torch.stack(list(parts.values())).sum() / self.accumulate
+            loss.backward(inputs=[p for p in stepped if p.requires_grad])
         means = self.ranks.all_reduce_gradients(stepped, list(values.values()), self.weight)
         values = dict(zip(values, means, strict=True))
         if not math.isfinite(sum(means)):
@@ -110,6 +110,7 @@ class RecordedDescent:
         rows: Gives those of the next batch.
         optimizer: Adam on the GPU; its learning rate becomes a tensor, which a graph reads.
         rate: Schedule of the learning rate.
+        critic: Rounds of a critic that are a part of every step.
     """
 
     def __init__(
@@ -118,21 +119,23 @@ class RecordedDescent:
         rows: Callable[[], Tensor],
         optimizer: torch.optim.Optimizer,
         rate: Schedule,
+        critic: RecordedRounds | None = None,
     ) -> None:
+        self.critic = critic
         self.losses, self.rows, self.optimizer, self.rate = losses, rows, optimizer, rate
-        self._trained: list[Tensor] = [p for g in optimizer.param_groups for p in g["params"]]
+        self._stepped = [optimizer] if critic is None else [optimizer, critic.optimizer]
         self._taken, self._recordable = 0, True
         self._graph: Any = None
         self._aside: Any = None
 
     def step(self, number: int) -> Parts:
         """Take the step of this number; the parts that it returns are those of the last step."""
-        chosen = self.rows()
+        count = 1 if self.critic is None else self.critic.recorded
+        chosen = torch.stack([self.rows() for _ in range(count)])
         with torch.cuda.device(chosen.device):  # streams are the current device's
             if not self._taken:
                 self._begin(chosen)
-            for group in self.optimizer.param_groups:
-                group["lr"].fill_(self.rate(number))
+            _set_rate(self.optimizer, self.rate(number))
             self._rows.copy_(chosen)
             self._taken += 1
             if self._recordable and self._graph is None and self._taken > EAGER:
@@ -148,17 +151,16 @@ class RecordedDescent:
     def _begin(self, chosen: Tensor) -> None:
         """Before the first step, after a checkpoint has put back what the optimizer had."""
         self._rows, self._aside = chosen.clone(), torch.cuda.Stream()
-        for group in self.optimizer.param_groups:
+        for group in (group for each in self._stepped for group in each.param_groups):
             group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=chosen.device)
 
     def _descend(self) -> Parts:
         """What a step does on the device; it waits for nothing."""
-        self.optimizer.zero_grad(set_to_none=True)
-        parts = self.losses(self._rows)
-        torch.stack(list(parts.values())).sum().backward()
-        nn.utils.clip_grad_norm_(self._trained, CLIP)
-        self.optimizer.step()
-        return {name: value.detach() for name, value in parts.items()}
+        parts: Parts = {}
+        if self.critic is not None:
+            for rows in self._rows:
+                parts |= self.critic.descend(rows)
+        return parts | _descended(self.losses(self._rows[-1]), self.optimizer)
 
     def _on_the_side(self) -> Parts:
         """A step on the stream where the next ones are recorded."""
@@ -181,5 +183,62 @@ class RecordedDescent:
             self._may_be_recorded(False)
 
     def _may_be_recorded(self, yes: bool) -> None:
-        for group in self.optimizer.param_groups:
-            group["capturable"] = yes
+        for optimizer in self._stepped:
+            for group in optimizer.param_groups:
+                group["capturable"] = yes
+
+
+class RecordedRounds:
+    """Rounds of a critic: those of every step are recorded with it, and those of a warm-up are not.
+
+    Args:
+        losses: Rows of the pool ``(B,)`` -> the named parts of the critic's loss.
+        rows: Gives those of the next batch.
+        optimizer: Adam on the GPU.
+        rate: Schedule of the learning rate.
+        rounds: Number of them before the student's step of a number, from 0.
+    """
+
+    def __init__(
+        self,
+        losses: Callable[[Tensor], dict[str, Tensor]],
+        rows: Callable[[], Tensor],
+        optimizer: torch.optim.Optimizer,
+        rate: Schedule,
+        rounds: Callable[[int], int],
+    ) -> None:
+        self.losses, self.rows, self.optimizer = losses, rows, optimizer
+        self.rate, self.rounds = rate, rounds
+        self.recorded = rounds(1)
+
+    def step(self, number: int) -> Parts:
+        """Take the rounds that are more than are recorded."""
+        _set_rate(self.optimizer, self.rate(number))
+        parts: Parts = {}
+        for _ in range(self.rounds(number) - self.recorded):
+            parts = self.descend(self.rows())
+        return parts
+
+    def descend(self, rows: Tensor) -> Parts:
+        """One round."""
+        parts = _descended(self.losses(rows), self.optimizer)
+        return {f"critic {name}": value for name, value in parts.items()}
+
+
+def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set a learning rate, in place where a graph reads it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def _descended(parts: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> Parts:
+    """Descend a loss of named parts on the device, where nothing is waited for."""
+    optimizer.zero_grad(set_to_none=True)
+    trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    torch.stack(list(parts.values())).sum().backward(inputs=trained)
+    nn.utils.clip_grad_norm_(trained, CLIP)
+    optimizer.step()
+    return {name: value.detach() for name, value in parts.items()}

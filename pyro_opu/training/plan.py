@@ -13,6 +13,7 @@ from pyro_opu.distributed import Ranks
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.objectives import Objective
+from pyro_opu.objectives.base import Scratch
 from pyro_opu.outcomes import ValidationSet
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.autocast import checked_precision
@@ -128,12 +129,14 @@ class Asked:
     ) -> Settings:
         """Numbers of the run, the same on all ranks; ``x`` are the inputs to teach at."""
         large = self.default_guide and has_many_weights(guide)
-        batch_size = self.batch_size or (LARGE_BATCH if large else BATCH)
-        larger = 1 if self.batch_size else batch_size // BATCH
+        first = closed_form if self.warm_start else objective
+        scratch = Scratch() if self.warm_start else objective.scratch
+        batch_size = self.batch_size or round(scratch.batch * (LARGE_BATCH if large else BATCH))
+        larger = LARGE_BATCH // BATCH if large and not self.batch_size else 1
         num_draws = self.num_draws
         if self.pairs:
             batch_size, num_draws = -(-batch_size // 2), 2
-        most = closed_form.most_draws
+        most = first.most_draws
         per_step = draws_per_step(teacher, x, num_draws, batch_size, most)
         fewer, fewer_labels = self.fewer
         effort = self.effort
@@ -143,25 +146,27 @@ class Asked:
                 near = ranks.first and held_out.judge(guide)["draws"] >= BEGINS_NEAR
                 effort = "quick" if told or ranks.broadcast(near) else effort
             steps, most_inputs = EFFORTS[effort]
-            steps, most_inputs = steps // fewer, most_inputs * larger // fewer_labels
+            steps = round(steps * scratch.steps) // fewer
+            most_inputs = most_inputs * larger // fewer_labels
         else:
             left = effort - (time.perf_counter() - self.begun)
             later = min(CALIBRATION_NUMBERS // teacher.num_outputs, LABEL_DRAWS * len(x))
             some = x[:batch_size].to(held_out.x.device)
             draws = per_step[0]
-            trial = affordable(guide, closed_form, teacher.draws, some, draws, left, later)
+            trial = affordable(guide, first, teacher.draws, some, draws, left, later)
             steps, each = ranks.broadcast(trial)
             most_inputs = each * ranks.size
         if self.pairs:
             most_inputs = -(-most_inputs // 2)
         steps = self.num_steps or steps
         warm = warm_steps(steps, objective, closed_form, self.warm_start)
-        inputs = warm * self.accumulate * batch_size
+        opening = first.batches(warm or steps)
+        inputs = opening * self.accumulate * batch_size
         fixed = self.num_draws is not None or not isinstance(effort, str)
         cost = pass_operations(guide, held_out.x) if large else 0
         share = fewer_labels * (TOLD if told else 1)
-        size = min(inputs, most_inputs), per_step[0], fixed, share, 3 * warm * batch_size * cost
-        pool = pool_size(teacher, x, closed_form, *size)
+        size = min(inputs, most_inputs), per_step[0], fixed, share, 3 * opening * batch_size * cost
+        pool = pool_size(teacher, x, first, *size)
         if pool.inputs < inputs and self._would_learn_luck(guide, teacher):
             pool = PoolSize()  # each step has draws of its own
         pool = replace(pool, inputs=-(-pool.inputs // ranks.size))  # ranks share the labels, too
@@ -172,7 +177,7 @@ class Asked:
             steps - warm,
             batch_size,
             *ranks.broadcast(per_step),
-            default_rate(guide) if self.learning_rate is None else self.learning_rate,
+            self.learning_rate or scratch.rate * default_rate(guide),
             self.evaluate_every,
             accumulate=self.accumulate,
             precision=checked_precision(self.precision, guide),

@@ -91,7 +91,8 @@ def pool_size(
 ) -> PoolSize:
     """Inputs and draws of a pool, by cost and memory; none where the loss reads every draw.
 
-    A student that meets the same few draws again would learn their luck.
+    A student that meets the same few draws again would learn their luck. A critic lets it learn
+    less: of draws a pool may hold as many as a step takes.
 
     Args:
         teacher: The teacher, which has seen an input.
@@ -104,9 +105,12 @@ def pool_size(
         steps: Operations of all steps; 0 where they do not count.
     """
     outputs, cost = teacher.num_outputs, teacher.operations(x)
-    most = NUMBERS // (math.prod(x.shape[1:]) + outputs + 2), MOST_LABELS // FEWEST_DRAWS // outputs
+    kept = outputs * draws if objective.pools_draws else outputs + 2
+    fixed = fixed or objective.pools_draws
+    most = NUMBERS // (math.prod(x.shape[1:]) + kept), MOST_LABELS // FEWEST_DRAWS // outputs
     inputs = min(wanted, *most)
-    if not objective.sufficient or not inputs or inputs < min(FEWEST, wanted):
+    readable = objective.sufficient or objective.pools_draws
+    if not readable or not inputs or inputs < min(FEWEST, wanted):
         return PoolSize()
     if not fixed and cost is not None:
         whole = inputs * share
@@ -136,7 +140,8 @@ def labelled(
         draws = batches.ask(block, size.draws).to(batches.device, torch.float32)
         found.append(objective.statistics(draws))
     statistics = {name: torch.cat([each[name] for each in found]) for name in found[0]}
-    return Pool(x.to(batches.device), statistics, steps * batches.settings.accumulate)
+    taken = objective.batches(steps) * batches.settings.accumulate
+    return Pool(x.to(batches.device), statistics, taken)
 
 
 @torch.no_grad()
@@ -167,14 +172,14 @@ def affordable(
 
     Args:
         guide: The student, which stays as it is.
-        objective: Its loss in closed form.
+        objective: The loss of the first phase.
         ask: The teacher, ``(x, num_draws) -> (S, N, ...)``.
         x: Inputs of a batch ``(N, ...)``, on the student's device.
         draws: Draws per input.
         seconds: How many there are.
         later: Draws at one input that are asked for after the steps.
     """
-    student = copy.deepcopy(guide)
+    student, loss = copy.deepcopy(guide), copy.deepcopy(objective)
 
     def now() -> float:
         if x.is_cuda:
@@ -185,8 +190,8 @@ def affordable(
         begun = now()
         statistics = objective.statistics(ask(x, draws).to(x.device, torch.float32))
         labelled = now()
-        parts = objective.parts_at(student_at(student, x), statistics, x)
-        torch.stack(list(parts.values())).sum().backward()
+        for parts in loss.of_step(student_at(student, x), statistics, x):
+            torch.stack(list(parts.values())).sum().backward(retain_graph=True)
         step = now() - labelled
     label = (labelled - begun) / len(x)
     seconds -= later * label / draws

@@ -30,6 +30,11 @@ def cosine(rate: float, steps: int) -> Schedule:
     return _scheduled(rate, rise, lambda step: math.pi * (step - rise) / max(1, steps - rise))
 
 
+def falling(rate: float, steps: int) -> Schedule:
+    """A cosine from ``rate`` down to a hundredth of it, as :func:`cosine` without a rise."""
+    return _scheduled(rate, 0, lambda step: math.pi * step / max(1, steps))
+
+
 def settling(
     rate: float, steps: int, settle: int, moved: Callable[[], tuple[int, int] | None]
 ) -> Schedule:

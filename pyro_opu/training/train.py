@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -11,18 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.base import student_at
 from pyro_opu.objectives import Adversarial, Objective
+from pyro_opu.objectives.base import Meeting
 from pyro_opu.outcomes import ValidationSet
 from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
-from pyro_opu.training.descent import Descent, RecordedDescent, Steps
+from pyro_opu.training.descent import Descent, RecordedDescent, RecordedRounds, Steps
 from pyro_opu.training.fit import NEAR, Callback, KeepBest, Phase, fit, kept_record
+from pyro_opu.training.game import Game
 from pyro_opu.training.pool import Pool, labelled, read_once
-from pyro_opu.training.rates import Schedule, cosine, settling
+from pyro_opu.training.rates import Schedule, cosine, falling, settling
 from pyro_opu.training.settings import Batches, pass_operations
 
 #: Share of the warm start in which the rate falls, and evaluations without an improvement that
@@ -77,7 +78,7 @@ def distillation_phase(
     settle: int = 0,
     near: float = math.inf,
 ) -> Phase:
-    """A phase with fresh optimizers: two where h and g are stepped in turn, else one.
+    """A phase with fresh optimizers, of the student and of a critic.
 
     The objective must be prepared, so that its critic exists. The schedule rises to ``rate``; the
     teacher gives ``num_draws`` per input and step where there is no ``pool`` of labelled inputs.
@@ -88,10 +89,6 @@ def distillation_phase(
         ranks=batches.ranks,
         weight=batches.share / batches.settings.batch_size,
     )
-    groups = [list(guide.parameters())]
-    if objective.alternate and isinstance(guide, PredictiveGuide):
-        groups = [list(group) for group in guide.parameter_groups()]
-
     reader = guide
     if pool is not None and batches.settings.precision is None:
         reader, pool = read_once(guide, pool)
@@ -102,45 +99,55 @@ def distillation_phase(
         x, draws = batches.batch(num_draws)
         return x, objective.statistics(draws)
 
-    def student_losses(
-        turn: int, rows: Tensor | None = None
-    ) -> tuple[dict[str, Tensor], SimplexDistribution]:
+    def student_losses(rows: Tensor | None = None) -> tuple[dict[str, Tensor], Any]:
         x, statistics = labelled_batch(rows)
         student = student_at(reader, x)
-        stepped = student
-        if len(groups) > 1:  # the other part is held
-            stepped = student.detach_concentration() if turn == 0 else student.detach_mean()
-        return objective.parts_at(stepped, statistics, x), student
+        return objective.parts_at(student, statistics, x), student
 
-    critics = []
+    recorded = pool is not None and _recordable(pool, objective, batches)
+    rows: Any = None if pool is None else partial(pool.rows, batches.share)
+    losses: Any = student_losses
+    critics: list[Any] = []
     if isinstance(objective, Adversarial):
 
-        def critic_losses() -> tuple[dict[str, Tensor], Any]:
-            x, draws = batches.batch(num_draws)
-            with torch.no_grad():
-                student = student_at(guide, x)
-            return objective.critic_parts(student, draws, x), student
+        def meet(rows: Tensor | None) -> Meeting:
+            x, statistics = labelled_batch(rows)
+            return objective.meet(student_at(reader, x), statistics["draws"].movedim(0, 1), x)
 
-        optimizer, rounds = objective.critic_optimizer(), objective.critic_rounds
-        critics = [descent(critic_losses, optimizer, rounds=rounds, prefix="critic ")]
+        game = Game(objective, meet, batches.settings.accumulate)
+        losses, rival = game.student_losses, objective.critic_optimizer()
+        pace = falling(objective.critic_learning_rate, steps), objective.critic_rounds
+        if recorded:
+            critics = [RecordedRounds(lambda r: game.critic_losses(r)[0], rows, rival, *pace)]
+        else:
+            critics = [descent(game.critic_losses, rival, *pace, prefix="critic ")]
     rates = schedule or cosine(rate, steps)
-    adams = [torch.optim.Adam(g, lr=rate, betas=objective.betas, fused=True) for g in groups]
-    if pool is not None and _recordable(pool, adams, batches):
-        losses, rows = partial(student_losses, 0), partial(pool.rows, batches.share)
-        recorded = RecordedDescent(lambda some: losses(some)[0], rows, adams[0], rates)
-        turns: list[Steps] = [recorded]
-    else:
-        turns = [descent(partial(student_losses, n), each, rates) for n, each in enumerate(adams)]
+    adam = torch.optim.Adam(guide.parameters(), lr=rate, betas=objective.betas, fused=True)
+    turn: Steps = descent(losses, adam, rates)
+    if recorded:
+        turn = RecordedDescent(lambda r: losses(r)[0], rows, adam, rates, *critics)
     return Phase(
-        name, steps, turns, critics, objective.anneal, patience, near, settle, skip_below, objective
+        name,
+        steps,
+        [turn],
+        critics,
+        objective.anneal,
+        patience,
+        near,
+        settle,
+        skip_below,
+        objective,
     )
 
 
-def _recordable(pool: Pool, optimizers: Sequence[torch.optim.Optimizer], batches: Batches) -> bool:
+def _recordable(pool: Pool, objective: Objective, batches: Batches) -> bool:
     """Whether a step is one run of kernels on one GPU, the same for every batch."""
     settings = batches.settings
+    if isinstance(objective, Adversarial):
+        if type(objective).critic_rounds is not Adversarial.critic_rounds:
+            return False  # they may differ from step to step
     plain = settings.accumulate == 1 and settings.precision is None and batches.ranks.size == 1
-    return pool.x.is_cuda and len(optimizers) == 1 and plain
+    return pool.x.is_cuda and plain
 
 
 def train(
@@ -158,7 +165,8 @@ def train(
     """Run the warm start and the refinement, and keep the best iterate in ``guide``.
 
     The warm start is by ``closed_form``, or by an ``objective`` of the same kind. It is not refined
-    where it is nearer to the posterior than the judging draws are. All transfer inputs ``x`` are a
+    where it is nearer to the posterior than the judging draws are. Without it the objective begins
+    from scratch, with a warm start's rate and labels. All transfer inputs ``x`` are a
     part of the run's fingerprint. Returns the last scores, "kept" in words, and the "history".
     """
     settings, ranks = batches.settings, batches.ranks
@@ -180,16 +188,17 @@ def train(
             selection.evaluate("start", 0, {})
     if ranks.size > 1:  # alike so far; from here on each rank draws its own
         random.begin(fold_in(random.seed, 1 + ranks.rank))
-    first = objective if isinstance(objective, type(closed_form)) else closed_form
+    cold = not settings.warm_steps
+    first = objective if cold or isinstance(objective, type(closed_form)) else closed_form
     pool = None
-    if settings.pool.inputs and settings.warm_steps and start[0] == 0:
+    if settings.pool.inputs and start[0] == 0:
         with random.borrowed():  # a run that is resumed makes the same pool again
             pool = labelled(batches, first, start[1], progress and ranks.first)
     make_phase = partial(distillation_phase, guide=guide, batches=batches)
-    steps, rate = settings.warm_steps, settings.learning_rate
+    steps, rate = settings.warm_steps or settings.refine_steps, settings.learning_rate
     settle = round(SETTLE_SHARE * steps) if first.sufficient else 0
-    warm = make_phase(
-        "warm start",
+    opening = make_phase(
+        "objective" if cold else "warm start",
         first,
         steps=steps,
         rate=rate,
@@ -200,16 +209,18 @@ def train(
         patience=PLATEAU if settle else None,
         near=NEAR,
     )
-    refinement = make_phase(
-        "objective",
-        objective,
-        steps=settings.refine_steps,
-        rate=objective.learning_rate,
-        num_draws=settings.num_draws,
-        patience=settings.patience,
-        skip_below=skip_below,
-    )
-    phases = [phase for phase in (warm, refinement) if phase.steps]
+    phases = [opening]
+    if settings.refine_steps and not cold:
+        refinement = make_phase(
+            "objective",
+            objective,
+            steps=settings.refine_steps,
+            rate=objective.learning_rate,
+            num_draws=settings.num_draws,
+            patience=settings.patience,
+            skip_below=skip_below,
+        )
+        phases.append(refinement)
     with (
         in_precision(guide, settings.precision),
         few_threads(selection.average, validation.x, batches.share),
@@ -224,10 +235,19 @@ def train(
             progress=progress and ranks.first,
         )
     guide.eval()
-    with random.borrowed():
-        last = selection.scores(guide)
     history = selection.history
+    with random.borrowed():
+        last: dict[str, Any] = {**selection.scores(guide)}
+        if isinstance(objective, Adversarial) and history[-1]["phase"] == "objective":
+            last["critic"] = ranks.broadcast(examination(objective, guide, validation))
     return {**last, "kept": _kept(history, len(phases), skip_below), "history": history}
+
+
+@torch.no_grad()
+def examination(objective: Adversarial, guide: nn.Module, validation: Any) -> dict[str, float]:
+    """What the critic knows of the student that is kept, at held-out inputs."""
+    student = student_at(guide, validation.x)
+    return objective.examined(student, validation.draws, validation.x)
 
 
 def _kept(history: list[dict[str, Any]], phases: int, skip_below: float) -> str:

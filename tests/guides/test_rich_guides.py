@@ -30,6 +30,7 @@ from pyro_opu.guides import (
 )
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.objectives import DirichletLikelihood, as_objective
+from pyro_opu.objectives.encounter import Encounter
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -280,8 +281,8 @@ def test_the_critic_takes_strata() -> None:
     objective = WassersteinELBO(residual=False, likelihood=0.0, num_samples=4000)
     objective.prepare(x, C)
     student, draws = teacher_answer(x), teacher(x, 50)
-    whole = objective._witness_at(x)
-    random = whole(draws).mean() - whole(student.sample((4000,))).mean()
+    at = Encounter(x, draws, None, student.sample((4000,)))
+    random = objective._gain(objective._witness_at(at)(at.both), at).mean()
     # Monte Carlo: a witness varies by about one, over 4 x 4,000 draws.
     torch.testing.assert_close(
         objective.parts(student, draws, x)["wasserstein"], random, atol=0.05, rtol=0

@@ -16,7 +16,9 @@ from pyro_opu import MetaCritic, PredictiveDirichlet, WassersteinELBO
 from pyro_opu.distributions import DirichletMixture, SimplexDistribution
 from pyro_opu.metrics.distances import wasserstein1
 from pyro_opu.metrics.marginals import Marginals
+from pyro_opu.objectives.base import Meeting
 from pyro_opu.objectives.critic import SLOPE, dual_norm, witness
+from pyro_opu.objectives.encounter import Encounter
 from pyro_opu.objectives.energy import energy_distance_loss
 
 C = 4
@@ -93,7 +95,7 @@ def test_gradient_reaches_every_parameter_of_the_critic(
 ) -> None:
     x = torch.randn(20, 3)
     objective = WassersteinELBO(critic=MetaCritic(x, C, generate=generate))
-    sum(objective.critic_loss(points(9, 20), points(7, 20), x).values()).backward()
+    sum(objective.critic_loss(Meeting(x, points(7, 20), None, points(9, 20))).values()).backward()
     for name, parameter in objective.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().max() > 0, name
 
@@ -203,7 +205,15 @@ def test_witness_values_against_a_loop(residual: bool) -> None:
     samples, draws, x = points(30, 5).double(), points(20, 5).double() ** 2, torch.randn(5, 3)
     objective = WassersteinELBO(residual=residual, critic=MetaCritic(x, C)).double()
     pi, x = points(11, 5).double(), x.double()
-    expected = objective.critic(x, pi)
+    expected = torch.empty(11, 5, dtype=torch.float64)
+    for n in range(5):  # in the units of the draws at the input
+        sides = samples[:, n], draws[:, n]
+        centre = sum(side.mean(0) for side in sides) / 2
+        far = [(side - centre).abs().sum(-1).mean() for side in sides]
+        scale = (far[0] + far[1]) / 2
+        for k in range(11):
+            where = ((pi[k, n] - centre) / scale)[None, None]
+            expected[k, n] = scale * objective.critic(x[n : n + 1], where)[0, 0]
     if residual:
         expected = expected + energy_witness(pi, samples, draws)
     found = objective.witness_values(pi, samples, draws, x)
@@ -239,7 +249,7 @@ def test_penalty_of_known_slopes(
     objective = WassersteinELBO(
         penalty=2.0, critic=Fixed(direction), two_sided=two_sided, residual=False, ground=ground
     )
-    parts = objective.critic_loss(points(9, 5), points(7, 5), torch.randn(5, 3))
+    parts = objective.critic_loss(Meeting(torch.randn(5, 3), points(7, 5), None, points(9, 5)))
     excess = slope - 1 if two_sided else max(slope - 1, 0)
     torch.testing.assert_close(
         parts["penalty"].detach(), torch.tensor(2.0 * excess**2), rtol=1e-5, atol=1e-10
@@ -329,7 +339,7 @@ def test_no_second_derivative_through_a_dirichlet_draw() -> None:
         objective = WassersteinELBO(residual=residual)
         objective.prepare(x, C)
         # Even when a caller forgets to detach them: the slopes are taken at detached points.
-        parts = objective.critic_loss(d.rsample((9,)), draws, x)
+        parts = objective.critic_loss(Meeting(x, draws, None, d.rsample((9,))))
         reached = torch.autograd.grad(
             parts["penalty"], log_alpha, retain_graph=True, allow_unused=True
         )
@@ -384,7 +394,7 @@ class Trained:
     Attributes:
         gain: What its witnesses gain, in units of the exact W1 of the same draws, per input.
         slope: Largest slope of each witness between neighbouring points of a fine grid.
-        distance: The exact W1, per input.
+        distance: The exact W1, per input, in units of the draws' mean distance to their centre.
     """
 
     gain: Tensor
@@ -405,8 +415,10 @@ def train_critic(
     assert isinstance(objective.critic, MetaCritic)
     optimizer = torch.optim.Adam(objective.critic.parameters(), betas=(0.5, 0.99))
     for step in range(300):
+        objective.anneal(step / 300)
         optimizer.param_groups[0]["lr"] = 3e-3 * (1 - step / 300)
-        loss = sum(objective.critic_loss(q.sample((64,)), p.sample((64,)), x).values())
+        meeting = Meeting(x, p.sample((64,)), None, q.sample((64,)))
+        loss = sum(objective.critic_loss(meeting).values())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -423,8 +435,7 @@ def judge_critic(objective: WassersteinELBO, draws: Tensor, samples: Tensor, x: 
     x = x.double()
 
     def witness(pi: Tensor) -> Tensor:
-        value = objective.critic(x, pi)
-        return value + energy_witness(pi, samples, draws) if objective.residual else value
+        return objective.witness_values(pi, samples, draws, x)
 
     even = torch.linspace(0, 1, 1001, dtype=torch.float64)[:, None].expand(-1, len(x))
     first = torch.cat([even, draws[..., 0], samples[..., 0]]).sort(0).values
@@ -434,7 +445,9 @@ def judge_critic(objective: WassersteinELBO, draws: Tensor, samples: Tensor, x: 
     slope = torch.where(step > 1e-12, rise / step, 0.0).amax(0)
     distance = wasserstein1(draws, samples)
     gain = witness(draws).mean(0) - witness(samples).mean(0)
-    return Trained(gain / distance, slope, distance)
+    centre = (draws.mean(0) + samples.mean(0)) / 2
+    spread = sum((each - centre).abs().sum(-1).mean(0) for each in (draws, samples)) / 2
+    return Trained(gain / distance, slope, distance / spread)
 
 
 CASES = {
@@ -468,19 +481,28 @@ def test_trained_critic_gains_the_exact_distance(case: str, penalty: float, resi
     # Optimisation: 300 steps.
     assert (found.gain >= 0.8).all()
     # Where the witness only rises, s W - penalty (s - 1)^2 is largest at the slope
-    # s = 1 + W / (2 penalty); 0.25 more where few interpolates fall and the penalty hardly looks.
-    allowed = 1 + found.distance / (2 * penalty) + 0.25
+    # s = 1 + W / (2 penalty), W in units of the draws; 0.35 more where few points fall and the
+    # penalty hardly looks.
+    allowed = 1 + found.distance / (2 * penalty) + 0.35
     assert (found.slope <= allowed).all()
 
 
 def test_two_sided_penalty_where_the_means_differ() -> None:
-    """Where they agree it mostly finds nothing; see the docstring of WassersteinELBO."""
     torch.manual_seed(0)
-    found = train_critic(*CASES["far"], penalty=10.0, two_sided=True)
-    assert (found.gain <= found.slope * (1 + 1e-9)).all()
-    assert (found.gain >= 0.8).all()
-    # As above. It holds the sum to slope one in the flat tails too, hence the same 0.25.
+    found = train_critic(*CASES["far"], penalty=10.0, two_sided=True, residual=False)
+    gain = found.gain.abs()  # a witness or its negative
+    assert (gain <= found.slope * (1 + 1e-9)).all()
+    assert (gain >= 0.8).all()
+    # As above. It holds the sum to slope one in the flat tails too, hence 0.25.
     assert (found.slope <= 1 + found.distance / 20 + 0.25).all()
+
+
+@pytest.mark.parametrize("penalty", [1.0, 10.0])
+def test_two_sided_finds_the_spread_where_the_means_agree(penalty: float) -> None:
+    """Slopes that are held from below at once let no witness turn: half of the seeds then fail."""
+    torch.manual_seed(0)
+    found = train_critic(*CASES["wider"], penalty=penalty, two_sided=True, residual=False)
+    assert (found.gain.abs() >= 0.8).all()
 
 
 @pytest.mark.parametrize(
@@ -510,7 +532,7 @@ def test_two_sided_descends_wherever_the_witness_began(penalty: float, seed: int
 
     for _ in range(objective.critic_warmup):
         optimizer.zero_grad()
-        loss = objective.critic_parts(student(), teacher.sample((32,)), x)
+        loss = objective.critic_loss(objective.meet(student(), teacher.sample((32,)), x))
         sum(loss.values(), torch.zeros(())).backward()
         optimizer.step()
     slopes = []
@@ -518,17 +540,17 @@ def test_two_sided_descends_wherever_the_witness_began(penalty: float, seed: int
         parts = objective.parts(student(), teacher.sample((32,)), x)
         assert parts["wasserstein"] > 0
         slopes.append(torch.autograd.grad(parts["wasserstein"], logits)[0][1])
-    # That of the exact distance, by quantiles of the two Betas, is .428; the penalty is soft.
-    assert 0.3 < float(torch.stack(slopes).mean()) < 0.7
+    # That of the exact distance, by quantiles of the two Betas, is .428; the penalty is soft, and
+    # lets slopes of about 1 + 1 / penalty pass.
+    assert 0.3 < float(torch.stack(slopes).mean()) < 0.428 * (1.1 + 1 / penalty)
 
 
 def test_without_a_difference_nothing_is_gained() -> None:
     torch.manual_seed(0)
     x, d = torch.zeros(400, 1), torch.distributions.Dirichlet(torch.ones(400, 2) * 2)
-    objective = WassersteinELBO(critic=MetaCritic(x, 2))
-    gains = objective._witness_at(x)(d.sample((8,))).mean(0) - objective._witness_at(x)(
-        d.sample((8,))
-    ).mean(0)
+    objective = WassersteinELBO(residual=False, critic=MetaCritic(x, 2))
+    at = Encounter(x, d.sample((8,)), None, d.sample((8,)))
+    gains = objective._gain(objective._witness_at(at)(at.both), at)
     error = gains.std() / math.sqrt(len(gains))
     assert gains.mean().abs() < 5 * error
 
@@ -555,10 +577,10 @@ def test_by_default_a_slope_that_is_one_too_steep_costs_what_the_steeper_witness
     """Of clouds at distance one: the penalty is as large as the whole gain at slope one."""
     objective = WassersteinELBO(critic=Fixed([2.0, -2.0, 0.0, 0.0]), residual=False)
     ends = torch.eye(C)[:2, None].expand(2, 5, C)
-    parts = objective.critic_loss(
-        0.75 * ends[1:] + 0.25 * ends[:1], 0.75 * ends[:1] + 0.25 * ends[1:], torch.randn(5, 3)
-    )
-    gain = -parts["gain"].item() / 2  # of the slope 2
+    theirs, mine = 0.75 * ends[:1] + 0.25 * ends[1:], 0.75 * ends[1:] + 0.25 * ends[:1]
+    parts = objective.critic_loss(Meeting(torch.randn(5, 3), theirs, None, mine))
+    # Of the slope 2, in units of the distance to the centre, which is one half.
+    gain = -parts["gain"].item() / 2 / 2
     assert gain == pytest.approx(1) and parts["penalty"].item() == pytest.approx(gain)
 
 
@@ -571,7 +593,8 @@ def test_the_first_critic_of_a_default_objective_is_trained_before_it_teaches() 
     optimizer = objective.critic_optimizer()
     for _ in range(objective.critic_rounds(0)):
         optimizer.zero_grad()
-        sum(objective.critic_loss(q.sample((32,)), p.sample((32,)), x).values()).backward()
+        meeting = Meeting(x, p.sample((32,)), None, q.sample((32,)))
+        sum(objective.critic_loss(meeting).values()).backward()
         optimizer.step()
     found = judge_critic(objective, p.sample((1000,)), q.sample((1000,)), x)
     assert (found.gain > 0.5).all()

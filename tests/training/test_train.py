@@ -63,13 +63,13 @@ def test_the_critic_accumulates_too() -> None:
     guide = PredictiveGuide.for_inputs(X, 3, hidden=(6,))
     settings = Settings(0, 10, 5, 12, 12, 1e-3, 5, accumulate=3)
     source = Batches(
-        lambda x, n: watched(x), Scripted(*[X[:5]] * 9), settings, torch.device("cpu"), 12
+        lambda x, n: watched(x), Scripted(*[X[:5]] * 6), settings, torch.device("cpu"), 12
     )
     phase = distillation_phase(
         "objective", objective, guide, source, steps=10, rate=1e-3, num_draws=12
     )
     phase.step(0)
-    assert drawn == [5] * 9  # two rounds of the critic and a step, three batches each
+    assert drawn == [5] * 6  # two rounds of the critic, three batches each; a step at the last
 
 
 def test_accumulation_in_a_distillation() -> None:
