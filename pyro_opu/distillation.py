@@ -275,7 +275,7 @@ def distill(
             guide = following.follow(start, guide, outcome, x, held_out, found, begin, packing)
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
-            held_out = held_out.for_objective(objective)
+            held_out = held_out.for_objective(closed_form).for_objective(objective)
             # Training.
             settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
             ask = at_made_up_inputs(asked.ask(teacher))

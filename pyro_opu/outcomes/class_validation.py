@@ -21,6 +21,8 @@ from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentra
 from pyro_opu.metrics.yardstick import as_draws, or_none, quotient, single_factor
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.outcomes.base import ValidationSet
+from pyro_opu.outcomes.joint_validation import joint_if_asked
 from pyro_opu.rng import seeded
 
 #: Spread of draws that all agree, by float32 rounding.
@@ -86,9 +88,9 @@ class ClassValidation:
             draws = answer.sample((count,))
         return self.marginals.energy_distance(draws).cpu()
 
-    def for_objective(self, objective: Objective) -> ClassValidation:
-        """Itself."""
-        return self
+    def for_objective(self, objective: Objective) -> ValidationSet:
+        """The set that judges by whole draws, where these are what is taught."""
+        return joint_if_asked(self, objective)
 
     def sampling_distance(self) -> float:
         r"""Energy distance, as :meth:`judge` measures it, of S draws from their own posterior.
