@@ -15,6 +15,7 @@ from pyro_opu.distributions.logistic_normal import normal_points
 from pyro_opu.distributions.several import Part
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.dirichlet import soft_clamp
+from pyro_opu.guides.families import FACTOR_RANGE
 from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.guides.several import LOG_MEANS, UNITS, SeveralGuide
 
@@ -63,12 +64,13 @@ class Generator(nn.Module):
 
     @property
     def num_inputs(self) -> int:
-        """Numbers of one row that shape its draws: :math:`\mu`, a and b."""
+        r"""Numbers of one row that shape its draws: :math:`\mu`, a and b."""
         return sum(self.widths)
 
     def forward(self, shape: Tensor, noise: Tensor) -> Tensor:
         """Values ``(S, N, K)`` of rows ``(N, num_inputs)`` at noise ``(S, N or 1, D)``."""
         mean, scale, shift = shape.split(self.widths, -1)
+        scale, shift = soft_clamp(scale, *FACTOR_RANGE), soft_clamp(shift, *FACTOR_RANGE)
         hidden = (noise @ self.directions + shift).relu() * scale
         return mean + nn.functional.linear(hidden, self.weight)
 

@@ -14,7 +14,7 @@ from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.objectives.base import Adversarial
 from pyro_opu.objectives.critic import MetaCritic, dual_norm, witness
 from pyro_opu.objectives.cross_entropy import cross_entropy
-from pyro_opu.objectives.energy import energy_distance_loss
+from pyro_opu.objectives.energy import energy_distance_loss, joint_energy_distance
 
 
 class WassersteinELBO(Adversarial):
@@ -44,6 +44,7 @@ class WassersteinELBO(Adversarial):
     Args:
         beta: Weight of the transport term.
         likelihood: Weight of the expected log-likelihood; 0 for the paper's objective.
+        energy: Weight of the joint energy distance of whole draws beside it, for guides from noise.
         penalty: :math:`\lambda`, weight of the gradient penalty.
         critic: A ``MetaCritic`` or any module ``(x, points (S, N, C)) -> (S, N)``; by default one
             sized to the inputs.
@@ -74,6 +75,7 @@ class WassersteinELBO(Adversarial):
         penalty: float = 1.0,
         critic: torch.nn.Module | None = None,
         *,
+        energy: float = 0.0,
         two_sided: bool = False,
         residual: bool = True,
         ground: Literal["l1", "l2"] = "l1",
@@ -92,6 +94,7 @@ class WassersteinELBO(Adversarial):
             raise ValueError('`residual` needs ground="l1"; pass residual=False for "l2".')
         self.beta = in_range("beta", beta, 0)
         self.likelihood = in_range("likelihood", likelihood, 0)
+        self.energy = in_range("energy", energy, 0)
         self.penalty = in_range("penalty", penalty, 0)
         self.critic = critic
         self.two_sided, self.residual, self.ground = two_sided, residual, ground
@@ -120,6 +123,9 @@ class WassersteinELBO(Adversarial):
             half = energy_distance_loss(samples, draws, weights).mean() / 2
             gain = gain + (half + half.detach()) / 2
         parts = {"wasserstein": self.beta * gain}
+        if self.energy:
+            joint = joint_energy_distance(samples, draws, weights)
+            parts["energy"] = self.energy * joint.mean()
         if self.likelihood:
             parts["log_likelihood"] = self.likelihood * cross_entropy(student, draws.mean(0))
         return parts

@@ -27,15 +27,21 @@ def joint_energy() -> EnergyDistance:
     return EnergyDistance(NUM_SAMPLES, ground="l2")
 
 
-def of_draws(loss: str | Objective | None) -> Objective:
+def of_draws(loss: str | Objective | None, several: bool = False) -> Objective:
     """The objective of a student without a density, by name or as it is.
 
     Raises:
-        ValueError: one that reads a density, or moments alone.
+        ValueError: one that reads a density, or moments alone; a critic of ``several`` numbers of a
+            row, which are no point of a simplex.
     """
     if loss in (None, "energy"):
         return joint_energy()
     objective = as_objective(loss)
+    if several and isinstance(objective, WassersteinELBO):
+        raise ValueError(
+            '`loss` must be "energy" for a guide from noise where the teacher observes several '
+            f"numbers of every row, as witnesses are of points of one simplex; got {loss!r}."
+        )
     own = type(objective).__module__.startswith("pyro_opu.")
     if own and not isinstance(objective, (EnergyDistance, WassersteinELBO)):
         raise ValueError(

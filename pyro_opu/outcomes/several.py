@@ -215,7 +215,7 @@ class Several(Outcome):
     ) -> tuple[Objective, Objective]:
         """The closed-form losses, summed; of a guide from noise the energy of whole draws."""
         if isinstance(self.answer_of(guide, x), ImplicitSeveral):
-            return joint_energy(), of_draws(loss)
+            return joint_energy(), of_draws(loss, several=True)
         if loss not in (None, "moments") and not isinstance(loss, SeveralMoments):
             raise ValueError(
                 '`loss` must be "moments", or left out, as the teacher observes several numbers of '
