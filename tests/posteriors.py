@@ -36,7 +36,7 @@ from pyro_opu.guides import (
     PredictiveGuide,
     SingleHeadGuide,
 )
-from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
+from pyro_opu.guides.normal import GaussianGuide, ImplicitRealGuide, NormalMixtureGuide
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments
@@ -304,6 +304,7 @@ GUIDES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "implicit": (of_classes(ImplicitGuide), table),
     "implicit, two numbers of noise": (of_classes(ImplicitGuide, noise=2, units=8), table),
     "normal": (of_a_real_y(GaussianGuide), table),
+    "normals from noise": (of_a_real_y(ImplicitRealGuide), table),
     "normal mixture": (of_a_real_y(NormalMixtureGuide), table),
     "normal mixture of seven": (of_a_real_y(NormalMixtureGuide, num_components=7), table),
 }

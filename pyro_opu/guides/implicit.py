@@ -11,69 +11,17 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
 from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitSeveral
-from pyro_opu.distributions.logistic_normal import normal_points
 from pyro_opu.distributions.several import Part
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.dirichlet import soft_clamp
-from pyro_opu.guides.families import FACTOR_RANGE
+from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
 from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.guides.several import LOG_MEANS, UNITS, SeveralGuide
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Generator", "ImplicitGuide", "ImplicitSeveralGuide"]
-
-#: Points of noise that moments are averages over, numbers of noise in a draw, and units that it
-#: passes through.
-NUM_POINTS, NOISE, HIDDEN = 128, 4, 32
-#: Range of the deviation that draws begin with.
-LEAST, MOST = 0.05, 3.0
-
-
-class Generator(nn.Module):
-    r"""One layer from noise to numbers, whose units the input shifts and weighs.
-
-    .. math::
-        z = \mu(x) + V \big( a(x) \odot \mathrm{relu}(U \epsilon + b(x)) \big)
-
-    The trunk is passed once for all draws. A draw costs D + K products for each of H units.
-
-    Args:
-        num_outputs: K.
-        units: H.
-        noise: D.
-    """
-
-    points: Tensor
-
-    def __init__(self, num_outputs: int, units: int = HIDDEN, noise: int = NOISE) -> None:
-        super().__init__()
-        self.widths = (num_outputs, units, units)
-        self.directions = nn.Parameter(torch.randn(noise, units) / math.sqrt(noise))
-        self.weight = nn.Parameter(torch.randn(num_outputs, units) / math.sqrt(units))
-        self.register_buffer("points", normal_points(noise, NUM_POINTS).float())
-
-    @torch.no_grad()
-    def begin(self, bias: Tensor, deviation: float = 0.5) -> None:
-        """Let a head's bias begin with no mean, units that bend at all places, and a deviation."""
-        mean, scale, shift = bias.split(self.widths)
-        mean.zero_()
-        scale.fill_(min(max(deviation, LEAST), MOST))
-        shift.normal_()
-
-    @property
-    def num_inputs(self) -> int:
-        r"""Numbers of one row that shape its draws: :math:`\mu`, a and b."""
-        return sum(self.widths)
-
-    def forward(self, shape: Tensor, noise: Tensor) -> Tensor:
-        """Values ``(S, N, K)`` of rows ``(N, num_inputs)`` at noise ``(S, N or 1, D)``."""
-        mean, scale, shift = shape.split(self.widths, -1)
-        scale, shift = soft_clamp(scale, *FACTOR_RANGE), soft_clamp(shift, *FACTOR_RANGE)
-        hidden = (noise @ self.directions + shift).relu() * scale
-        return mean + nn.functional.linear(hidden, self.weight)
-
+__all__ = ["ImplicitGuide", "ImplicitSeveralGuide"]
 
 class ImplicitGuide(TrunkGuide):
     r"""Draws of class probabilities from noise, for posteriors of no family.
@@ -112,7 +60,8 @@ class ImplicitGuide(TrunkGuide):
 
     def answer(self, outputs: Tensor) -> Implicit:
         def log_probs(noise: Tensor) -> Tensor:
-            return self.generator(outputs, noise).log_softmax(-1)
+            made = self.generator(outputs, noise).movedim(-1, 0)
+            return made.log_softmax(0).movedim(0, -1)
 
         source = FromNoise(log_probs, self.generator.points, len(outputs))
         return Implicit(source, len(outputs), self.num_classes)
