@@ -16,15 +16,13 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
 import pyro
 import pyro.distributions as dist
-import pyro_opu
-from benchmarks.results import Tables, finish, over_seeds, parser
-from benchmarks.timing import timed
+import torch
 from pyro.infer import Predictive
+from torch import Tensor, nn
+
+import pyro_opu
 from pyro_opu.objectives.energy import joint_energy_distance
 
 D, HELD, ROWS, LABELS = 4, 512, 2000, 5

@@ -57,9 +57,8 @@ class SimplexDistribution(Answer, TorchDistribution):
     support = constraints.simplex
     has_rsample = True
 
-    def __init__(self, num_inputs: int | torch.Size, num_classes: int) -> None:
-        batch = torch.Size([num_inputs]) if isinstance(num_inputs, int) else num_inputs
-        super().__init__(batch, torch.Size([num_classes]), validate_args=False)
+    def __init__(self, num_inputs: int, num_classes: int) -> None:
+        super().__init__(torch.Size([num_inputs]), torch.Size([num_classes]), validate_args=False)
 
     @property
     def log_mean(self) -> Tensor:

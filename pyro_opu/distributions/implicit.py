@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from pyro.distributions import TorchDistribution
 from torch import Tensor
 from torch.distributions.utils import lazy_property
 
@@ -112,7 +113,7 @@ class Implicit(Empirical):
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Any:
         """The law that the fixed points alone make: its draws are chosen from them at random."""
         found, points = cls.__new__(cls), tensors["log_points"]
-        SimplexDistribution.__init__(found, points.shape[1:-1], points.shape[-1])
+        TorchDistribution.__init__(found, points.shape[1:-1], points.shape[-1:], False)
         found.source, found.log_points = None, points
         return found
 

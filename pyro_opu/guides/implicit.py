@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ImplicitGuide", "ImplicitSeveralGuide"]
 
+
 class ImplicitGuide(TrunkGuide):
     r"""Draws of class probabilities from noise, for posteriors of no family.
 
@@ -119,7 +120,11 @@ class ImplicitSeveralGuide(SeveralGuide):
             return values.log_softmax(-1)
         times = values.shape[1] // part.columns
         shift, scale = (getattr(self, f"{name}_{number}").repeat(times)[:, None] for name in UNITS)
-        mean = soft_clamp(values, *LOG_MEANS).exp() if part.kind == "counts" else shift + scale * values
+        mean = (
+            soft_clamp(values, *LOG_MEANS).exp()
+            if part.kind == "counts"
+            else shift + scale * values
+        )
         log_scale = scale.log() + soft_clamp(values, *LOG_VARIANCES) / 2
         return torch.where(torch.arange(2, device=made.device) == 0, mean, log_scale)
 

@@ -13,6 +13,9 @@ from pyro_opu.metrics.marginals import mean_absolute_difference
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
 
+#: Teacher's draws per input and step where all pairs are compared.
+MOST_PAIRED = 64
+
 
 class EnergyDistance(Objective):
     r"""Energy distance between the teacher's draws and draws of the student.
@@ -45,6 +48,7 @@ class EnergyDistance(Objective):
     ) -> None:
         super().__init__()
         self.ground = one_of("ground", ground, ("l1", "l2"))
+        self.most_draws = MOST_PAIRED if ground == "l2" else None
         num_samples = positive_int("num_samples", num_samples, 2)
         in_range("likelihood", likelihood, 0)
         self.num_samples, self.likelihood = num_samples, likelihood

@@ -183,7 +183,11 @@ class Several(Outcome):
         return {site.name: site.fill(values(site)) for site in sites}
 
     def draws_of(self, answer: Any, count: int) -> Tensor:
-        return answer.said(count) if isinstance(answer, ImplicitSeveral) else super().draws_of(answer, count)
+        return (
+            answer.said(count)
+            if isinstance(answer, ImplicitSeveral)
+            else super().draws_of(answer, count)
+        )
 
     def is_answer(self, value: Any) -> bool:
         return isinstance(value, SeveralAnswer)
