@@ -29,8 +29,8 @@ class ImplicitGuide(TrunkGuide):
 
     .. math:: \pi = \mathrm{softmax}\, G(x, \epsilon), \qquad \epsilon \sim N(0, I_D)
 
-    Its answers are :class:`~pyro_opu.distributions.Implicit`: draws, and moments by fixed noise that
-    is saved with the weights. There is no density. ``units`` and ``noise`` are those of
+    Its answers are :class:`~pyro_opu.distributions.Implicit`: draws, and moments by fixed noise,
+    which is saved with the weights. There is no density. ``units`` and ``noise`` are those of
     :class:`Generator`; other arguments as of :class:`TrunkGuide`.
 
     References:
