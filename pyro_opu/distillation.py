@@ -123,9 +123,10 @@ def distill(
             package, sized to the inputs, which also serves where nothing can be read; a name of
             :data:`pyro_opu.guides.GUIDES` is that family on such a network. "joint" is the default
             with ``num_samples`` draws beside it that are joint over inputs
-            (:class:`~pyro_opu.guides.joint.JointGuide`). Or any module
-            ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
-            Several inputs reach it as they reach the model.
+            (:class:`~pyro_opu.guides.joint.JointGuide`). "implicit" makes draws from noise, of all
+            numbers of a row together, and has no density. Or any module ``x -> Dirichlet``, or to
+            another distribution on the simplex, trained in place; several inputs reach it as they
+            reach the model.
         start: An earlier student of the same inputs and outcome, to begin at when the posterior has
             changed a little: new rows, or more draws. It stays as it is. By default a tenth of the
             steps and a fifth of the labels are then taken; the report says how far the posterior

@@ -46,7 +46,7 @@ class OnePassSeveral(OnePassPredictive):
 
     Several labels, several real numbers, counts, or several observed sites. Draws are independent
     between the numbers of a row: the marginals of every number are the teacher's, what they have in
-    common is not.
+    common is not, unless the guide is "implicit".
 
     Args:
         guide: ``x -> SeveralAnswer``, batch shape ``(N,)``.
