@@ -78,6 +78,9 @@ class Implicit(Empirical):
         source: What gives normalised log-probabilities ``(S, N, C)``.
         num_inputs: N.
         num_classes: C.
+
+    References:
+        Mohamed and Lakshminarayanan (2016), Learning in implicit generative models.
     """
 
     def __init__(self, source: FromNoise, num_inputs: int, num_classes: int) -> None:
