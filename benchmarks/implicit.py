@@ -2,17 +2,18 @@
 
 python -m benchmarks.implicit
 
-Students of six known posteriors, each by ``distill`` and its defaults but for the guide and loss.
-"energy" is the joint energy distance (l2, whole rows) of 512 draws from 512 new ones of the
-posterior at 200 new rows, as a share of the mean distance of two of these. "labels" is by how much
-the expected log-likelihood of all labels of a row together is below the posterior's own, by
-enumeration. "pass" is the time of 32 draws, in plain passes of the network 64-256-256-10.
+Students of known posteriors of 512 draws, by ``distill`` with defaults but for guide, loss and
+steps. "energy" is the joint energy distance (l2, whole rows) of 512 draws to these at new rows, as
+a share of their mean distance; "likelihood" by how much the expected log-likelihood of all labels
+of a row together is worse than the posterior's own, by enumeration. "pass" is that of 32 draws at
+1,000 rows of a student of two layers, in passes of the network, whose hidden layers are wider.
 """
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -22,11 +23,16 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-import pyro_opu
+from benchmarks.results import Tables, parser, record_seeds
+from benchmarks.timing import timed
+from pyro_opu import distill
+from pyro_opu.guides import ImplicitGuide
+from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.objectives.energy import joint_energy_distance
+from pyro_opu.teachers.finished import finished_teacher
 
-D, HELD, ROWS, LABELS = 4, 512, 2000, 5
-GUIDES: dict[str, dict[str, Any]] = {
+D, HELD, LABELS = 4, 512, 5
+STUDENTS: dict[str, dict[str, Any]] = {
     "default": {},
     "default, twice the steps": {"num_steps": 6000},
     "mixture": {"guide": "mixture"},
@@ -35,143 +41,130 @@ GUIDES: dict[str, dict[str, Any]] = {
 }
 
 
-def curve(count: int) -> Callable[[Tensor], Tensor]:
-    """All draws of a row are on one curve of the simplex, where a latent number says."""
-    u = torch.rand(count, 1)
+def curve() -> Any:
+    """One number decides where on a curve of the simplex the draws of a row are."""
+    u = 6 * torch.rand(HELD, 1)
 
-    def probs(x: Tensor) -> Tensor:
-        turn = 6.0 * u + x[:, 0]
-        z = torch.stack([turn.sin(), turn.cos(), 0.3 * x[:, 1] + 0 * turn], -1)
-        return (2.5 * z).softmax(-1)
+    def logits(x: Tensor) -> Tensor:
+        turn = u + x[:, 0]
+        return 2.5 * torch.stack([turn.sin(), turn.cos(), 0.3 * x[:, 1] + 0 * u], -1)
 
-    return probs
-
-
-def groups(count: int) -> Callable[[Tensor], Tensor]:
-    """Two groups of hypotheses, each certain, that contradict one another where x[0] > 0."""
-    weight = torch.randn(2, D, 3)
-    which, noise = torch.randint(2, (count,)), 0.15 * torch.randn(count, D, 3)
-    return lambda x: torch.einsum("nd,sdc->snc", 1.5 * x, weight[which] + noise).softmax(-1)
+    return lambda x: logits(x).softmax(-1)
 
 
-def corners(count: int) -> list[nn.Module]:
+def groups() -> Any:
+    """Two groups of hypotheses that contradict one another."""
+    noise = 0.15 * torch.randn(HELD, D, 3)
+    weight = torch.randn(2, D, 3)[torch.randint(2, (HELD,))] + noise
+    return lambda x: torch.einsum("nd,sdc->snc", 1.5 * x, weight).softmax(-1)
+
+
+def corners() -> Any:
     """Five networks that agree on little."""
-    return [
-        nn.Sequential(nn.Linear(D, 32), nn.Tanh(), nn.Linear(32, 3), Times(6.0)) for _ in range(5)
-    ]
+    weights = [(torch.randn(D, 32), torch.randn(32, 3)) for _ in range(5)]
+    return lambda x: torch.stack([((x @ a).tanh() @ b).softmax(-1) for a, b in weights])
 
 
-class Times(nn.Module):
-    def __init__(self, factor: float) -> None:
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * x
-
-
-def labels(count: int) -> Predictive:
+def labels() -> Predictive:
     """Binary labels of a row, which share a number that the posterior does not know."""
-    slopes = torch.randn(D, LABELS)
-    loads = torch.tensor([1.0, 1.0, -1.0, 1.0, -1.0])
+    slopes, signs = torch.randn(D, LABELS), torch.tensor([1.0, 1.0, -1.0, 1.0, -1.0])
 
     def model(x: Tensor) -> None:
         b = pyro.sample("b", dist.Normal(0.0, 2.0))
-        w = pyro.sample("w", dist.Normal(torch.zeros(D), 0.3).to_event(1))
-        logits = x @ slopes + ((x @ w)[:, None] + b * (1 + 0.5 * x[:, :1])) * loads
+        logits = x @ slopes + b * (1 + 0.5 * x[:, :1]) * signs
         with pyro.plate("data", len(x), dim=-2), pyro.plate("labels", LABELS, dim=-1):
             pyro.sample("obs", dist.Bernoulli(logits=logits))
 
-    return Predictive(model, {"b": 2.0 * torch.randn(count), "w": 0.3 * torch.randn(count, D)})
+    return Predictive(model, {"b": 2 * torch.randn(HELD)})
 
 
-def vectors(count: int) -> Predictive:
-    """Three real numbers of a row, whose means are known but for what they share."""
-    slopes = torch.randn(D, 3)
+def vectors() -> Predictive:
+    """Three real numbers of a row, whose means share two numbers."""
+    slopes, shared = torch.randn(D, 3), torch.tensor([[1.0, -1.0, 1.0], [1.0, 1.0, 0.0]])
 
     def model(x: Tensor) -> None:
         b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
-        shared = torch.stack([b[0] * x[:, 0].exp().clamp_max(3), b[1] + 0 * x[:, 0]], -1)
-        mean = x @ slopes + shared @ torch.tensor([[1.0, -1.0, 1.0], [1.0, 1.0, 0.0]])
+        mean = x @ slopes + (b * torch.stack([x[:, 0].sigmoid() + 0.5, x[:, 1]], -1)) @ shared
         with pyro.plate("data", len(x)):
             pyro.sample("obs", dist.Normal(mean, 0.3).to_event(1))
 
-    return Predictive(model, {"b": torch.randn(count, 2)})
+    return Predictive(model, {"b": torch.randn(HELD, 2)})
 
 
-POSTERIORS: dict[str, Callable[[int], Any]] = {
-    "curve": curve,
-    "two groups": groups,
-    "ensemble of five": corners,
-    "labels": labels,
-    "vectors": vectors,
-}
+POSTERIORS = {f.__name__: f for f in (curve, groups, corners, labels, vectors)}
 
 
-def drawn(student: Any, x: Tensor, count: int) -> Tensor:
-    """Draws ``(S, N, K)`` in a teacher's form, of marginals where it has no others."""
-    try:
-        return student.draws(x, count)
-    except TypeError:
-        answers = student.answer(x).answers
-    found = []
-    for part, answer in zip(student.parts, answers, strict=True):
-        if part.on_simplex:
-            values = answer.sample((count,))
-        else:
-            f, _, variance = answer.components().drawn(count)
-            values = torch.stack([f, variance / 2], -1)
-        found.append(values.reshape(count, len(x), -1))
-    return torch.cat(found, -1)
+def drawn(fast: Any, x: Tensor) -> Tensor:
+    """Draws ``(S, N, K)`` in a teacher's form; of marginals, where there are no others."""
+    if type(fast.guide) is not SeveralGuide:
+        return fast.draws(x, HELD)
+    (answer,) = fast.answer(x).answers
+    if fast.parts[0].on_simplex:
+        return answer.sample((HELD,)).reshape(HELD, len(x), -1)
+    f, _, variance = answer.components().drawn(HELD)
+    return torch.stack([f, variance / 2], -1).reshape(HELD, len(x), -1)
 
 
-def joint_likelihood(student: Tensor, posterior: Tensor) -> float:
-    """By how much the likelihood of all labels together is below that of the posterior."""
-    every = torch.tensor(list(product([0, 1], repeat=LABELS)))
-
-    def of(draws: Tensor) -> Tensor:
-        p = draws.unflatten(-1, (LABELS, 2)).double()
-        logs = torch.stack([p[:, :, torch.arange(LABELS), y].log().sum(-1) for y in every], -1)
-        return logs.logsumexp(0) - torch.tensor(float(len(draws))).log()
-
-    truth, found = of(posterior), of(student)
-    own = (truth.exp() * truth).sum(-1).mean()
-    return float((truth.exp() * found).sum(-1).mean() / own - 1)
+def log_joint(draws: Tensor) -> Tensor:
+    """Logarithms of the probabilities ``(N, 32)`` of all rows of labels."""
+    each = draws.double().unflatten(-1, (LABELS, 2))
+    rows = product([0, 1], repeat=LABELS)
+    return torch.stack([each[:, :, range(LABELS), y].prod(-1).mean(0) for y in rows], -1).log()
 
 
-def run(seed: int, posterior: str, guides: list[str]) -> list[dict[str, Any]]:
-    rows = []
-    torch.manual_seed(seed)
-    source = POSTERIORS[posterior](HELD)
-    x, new = torch.randn(ROWS, D), torch.randn(200, D)
-    teacher = pyro_opu.as_teacher(source)
-    for name in guides:
-        begun = time.perf_counter()
-        fast = pyro_opu.distill(source, x, seed=seed, progress=False, **GUIDES[name])
-        seconds = time.perf_counter() - begun
-        truth = teacher_draws(teacher, new)
-        mine = drawn(fast, new, HELD)
-        scale = truth.std(0).mean(0).clamp_min(1e-3) if posterior == "vectors" else 1.0
-        distance = joint_energy_distance(mine / scale, truth / scale).mean()
-        a, b = (truth / scale).transpose(0, 1), (truth / scale).transpose(0, 1)
-        spread = torch.cdist(a, b).mean()
-        row = {"posterior": posterior, "student": name, "family": fast.report["family"]}
-        row |= {"energy": float(distance / spread), "seconds": seconds}
-        row |= {"draws": fast.report["draws"]}
+def of_seed(seed: int, args: argparse.Namespace) -> Tables:
+    rows: list[dict[str, Any]] = []
+    for posterior, student in product(args.posteriors, args.students):
+        if posterior in ("labels", "vectors") and student in ("mixture", "implicit, wasserstein"):
+            continue  # of classes alone
+        torch.manual_seed(seed)
+        source, x, new = POSTERIORS[posterior](), torch.randn(2000, D), torch.randn(200, D)
+        options = STUDENTS[student] | ({"num_steps": 20} if args.quick else {})
+        begun = time.process_time()
+        fast = distill(source, x, seed=seed, progress=False, **options)
+        seconds = time.process_time() - begun
+        truth, mine = finished_teacher(source, new, None).draws(new, None), drawn(fast, new)
+        units = truth.std(0).mean(0).clamp_min(1e-3) if posterior == "vectors" else torch.ones(1)
+        each, at = 1 / len(truth), (truth / units).movedim(0, 1)
+        apart = torch.cdist(at, at).mean() / (1 - each)
+        energy = joint_energy_distance(mine / units, truth / units).mean() / apart + each
+        row = {"posterior": posterior, "student": student, "energy": float(energy)}
+        row |= {"mean as of": fast.report["draws"], "CPU s": seconds}
         if posterior == "labels":
-            row["labels"] = joint_likelihood(mine, truth)
-        print({k: round(v, 5) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-        rows.append(row)
+            own, found = log_joint(truth), log_joint(mine)
+            best, its = ((own.exp() * logs).sum(-1).mean() for logs in (own, found))
+            row["likelihood"] = float(its / best - 1)
+        rows.append(row | {"family": fast.report["family"]})
+        print(rows[-1], flush=True)
+    return {"Posteriors": rows, "Passes": passes()}
+
+
+def draws_at(guide: nn.Module, x: Tensor) -> Tensor:
+    return guide(x).log_rsample((32,))
+
+
+@torch.no_grad()
+def passes() -> list[dict[str, Any]]:
+    """One pass with 32 draws of every row, in plain passes of a network."""
+    rows = []
+    for inputs, width, hidden in ((64, 256, 64), (784, 400, 128)):
+        layers = [nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
+        plain, x = nn.Sequential(*layers, nn.Linear(width, 10)), torch.randn(1000, inputs)
+        guide = ImplicitGuide.for_inputs(x, 10, hidden=(hidden, hidden))
+        found = timed({"plain": partial(plain, x), "draws": partial(draws_at, guide, x)}, 3.0)
+        sizes = {"network": f"{inputs}-{width}-{width}-10", "student": f"{hidden}-{hidden}"}
+        rows.append(sizes | {"pass": found["draws"] / found["plain"]})
     return rows
 
 
-def teacher_draws(teacher: Any, x: Tensor) -> Tensor:
-    return teacher.draws(x, None) if hasattr(teacher, "draws") else teacher.probs(x)
+def main() -> None:
+    found = parser(__doc__ or "", seeds=3)
+    for name, known in (("posteriors", POSTERIORS), ("students", STUDENTS)):
+        found.add_argument(f"--{name}", nargs="+", choices=known, default=list(known))
+    torch.set_num_threads(1)
+    by = {"Posteriors": ("posterior", "student"), "Passes": ("network", "student")}
+    record_seeds(__file__, found.parse_args(), of_seed, by)
 
 
 if __name__ == "__main__":
-    import sys
-
-    torch.set_num_threads(1)
-    for p in sys.argv[1].split(","):
-        run(int(sys.argv[3]) if len(sys.argv) > 3 else 0, p, sys.argv[2].split(","))
+    main()

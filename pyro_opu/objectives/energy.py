@@ -14,7 +14,7 @@ from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
 
 #: Teacher's draws per input and step where all pairs are compared.
-MOST_PAIRED = 64
+MOST_PAIRED = 32
 
 
 class EnergyDistance(Objective):
