@@ -107,7 +107,7 @@ class Implicit(Empirical):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Refused: there is no density."""
-        raise TypeError(f"`log_prob` needs a density: {NO_DENSITY}")
+        raise NotImplementedError(f"`log_prob` needs a density: {NO_DENSITY}")
 
     def unflatten(self, shape: Sequence[int]) -> Implicit:
         return self.from_tensors({"log_points": self.log_points.unflatten(1, shape)})

@@ -22,6 +22,7 @@ from pyro_opu import (
     WassersteinELBO,
     distill,
     fidelity,
+    plots,
 )
 from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitSeveral
 from pyro_opu.distributions.logistic_normal import normal_points
@@ -277,6 +278,20 @@ def test_several_numbers_of_a_row(model: Any, tmp_path: Path) -> None:
     assert fidelity(fast, predictive, X, num_draws=50).to_dict()
 
 
+def test_a_real_y_has_normals_that_noise_places(tmp_path: Path) -> None:
+    slopes = torch.randn(40, D)
+    source = lambda x: (slopes @ x.mT, torch.full((40, len(x)), 0.3))  # noqa: E731
+    fast = distill(source, X, guide="implicit", **SHORT)
+    answer = fast.distribution(X[:5])
+    assert fast.report["loss"] == "NormalCRPS" and answer.components().mean.shape == (5, 32)
+    torch.testing.assert_close(answer.mean, answer.components().mean.mean(-1))
+    between = answer.components().mean.var(-1, correction=0)
+    torch.testing.assert_close(answer.epistemic, between, rtol=1e-4, atol=0)
+    fast.save(tmp_path / "a.safetensors")
+    again = OnePassPredictive.load(tmp_path / "a.safetensors")
+    assert torch.equal(fast.normal(X).mean, again.normal(X).mean)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
 def test_exported_programs_hold_the_fixed_noise(suffix: str, tmp_path: Path) -> None:
@@ -320,9 +335,11 @@ def test_students_learn_what_labels_of_a_row_have_in_common() -> None:
 
 def test_what_needs_a_density_is_refused_with_what_has_one() -> None:
     answer = ImplicitGuide.for_inputs(X, 3)(X)
-    with pytest.raises(TypeError, match="`log_prob` needs a density.*Call .matched()"):
+    with pytest.raises(NotImplementedError, match="`log_prob` needs a density.*Call .matched()"):
         answer.log_prob(torch.full((60, 3), 1 / 3))
     assert answer.matched().log_prob(torch.full((60, 3), 1 / 3)).isfinite().all()
+    with pytest.raises(ValueError, match="must have a density; Implicit has none. Pass draws"):
+        plots.simplex(ImplicitGuide.for_inputs(X, 3)(X[:1]))
     assert math.isfinite(float(answer.entropy().detach().sum()))
 
 
