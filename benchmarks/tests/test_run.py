@@ -19,6 +19,7 @@ STUDIES = (
     "forests",
     "gpu_tests",
     "guides",
+    "implicit",
     "joint_testbed",
     "main_job",
     "many_classes",
@@ -47,6 +48,7 @@ TABLES = (
 #: They read no data set, or one of scikit-learn's.
 BUNDLED = ("batch_bald", "concentration", "guides", "joint_testbed", "main_job", "many_classes")
 BUNDLED += (
+    "implicit",
     "memory",
     "on_gpu",
     "gpu_tests",
