@@ -24,6 +24,7 @@ class Objective(nn.Module):
             costs more than cheap draws do.
         sufficient: Whether :meth:`statistics` are a few numbers per input, whatever the number of
             draws.
+        kept: Numbers that they hold for each that a draw says.
     """
 
     learning_rate: float = 1e-4
@@ -31,6 +32,7 @@ class Objective(nn.Module):
     betas: tuple[float, float] = (0.9, 0.99)
     most_draws: int | None = None
     sufficient: bool = False
+    kept: int = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let a class that redefines :meth:`parts` alone read the draws again."""

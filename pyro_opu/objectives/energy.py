@@ -48,10 +48,25 @@ class EnergyDistance(Objective):
     ) -> None:
         super().__init__()
         self.ground = one_of("ground", ground, ("l1", "l2"))
-        self.most_draws = MOST_PAIRED if ground == "l2" else None
+        if ground == "l2":
+            self.most_draws = self.kept = MOST_PAIRED
+            self.sufficient = type(self).statistics is EnergyDistance.statistics
         num_samples = positive_int("num_samples", num_samples, 2)
         in_range("likelihood", likelihood, 0)
         self.num_samples, self.likelihood = num_samples, likelihood
+
+    def statistics(self, draws: Tensor) -> dict[str, Tensor]:
+        """The draws, inputs first; where pairs are compared, a few of each input's own.
+
+        They are evenly spaced, from a place that is chosen at random for every input.
+        """
+        count, rows = draws.shape[:2]
+        if self.most_draws is None or count <= self.most_draws:
+            return super().statistics(draws)
+        steps = torch.arange(self.most_draws, device=draws.device) * (count // self.most_draws)
+        chosen = (torch.randint(count, (rows,), device=draws.device) + steps[:, None]) % count
+        few = draws.gather(0, chosen[..., None].expand(-1, -1, draws.shape[-1]))
+        return super().statistics(few)
 
     def parts(self, student: SimplexDistribution, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         """``{"energy"}``, and "log_likelihood" (negated) where it has a weight."""

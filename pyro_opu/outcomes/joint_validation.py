@@ -19,7 +19,7 @@ from pyro_opu.utils.chunks import chunks
 __all__ = ["JointValidation", "joint_energy", "joint_if_asked", "of_draws"]
 
 #: Draws of a student per input in a step, and of student and teacher at most that judge it.
-NUM_SAMPLES, JUDGING_DRAWS = 32, 128
+NUM_SAMPLES, JUDGING_DRAWS = 16, 128
 
 
 def joint_energy() -> EnergyDistance:

@@ -104,7 +104,8 @@ def pool_size(
         steps: Operations of all steps; 0 where they do not count.
     """
     outputs, cost = teacher.num_outputs, teacher.operations(x)
-    most = NUMBERS // (math.prod(x.shape[1:]) + outputs + 2), MOST_LABELS // FEWEST_DRAWS // outputs
+    held = math.prod(x.shape[1:]) + outputs * objective.kept + 2
+    most = NUMBERS // held, MOST_LABELS // FEWEST_DRAWS // outputs
     inputs = min(wanted, *most)
     if not objective.sufficient or not inputs or inputs < min(FEWEST, wanted):
         return PoolSize()

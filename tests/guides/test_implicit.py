@@ -235,6 +235,19 @@ def test_gradient_of_the_energy_through_the_generator() -> None:
     assert torch.autograd.gradcheck(loss, (shape, *leaves))
 
 
+def test_a_few_draws_of_each_inputs_own_are_kept() -> None:
+    every = torch.arange(100.0)[:, None, None].expand(-1, 400, 2) + torch.arange(2)
+    energy = EnergyDistance(8, ground="l2")
+    kept = energy.statistics(every)["draws"]
+    assert energy.sufficient and kept.shape == (400, 32, 2)
+    assert torch.equal(kept[..., 1], kept[..., 0] + 1)  # whole draws
+    assert all(len(row.unique()) == 32 for row in kept[..., 0])
+    counts = torch.bincount(kept[..., 0].flatten().long(), minlength=100)
+    assert sure_within(one_hot(kept[:, 0, 0].long(), 100).double(), 0.01) and counts.min() > 0
+    assert torch.equal(energy.statistics(every[:20])["draws"], every[:20].movedim(1, 0))
+    assert not EnergyDistance().sufficient
+
+
 # Students ------------------------------------------------------------------------------------
 
 
