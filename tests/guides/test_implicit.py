@@ -243,7 +243,7 @@ def test_a_few_draws_of_each_inputs_own_are_kept() -> None:
     assert torch.equal(kept[..., 1], kept[..., 0] + 1)  # whole draws
     assert all(len(row.unique()) == 32 for row in kept[..., 0])
     counts = torch.bincount(kept[..., 0].flatten().long(), minlength=100)
-    assert sure_within(one_hot(kept[:, 0, 0].long(), 100).double(), 0.01) and counts.min() > 0
+    assert (counts - 128).abs().max() < 60  # six deviations of a draw's count
     assert torch.equal(energy.statistics(every[:20])["draws"], every[:20].movedim(1, 0))
     assert not EnergyDistance().sufficient
 
