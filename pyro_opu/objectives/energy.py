@@ -55,6 +55,8 @@ class EnergyDistance(Objective):
         in_range("likelihood", likelihood, 0)
         self.num_samples, self.likelihood = num_samples, likelihood
 
+    parts_at = Objective.parts_at  # from whatever draws are kept
+
     def statistics(self, draws: Tensor) -> dict[str, Tensor]:
         """The draws, inputs first; where pairs are compared, a few of each input's own.
 
