@@ -12,11 +12,13 @@ from torch import Tensor, nn
 from pyro_opu.checks import positive_int
 from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitSeveral
 from pyro_opu.distributions.several import Part
-from pyro_opu.guides.base import TrunkGuide
+from pyro_opu.guides.base import HeadGuide, TrunkGuide
 from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
+from pyro_opu.guides.networks import default_trunk_config
 from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.guides.several import LOG_MEANS, UNITS, SeveralGuide
+from pyro_opu.packing import packed
 
 if TYPE_CHECKING:
     from typing import Self
@@ -24,7 +26,19 @@ if TYPE_CHECKING:
 __all__ = ["ImplicitGuide", "ImplicitSeveralGuide"]
 
 
-class ImplicitGuide(TrunkGuide):
+class NarrowTrunk(HeadGuide):
+    """By default two layers of half the usual width, as draws cost a layer of their own."""
+
+    @classmethod
+    def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
+        given, packing = packed(x)
+        usual = default_trunk_config(given, hidden, packing)
+        if hidden is None and usual["kind"] != "convolutions":
+            hidden = (usual["hidden"][0] // 2,) * 2
+        return super()._sized(x, hidden, config)
+
+
+class ImplicitGuide(NarrowTrunk, TrunkGuide):
     r"""Draws of class probabilities from noise, for posteriors of no family.
 
     .. math:: \pi = \mathrm{softmax}\, G(x, \epsilon), \qquad \epsilon \sim N(0, I_D)
@@ -73,7 +87,7 @@ class ImplicitGuide(TrunkGuide):
         self.generator.begin(self.head.bias, deviation)
 
 
-class ImplicitSeveralGuide(SeveralGuide):
+class ImplicitSeveralGuide(NarrowTrunk, SeveralGuide):
     """Draws of all that is observed of a row from one noise, so that they depend on one another.
 
     Its answers are :class:`~pyro_opu.distributions.implicit.ImplicitSeveral`. Arguments as of
