@@ -39,6 +39,7 @@ class EnergyDistance(Objective):
     """
 
     learning_rate = 3e-5
+    ground: Literal["l1", "l2"] = "l1"
 
     def __init__(
         self,
@@ -47,8 +48,8 @@ class EnergyDistance(Objective):
         ground: Literal["l1", "l2"] = "l1",
     ) -> None:
         super().__init__()
-        self.ground = one_of("ground", ground, ("l1", "l2"))
-        if ground == "l2":
+        if one_of("ground", ground, ("l1", "l2")) == "l2":
+            self.ground = ground
             self.most_draws = self.kept = MOST_PAIRED
             self.sufficient = type(self).statistics is EnergyDistance.statistics
         num_samples = positive_int("num_samples", num_samples, 2)
