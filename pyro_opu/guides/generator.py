@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributions.logistic_normal import normal_points
-from pyro_opu.guides.families import FACTOR_RANGE
 
 __all__ = ["HIDDEN", "NOISE", "Generator"]
 
@@ -18,6 +17,8 @@ __all__ = ["HIDDEN", "NOISE", "Generator"]
 NUM_POINTS, NOISE, HIDDEN = 128, 4, 32
 #: Numbers in the hidden layer that are made at once: half a megabyte, which stays in a cache.
 AT_ONCE = 2**17
+#: Largest size of what a row says of a unit.
+MOST_SIZE = 50.0
 #: Range of the deviation that draws begin with.
 LEAST, MOST = 0.05, 3.0
 
@@ -81,7 +82,7 @@ class Generator(nn.Module):
     def _made(self, shape: Tensor, noise: Tensor) -> Tensor:
         """Values ``(K, S, n)`` of some rows."""
         mean, scale, shift = shape.split(self.widths, -1)
-        scale, shift = scale.clamp(*FACTOR_RANGE), shift.clamp(*FACTOR_RANGE)
+        scale, shift = (MOST_SIZE * (each / MOST_SIZE).tanh() for each in (scale, shift))
         hidden = (noise @ self.directions + shift).relu() * scale
         made = (self.weight @ hidden.flatten(0, 1).mT).reshape(-1, *hidden.shape[:2])
         return made + mean.mT[:, None]
