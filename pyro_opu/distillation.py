@@ -123,9 +123,10 @@ def distill(
             package, sized to the inputs, which also serves where nothing can be read; a name of
             :data:`pyro_opu.guides.GUIDES` is that family on such a network. "joint" is the default
             with ``num_samples`` draws beside it that are joint over inputs
-            (:class:`~pyro_opu.guides.joint.JointGuide`). Or any module
-            ``x -> Dirichlet``, or to another distribution on the simplex; it is trained in place.
-            Several inputs reach it as they reach the model.
+            (:class:`~pyro_opu.guides.joint.JointGuide`). "implicit" makes draws from noise, of all
+            numbers of a row together, and has no density. Or any module ``x -> Dirichlet``, or to
+            another distribution on the simplex, trained in place; several inputs reach it as they
+            reach the model.
         start: An earlier student of the same inputs and outcome, to begin at when the posterior has
             changed a little: new rows, or more draws. It stays as it is. By default a tenth of the
             steps and a fifth of the labels are then taken; the report says how far the posterior
@@ -265,7 +266,6 @@ def distill(
             if joint:  # draws of its own, so that the marginal answer is the default's
                 with seeded(fold_in(seed, JOINT_STREAM)):
                     held = hold(teacher, x, num_samples)
-            # The guide and its objective.
             found = ranks.broadcast(outcome.describe(held_out))
             begin = following.find_start(teacher, outcome, x, held_out, packing, begun_here, start)
             if guide is None or isinstance(guide, str):
@@ -275,7 +275,7 @@ def distill(
             guide = following.follow(start, guide, outcome, x, held_out, found, begin, packing)
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
-            held_out = held_out.for_objective(objective)
+            held_out = held_out.for_objective(closed_form).for_objective(objective)
             if open_law and not warm_start and isinstance(objective, Adversarial):
                 outcome.teach_as(guide, held_out)
             settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)

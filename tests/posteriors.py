@@ -18,21 +18,25 @@ from pyro_opu.distributions import (
     Answer,
     DirichletMixture,
     Empirical,
+    Implicit,
     LogisticNormal,
     NormalSticks,
     PredictiveDirichlet,
     PredictiveNormal,
     PredictiveNormalMixture,
 )
+from pyro_opu.distributions.implicit import FromNoise
+from pyro_opu.distributions.logistic_normal import normal_points
 from pyro_opu.distributions.normal import Components
 from pyro_opu.guides import (
+    ImplicitGuide,
     LogisticNormalGuide,
     MixtureGuide,
     PointGuide,
     PredictiveGuide,
     SingleHeadGuide,
 )
-from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
+from pyro_opu.guides.normal import GaussianGuide, ImplicitRealGuide, NormalMixtureGuide
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments
@@ -221,6 +225,16 @@ def logs(*shape: int) -> Tensor:
     return torch.randn(*shape).log_softmax(-1)
 
 
+def made_of_noise(log_probs: Tensor) -> Implicit:
+    """Logits that a number of noise moves along a line."""
+    source = FromNoise(
+        lambda noise: (log_probs + noise * torch.arange(log_probs.shape[1])).log_softmax(-1),
+        normal_points(1, 128).float(),
+        len(log_probs),
+    )
+    return Implicit(source, *log_probs.shape)
+
+
 #: At N inputs, of C classes or of a real y.
 ANSWERS: dict[str, Callable[[], Answer]] = {
     "dirichlet": lambda: PredictiveDirichlet(logs(N, C), torch.randn(N)),
@@ -228,6 +242,7 @@ ANSWERS: dict[str, Callable[[], Answer]] = {
     "sticks": lambda: NormalSticks(logs(N, C), torch.randn(N)),
     "logistic normal": lambda: LogisticNormal(logs(N, C), logs(N, C), torch.randn(N, C, 1)),
     "empirical": lambda: Empirical(logs(K, N, C)),
+    "implicit": lambda: made_of_noise(logs(N, C)),
     "normal": lambda: PredictiveNormal(*torch.randn(3, N)),
     "normal mixture": lambda: PredictiveNormalMixture(
         Components(logs(N, K), *torch.randn(3, N, K))
@@ -286,7 +301,10 @@ GUIDES: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Tensor]]] = {
     "mixture of three": (of_classes(MixtureGuide, num_components=3), table),
     "logistic normal": (of_classes(LogisticNormalGuide), table),
     "logistic normal, rank 1": (of_classes(LogisticNormalGuide, rank=1), table),
+    "implicit": (of_classes(ImplicitGuide), table),
+    "implicit, two numbers of noise": (of_classes(ImplicitGuide, noise=2, units=8), table),
     "normal": (of_a_real_y(GaussianGuide), table),
+    "normals from noise": (of_a_real_y(ImplicitRealGuide), table),
     "normal mixture": (of_a_real_y(NormalMixtureGuide), table),
     "normal mixture of seven": (of_a_real_y(NormalMixtureGuide, num_components=7), table),
 }
@@ -299,6 +317,7 @@ OBJECTIVES: dict[str, Callable[[], Objective]] = {
     "moments, variance": lambda: objectives.MomentMatching("variance"),
     "energy": objectives.EnergyDistance,
     "energy and likelihood": lambda: objectives.EnergyDistance(likelihood=0.5),
+    "energy, l2": lambda: objectives.EnergyDistance(ground="l2"),
     "likelihood": objectives.DirichletLikelihood,
     "likelihood first": LikelihoodFirst,
     "cross-entropy": objectives.CrossEntropy,

@@ -135,6 +135,8 @@ KINDS: dict[str, Callable[[], tuple[Any, Any, dict[str, Any]]]] = {
     "tuple": lambda: (several_inputs.posterior(), several_inputs.FORMS["tuple"], {}),
     "model's network": lambda: (several_inputs.TwoInputs(), several_inputs.FORMS["tuple"], {}),
     "joint": lambda: (held, inputs(), {"guide": "joint"}),
+    "from noise": lambda: (held, inputs(), {"guide": "implicit"}),
+    "several from noise": lambda: (Predictive(several, {"w": W}), inputs(), {"guide": "implicit"}),
 }
 
 

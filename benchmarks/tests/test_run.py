@@ -18,7 +18,7 @@ STUDIES = (
     "following",
     "forests",
     "gpu_tests",
-    "guides",
+    "implicit",
     "joint_testbed",
     "main_job",
     "many_classes",
@@ -46,8 +46,9 @@ TABLES = (
     "toy_regression",
 )
 #: They read no data set, or one of scikit-learn's.
-BUNDLED = ("batch_bald", "concentration", "guides", "joint_testbed", "main_job", "many_classes")
+BUNDLED = ("batch_bald", "concentration", "joint_testbed", "main_job", "many_classes")
 BUNDLED += (
+    "implicit",
     "memory",
     "on_gpu",
     "gpu_tests",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -49,9 +50,18 @@ class Answer:
         """
         return self.rsample((count,)), None  # type: ignore[attr-defined]
 
+    def comparable(self, draws: Tensor) -> Tensor:
+        """A teacher's draws ``(S, N, K)`` in the form and the units of this answer's own."""
+        return draws
+
     def as_tensors(self) -> dict[str, Tensor]:
         """The parameters, under the constructor's names: what a compiled pass can return."""
         raise NotImplementedError
+
+    def unflatten(self, shape: Sequence[int]) -> Answer:
+        """The same answers with the batch shape ``shape``."""
+        tensors = {name: value.unflatten(0, shape) for name, value in self.as_tensors().items()}
+        return self.from_tensors(tensors)
 
     @classmethod
     def from_tensors(cls, tensors: dict[str, Tensor]) -> Answer:

@@ -47,12 +47,12 @@ class Empirical(SimplexDistribution):
 
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         """Points chosen at random, for every input independently, ``(*sample_shape, N, C)``."""
-        shape, (count, rows, classes) = torch.Size(sample_shape), self.log_points.shape
-        device, size = self.log_points.device, (shape.numel(), rows, 1)
+        shape, (count, *rows, classes) = torch.Size(sample_shape), self.log_points.shape
+        device, size = self.log_points.device, (shape.numel(), *rows, 1)
         with drawing(device) as generator:
             chosen = torch.randint(count, size, generator=generator, device=device)
-        draws = self.log_points.gather(0, chosen.expand(-1, -1, classes))
-        return draws.reshape(*shape, rows, classes)
+        draws = self.log_points.gather(0, chosen.expand(*size[:-1], classes))
+        return draws.reshape(*shape, *rows, classes)
 
     def as_tensors(self) -> dict[str, Tensor]:
         return {"log_points": self.log_points}

@@ -18,7 +18,7 @@ from pyro_opu.distributions.measures import SimplexMeasures, point_moments
 from pyro_opu.rng import drawing
 from pyro_opu.utils.chunks import chunks
 
-__all__ = ["LogisticNormal"]
+__all__ = ["LogisticNormal", "normal_points"]
 
 #: Points of the fixed set by which moments are estimated.
 NUM_POINTS = 256
@@ -120,7 +120,7 @@ class LogisticNormal(SimplexDistribution):
     def _points(self, dtype: torch.dtype) -> Iterator[Tensor]:
         """Log-probabilities ``(P, n, C)`` at the fixed points, some inputs at a time."""
         rows, classes, rank = self.factor.shape
-        noise = _normal_points(classes + rank).to(self.logits.device, dtype)
+        noise = normal_points(classes + rank).to(self.logits.device, dtype)
         own, shared = noise[:, None].split([classes, rank], -1)
         for some in chunks(rows, len(noise), classes):
             mean, scale, factor = (
@@ -144,8 +144,8 @@ class LogisticNormal(SimplexDistribution):
 
 
 @lru_cache(maxsize=16)
-def _normal_points(dimensions: int) -> Tensor:
+def normal_points(dimensions: int, count: int = NUM_POINTS) -> Tensor:
     """Quasi-random standard normal points ``(P, dimensions)``, float64; torch's generator rests."""
     sobol = SobolEngine(dimensions, scramble=True, seed=0)
-    uniform = sobol.draw(NUM_POINTS, dtype=torch.float64) + 2.0**-31  # of a grid with 0, without 1
+    uniform = sobol.draw(count, dtype=torch.float64) + 2.0**-31  # of a grid with 0, without 1
     return torch.special.ndtri(uniform)

@@ -105,9 +105,10 @@ class SeveralAnswer(Answer):
         for part, answer, trials in zip(self.parts, self.answers, self.trials, strict=True):
             if part.site == site:
                 rows = (*self.batch_shape, *part.shape)
-                tensors = {k: v.unflatten(0, rows) for k, v in answer.as_tensors().items()}
-                found = type(answer).from_tensors(tensors)
-                return found if trials is None else PredictiveTrials(found, trials.reshape(rows))
+                found = answer.unflatten(rows)
+                if trials is None:
+                    return found
+                return PredictiveTrials(found.matched(), trials.reshape(rows))
         names = ", ".join(part.site for part in self.parts)
         raise KeyError(f"`site` is none of the observed ones, {names}; got {site!r}")
 

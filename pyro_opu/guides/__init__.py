@@ -15,11 +15,13 @@ from pyro_opu.guides.families import (
     PointGuide,
     SingleHeadGuide,
 )
+from pyro_opu.guides.implicit import ImplicitGuide
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.packing import Packing, Unpacked
 
 __all__ = [
     "GUIDES",
+    "ImplicitGuide",
     "LogisticNormalGuide",
     "MixtureGuide",
     "PointGuide",
@@ -36,6 +38,7 @@ GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
     "point": PointGuide,
     "mixture": MixtureGuide,
     "logistic_normal": LogisticNormalGuide,
+    "implicit": ImplicitGuide,
 }
 #: Former names, still accepted and found in older files.
 FORMER = {"undivided": "single_head"}

@@ -2,6 +2,7 @@ r"""Guides of real y: :math:`x \mapsto` mean, aleatoric and epistemic variance."
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,6 +17,7 @@ from pyro_opu.distributions.normal import (
 )
 from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import soft_clamp
+from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
 __all__ = [
     "REGRESSION_GUIDES",
     "GaussianGuide",
+    "ImplicitRealGuide",
     "NormalMixtureGuide",
     "RealGuide",
     "named_regression_guide",
 ]
 
+#: Normals of a guide from noise, and the logarithm of the variance of the mean of each.
+NORMALS, NO_SPREAD = 32, -20.0
 #: Range of the logarithm of a variance in standardised units.
 LOG_VARIANCES = (-20.0, 20.0)
 
@@ -161,10 +166,41 @@ class NormalMixtureGuide(RealGuide):
         return PredictiveNormalMixture(components, validate_args=False)
 
 
+class ImplicitRealGuide(RealGuide):
+    r"""Equally likely normals of y, which a network places by fixed points of noise.
+
+    .. math:: q(y \mid x) = \tfrac1P \sum_p N(f(x, \epsilon_p),\; e^{a(x, \epsilon_p)})
+
+    What lies between their means is epistemic. ``units`` and ``noise`` are those of
+    :class:`.Generator`; other arguments as of :class:`RealGuide`.
+    """
+
+    kind = "implicit"
+    form = "y ~ normals from {0.noise} numbers of noise, {0.units} units"
+    options = ("units", "noise")
+
+    def __init__(
+        self, trunk: nn.Module, num_features: int, units: int = HIDDEN, noise: int = NOISE
+    ) -> None:
+        generator = Generator(2, units, noise, NORMALS)
+        super().__init__(trunk, num_features, generator.num_inputs)
+        self.units, self.noise, self.generator = units, noise, generator
+        generator.begin(self.head.bias)
+
+    def components_of(self, outputs: Tensor) -> Components:
+        mean, log_aleatoric = self.generator(outputs, self.generator.points[:, None]).unbind(-1)
+        flat = torch.zeros_like(mean.mT)
+        return Components(flat - math.log(NORMALS), mean.mT, log_aleatoric.mT, flat + NO_SPREAD)
+
+    def answer(self, components: Components) -> PredictiveNormalMixture:
+        return PredictiveNormalMixture(components, validate_args=False)
+
+
 #: Name -> family, as in ``distill(guide=name)`` and in saved files.
-REGRESSION_GUIDES: dict[str, type[GaussianGuide] | type[NormalMixtureGuide]] = {
+REGRESSION_GUIDES: dict[str, type[RealGuide]] = {
     "gaussian": GaussianGuide,
     "mixture": NormalMixtureGuide,
+    "implicit": ImplicitRealGuide,
 }
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SeveralGuide"]
 
+#: Names of the buffers that hold the units of a part.
+UNITS = ("shift", "scale")
 #: Range of the logarithm of a count's mean.
 LOG_MEANS = (-20.0, 20.0)
 
@@ -46,11 +48,16 @@ class SeveralGuide(HeadGuide):
         self.parts = tuple(
             each if isinstance(each, Part) else Part.from_config(each) for each in parts
         )
-        self.widths = [p.columns * (p.width + 1 if p.on_simplex else 3) for p in self.parts]
+        self.widths = [part.columns * self.numbers_of(part) for part in self.parts]
         self.head = nn.Linear(num_features, sum(self.widths))
         for number, part in enumerate(self.parts):  # units of real y
             self.register_buffer(f"shift_{number}", torch.zeros(part.columns))
             self.register_buffer(f"scale_{number}", torch.ones(part.columns))
+
+    @staticmethod
+    def numbers_of(part: Part) -> int:
+        """Outputs for each number of a part."""
+        return part.width + 1 if part.on_simplex else 3
 
     @property
     def sites(self) -> str:
@@ -63,12 +70,17 @@ class SeveralGuide(HeadGuide):
 
     def answer(self, outputs: Tensor, x: Tensor) -> SeveralAnswer:
         """The answers that the head's outputs ``(N, ...)`` at ``x`` stand for."""
-        answers, trials = [], []
-        for number, part in enumerate(self.parts):
-            values = outputs.split(self.widths, -1)[number]
-            answers.append(self._of_part(number, values.reshape(len(x) * part.columns, -1)))
-            trials.append(_trials(part, x) if part.kind == "trials" else None)
-        return SeveralAnswer(self.parts, answers, trials)
+        answers = [
+            self._of_part(number, values.reshape(len(x) * part.columns, -1))
+            for number, (part, values) in enumerate(
+                zip(self.parts, outputs.split(self.widths, -1), strict=True)
+            )
+        ]
+        return SeveralAnswer(self.parts, answers, self.trials_at(x))
+
+    def trials_at(self, x: Tensor) -> list[Tensor | None]:
+        """Numbers of trials ``(N L,)`` of each part of that kind, ``None`` of the others."""
+        return [_trials(part, x) if part.kind == "trials" else None for part in self.parts]
 
     def _of_part(self, number: int, outputs: Tensor) -> Any:
         """The answer of a part to outputs ``(N L, ...)``."""
@@ -83,7 +95,7 @@ class SeveralGuide(HeadGuide):
             log_mean = soft_clamp(mean, *LOG_MEANS)
             return PredictiveCount(log_mean, log_mean + aleatoric, 2 * log_mean + epistemic)
         times = len(outputs) // part.columns
-        shift, scale = (getattr(self, f"{name}_{number}").repeat(times) for name in _UNITS)
+        shift, scale = (getattr(self, f"{name}_{number}").repeat(times) for name in UNITS)
         units = 2 * scale.log()
         mean = shift + scale * mean
         return PredictiveNormal(mean, units + aleatoric, units + epistemic, validate_args=False)
@@ -130,9 +142,6 @@ class SeveralGuide(HeadGuide):
         guide = super().from_config(config)
         guide.config = {**config, "kind": cls.kind}
         return guide
-
-
-_UNITS = ("shift", "scale")
 
 
 def _trials(part: Part, x: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ class Objective(nn.Module):
             draws.
         pools_draws: Whether a pool may hold the draws themselves, which come again then.
         scratch: How the loss is stepped without a warm start.
+        kept: Numbers that they hold for each that a draw says.
     """
 
     learning_rate: float = 1e-4
@@ -48,6 +49,7 @@ class Objective(nn.Module):
     sufficient: bool = False
     pools_draws: bool = False
     scratch: Scratch = Scratch()
+    kept: int = 1
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let a class that redefines :meth:`parts` alone read the draws again."""

@@ -20,6 +20,7 @@ from pyro_opu.objectives.critic import (
 )
 from pyro_opu.objectives.cross_entropy import cross_entropy
 from pyro_opu.objectives.encounter import Encounter
+from pyro_opu.objectives.energy import joint_energy_distance
 from pyro_opu.objectives.examination import MOST_DRAWS, MOST_INPUTS, examined
 
 #: Power of the share of a phase that is done, by which a two-sided penalty holds slopes from below.
@@ -59,6 +60,7 @@ class WassersteinELBO(Adversarial):
     Args:
         beta: Weight of the transport term.
         likelihood: Weight of the expected log-likelihood; 0 for the paper's objective.
+        energy: Weight of the joint energy distance of whole draws beside it, for guides from noise.
         penalty: :math:`\lambda`, weight of the gradient penalty.
         critic: A ``MetaCritic`` or any module ``(x, points (S, N, C)) -> (S, N)``; by default one
             sized to the inputs.
@@ -89,6 +91,7 @@ class WassersteinELBO(Adversarial):
         penalty: float = 1.0,
         critic: torch.nn.Module | None = None,
         *,
+        energy: float = 0.0,
         two_sided: bool = False,
         residual: bool = True,
         ground: Literal["l1", "l2"] = "l1",
@@ -111,6 +114,7 @@ class WassersteinELBO(Adversarial):
         self.scratch = Scratch(1.0 if residual else 0.5, 2 / 3 if residual else 1.0, 0.5)
         self.beta = in_range("beta", beta, 0)
         self.likelihood = in_range("likelihood", likelihood, 0)
+        self.energy = in_range("energy", energy, 0)
         self.penalty = in_range("penalty", penalty, 0)
         self.critic = critic
         self.two_sided, self.residual, self.ground = two_sided, residual, ground
@@ -143,6 +147,9 @@ class WassersteinELBO(Adversarial):
         if self.residual:
             gain = gain + at.known_gain.mean()
         parts = {"wasserstein": self.beta * gain}
+        if self.energy:
+            joint = joint_energy_distance(at.samples, at.draws, at.weights)
+            parts["energy"] = self.energy * joint.mean()
         if self.likelihood:
             mean = cross_entropy(at.student, at.draws.mean(0))
             parts["log_likelihood"] = self.likelihood * mean

@@ -21,6 +21,8 @@ from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentra
 from pyro_opu.metrics.yardstick import as_draws, or_none, quotient, single_factor
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.moments import gini_parts
+from pyro_opu.outcomes.base import ValidationSet
+from pyro_opu.outcomes.joint_validation import joint_if_asked
 from pyro_opu.rng import seeded
 
 #: Spread of draws that all agree, by float32 rounding.
@@ -31,8 +33,7 @@ FEWEST_DRAWS = 50
 CALIBRATION_STEP, DISTANCE_NUMBERS = 1 / 32, 2**16
 #: KL in nats that float32 answers resolve; no attainable one counts as less.
 RESOLVED = 1e-7
-#: Seed of the split into halves, which no draws that are split are likely to have been made by: a
-#: split by the numbers that made them is a split by size.
+#: Seed of the split into halves; by the numbers that made the draws it would be a split by size.
 SPLIT_SEED = 190_612_751
 #: Student's draws per input that the energy distance is judged by.
 JUDGING_DRAWS = 256
@@ -86,9 +87,9 @@ class ClassValidation:
             draws = answer.sample((count,))
         return self.marginals.energy_distance(draws).cpu()
 
-    def for_objective(self, objective: Objective) -> ClassValidation:
-        """Itself."""
-        return self
+    def for_objective(self, objective: Objective) -> ValidationSet:
+        """The set that judges by whole draws, where these are what is taught."""
+        return joint_if_asked(self, objective)
 
     def sampling_distance(self) -> float:
         r"""Energy distance, as :meth:`judge` measures it, of S draws from their own posterior.

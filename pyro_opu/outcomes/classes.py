@@ -10,8 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from pyro_opu.distributions import Empirical, PredictiveDirichlet, SimplexDistribution
-from pyro_opu.guides import GUIDES, PredictiveGuide, guide_at, named_guide
+from pyro_opu.distributions import (
+    Empirical,
+    Implicit,
+    PredictiveDirichlet,
+    SimplexDistribution,
+)
+from pyro_opu.guides import GUIDES, ImplicitGuide, PredictiveGuide, guide_at, named_guide
 from pyro_opu.guides.beginning import SCRATCH, NoBeginning, Start, check_digits, find_beginning
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.objectives import (
@@ -31,6 +36,7 @@ from pyro_opu.outcomes.class_validation import (
     log_concentration_of,
     nearer_law,
 )
+from pyro_opu.outcomes.joint_validation import joint_energy, of_draws
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
@@ -67,6 +73,8 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 def _warm_start(answer: Any) -> Objective:
+    if isinstance(answer, Implicit):
+        return joint_energy()
     if isinstance(answer, Empirical):
         return CrossEntropy()
     if isinstance(answer, PredictiveDirichlet):
@@ -170,7 +178,7 @@ class Classes(Outcome):
             if start.beginning is not None:
                 return guide_at(family, start.beginning, x, log_concentration)
             guide = named_guide(family, given, self.num_classes)
-            if isinstance(guide, PredictiveGuide):
+            if isinstance(guide, (PredictiveGuide, ImplicitGuide)):
                 guide.start_at(log_concentration)
             return guide
 
@@ -198,7 +206,10 @@ class Classes(Outcome):
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None
     ) -> tuple[Objective, Objective]:
         """Moments of a Dirichlet, cross-entropy of points, likelihood and energy of all else."""
-        warm_start = _warm_start(self.answer_of(guide, x))
+        answer = self.answer_of(guide, x)
+        warm_start = _warm_start(answer)
+        if isinstance(answer, Implicit):
+            return warm_start, of_draws(loss)
         return warm_start, warm_start if loss is None else as_objective(loss)
 
     def teach_as(self, guide: nn.Module, held_out: ClassValidation) -> None:

@@ -12,16 +12,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from pyro_opu.distributions.implicit import ImplicitSeveral
 from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.beginning import SCRATCH, Start
+from pyro_opu.guides.implicit import ImplicitSeveralGuide
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.metrics.yardstick import as_draws
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.several import SeveralMoments
-from pyro_opu.outcomes.base import NETWORK, Outcome
+from pyro_opu.outcomes.base import NETWORK, Outcome, ValidationSet
 from pyro_opu.outcomes.class_validation import ClassValidation
+from pyro_opu.outcomes.joint_validation import joint_energy, joint_if_asked, of_draws
 from pyro_opu.outcomes.real import RealValidation
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
@@ -72,9 +75,9 @@ class SeveralValidation:
             for part, draws in zip(self.parts, by_part(self.draws, self.parts), strict=True)
         ]
 
-    def for_objective(self, objective: Objective) -> SeveralValidation:
-        """Itself."""
-        return self
+    def for_objective(self, objective: Objective) -> ValidationSet:
+        """The set that judges by whole draws, where these are what is taught."""
+        return joint_if_asked(self, objective)
 
     def sampling_distance(self) -> float:
         """Minus infinity: the warm start is all there is."""
@@ -134,7 +137,7 @@ class Several(Outcome):
     held: ClassVar[str] = "the parameters of one"
     label: ClassVar[tuple[str, str]] = ("value", "")
     extra: ClassVar[str] = ""
-    guides: ClassVar[dict[str, Any]] = {"several": SeveralGuide}
+    guides: ClassVar[dict[str, Any]] = {"several": SeveralGuide, "implicit": ImplicitSeveralGuide}
 
     parts: tuple[Part, ...]
 
@@ -179,6 +182,13 @@ class Several(Outcome):
 
         return {site.name: site.fill(values(site)) for site in sites}
 
+    def draws_of(self, answer: Any, count: int) -> Tensor:
+        return (
+            answer.said(count)
+            if isinstance(answer, ImplicitSeveral)
+            else super().draws_of(answer, count)
+        )
+
     def is_answer(self, value: Any) -> bool:
         return isinstance(value, SeveralAnswer)
 
@@ -192,13 +202,14 @@ class Several(Outcome):
         packing: Packing | None = None,
     ) -> nn.Module:
         """One network for all sites, which begins at the mean answer of all rows."""
-        if name not in (None, NETWORK, "several"):
+        if name not in (None, NETWORK, *self.guides):
             raise ValueError(
                 f"`guide` must be one of {[NETWORK, *self.guides]}, or left out, as the teacher "
                 f"observes several numbers of every row; got {name!r}."
             )
         given = x if packing is None else packing.unpack(x)
-        guide = SeveralGuide.for_inputs(given, self.parts)
+        family = self.guides["several" if name in (None, NETWORK) else name]
+        guide = family.for_inputs(given, self.parts)
         shaped = by_part(held_out.draws, self.parts)
         rows = len(held_out.x)
         return guide.start_at([draws.unflatten(1, (rows, -1)) for draws in shaped])
@@ -206,8 +217,9 @@ class Several(Outcome):
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None
     ) -> tuple[Objective, Objective]:
-        """The closed-form losses, summed."""
-        self.answer_of(guide, x)
+        """The closed-form losses, summed; of a guide from noise the energy of whole draws."""
+        if isinstance(self.answer_of(guide, x), ImplicitSeveral):
+            return joint_energy(), of_draws(loss, several=True)
         if loss not in (None, "moments") and not isinstance(loss, SeveralMoments):
             raise ValueError(
                 '`loss` must be "moments", or left out, as the teacher observes several numbers of '

@@ -46,7 +46,7 @@ class OnePassSeveral(OnePassPredictive):
 
     Several labels, several real numbers, counts, or several observed sites. Draws are independent
     between the numbers of a row: the marginals of every number are the teacher's, what they have in
-    common is not.
+    common is not, unless the guide is "implicit".
 
     Args:
         guide: ``x -> SeveralAnswer``, batch shape ``(N,)``.
@@ -110,7 +110,8 @@ class OnePassSeveral(OnePassPredictive):
 
     def _of_kind(self, x: Tensor, kind: type, method: str, words: str) -> Any:
         by_site = self.answer(x).by_site()
-        found = {name: each for name, each in by_site.items() if isinstance(each, kind)}
+        matched = {name: each.matched() for name, each in by_site.items()}
+        found = {name: each for name, each in matched.items() if isinstance(each, kind)}
         if not found:
             raise TypeError(
                 f"`{method}` needs a site of {words}; the student has {sorted(by_site)}, which are "

@@ -105,7 +105,7 @@ def pool_size(
         steps: Operations of all steps; 0 where they do not count.
     """
     outputs, cost = teacher.num_outputs, teacher.operations(x)
-    kept = outputs * draws if objective.pools_draws else outputs + 2
+    kept = outputs * draws if objective.pools_draws else outputs * objective.kept + 2
     fixed = fixed or objective.pools_draws
     most = NUMBERS // (math.prod(x.shape[1:]) + kept), MOST_LABELS // FEWEST_DRAWS // outputs
     inputs = min(wanted, *most)

@@ -13,12 +13,19 @@ from torch import Tensor, nn
 from pyro_opu import distill
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.export.capture import StaticPass, capture
-from pyro_opu.guides import LogisticNormalGuide, MixtureGuide, PredictiveGuide, SingleHeadGuide
+from pyro_opu.guides import (
+    ImplicitGuide,
+    LogisticNormalGuide,
+    MixtureGuide,
+    PredictiveGuide,
+    SingleHeadGuide,
+)
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.regression import OnePassRegression, PredictiveNormal
 
 D, C, B = 6, 3, 4
+FAMILIES = [SingleHeadGuide, MixtureGuide, LogisticNormalGuide, ImplicitGuide]
 
 
 def student(shared: bool = True) -> OnePassPredictive:
@@ -122,7 +129,7 @@ class TestOnTheCPU:
         assert_same(found, fast.fuse().dirichlet(x), 0.0)
         assert_same(found, fast.dirichlet(x), 1e-5)
 
-    @pytest.mark.parametrize("family", [SingleHeadGuide, MixtureGuide, LogisticNormalGuide])
+    @pytest.mark.parametrize("family", FAMILIES)
     def test_other_families(self, family: type) -> None:
         x = torch.randn(5, D)
         fast = OnePassPredictive(family.for_inputs(x, C, hidden=(8,)), (D,), C)

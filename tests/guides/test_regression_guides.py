@@ -193,7 +193,7 @@ class TestGuides:
 
     def test_failures(self) -> None:
         x = torch.randn(6, 2)
-        with pytest.raises(ValueError, match="`guide` must be one of .*'gaussian', 'mixture'"):
+        with pytest.raises(ValueError, match="`guide` must be one of .*'gaussian', 'implicit', 'm"):
             named_regression_guide("dirichlet", x, x)
         with pytest.raises(ValueError, match="`num_components` must be a positive integer; got 0"):
             NormalMixtureGuide(nn.Identity(), 2, 0)

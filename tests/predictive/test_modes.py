@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("coarse")
 torch.manual_seed(0)
 X, W = torch.randn(200, 3), torch.randn(40, 3, 4)
 ROWS = X[:5]
-FAMILIES = ["default", "mixture", "logistic_normal", "point", "joint", "real", "labels"]
+FAMILIES = ["default", "mixture", "logistic_normal", "point", "implicit", "joint", "real", "labels"]
 
 
 def draws(x: Tensor) -> Tensor:

@@ -1,0 +1,88 @@
+"""From noise to numbers: what the guides without a density share."""
+
+from __future__ import annotations
+
+import math
+from itertools import repeat
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.distributions.logistic_normal import normal_points
+
+__all__ = ["HIDDEN", "NOISE", "Generator"]
+
+#: Points of noise that moments are averages over, numbers of noise in a draw, and units that it
+#: passes through.
+NUM_POINTS, NOISE, HIDDEN = 128, 4, 32
+#: Numbers in the hidden layer that are made at once: half a megabyte, which stays in a cache.
+AT_ONCE = 2**17
+#: Largest size of what a row says of a unit.
+MOST_SIZE = 50.0
+#: Range of the deviation that draws begin with.
+LEAST, MOST = 0.05, 3.0
+
+
+class Generator(nn.Module):
+    r"""One layer from noise to numbers, whose units the input shifts and weighs.
+
+    .. math::
+        z = \mu(x) + V \big( a(x) \odot \mathrm{relu}(U \epsilon + b(x)) \big)
+
+    The trunk is passed once for all draws. A draw costs D + K products for each of H units.
+
+    Args:
+        num_outputs: K.
+        units: H.
+        noise: D.
+        num_points: P, points of the fixed noise.
+    """
+
+    points: Tensor
+
+    def __init__(
+        self,
+        num_outputs: int,
+        units: int = HIDDEN,
+        noise: int = NOISE,
+        num_points: int = NUM_POINTS,
+    ) -> None:
+        super().__init__()
+        self.widths = (num_outputs, units, units)
+        self.directions = nn.Parameter(torch.randn(noise, units) / math.sqrt(noise))
+        self.weight = nn.Parameter(torch.randn(num_outputs, units) / math.sqrt(units))
+        self.register_buffer("points", normal_points(noise, num_points).float())
+
+    @torch.no_grad()
+    def begin(self, bias: Tensor, deviation: float = 0.5) -> None:
+        """Let a head's bias begin with no mean, units that bend at all places, and a deviation."""
+        mean, scale, shift = bias.split(self.widths)
+        mean.zero_()
+        scale.fill_(min(max(deviation, LEAST), MOST))
+        shift.normal_()
+
+    @property
+    def num_inputs(self) -> int:
+        r"""Numbers of one row that shape its draws: :math:`\mu`, a and b."""
+        return sum(self.widths)
+
+    def forward(self, shape: Tensor, noise: Tensor) -> Tensor:
+        """Values ``(S, N, K)`` of rows ``(N, num_inputs)`` at noise ``(S, N or 1, D)``.
+
+        The outputs come first in memory: a softmax over a few numbers side by side takes ten times
+        as long.
+        """
+        if torch.compiler.is_compiling():  # for any number of rows
+            return self._made(shape, noise).movedim(0, -1)
+        rows = max(1, AT_ONCE // (len(noise) * self.weight.shape[1]))
+        some = noise.split(rows, 1) if noise.shape[1] > 1 else repeat(noise)
+        parts = [self._made(*pair) for pair in zip(shape.split(rows), some, strict=False)]
+        return (torch.cat(parts, -1) if len(parts) > 1 else parts[0]).movedim(0, -1)
+
+    def _made(self, shape: Tensor, noise: Tensor) -> Tensor:
+        """Values ``(K, S, n)`` of some rows."""
+        mean, scale, shift = shape.split(self.widths, -1)
+        scale, shift = (MOST_SIZE * (each / MOST_SIZE).tanh() for each in (scale, shift))
+        hidden = (noise @ self.directions + shift).relu() * scale
+        made = (self.weight @ hidden.flatten(0, 1).mT).reshape(-1, *hidden.shape[:2])
+        return made + mean.mT[:, None]

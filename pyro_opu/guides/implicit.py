@@ -1,0 +1,172 @@
+r"""A guide from noise: :math:`x, \epsilon \mapsto \pi`, for posteriors of no family."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from pyro_opu.checks import positive_int
+from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitSeveral
+from pyro_opu.distributions.several import Part
+from pyro_opu.guides.base import HeadGuide, TrunkGuide
+from pyro_opu.guides.dirichlet import soft_clamp
+from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
+from pyro_opu.guides.networks import default_trunk_config
+from pyro_opu.guides.normal import LOG_VARIANCES
+from pyro_opu.guides.several import LOG_MEANS, UNITS, SeveralGuide
+from pyro_opu.packing import packed
+
+if TYPE_CHECKING:
+    from typing import Self
+
+__all__ = ["ImplicitGuide", "ImplicitSeveralGuide"]
+
+
+class NarrowTrunk(HeadGuide):
+    """By default two layers of half the usual width, as draws cost a layer of their own."""
+
+    @classmethod
+    def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
+        given, packing = packed(x)
+        usual = default_trunk_config(given, hidden, packing)
+        if hidden is None and usual["kind"] != "convolutions":
+            hidden = (usual["hidden"][0] // 2,) * 2
+        return super()._sized(x, hidden, config)
+
+
+class ImplicitGuide(NarrowTrunk, TrunkGuide):
+    r"""Draws of class probabilities from noise, for posteriors of no family.
+
+    .. math:: \pi = \mathrm{softmax}\, G(x, \epsilon), \qquad \epsilon \sim N(0, I_D)
+
+    Its answers are :class:`~pyro_opu.distributions.Implicit`: draws, and moments by fixed noise,
+    which is saved with the weights. There is no density. ``units`` and ``noise`` are those of
+    :class:`Generator`; other arguments as of :class:`TrunkGuide`.
+
+    References:
+        Bouchacourt, Mudigonda and Nowozin (2016), DISCO nets: dissimilarity coefficients networks,
+        which are networks from noise that an energy score teaches.
+    """
+
+    kind = "implicit"
+    form = "draws of class probabilities from {0.noise} numbers of noise, {0.units} units"
+    options = ("units", "noise")
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        num_features: int,
+        num_classes: int,
+        units: int = HIDDEN,
+        noise: int = NOISE,
+    ) -> None:
+        self.units = positive_int("units", units)
+        self.noise = positive_int("noise", noise)
+        super().__init__(trunk, num_features, num_classes)
+        self.generator = Generator(num_classes, units, noise)
+        self.generator.begin(self.head.bias)
+
+    def num_outputs(self, num_classes: int) -> int:
+        return num_classes + 2 * self.units
+
+    def answer(self, outputs: Tensor) -> Implicit:
+        def log_probs(noise: Tensor) -> Tensor:
+            made = self.generator(outputs, noise).movedim(-1, 0)
+            return made.log_softmax(0).movedim(0, -1)
+
+        source = FromNoise(log_probs, self.generator.points, len(outputs))
+        return Implicit(source, len(outputs), self.num_classes)
+
+    def start_at(self, log_concentration: float) -> None:
+        """Let the logits' deviation begin near that of a Dirichlet, rather than near one."""
+        deviation = math.sqrt(self.num_classes * math.exp(-log_concentration))
+        self.generator.begin(self.head.bias, deviation)
+
+
+class ImplicitSeveralGuide(NarrowTrunk, SeveralGuide):
+    """Draws of all that is observed of a row from one noise, so that they depend on one another.
+
+    Its answers are :class:`~pyro_opu.distributions.implicit.ImplicitSeveral`. Arguments as of
+    :class:`.SeveralGuide` and :class:`ImplicitGuide`.
+    """
+
+    kind = "implicit"
+    form = "draws of {0.sites} from {0.noise} numbers of noise, {0.units} units"
+
+    def __init__(
+        self,
+        trunk: nn.Module,
+        num_features: int,
+        parts: Sequence[Part | dict[str, Any]],
+        units: int = HIDDEN,
+        noise: int = NOISE,
+    ) -> None:
+        super().__init__(trunk, num_features, parts)
+        self.units, self.noise = positive_int("units", units), positive_int("noise", noise)
+        self.generator = Generator(sum(self.widths), units, noise)
+        self.head = nn.Linear(num_features, self.generator.num_inputs)
+        self.generator.begin(self.head.bias)
+
+    @staticmethod
+    def numbers_of(part: Part) -> int:
+        return part.width
+
+    def answer(self, outputs: Tensor, x: Tensor) -> ImplicitSeveral:
+        def values(noise: Tensor) -> list[Tensor]:
+            made = self.generator(outputs, noise).split(self.widths, -1)
+            return [self._said(number, each) for number, each in enumerate(made)]
+
+        source = FromNoise(values, self.generator.points, len(outputs))
+        return ImplicitSeveral(self.parts, source, self._scale(), self.trials_at(x))
+
+    def _said(self, number: int, made: Tensor) -> Tensor:
+        """What a part's numbers ``(S, N, L width)`` say, as a teacher does: ``(S, N L, width)``.
+
+        Of labels in logarithms.
+        """
+        part = self.parts[number]
+        values = made.reshape(len(made), -1, part.width)
+        if part.on_simplex:
+            return values.log_softmax(-1)
+        times = values.shape[1] // part.columns
+        shift, scale = (getattr(self, f"{name}_{number}").repeat(times)[:, None] for name in UNITS)
+        mean = (
+            soft_clamp(values, *LOG_MEANS).exp()
+            if part.kind == "counts"
+            else shift + scale * values
+        )
+        log_scale = scale.log() + soft_clamp(values, *LOG_VARIANCES) / 2
+        return torch.where(torch.arange(2, device=made.device) == 0, mean, log_scale)
+
+    def _scale(self) -> Tensor:
+        """Units of the numbers of all parts, ``(K,)``: deviations of means, 1 of all else."""
+        found = []
+        for number, part in enumerate(self.parts):
+            scale = getattr(self, f"scale_{number}")
+            plain = torch.ones_like(scale)
+            first = plain if part.on_simplex else scale
+            found.append(torch.stack([first] + [plain] * (part.width - 1), -1).flatten())
+        return torch.cat(found)
+
+    @torch.no_grad()
+    def start_at(self, draws: Sequence[Tensor]) -> Self:
+        biases = self.head.bias.split([*self.widths, 2 * self.units])
+        for number, (part, values) in enumerate(zip(self.parts, draws, strict=True)):
+            values = values.double()
+            if part.on_simplex:
+                start = values.mean((0, 1)).clamp_min(1e-6).log()
+            else:
+                f, noise = values[..., 0], (2 * values[..., 1]).exp()
+                scale = (f.var((0, 1)) + noise.mean((0, 1))).sqrt()
+                mean = f.mean((0, 1))
+                getattr(self, f"shift_{number}").copy_(mean)
+                getattr(self, f"scale_{number}").copy_(scale)
+                counts = part.kind == "counts"
+                first = mean.clamp_min(1e-8).log() if counts else torch.zeros_like(mean)
+                start = torch.stack([first, (noise.mean((0, 1)) / scale.square()).log()], -1)
+            biases[number].copy_(start.flatten())
+        return self
