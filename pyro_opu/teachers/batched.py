@@ -70,8 +70,13 @@ class Batched:
         self.own_tensors = False  # whether a tensor that the function makes is one for every draw
         self.expected: Any = None  # what the loop gave, if the call before was its first draw
 
-    def __call__(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
-        """Results of ``fn`` stacked over the leading axis of every tensor in ``draws``."""
+    def __call__(
+        self, fn: Callable[[Draws], Any], draws: Draws, inputs: Tensor | None = None
+    ) -> Any:
+        """Results of ``fn`` stacked over the leading axis of every tensor in ``draws``.
+
+        A function that changes its ``inputs`` has no other numbers: who lends these refuses it.
+        """
         if len(next(iter(draws.values()))) == 1:
             result = loop(fn, draws)
             self.expected = result if self.use_vmap is None else None
@@ -83,7 +88,7 @@ class Batched:
                 result = loop(fn, draws)  # an error of the function itself is raised from here
                 self.give_up(error)
                 return result
-            if self.use_vmap or self._agrees(fn, draws, result):
+            if self.use_vmap or self._agrees(fn, draws, result, inputs):
                 self.use_vmap = True
                 return result
             self.give_up("it gives other numbers than the loop")
@@ -99,13 +104,16 @@ class Batched:
             self.own_tensors = True
             return result
 
-    def _agrees(self, fn: Callable[[Draws], Any], draws: Draws, result: Any) -> bool:
+    def _agrees(
+        self, fn: Callable[[Draws], Any], draws: Draws, result: Any, inputs: Tensor | None
+    ) -> bool:
         """Whether ``vmap`` gave for the first draw what the loop gives, or that is random."""
         expected, self.expected = self.expected, None
         fast = {k: v[:1] for k, v in result.items()} if isinstance(result, dict) else result[:1]
         if expected is not None and close(fast, expected):
             return True
         first = {name: value[:1] for name, value in draws.items()}
+        before = None if inputs is None else inputs.clone()
         with preserve_rng():
             again = loop(fn, first)
             if close(fast, again):
@@ -118,6 +126,8 @@ class Batched:
         for _ in range(2):
             with seeded(0):
                 runs.append(loop(fn, first))
+        if before is not None and inputs is not None and not torch.equal(before, inputs):
+            return True
         return close(*runs)  # or its random numbers are not torch's: all draws would share them
 
     def give_up(self, reason: Exception | str) -> None:

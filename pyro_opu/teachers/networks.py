@@ -145,7 +145,7 @@ class DropoutTeacher(BaseTeacher):
                 return self.module(x)
 
         with found.running():
-            return log_probs_of_output(self._run(one, stacked))
+            return log_probs_of_output(self._run(one, stacked, x))
 
 
 class EnsembleTeacher(BaseTeacher):
@@ -241,7 +241,7 @@ class EnsembleTeacher(BaseTeacher):
         def one(state: Draws) -> Tensor:
             return functional_call(skeleton, state, (x,))
 
-        return log_probs_of_output(self._run(one, together))
+        return log_probs_of_output(self._run(one, together, x))
 
 
 def _plug_in(modules: list[nn.Module], x: Tensor) -> PlugIn:

@@ -130,7 +130,7 @@ class PosteriorDraws(JointDraws):
             each = [one({k: v[s] for k, v in draws.items()}) for s in range(len(index))]
             found = {name: torch.stack([e[name] for e in each]) for name in each[0]}
         else:
-            found = self._run(one, draws)
+            found = self._run(one, draws, x)
         return tuple(found.values()) if len(found) > 1 else found["0"]
 
 

@@ -346,4 +346,4 @@ class ModelDraws(JointDraws):
             return self._at(latents, x)
 
         with quiet():
-            return self._run_model(one, varying)
+            return self._run_model(one, varying, x)
