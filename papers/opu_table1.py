@@ -28,6 +28,7 @@ import time
 import pyro
 import torch
 from pyro.infer import MCMC, Predictive
+from torch import Tensor
 
 import pyro_opu
 from papers.protocol import DATA, PROTOCOLS, prepared, transfer
@@ -80,14 +81,11 @@ def methods(split: Split, data: str, seed: int, quick: bool) -> dict[str, Method
     """The chain, the subsets of it, and the student; each one's own processor time."""
     size = QUICK if quick else SETTINGS
     x = split.train.x
-    pyro.set_rng_seed(seed)
     begun = time.process_time()
-    model = logistic_regression(2)
-    chain = MCMC(PolyaGammaGibbs(model), size["draws"], size["warmup"], disable_progbar=True)
-    chain.run(x, split.train.y.float())
-    draws = chain.get_samples()
-    teacher = Predictive(model, {name: value[:: size["thinned"]] for name, value in draws.items()})
-    found = {"PG": posterior(teacher, time.process_time() - begun)}
+    draws = polya_gamma(split, seed, size)
+    seconds = time.process_time() - begun
+    teacher, model = thinned(draws, size), logistic_regression(2)
+    found = {"PG": posterior(teacher, seconds)}
     some = x[torch.randperm(len(x))[: size["rows"]]]
     for method in ("random", "greedy"):
         begun = time.process_time()
@@ -124,6 +122,21 @@ def methods(split: Split, data: str, seed: int, quick: bool) -> dict[str, Method
     found["OPU-PG"] = student(fast, seconds, "PG", f"({HIDDEN[0]}-{HIDDEN[1]}), {steps} steps")
     found["OPU-PG, default"] = default_student(teacher, x, seed, "PG", 5 if quick else None)
     return found
+
+
+def polya_gamma(split: Split, seed: int, size: dict[str, int]) -> dict[str, Tensor]:
+    """All draws of the chain."""
+    pyro.set_rng_seed(seed)
+    kernel = PolyaGammaGibbs(logistic_regression(2))
+    chain = MCMC(kernel, size["draws"], size["warmup"], disable_progbar=True)
+    chain.run(split.train.x, split.train.y.float())
+    return chain.get_samples()
+
+
+def thinned(draws: dict[str, Tensor], size: dict[str, int]) -> Predictive:
+    """The posterior of some of them."""
+    some = {name: value[:: size["thinned"]] for name, value in draws.items()}
+    return Predictive(logistic_regression(2), some)
 
 
 if __name__ == "__main__":

@@ -159,7 +159,11 @@ def made(teacher: str, settings: str, how: Callable[..., Any], *args: Any) -> Me
 def dropout(split: Split, seed: int, size: dict[str, Any]) -> Method:
     begun = time.process_time()
     network = trained(seed, (split.train.x, split.train.y), size["dropout epochs"])
-    seconds = time.process_time() - begun
+    return of_dropout(network, time.process_time() - begun)
+
+
+def of_dropout(network: nn.Module, seconds: float) -> Method:
+    """The posterior of a network that took so many seconds."""
     teacher = pyro_opu.as_teacher(network.eval())
 
     def passes(x: Tensor) -> list[Tensor]:
@@ -183,20 +187,28 @@ class Rescaled(nn.Module):
 
 
 def sgld(split: Split, seed: int, size: dict[str, Any]) -> Method:
-    torch.manual_seed(seed)
     begun = time.process_time()
+    samples = sgld_draws(split, seed, size)
+    return of_sgld(samples, time.process_time() - begun)
+
+
+def sgld_draws(split: Split, seed: int, size: dict[str, Any]) -> dict[str, Tensor]:
+    """Draws of the chain after its burn-in."""
+    torch.manual_seed(seed)
     network = Rescaled().requires_grad_(False)
     train = split.train.x, split.train.y
     chain = mnist_sgld.chain(network, train, size["SGLD step"], 1.0, size["SGLD thinning"])
     burn_in = size["SGLD burn-in"] // size["SGLD thinning"]
     draws = list(islice(chain, burn_in, burn_in + size["SGLD draws"]))
-    samples = {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
-    model = bayesian_network(network)
-    predictive = Predictive(model, samples)
+    return {name: torch.stack([draw[name] for draw in draws]) for name in draws[0]}
+
+
+def of_sgld(samples: dict[str, Tensor], seconds: float) -> Method:
+    """The posterior of draws that took so many seconds."""
+    model = bayesian_network(Rescaled().requires_grad_(False))
     few = Predictive(model, {name: value[:TIMED] for name, value in samples.items()})
     teacher = pyro_opu.as_teacher(few)
-    seconds = time.process_time() - begun
-    return Method(predictive, few, seconds, teacher.probs, TIMED / DRAWS)
+    return Method(Predictive(model, samples), few, seconds, teacher.probs, TIMED / DRAWS)
 
 
 def opu(source: Any, split: Split, seed: int, size: dict[str, Any]) -> Any:

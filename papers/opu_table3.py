@@ -48,7 +48,11 @@ from papers.tables import (
     student,
 )
 from pyro_opu.models.factored import factored
-from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
+from pyro_opu.models.gaussian_process import (
+    SparseGaussianProcess,
+    gaussian_process,
+    inducing_points,
+)
 from pyro_opu.models.process_guide import process_guide
 from pyro_opu.models.sgpmc import sgpmc, svgp
 
@@ -84,18 +88,12 @@ def main() -> None:
 
 def methods(split: Split, data: str, seed: int, quick: bool) -> dict[str, Method]:
     """Both posteriors and the student, each one's own processor time."""
-    pyro.set_rng_seed(seed)
     draws, settings = (QUICK_DRAWS, QUICK_STUDENT) if quick else (DRAWS, STUDENT[data])
-    x, y = split.train.x, split.train.y
-    if quick:
-        x, y = x[:200], y[:200]
-    model = gaussian_process(inducing_points(x, seed=seed), 2, joint_rows=0)
+    (x, y), model = rows(split, quick), process(split, seed, quick)
     begun = time.process_time()
-    held = sgpmc(
-        model, x, y, num_chains=CHAINS, **(QUICK if quick else CHAIN_SETTINGS[data])
-    ).samples
+    held = chains(split, data, seed, quick)
     seconds = time.process_time() - begun
-    teacher = Predictive(*factored(model, thinned(held, DRAWS)), return_sites=["obs"])
+    teacher = of_draws(model, held)
     timed = Predictive(teacher.model, repeated(teacher.posterior_samples, draws))
     found = {"SGPMC": posterior(teacher, seconds, timed)}
     begun = time.process_time()
@@ -112,6 +110,30 @@ def methods(split: Split, data: str, seed: int, quick: bool) -> dict[str, Method
     steps = settings["num_steps"] if quick else None
     found["OPU-SGPMC, default"] = default_student(teacher, x, seed, "SGPMC", steps)
     return found
+
+
+def rows(split: Split, quick: bool) -> tuple[Tensor, Tensor]:
+    """The training rows, in small sizes the first of them."""
+    most = 200 if quick else None
+    return split.train.x[:most], split.train.y[:most]
+
+
+def process(split: Split, seed: int, quick: bool) -> SparseGaussianProcess:
+    """The model of this split."""
+    return gaussian_process(inducing_points(rows(split, quick)[0], seed=seed), 2, joint_rows=0)
+
+
+def chains(split: Split, data: str, seed: int, quick: bool) -> dict[str, Tensor]:
+    """All draws of the chains."""
+    pyro.set_rng_seed(seed)
+    settings = QUICK if quick else CHAIN_SETTINGS[data]
+    model = process(split, seed, quick)
+    return sgpmc(model, *rows(split, quick), num_chains=CHAINS, **settings).samples
+
+
+def of_draws(model: SparseGaussianProcess, draws: dict[str, Tensor]) -> Predictive:
+    """The posterior of at most so many of them."""
+    return Predictive(*factored(model, thinned(draws, DRAWS)), return_sites=["obs"])
 
 
 def thinned(draws: dict[str, Tensor], most: int) -> dict[str, Tensor]:

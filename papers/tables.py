@@ -28,7 +28,7 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.judging import student_name
-from benchmarks.results import finish, keep, kept, parser, say
+from benchmarks.results import Tables, finish, keep, kept, parser, say
 from benchmarks.timing import timed
 from papers.summaries import ERRORS, TRIVIAL, Key, Paper, key_of, summary
 from pyro_opu import datasets
@@ -75,12 +75,14 @@ class Table(NamedTuple):
     file: str
     data: tuple[str, ...]
     protocols: tuple[str, ...]
-    #: Data, protocol, seed, quick -> rows.
-    prepare: Callable[[str, str, int, bool], Split]
+    #: Data, protocol, seed, quick -> rows; None where the data have no such protocol.
+    prepare: Callable[[str, str, int, bool], Split | None]
     #: Split, data, seed, quick -> methods by name, every teacher before its students.
     methods: Callable[[Split, str, int, bool], dict[str, Method]]
     paper: dict[str, dict[str, Paper]]
     settings: dict[str, Any]
+    #: Answers, scores, the paper's figures -> tables by title.
+    summary: Callable[..., Tables] = summary
 
 
 def options(description: str, table: Table) -> argparse.ArgumentParser:
@@ -134,13 +136,15 @@ def run(table: Table, args) -> None:
         say({f"{data} {protocol} {seed}": more[0]})
         if not args.quick:
             keep(table.file, (answers, scores))
-    finish(table.file, args, summary(answers, scores, table.paper), **table.settings)
+    finish(table.file, args, table.summary(answers, scores, table.paper), **table.settings)
 
 
 def cell(table: Table, key: Key, quick: bool) -> tuple[list[dict], list[dict]]:
     """All methods on one split: a row of answers for each, and one of scores for each task."""
     data, protocol, seed = key
     split = table.prepare(data, protocol, seed, quick)
+    if split is None:
+        return [], []
     made = table.methods(split, data, seed, quick)
     same = {"data": data, "protocol": protocol, "seed": seed}
     times = clock(made, split.test.x, (0.0, 0.0) if quick else BUDGETS)

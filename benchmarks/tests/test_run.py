@@ -40,6 +40,7 @@ TABLES = (
     "laplace_bridge",
     "laplace_mnist",
     "mnist_sgld",
+    "opu_objective",
     "opu_table1",
     "opu_table2",
     "opu_table3",
