@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,8 @@ BATCH, DRAWS, RATE = 256, 64, 8e-3
 #: Widest features that the draws may be linear in, and the error that is rounding: a share of the
 #: largest logit.
 MOST_LINEAR, LINEAR = 256, 1e-4
+#: Logarithm of a factor by which the spread of draws may be off where waves are kept or not.
+RIGHT_SPREAD = 0.1
 #: Deviation of the heads' first weights.
 APART = 0.05
 #: Inputs of a group, groups in a step by joint laws, Adam's rate there, steps for one of the heads'
@@ -275,7 +278,8 @@ def _by_law(
     critics = [Descent(of_witness, adam, rounds=lambda step: 2 if step else WARM)]
     run = (LAW_RATE, steps, random, progress, critics if learned else ())
     _descend("joint law", losses, [*heads.parameters()], *run)
-    return tried if _apart(tried, *chosen) < before else guide
+    nearer = _apart(tried, *chosen) < before
+    return tried if nearer and _misspread(tried, *chosen) <= _misspread(guide, *chosen) else guide
 
 
 @torch.no_grad()
@@ -288,6 +292,13 @@ def _with_waves(guide: JointGuide, u: Tensor, said: Tensor) -> JointGuide:
     missed = guide.outputs_for(said[:, rows]) - guide.outputs_for(guide.said(guide.heads(u[rows])))
     waves.begin(missed.square().mean(0).sqrt().median(0).values)
     return tried
+
+
+@torch.no_grad()
+def _misspread(guide: JointGuide, x: Tensor, said: Tensor) -> float:
+    """How far the spread of the draws is off, as a factor's logarithm; by a tenth none is."""
+    mine, theirs = (max(_spread(guide, each), 1e-30) for each in (guide.draws(x), said))
+    return max(abs(math.log(mine / theirs)), RIGHT_SPREAD)
 
 
 @torch.no_grad()
