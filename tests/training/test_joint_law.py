@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -79,6 +80,29 @@ def test_waves_that_are_no_nearer_are_not_kept(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(taught, "_apart", lambda *what: next(distances))
     assert _by_law(guide, x, said, x, said, 4, RandomStream(0), False) is guide
     assert not list(distances)  # both were asked for
+
+
+def test_waves_whose_spread_is_further_off_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(60, 3)
+    guide, said = joint(x, 20), functions(x, 20, 0)
+    distances, spreads = iter([0.5, 0.4]), iter([1.0, 0.9])
+    monkeypatch.setattr(taught, "_apart", lambda *what: next(distances))
+    monkeypatch.setattr(taught, "_misspread", lambda *what: next(spreads))
+    assert _by_law(guide, x, said, x, said, 4, RandomStream(0), False) is guide
+
+
+def test_by_what_factor_the_spread_is_off() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(50, 3)
+    guide = joint(x, 20)
+    with torch.no_grad():
+        guide.heads.weight.normal_()
+        own = guide.draws(x).exp()
+    mean = own.mean(0)
+    for half in (0.5, 0.97):  # of the deviations, and so a quarter of the variance
+        found = taught._misspread(guide, x, (mean + half * (own - mean)).log())
+        expected = max(-2 * math.log(half), taught.RIGHT_SPREAD)
+        assert found == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_single_draw_has_no_law() -> None:
