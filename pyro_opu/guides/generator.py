@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import repeat
 
 import torch
@@ -66,23 +67,31 @@ class Generator(nn.Module):
         r"""Numbers of one row that shape its draws: :math:`\mu`, a and b."""
         return sum(self.widths)
 
-    def forward(self, shape: Tensor, noise: Tensor) -> Tensor:
+    def at(self, shape: Tensor) -> Callable[[Tensor], Tensor]:
+        """The values of these rows as a function of noise, by the weights of now."""
+        weights = self.directions.clone(), self.weight.clone()
+        return lambda noise: self(shape, noise, weights)
+
+    def forward(
+        self, shape: Tensor, noise: Tensor, weights: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """Values ``(S, N, K)`` of rows ``(N, num_inputs)`` at noise ``(S, N or 1, D)``.
 
-        The outputs come first in memory: a softmax over a few numbers side by side takes ten times
-        as long.
+        By the weights U and V, which are its own where none are given. The outputs come first in
+        memory: a softmax over a few numbers side by side takes ten times as long.
         """
+        by = (self.directions, self.weight) if weights is None else weights
         if torch.compiler.is_compiling():  # for any number of rows
-            return self._made(shape, noise).movedim(0, -1)
+            return self._made(shape, noise, *by).movedim(0, -1)
         rows = max(1, AT_ONCE // (len(noise) * self.weight.shape[1]))
         some = noise.split(rows, 1) if noise.shape[1] > 1 else repeat(noise)
-        parts = [self._made(*pair) for pair in zip(shape.split(rows), some, strict=False)]
+        parts = [self._made(*pair, *by) for pair in zip(shape.split(rows), some, strict=False)]
         return (torch.cat(parts, -1) if len(parts) > 1 else parts[0]).movedim(0, -1)
 
-    def _made(self, shape: Tensor, noise: Tensor) -> Tensor:
+    def _made(self, shape: Tensor, noise: Tensor, directions: Tensor, weight: Tensor) -> Tensor:
         """Values ``(K, S, n)`` of some rows."""
         mean, scale, shift = shape.split(self.widths, -1)
         scale, shift = (MOST_SIZE * (each / MOST_SIZE).tanh() for each in (scale, shift))
-        hidden = (noise @ self.directions + shift).relu() * scale
-        made = (self.weight @ hidden.flatten(0, 1).mT).reshape(-1, *hidden.shape[:2])
+        hidden = (noise @ directions + shift).relu() * scale
+        made = (weight @ hidden.flatten(0, 1).mT).reshape(-1, *hidden.shape[:2])
         return made + mean.mT[:, None]

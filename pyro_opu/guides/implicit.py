@@ -74,8 +74,10 @@ class ImplicitGuide(NarrowTrunk, TrunkGuide):
         return num_classes + 2 * self.units
 
     def answer(self, outputs: Tensor) -> Implicit:
+        values = self.generator.at(outputs)
+
         def log_probs(noise: Tensor) -> Tensor:
-            made = self.generator(outputs, noise).movedim(-1, 0)
+            made = values(noise).movedim(-1, 0)
             return made.log_softmax(0).movedim(0, -1)
 
         source = FromNoise(log_probs, self.generator.points, len(outputs))
@@ -116,8 +118,10 @@ class ImplicitSeveralGuide(NarrowTrunk, SeveralGuide):
         return part.width
 
     def answer(self, outputs: Tensor, x: Tensor) -> ImplicitSeveral:
+        made_of = self.generator.at(outputs)
+
         def values(noise: Tensor) -> list[Tensor]:
-            made = self.generator(outputs, noise).split(self.widths, -1)
+            made = made_of(noise).split(self.widths, -1)
             return [self._said(number, each) for number, each in enumerate(made)]
 
         source = FromNoise(values, self.generator.points, len(outputs))
