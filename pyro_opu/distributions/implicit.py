@@ -102,7 +102,7 @@ class Implicit(Empirical):
         return draws.reshape(*shape, *self.batch_shape, *self.event_shape)
 
     def measures(self) -> SimplexMeasures:
-        """Averages over the fixed points; the entropy of a density is that of :meth:`matched`."""
+        """Averages over the fixed points; the entropy of a density is that of ``matched``."""
         return PointMeasures(self.log_points.dtype, *point_moments(self.log_points.double()))
 
     def log_prob(self, value: Tensor) -> Tensor:

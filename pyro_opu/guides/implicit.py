@@ -93,7 +93,7 @@ class ImplicitSeveralGuide(NarrowTrunk, SeveralGuide):
     """Draws of all that is observed of a row from one noise, so that they depend on one another.
 
     Its answers are :class:`~pyro_opu.distributions.implicit.ImplicitSeveral`. Arguments as of
-    :class:`.SeveralGuide` and :class:`ImplicitGuide`.
+    ``SeveralGuide`` and :class:`ImplicitGuide`.
     """
 
     kind = "implicit"

@@ -43,7 +43,7 @@ class WassersteinELBO(Adversarial):
     warm_start=False)``, both take rates, batches and steps of their own (``scratch``).
 
     Critic and student are stepped on the same draws (:meth:`meet`). A witness lives in the units of
-    the draws at its input (:class:`~.critic.Generated`), and so does the penalty if there is no
+    the draws at its input (``critic.Generated``), and so does the penalty if there is no
     residual, so that narrow draws are looked at as closely as wide ones. It is soft: the term
     exceeds W1 by a factor of up to about :math:`1 + 1/\lambda`. :meth:`examined` says what the
     witnesses prove.
@@ -189,7 +189,7 @@ class WassersteinELBO(Adversarial):
     def examined(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, float]:
         """What the witnesses know of a student, at draws ``(S, N, C)`` not seen before.
 
-        See :func:`.examination.examined`.
+        See ``examination.examined``.
         """
         draws, x = draws[:MOST_DRAWS, :MOST_INPUTS], x[:MOST_INPUTS]
         samples = as_answer(student).sample((len(draws),))[:, : len(x)]
