@@ -140,16 +140,21 @@ def joint_energy_distance(
     if weights is not None:
         each = (weights * strata / n).repeat_interleave(n // strata, 0)
     each = each.T  # (N, S)
-    own = torch.cdist(mine, mine)
+    own = _distances(mine, mine)
     # A draw makes no pair with itself: what that takes from its stratum's pairs is put back.
     size = n // strata
     pairs = own * each[:, :, None] * each[:, None, :]
     within = pairs.unflatten(1, (strata, size)).unflatten(3, (strata, size))
     within = within.diagonal(dim1=1, dim2=3).sum((1, 2, 3))
     of_own = pairs.sum((1, 2)) + within / (size - 1)
-    of_teacher = torch.cdist(theirs, theirs).sum((1, 2)) / (m * (m - 1))
-    cross = (torch.cdist(mine, theirs).mean(-1) * each).sum(-1)
+    of_teacher = _distances(theirs, theirs).sum((1, 2)) / (m * (m - 1))
+    cross = (_distances(mine, theirs).mean(-1) * each).sum(-1)
     return 2 * cross - of_own - of_teacher
+
+
+def _distances(a: Tensor, b: Tensor) -> Tensor:
+    """Euclidean distances ``(N, S, T)``, without the products that round small ones to zero."""
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
 
 
 def _check_counts(student: Tensor, teacher: Tensor, weights: Tensor | None) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 
 from pyro_opu.objectives.critic import SLOPE
+from pyro_opu.objectives.energy import joint_energy_distance
 
 __all__ = ["JointWitness", "joint_energy", "joint_slope"]
 
@@ -42,20 +43,7 @@ def joint_energy(student: Tensor, teacher: Tensor) -> Tensor:
         >>> joint_energy(together, opposed) > joint_energy(together, together) + 0.4
         tensor([True])
     """
-    mine, theirs = (draws.flatten(2).movedim(0, 1).contiguous() for draws in (student, teacher))
-    between = _distances(mine, theirs).mean((1, 2))
-    return 2 * between - _spread(mine) - _spread(theirs)
-
-
-def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """Euclidean distances ``(G, S, T)``, without the products that round small ones to zero."""
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _spread(draws: Tensor) -> Tensor:
-    """Mean distance ``(G,)`` of two different draws ``(G, S, D)``."""
-    count = draws.shape[1]
-    return _distances(draws, draws).sum((1, 2)) / (count * (count - 1))
+    return joint_energy_distance(student.flatten(2), teacher.flatten(2))
 
 
 class JointWitness(nn.Module):

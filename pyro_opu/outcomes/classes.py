@@ -36,7 +36,7 @@ from pyro_opu.outcomes.class_validation import (
     log_concentration_of,
     nearer_law,
 )
-from pyro_opu.outcomes.joint_validation import joint_energy, of_draws
+from pyro_opu.outcomes.joint_validation import energy_of_draws, of_draws
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
@@ -74,7 +74,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 def _warm_start(answer: Any) -> Objective:
     if isinstance(answer, Implicit):
-        return joint_energy()
+        return energy_of_draws()
     if isinstance(answer, Empirical):
         return CrossEntropy()
     if isinstance(answer, PredictiveDirichlet):

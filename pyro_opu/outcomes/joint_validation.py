@@ -16,13 +16,13 @@ from pyro_opu.outcomes.base import ValidationSet
 from pyro_opu.rng import seeded
 from pyro_opu.utils.chunks import chunks
 
-__all__ = ["JointValidation", "joint_energy", "joint_if_asked", "of_draws"]
+__all__ = ["JointValidation", "energy_of_draws", "joint_if_asked", "of_draws"]
 
 #: Draws of a student per input in a step, and of student and teacher at most that judge it.
 NUM_SAMPLES, JUDGING_DRAWS = 16, 128
 
 
-def joint_energy() -> EnergyDistance:
+def energy_of_draws() -> EnergyDistance:
     """The loss of a student without a density."""
     return EnergyDistance(NUM_SAMPLES, ground="l2")
 
@@ -35,7 +35,7 @@ def of_draws(loss: str | Objective | None, several: bool = False) -> Objective:
             row, which are no point of a simplex.
     """
     if loss in (None, "energy"):
-        return joint_energy()
+        return energy_of_draws()
     objective = as_objective(loss)
     if several and isinstance(objective, WassersteinELBO):
         raise ValueError(

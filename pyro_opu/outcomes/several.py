@@ -24,7 +24,7 @@ from pyro_opu.objectives import Objective
 from pyro_opu.objectives.several import SeveralMoments
 from pyro_opu.outcomes.base import NETWORK, Outcome, ValidationSet
 from pyro_opu.outcomes.class_validation import ClassValidation
-from pyro_opu.outcomes.joint_validation import joint_energy, joint_if_asked, of_draws
+from pyro_opu.outcomes.joint_validation import energy_of_draws, joint_if_asked, of_draws
 from pyro_opu.outcomes.real import RealValidation
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
@@ -219,7 +219,7 @@ class Several(Outcome):
     ) -> tuple[Objective, Objective]:
         """The closed-form losses, summed; of a guide from noise the energy of whole draws."""
         if isinstance(self.answer_of(guide, x), ImplicitSeveral):
-            return joint_energy(), of_draws(loss, several=True)
+            return energy_of_draws(), of_draws(loss, several=True)
         if loss not in (None, "moments") and not isinstance(loss, SeveralMoments):
             raise ValueError(
                 '`loss` must be "moments", or left out, as the teacher observes several numbers of '
