@@ -297,7 +297,7 @@ def order(key: tuple[str, str]) -> tuple[int, str]:
 
 
 def share(rows: list[dict], factor: float, inside: bool = True) -> str:
-    """Of how many seeds the mutual information is the posterior's up to a factor, or is not."""
+    """How many seeds have the posterior's mutual information up to a factor, or have not."""
     if NEAR[1] not in rows[0]:
         return ""
     near = [1 / factor <= row[NEAR[1]] <= factor for row in rows]

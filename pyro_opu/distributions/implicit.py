@@ -56,11 +56,11 @@ class FromNoise:
 
 
 class PointMeasures(SimplexMeasures):
-    """Of points that stand for a law with a density that nobody knows."""
+    """Measures of points that stand for a law whose density is unknown."""
 
     @property
     def differential_entropy(self) -> Tensor:
-        """That of the Dirichlet with the same moments, as of draws."""
+        """Entropy of the Dirichlet with the same moments."""
         value = in_float64(self.log_mean, self.concentration.log()).entropy()
         return torch.where(self.concentration.isfinite(), value, -torch.inf)
 
@@ -149,7 +149,7 @@ class ImplicitSeveral(SeveralAnswer):
 
     @lazy_property
     def answers(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """Of each part, batch shape ``(N L,)``."""
+        """Marginals of each part, batch shape ``(N L,)``."""
         fixed = self.source.fixed()
         return tuple(self._marginal(number, values) for number, values in enumerate(fixed))
 

@@ -30,6 +30,7 @@ from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.row_latents import Mixture
 from pyro_opu.teachers.runs import is_deterministic, quiet, trace_of
 from pyro_opu.teachers.sites import arguments_of, check_each_row, unwrap
+from pyro_opu.utils.chunks import spread_rows
 from pyro_opu.utils.warnings import warn_user
 
 Sites = dict[str, Any]
@@ -212,8 +213,7 @@ def _compare(
 def _spread(x: Tensor, most: int | None = None) -> Tensor:
     """Some of the rows, from the first to the last, repeated where they are very few."""
     size = min(len(x), ROWS, most or ROWS)
-    spread = torch.linspace(0, len(x) - 1, size, device=x.device).long()
-    return some_rows(x[spread], min(max(FEWEST, size), most or ROWS))
+    return some_rows(spread_rows(x, size), min(max(FEWEST, size), most or ROWS))
 
 
 class _Pair:

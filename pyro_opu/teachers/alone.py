@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pyro_opu.rng import seeded
 from pyro_opu.teachers.base import JointDraws
+from pyro_opu.utils.chunks import spread_rows
 
 __all__ = ["check_alone"]
 
@@ -33,7 +34,7 @@ def check_alone(teacher: JointDraws, x: Tensor) -> None:
     """
     if len(x) < FEWEST:
         return
-    few = x[torch.linspace(0, len(x) - 1, min(ROWS, len(x))).long().to(x.device)]
+    few = spread_rows(x, ROWS)
     some, beside, other = few[: len(few) // 3 * 3].chunk(3)
     order = torch.arange(len(some) - 1, -1, -1, device=x.device)
     whole = _asked(teacher, torch.cat([some, beside]), DRAWS)

@@ -23,6 +23,7 @@ from pyro_opu.teachers.row_latents import (
 )
 from pyro_opu.teachers.runs import quiet
 from pyro_opu.teachers.sites import check_each_row, site_kind, unwrap
+from pyro_opu.utils.chunks import spread_rows
 
 __all__ = ["SeveralDraws", "SeveralTeacher", "parts_of"]
 
@@ -168,8 +169,7 @@ def _part(model: ModelDraws, name: str, x: Tensor) -> tuple[Part, int]:
 
 def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
     """How many trials a binomial site has, or the column of the inputs that says it."""
-    most = min(TOLD, len(x), model.max_rows or TOLD)
-    rows = x[torch.linspace(0, len(x) - 1, most, device=x.device).long()].clone()
+    rows = spread_rows(x, min(TOLD, model.max_rows or TOLD)).clone()
     known = {k: v for k, v in model.runs[0].nodes.items() if k in model.posterior_sites}
     with quiet(), seeded(0), poutine.condition(data={k: n["value"] for k, n in known.items()}):
         trace = poutine.trace(model._model).get_trace(rows)

@@ -1,4 +1,4 @@
-"""Slices of the inputs that bound memory."""
+"""Slices of the inputs that bound memory, and rows spread over them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import torch
+from torch import Tensor
 
 from pyro_opu.checks import positive_int
 
@@ -48,3 +49,8 @@ def chunks(
         chunk_size = positive_int("chunk_size", chunk_size)
     for start in range(0, num_inputs, chunk_size):
         yield slice(start, min(start + chunk_size, num_inputs))
+
+
+def spread_rows(x: Tensor, most: int) -> Tensor:
+    """At most so many of the rows of ``x``, evenly spread from the first to the last."""
+    return x[torch.linspace(0, len(x) - 1, min(most, len(x)), device=x.device).long()]
