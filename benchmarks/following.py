@@ -31,7 +31,7 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.results import parser, record_seeds
-from pyro_opu import datasets
+from papers import datasets
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import (
     bayesian_network,

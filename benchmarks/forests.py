@@ -34,7 +34,7 @@ from torch import Tensor
 import pyro_opu
 from benchmarks.results import parser, record_seeds
 from benchmarks.timing import timed
-from pyro_opu import datasets
+from papers import datasets
 from pyro_opu.metrics.ranks import spearman
 
 SETS = ("pima", "spambase", "breast_cancer")

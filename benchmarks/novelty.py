@@ -43,7 +43,7 @@ import pyro_opu
 from benchmarks.mnist import SIZES, pixels
 from benchmarks.results import parser, record_seeds
 from benchmarks.timing import timed
-from pyro_opu import datasets
+from papers import datasets
 from pyro_opu.models.neural_network import dropout_network, fit_network
 
 #: Teacher's draws that are judged, and the neighbour that a distance is taken to.

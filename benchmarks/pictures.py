@@ -39,7 +39,8 @@ import pyro_opu
 from benchmarks.known import KNOWN
 from benchmarks.mnist import images, pixels, trained
 from benchmarks.results import parser
-from pyro_opu import datasets, plots
+from papers import datasets
+from pyro_opu import plots
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.plots.colours import BLUE, GREEN, ORANGE
 from pyro_opu.plots.zoom import window

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from benchmarks.digits import digits
 from benchmarks.main_job import principal_components
-from pyro_opu import SGLD, PolyaGammaGibbs, datasets
+from papers import datasets
+from pyro_opu import SGLD, PolyaGammaGibbs
 from pyro_opu.models.dropout import DropoutGuide
 from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
 from pyro_opu.models.laplace import laplace

@@ -36,8 +36,8 @@ from torch.nn.functional import softplus
 
 import pyro_opu
 from benchmarks.results import Tables, parser, record_seeds, spread
+from papers import datasets
 from papers.chains import relu_student
-from pyro_opu import datasets
 from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.regression import GaussianGuide
 from pyro_opu.rivals.online import online_dark_knowledge

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.results import Tables, parser, record_seeds, spread
-from pyro_opu import datasets
+from papers import datasets
 from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
 from pyro_opu.models.sgpmc import SGPMC, sgpmc, svgp
 

@@ -47,6 +47,7 @@ from torch import Tensor, nn
 
 import pyro_opu
 from benchmarks.results import Tables, over_seeds, parser, record_seeds
+from papers import datasets
 from papers.laplace_answers import (
     Gaussian,
     auroc,
@@ -59,7 +60,6 @@ from papers.laplace_answers import (
     trivial,
 )
 from papers.laplace_speed import draw, of_dirichlets, speed_tests
-from pyro_opu import datasets
 from pyro_opu.metrics.distances import kl_divergence
 from pyro_opu.models.laplace_network import NetworkLaplace, network_laplace
 from pyro_opu.models.neural_network import convolutional_network, fit_network

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from benchmarks.results import finish, parser, say
-from pyro_opu import datasets
+from papers import datasets
 from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.samplers import SGLD
 

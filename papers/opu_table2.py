@@ -46,7 +46,8 @@ from torch import Tensor, nn
 
 import pyro_opu
 from benchmarks.mnist import SIZES, pixels, trained
-from papers import mnist_sgld
+from papers import datasets, mnist_sgld
+from papers.datasets import Dataset
 from papers.tables import (
     Method,
     Paper,
@@ -57,8 +58,7 @@ from papers.tables import (
     run,
     student,
 )
-from pyro_opu import PredictiveGuide, datasets, rivals
-from pyro_opu.datasets import Dataset
+from pyro_opu import PredictiveGuide, rivals
 from pyro_opu.guides import PointGuide, SingleHeadGuide
 from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.transfer import Jitter, default_transfer

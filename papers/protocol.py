@@ -31,8 +31,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from papers import datasets
 from papers.tables import Split
-from pyro_opu import datasets
 from pyro_opu.transfer import Mixture, Stretch, default_transfer
 
 DATA, PROTOCOLS = ("pima", "spambase"), ("paper", "strict")

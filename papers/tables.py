@@ -30,8 +30,8 @@ import pyro_opu
 from benchmarks.judging import student_name
 from benchmarks.results import Tables, finish, keep, kept, parser, say
 from benchmarks.timing import timed
+from papers import datasets
 from papers.summaries import ERRORS, TRIVIAL, Key, Paper, key_of, summary
-from pyro_opu import datasets
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.scores import calibration
 from pyro_opu.reports.answers import is_student

@@ -26,9 +26,9 @@ from torch import Tensor
 
 import pyro_opu
 from benchmarks.results import Tables, over_seeds, parser, record_seeds, say
+from papers import datasets
 from papers.chains import Samples, descended, four_chains, relu_student, sgld
 from papers.pictures import cubics
-from pyro_opu import datasets
 from pyro_opu.models.likelihoods import regression
 from pyro_opu.models.neural_network import bayesian_network, perceptron
 from pyro_opu.regression import GaussianGuide, RegressionTeacher

@@ -50,7 +50,6 @@ from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pyro_opu import (
-        datasets,
         distances,
         distributions,
         export,
@@ -102,7 +101,6 @@ __all__ = [
     "as_teacher",
     "batched",
     "concentration",
-    "datasets",
     "detection",
     "diagnose",
     "differential_entropy",

@@ -34,7 +34,6 @@ ROOMS = [
     "distributions",
     "regression",
     "plots",
-    "datasets",
     "export",
     "interop",
     "joint",
@@ -52,7 +51,6 @@ OURS = {
     "RegressionTeacher",
     "Stretch",
     "expected_pairwise_kl",
-    "standardize",
     "total",
 }
 #: Entropies and divergences.

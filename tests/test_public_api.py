@@ -84,7 +84,7 @@ def imported() -> list[str]:
     )
     return run(
         f"import sys, torch, pyro; torch.manual_seed(3); print({state}); import pyro_opu; "
-        f"print({state}); print(sorted(sys.modules)); import pyro_opu.datasets; "
+        f"print({state}); print(sorted(sys.modules)); "
         "from pyro_opu import plots; print(sorted(sys.modules)); "
         "print(dir(pyro_opu)); [getattr(pyro_opu, name) for name in dir(pyro_opu)]; "
         "print(pyro_opu.models.laplace.laplace)"

@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 import pyro_opu
 from papers import opu_table3, protocol, tables
+from papers.datasets import Dataset, standardize
 from papers.protocol import outside
 from papers.summaries import (
     Paper,
@@ -29,7 +30,6 @@ from papers.tables import (
     run,
     trivial,
 )
-from pyro_opu.datasets import Dataset, standardize
 from pyro_opu.metrics.distances import kl_divergence
 
 ROWS, COLUMNS = 40, 5

@@ -15,7 +15,6 @@ import torch
 
 import pyro_opu
 from bad_calls import (  # noqa: F401 - each enters its cases
-    datasets,
     distilling,
     joint,
     measures,

@@ -11,7 +11,7 @@ from pyro.infer.autoguide import AutoNormal
 from torch import nn
 
 import pyro_opu
-from pyro_opu import datasets, transfer
+from pyro_opu import transfer
 from pyro_opu.objectives import as_objective
 from pyro_opu.regression import Components, PredictiveNormalMixture, as_regression_teacher
 from pyro_opu.rivals import compact_approx
@@ -173,10 +173,6 @@ def test_regression_answers():
     answer = PredictiveNormalMixture(parts)
     assert repr(answer) == "PredictiveNormalMixture(shape (5,), K: 3)"
     assert repr(answer.expand((2, 5))) == "PredictiveNormalMixture(shape (2, 5), K: 3)"
-
-
-def test_a_data_set_says_its_sizes():
-    assert repr(datasets.two_moons(30)) == "Dataset('two_moons': 30 x 2, 2 classes)"
 
 
 def test_names_and_averages():

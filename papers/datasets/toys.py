@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from papers.datasets.record import Dataset, generator
 from pyro_opu.checks import in_range, positive_int
-from pyro_opu.datasets.record import Dataset, generator
 
 
 def two_moons(n: int = 200, noise: float = 0.1, seed: int = 0) -> Dataset:

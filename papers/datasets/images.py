@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import interpolate
 from torch.nn.functional import pad as padded
 
+from papers.datasets.record import Dataset
+from papers.datasets.sources import File, PathLike, content
 from pyro_opu.checks import check_bool, positive_int
-from pyro_opu.datasets.record import Dataset
-from pyro_opu.datasets.sources import File, PathLike, content
 
 #: Folder -> servers of its files.
 _SERVERS = {
@@ -68,7 +68,7 @@ def mnist(*, train: bool = True, root: PathLike | None = None, download: bool = 
     Args:
         train: The training rows, or the test rows.
         root: The data folder, with the files in ``MNIST/raw`` (the layout of torchvision), packed
-            or unpacked; see :mod:`pyro_opu.datasets`.
+            or unpacked; see :mod:`papers.datasets`.
         download: Whether to download missing files (12 MB) into the cache.
 
     Example:

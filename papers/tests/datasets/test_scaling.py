@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from dataset_files import numbered
 
-from pyro_opu import datasets
+from datasets.dataset_files import numbered
+from papers import datasets
 
 
 def loop_standardize(train: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from pyro_opu import datasets
-from pyro_opu.datasets.sources import File
+from papers import datasets
+from papers.datasets.sources import File
 
 
 def md5(data: bytes) -> str:

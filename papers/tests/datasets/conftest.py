@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dataset_files import Handler, Server
+
+from datasets.dataset_files import Handler, Server
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from dataset_files import everything_in, md5, put, url
 
-from pyro_opu import datasets
-from pyro_opu.datasets import images, tabular
+from datasets.dataset_files import everything_in, md5, put, url
+from papers import datasets
+from papers.datasets import images, tabular
 
 
 def idx(values: np.ndarray) -> bytes:

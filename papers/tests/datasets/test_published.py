@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyro_opu import datasets
+from papers import datasets
 
 
 @pytest.mark.data
