@@ -156,8 +156,8 @@ def coarse() -> Iterator[None]:
 
     For modules that are about something else.
     """
-    from pyro_opu.outcomes import class_validation
+    from pyro_opu.judging import laws
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(class_validation, "DISTANCE_NUMBERS", 2**13)
+        patch.setattr(laws, "DISTANCE_NUMBERS", 2**13)
         yield

@@ -27,9 +27,9 @@ import pyro_opu
 from benchmarks.board_posteriors import Task, task
 from benchmarks.memory import in_a_process, peak_of
 from benchmarks.timing import timed
+from pyro_opu.judging.yardstick import typical_factor
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
-from pyro_opu.metrics.yardstick import typical_factor
 from pyro_opu.reports.answers import teacher_of
 from pyro_opu.reports.fidelity import views_of
 from pyro_opu.reports.real_judging import RealJudge

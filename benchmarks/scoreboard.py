@@ -50,7 +50,7 @@ import pyro_opu
 from benchmarks import board_measures as measures
 from benchmarks.board_posteriors import POSTERIORS
 from benchmarks.results import processor
-from pyro_opu.metrics.yardstick import MOST_DRAWS
+from pyro_opu.judging.yardstick import MOST_DRAWS
 from pyro_opu.utils import files
 
 HERE = Path(__file__).parent

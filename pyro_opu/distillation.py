@@ -300,7 +300,7 @@ def distill(
         seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
         queries = sum(ranks.all_gather(teacher.queries + (held.queries if held else 0)))
         spent = work(report["history"], steps, queries=queries, **seconds)
-        report |= ranks.broadcast(before | held_out.beside(guide) | {"spent": spent})
+        report |= ranks.broadcast(before | held_out.summary(guide) | {"spent": spent})
         if ranks.first:
             warn_of_worthless(report)
     fast = drop_in(

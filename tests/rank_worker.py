@@ -25,9 +25,9 @@ from torch.utils.data.distributed import DistributedSampler
 
 from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
 from pyro_opu.distributed import ALONE, Ranks, join
+from pyro_opu.judging import ClassJudge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
-from pyro_opu.outcomes.class_validation import ClassValidation
 from pyro_opu.training.fit import Phase
 from pyro_opu.training.settings import EFFORTS, Batches, Settings
 from pyro_opu.training.train import distillation_phase
@@ -123,7 +123,7 @@ def other_row(ranks: Ranks) -> list[str]:
 def decided_apart(ranks: Ranks) -> list[str]:
     """Phases of a run that one rank alone, by its own draws, would not refine."""
     decided = (-1.0, 1.0)[ranks.rank]
-    with mock.patch.object(ClassValidation, "sampling_distance", lambda _: decided):
+    with mock.patch.object(ClassJudge, "sampling_distance", lambda _: decided):
         fast = distill(teacher, X, **{**QUICK, "loss": "energy"})
     return sorted({record["phase"] for record in fast.report["history"]})
 

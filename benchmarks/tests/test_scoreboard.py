@@ -9,7 +9,7 @@ import torch
 
 from benchmarks import board_posteriors, same, scoreboard
 from benchmarks.board_posteriors import POSTERIORS, SHARED
-from pyro_opu.metrics.yardstick import MOST_DRAWS, as_draws
+from pyro_opu.judging.yardstick import MOST_DRAWS, as_draws
 
 NEAR, WITHIN = "cancer: draws", "cancer: within 50"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyro_opu.outcomes.base import Outcome, ValidationSet
+from pyro_opu.outcomes.base import Outcome
 from pyro_opu.outcomes.classes import Classes
 from pyro_opu.outcomes.real import Real
 from pyro_opu.outcomes.several import Several
@@ -16,7 +16,6 @@ __all__ = [
     "Real",
     "Several",
     "SiteLayout",
-    "ValidationSet",
     "outcome_of",
 ]
 

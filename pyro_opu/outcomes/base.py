@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,42 +17,10 @@ from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.plug_in import PlugIn
 
-__all__ = ["Outcome", "ValidationSet"]
+__all__ = ["Outcome"]
 
 #: Guide's name that asks for a network of this package where the teacher has one of its own.
 NETWORK = "network"
-
-
-class ValidationSet(Protocol):
-    """Inputs with the teacher's draws there, to judge a student by."""
-
-    @property
-    def x(self) -> Tensor:
-        """Inputs ``(N, ...)``, on the student's device."""
-        ...
-
-    @property
-    def draws(self) -> Tensor:
-        """The teacher's draws there, ``(S, N, K)``."""
-        ...
-
-    def judge(self, guide: nn.Module) -> dict[str, float]:
-        """Scores by name: "energy_distance", the less the better, decides what is kept; "draws",
-        the posterior draws whose mean errs as much, is shown, and says what is near; "kl", and
-        "kl_ratio", as a multiple of the attainable."""
-        ...
-
-    def beside(self, guide: nn.Module) -> dict[str, Any]:
-        """What a report of a finished student says beside its scores."""
-        ...
-
-    def sampling_distance(self) -> float:
-        """The energy distance that the draws themselves have; a student below it is not refined."""
-        ...
-
-    def for_objective(self, objective: Objective) -> ValidationSet:
-        """The set that judges a student taught by this objective."""
-        ...
 
 
 class Outcome(SiteReader):
@@ -119,7 +87,7 @@ class Outcome(SiteReader):
         Args:
             name: A key of :attr:`guides`, or ``None``.
             x: Inputs ``(N, *input_shape)``.
-            held_out: From :meth:`validation`.
+            held_out: From :meth:`judge`.
             found: From :meth:`describe`.
             start: From :meth:`beginning`.
             packing: The form of several inputs, which ``x`` holds as one tensor.
@@ -167,8 +135,8 @@ class Outcome(SiteReader):
         return answer
 
     @abstractmethod
-    def validation(self, x: Tensor, draws: Tensor, held: int | None) -> Any:
-        """A validation set: the teacher's draws ``(S, N, K)`` at x, of ``held`` in all."""
+    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> Any:
+        """Judges answers at x by the teacher's draws there ``(S, N, K)``, of ``held`` in all."""
 
     @abstractmethod
     def chain(self, draws: Tensor) -> Tensor:

@@ -19,6 +19,14 @@ from pyro_opu.distributions import (
 from pyro_opu.guides import GUIDES, ImplicitGuide, PredictiveGuide, guide_at, named_guide
 from pyro_opu.guides.beginning import SCRATCH, NoBeginning, Start, check_digits, find_beginning
 from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.judging import ClassJudge
+from pyro_opu.judging.laws import (
+    calibrating_shift,
+    lack_of_fit,
+    law_of_draws,
+    log_concentration_of,
+    nearer_law,
+)
 from pyro_opu.objectives import (
     CrossEntropy,
     EnergyDistance,
@@ -26,17 +34,9 @@ from pyro_opu.objectives import (
     Objective,
     as_objective,
 )
+from pyro_opu.objectives.implicit import energy_of_draws, of_draws
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.outcomes.base import NETWORK, Outcome
-from pyro_opu.outcomes.class_validation import (
-    ClassValidation,
-    calibrating_shift,
-    lack_of_fit,
-    law_of_draws,
-    log_concentration_of,
-    nearer_law,
-)
-from pyro_opu.outcomes.joint_validation import energy_of_draws, of_draws
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
@@ -140,14 +140,14 @@ class Classes(Outcome):
     def is_answer(self, value: Any) -> bool:
         return isinstance(value, SimplexDistribution)
 
-    def describe(self, held_out: ClassValidation) -> dict[str, Any]:
+    def describe(self, held_out: ClassJudge) -> dict[str, Any]:
         """``{"misfit"}``, what the best law by two moments leaves."""
         return {"misfit": lack_of_fit(held_out)}
 
     def beginning(
         self,
         x: Tensor,
-        held_out: ClassValidation,
+        held_out: ClassJudge,
         plug_ins: list[PlugIn],
         packing: Packing | None = None,
     ) -> Start:
@@ -165,7 +165,7 @@ class Classes(Outcome):
         self,
         name: str | None,
         x: Tensor,
-        held_out: ClassValidation,
+        held_out: ClassJudge,
         found: dict[str, Any],
         start: Start = SCRATCH,
         packing: Packing | None = None,
@@ -212,12 +212,12 @@ class Classes(Outcome):
             return warm_start, of_draws(loss)
         return warm_start, warm_start if loss is None else as_objective(loss)
 
-    def teach_as(self, guide: nn.Module, held_out: ClassValidation) -> None:
+    def teach_as(self, guide: nn.Module, held_out: ClassJudge) -> None:
         if isinstance(guide, PredictiveGuide):
             guide.read_as(law_of_draws(held_out))
 
-    def validation(self, x: Tensor, draws: Tensor, held: int | None) -> ClassValidation:
-        return ClassValidation(x, draws, held)
+    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> ClassJudge:
+        return ClassJudge(x, draws, held)
 
     def chain(self, draws: Tensor) -> Tensor:
         return draws
@@ -226,7 +226,7 @@ class Classes(Outcome):
         return isinstance(guide, PredictiveGuide)
 
     def calibration(
-        self, guide: nn.Module, inputs: ClassValidation, law_is_open: bool
+        self, guide: nn.Module, inputs: ClassJudge, law_is_open: bool
     ) -> dict[str, Any]:
         return (nearer_law if law_is_open else calibrating_shift)(guide, inputs)
 

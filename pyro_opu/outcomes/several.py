@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -14,18 +12,15 @@ from torch.nn.functional import one_hot
 
 from pyro_opu.distributions.implicit import ImplicitSeveral
 from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
-from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.implicit import ImplicitSeveralGuide
 from pyro_opu.guides.several import SeveralGuide
+from pyro_opu.judging import TableJudge
 from pyro_opu.metrics.normals import teacher_moments
-from pyro_opu.metrics.yardstick import as_draws
 from pyro_opu.objectives import Objective
+from pyro_opu.objectives.implicit import energy_of_draws, of_draws
 from pyro_opu.objectives.several import SeveralMoments
-from pyro_opu.outcomes.base import NETWORK, Outcome, ValidationSet
-from pyro_opu.outcomes.class_validation import ClassValidation
-from pyro_opu.outcomes.joint_validation import energy_of_draws, joint_if_asked, of_draws
-from pyro_opu.outcomes.real import RealValidation
+from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.teachers.base import JointDraws
@@ -34,91 +29,7 @@ from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.several import SeveralDraws
 from pyro_opu.teachers.sites import site_kind
 
-__all__ = ["PartOf", "Several", "SeveralValidation"]
-
-
-class PartOf(nn.Module):
-    """A guide of several sites as one of one of them, whose numbers are rows of their own."""
-
-    def __init__(self, guide: nn.Module, number: int) -> None:
-        super().__init__()
-        self.guide, self.number = guide, number
-
-    def forward(self, x: Tensor) -> Any:
-        """The answer of the part, batch shape ``(N L,)``."""
-        return self.guide(in_dtype_of(self.guide, x)).answers[self.number]
-
-
-@dataclass(frozen=True)
-class SeveralValidation:
-    """Inputs with the teacher's draws there, to judge the student by.
-
-    Attributes:
-        x: ``(N, ...)``, on the student's device.
-        draws: Teacher's draws ``(S, N, K)``.
-        parts: The observed sites.
-        held: Draws M that the posterior holds; ``None`` where every call draws afresh.
-    """
-
-    x: Tensor
-    draws: Tensor
-    parts: tuple[Part, ...]
-    held: int | None = None
-
-    @cached_property
-    def each(self) -> list[ClassValidation | RealValidation]:
-        """A validation set for every part."""
-        return [
-            ClassValidation(self.x, draws, self.held)
-            if part.on_simplex
-            else RealValidation(self.x, draws, by_moments=True, held=self.held)
-            for part, draws in zip(self.parts, by_part(self.draws, self.parts), strict=True)
-        ]
-
-    def for_objective(self, objective: Objective) -> ValidationSet:
-        """The set that judges by whole draws, where these are what is taught."""
-        return joint_if_asked(self, objective)
-
-    def sampling_distance(self) -> float:
-        """Minus infinity: the warm start is all there is."""
-        return -math.inf
-
-    def judge(self, guide: nn.Module) -> dict[str, float]:
-        """Held-out fidelity of a guide, summed over the sites, and the KL of each by its name."""
-        found = [each.judge(PartOf(guide, n)) for n, each in enumerate(self.each)]
-        kl = sum(
-            each.attainable * row["kl_ratio"] for each, row in zip(self.each, found, strict=True)
-        )
-        ratio = kl / sum(each.attainable for each in self.each)
-        return {
-            "energy_distance": sum(row["energy_distance"] for row in found),
-            "kl": sum(row["kl"] for row in found),
-            "kl_ratio": ratio,
-            "draws": as_draws(ratio, max(1, len(self.draws) // 2), self.held),
-            **{f"draws of {p.site}": r["draws"] for p, r in zip(self.parts, found, strict=True)},
-        }
-
-    def beside(self, guide: nn.Module) -> dict[str, Any]:
-        """As of one site, summed or averaged over all; and of each, by name, under "sites"."""
-        found = [each.beside(PartOf(guide, n)) for n, each in enumerate(self.each)]
-        sums = ("kl_attainable", "kl_trivial", "energy_to_posterior", "energy_of_draws")
-        report: dict[str, Any] = {name: sum(row[name] for row in found) for name in sums}
-        for name in ("epistemic_factor", "energy_share"):  # of the worst
-            report[name] = max((r[name] for r in found if r[name] is not None), default=None)
-        for name in ("mutual_information", "epistemic_share"):
-            if all(name in row for row in found):
-                for key in (name, f"{name}_teacher"):
-                    report[key] = sum(row[key] for row in found) / len(found)
-        return {
-            "family": ", ".join(
-                dict.fromkeys(row["family"].removeprefix("Predictive") for row in found)
-            ),
-            "num_judging": len(self.draws),
-            "num_held_out": len(self.x),
-            "held": self.held,
-            **report,
-            "sites": {part.site: row for part, row in zip(self.parts, found, strict=True)},
-        }
+__all__ = ["Several"]
 
 
 @dataclass(frozen=True)
@@ -196,7 +107,7 @@ class Several(Outcome):
         self,
         name: str | None,
         x: Tensor,
-        held_out: SeveralValidation,
+        held_out: TableJudge,
         found: dict[str, Any],
         start: Start = SCRATCH,
         packing: Packing | None = None,
@@ -227,8 +138,8 @@ class Several(Outcome):
             )
         return SeveralMoments(self.parts), SeveralMoments(self.parts)
 
-    def validation(self, x: Tensor, draws: Tensor, held: int | None) -> SeveralValidation:
-        return SeveralValidation(x, draws, self.parts, held)
+    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> TableJudge:
+        return TableJudge(x, draws, held, parts=self.parts)
 
     def chain(self, draws: Tensor) -> Tensor:
         """Probabilities; means in deviations of y, and logarithms of scales."""

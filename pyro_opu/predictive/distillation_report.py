@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from textwrap import shorten
 from typing import Any
 
-from pyro_opu.metrics.advice import graded, last_gain
-from pyro_opu.metrics.yardstick import MOST_DRAWS, in_draws
+from pyro_opu.judging.advice import graded, last_gain
+from pyro_opu.judging.yardstick import MOST_DRAWS, in_draws
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = [
@@ -49,7 +49,7 @@ class DistillationReport(dict[str, Any]):
     former as a share of the draws' spread; the student's and the teacher's "mutual_information" in
     nats (of a real y "epistemic_share", that of the variance), and "epistemic_factor", by which it
     is typically off at single inputs. The last lines are the grade by these numbers, and a next
-    step (``pyro_opu/metrics/advice.py``).
+    step (``pyro_opu/judging/advice.py``).
     "start" says where it began: at the teacher's "network", with the "moments" of its logits, at an
     earlier "student", or from "scratch"; "start_reason" says why. "earlier" is of students that
     begin at another, and has the KL of that one (``pyro_opu/predictive/following.py``);

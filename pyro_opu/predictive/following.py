@@ -12,8 +12,9 @@ from pyro_opu.guides.beginning import Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import JointGuide, marginal_of
 from pyro_opu.guides.plug_in import PlugInTrunk
-from pyro_opu.metrics.advice import BY_GUIDE
-from pyro_opu.outcomes import Outcome, SiteLayout, ValidationSet
+from pyro_opu.judging import Judge
+from pyro_opu.judging.advice import BY_GUIDE
+from pyro_opu.outcomes import Outcome, SiteLayout
 from pyro_opu.outcomes.base import NETWORK
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import OnePassPredictive
@@ -73,7 +74,7 @@ def find_start(
     teacher: JointDraws,
     outcome: Outcome,
     x: Tensor,
-    held_out: ValidationSet,
+    held_out: Judge,
     packing: Packing | None,
     default: bool,
     start: OnePassPredictive | None,
@@ -144,7 +145,7 @@ def follow(
     guide: nn.Module,
     outcome: Outcome,
     x: Tensor,
-    held_out: ValidationSet,
+    held_out: Judge,
     found: dict[str, Any],
     begin: Start,
     packing: Packing | None,
@@ -170,9 +171,7 @@ def follow(
     return guide
 
 
-def moved(
-    start: OnePassPredictive | None, guide: nn.Module, held_out: ValidationSet
-) -> dict[str, Any]:
+def moved(start: OnePassPredictive | None, guide: nn.Module, held_out: Judge) -> dict[str, Any]:
     """How far the posterior has moved away from the student that a run begins at.
 
     Args:
@@ -185,7 +184,7 @@ def moved(
     """
     if start is None:
         return {}
-    found = held_out.judge(guide)
+    found = held_out.scores(guide)
     first = {name: found[name] for name in ("kl", "kl_ratio", "draws")}
     own = start.report.get("draws")
     return {"earlier": first if own is None else {**first, "draws_before": own}}

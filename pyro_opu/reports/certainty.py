@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.metrics.yardstick import FAITHFUL, FEWEST, Array, quotient
-from pyro_opu.reports.nearness import LEVELS, nearness
+from pyro_opu.judging.nearness import LEVELS, nearness
+from pyro_opu.judging.yardstick import FAITHFUL, FEWEST, Array, quotient
 
 __all__ = ["CertaintyRow", "certainty_rows", "class_of", "values_of"]
 

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
+from pyro_opu.judging.nearness import LEVELS, Nearness, nearness
+from pyro_opu.judging.yardstick import quotient, relative_noise, typical_factor
 from pyro_opu.metrics.coverage import central_coverage, central_coverage_of_draws
 from pyro_opu.metrics.distances import kl_from_log, log_mean_of, split, wasserstein1
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty, moment_concentration, variance
-from pyro_opu.metrics.yardstick import quotient, relative_noise, typical_factor
 from pyro_opu.objectives.moments import gini_index, gini_parts
 from pyro_opu.reports.answers import check_numbers, student_answer
 from pyro_opu.reports.certainty import NAMES, CertaintyRow, certainty_rows, class_of, values_of
 from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, repeated, row_of
-from pyro_opu.reports.nearness import LEVELS, Nearness, nearness
 from pyro_opu.reports.verdict import CLASSES
 from pyro_opu.utils.chunks import chunks
 

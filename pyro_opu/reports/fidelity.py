@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_opu.checks import check_seed, positive_int
 from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
-from pyro_opu.metrics.advice import Known
+from pyro_opu.judging.advice import Known
 from pyro_opu.reports.answers import named_inputs, packing_inputs, teacher_of
 from pyro_opu.reports.class_judging import ClassJudge
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
@@ -121,7 +121,7 @@ def fidelity(
 
     The report begins with what differs for those who use the answers, a grade, the measures that
     decide, and one next step (``report.verdict``, ``.grade``, ``.advice``). A student is
-    ``faithful`` where (:mod:`pyro_opu.metrics.yardstick` holds the limits)
+    ``faithful`` where (:mod:`pyro_opu.judging.yardstick` holds the limits)
 
     - its mean errs as that of 100 posterior draws, or of all that the posterior holds, at most;
     - its mutual information (or epistemic variance) is within a factor of 1.25 at single inputs,

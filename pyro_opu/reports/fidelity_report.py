@@ -9,7 +9,7 @@ from operator import attrgetter
 from textwrap import fill
 from typing import Any, ClassVar
 
-from pyro_opu.metrics.yardstick import in_draws
+from pyro_opu.judging.yardstick import in_draws
 from pyro_opu.reports.base import Report
 from pyro_opu.reports.certainty import CertaintyRow
 from pyro_opu.reports.regions import Region, region_table

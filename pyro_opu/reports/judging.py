@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.metrics.advice import Known
-from pyro_opu.metrics.yardstick import MOST_DRAWS, as_draws, quotient
+from pyro_opu.judging.advice import Known
+from pyro_opu.judging.nearness import Nearness
+from pyro_opu.judging.yardstick import MOST_DRAWS, as_draws, quotient
 from pyro_opu.reports.certainty import CertaintyRow
 from pyro_opu.reports.fidelity_report import Row, SetFidelity
-from pyro_opu.reports.nearness import Nearness
 from pyro_opu.reports.verdict import Terms, verdict_of
 from pyro_opu.utils.chunks import chunks
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from pyro_opu.distributions.normal import PredictiveNormal, RealAnswer
+from pyro_opu.judging.nearness import LEVELS, Nearness, nearness
+from pyro_opu.judging.yardstick import relative_noise, typical_factor
 from pyro_opu.metrics.distances import split
 from pyro_opu.metrics.normals import (
     cdf_of_mean,
@@ -20,12 +22,10 @@ from pyro_opu.metrics.normals import (
     teacher_moments,
 )
 from pyro_opu.metrics.ranks import spearman
-from pyro_opu.metrics.yardstick import relative_noise, typical_factor
 from pyro_opu.reports.answers import check_numbers, student_answer
 from pyro_opu.reports.certainty import CertaintyRow
 from pyro_opu.reports.fidelity_report import RealSetFidelity
 from pyro_opu.reports.judging import Judge, Judged, Values, extrapolated, repeated, row_of
-from pyro_opu.reports.nearness import LEVELS, Nearness, nearness
 from pyro_opu.reports.verdict import REAL
 from pyro_opu.utils.chunks import chunks
 

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pyro_opu.metrics.advice import Known, next_step
-from pyro_opu.metrics.yardstick import (
+from pyro_opu.judging.advice import Known, next_step
+from pyro_opu.judging.nearness import Nearness
+from pyro_opu.judging.yardstick import (
     FAITHFUL,
     FEWEST,
     FEWEST_ROWS,
@@ -20,7 +21,6 @@ from pyro_opu.metrics.yardstick import (
 )
 from pyro_opu.reports.certainty import CertaintyRow
 from pyro_opu.reports.fidelity_report import Row
-from pyro_opu.reports.nearness import Nearness
 
 __all__ = ["CLASSES", "REAL", "Terms", "Verdict", "verdict_of"]
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks, differences
+from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
-from pyro_opu.outcomes import ValidationSet
 from pyro_opu.rng import RandomStream, drawing
 from pyro_opu.training.fit import KeepBest, Phase
 from pyro_opu.training.settings import Batches, Sampler
@@ -128,7 +128,7 @@ def fingerprint(
     seed: int,
     batches: Batches,
     objective: Objective,
-    validation: ValidationSet,
+    validation: Judge,
     x: Tensor,
 ) -> dict[str, Any]:
     """Fingerprint of a run as plain values; a checkpoint is resumed only if it matches.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks
-from pyro_opu.metrics.yardstick import in_draws
+from pyro_opu.judging.yardstick import in_draws
 from pyro_opu.rng import RandomStream, preserve_rng
 from pyro_opu.training.console import line
 from pyro_opu.training.descent import DistillationError, Parts, Steps

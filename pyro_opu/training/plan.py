@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from pyro_opu.distributed import Ranks
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import Scratch
-from pyro_opu.outcomes import ValidationSet
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import weights_sketch
@@ -124,7 +124,7 @@ class Asked:
         objective: Objective,
         teacher: JointDraws,
         x: Tensor,
-        held_out: ValidationSet,
+        held_out: Judge,
         ranks: Ranks,
     ) -> Settings:
         """Numbers of the run, the same on all ranks; ``x`` are the inputs to teach at."""
@@ -143,7 +143,7 @@ class Asked:
         told = self.default_guide and not self.follows and _tells_one_logit(guide)
         if isinstance(effort, str):
             if self.default_guide and effort == "default":
-                near = ranks.first and held_out.judge(guide)["draws"] >= BEGINS_NEAR
+                near = ranks.first and held_out.scores(guide)["draws"] >= BEGINS_NEAR
                 effort = "quick" if told or ranks.broadcast(near) else effort
             steps, most_inputs = EFFORTS[effort]
             steps = round(steps * scratch.steps) // fewer

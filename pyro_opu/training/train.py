@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.base import student_at
+from pyro_opu.judging import Judge
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.objectives.base import Meeting
-from pyro_opu.outcomes import ValidationSet
 from pyro_opu.rng import RandomStream, fold_in
 from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
@@ -155,7 +155,7 @@ def train(
     closed_form: Objective,
     objective: Objective,
     batches: Batches,
-    validation: ValidationSet,
+    validation: Judge,
     x: Tensor,
     random: RandomStream,
     checkpoint: Checkpoint | None = None,
@@ -179,7 +179,7 @@ def train(
         ranks.check_alike(run)
     ranks.broadcast_state(guide, objective)
     skip_below = ranks.broadcast(skip_below)
-    selection = KeepBest(guide, validation.judge, settings.averaging, ranks, skip_below, callback)
+    selection = KeepBest(guide, validation.scores, settings.averaging, ranks, skip_below, callback)
     start = (0, 0)
     if checkpoint is not None:
         start = checkpoint.start(run, selection, batches.policy, random)

@@ -85,4 +85,4 @@ def validation_set(
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
     items = tracked(((len(block), block) for block in blocks), phase, len(some), progress)
     draws = torch.cat([teacher.draws(block, count) for block in items], 1)
-    return outcome.validation(some.to(device), draws.to(device, torch.float32), teacher.max_draws)
+    return outcome.judge(some.to(device), draws.to(device, torch.float32), teacher.max_draws)

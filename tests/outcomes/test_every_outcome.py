@@ -34,7 +34,7 @@ def test_sites_are_those_of_the_predictive(found: Found) -> None:
     source, teacher, outcome = found
     layouts = outcome.layouts(teacher, X)
     assert {layout.kind for layout in layouts} <= set(outcome.site_kinds)
-    held_out = outcome.validation(X, teacher.draws(X, S), S)
+    held_out = outcome.judge(X, teacher.draws(X, S), S)
     guide = outcome.guide(None, X, held_out, outcome.describe(held_out))
     drawn = outcome.sample(outcome.answer_of(guide, X), layouts, S)
     assert {k: (v.shape, v.dtype) for k, v in drawn.items()} == {
@@ -47,7 +47,7 @@ def test_sites_are_those_of_the_predictive(found: Found) -> None:
 def test_every_guide_by_name_is_judged_and_taught(found: Found) -> None:
     _, teacher, outcome = found
     draws = teacher.draws(X, S)
-    held_out = outcome.validation(X, draws, S)
+    held_out = outcome.judge(X, draws, S)
     described = outcome.describe(held_out)
     assert held_out.sampling_distance() <= 0  # of a posterior whose draws are all held: refine
     for name in outcome.guides:
@@ -57,7 +57,7 @@ def test_every_guide_by_name_is_judged_and_taught(found: Found) -> None:
         for objective in outcome.objectives(guide, X, None):
             objective.prepare(X, draws.shape[-1])
             assert objective(answer, draws, X).isfinite()
-        scores = held_out.judge(guide)
+        scores = held_out.scores(guide)
         assert "energy_distance" in scores and all(torch.tensor(list(scores.values())).isfinite())
         about = outcome.about(guide, described)
         assert json.loads(json.dumps(about)) == about  # a report is saved as text

@@ -15,8 +15,9 @@ from torch import Tensor
 from pyro_opu import EnergyDistance, MomentMatching, WassersteinELBO, as_teacher, distill
 from pyro_opu.distributions import NormalSticks
 from pyro_opu.guides import PredictiveGuide
+from pyro_opu.judging import ClassJudge
+from pyro_opu.judging.laws import law_of_draws
 from pyro_opu.objectives.base import Meeting
-from pyro_opu.outcomes.class_validation import ClassValidation, law_of_draws
 from pyro_opu.predictive.distillation_report import DistillationReport, FidelityWarning, collapsed
 from pyro_opu.training import descent, train
 from pyro_opu.training.game import Game
@@ -258,4 +259,4 @@ def test_a_critic_teaches_the_law_of_the_draws(law: str, expected: str) -> None:
     if law == "sticks":
         answer = NormalSticks(dirichlet.log_mean, torch.full((100,), math.log(3.0)))
     torch.manual_seed(0)
-    assert law_of_draws(ClassValidation(inputs(100), answer.sample((1000,)), None)) == expected
+    assert law_of_draws(ClassJudge(inputs(100), answer.sample((1000,)), None)) == expected

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pyro_opu.metrics.yardstick import (
+from pyro_opu.judging.yardstick import (
     BEYOND,
     FEWEST,
     FEWEST_ROWS,

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from pyro_opu import PredictiveDirichlet
 from pyro_opu.distributions import Empirical
+from pyro_opu.judging import ClassJudge, laws
+from pyro_opu.judging.laws import calibrating_shift
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.uncertainty import moment_concentration
-from pyro_opu.outcomes import class_validation as validation
-from pyro_opu.outcomes.class_validation import ClassValidation, calibrating_shift
 from pyro_opu.rng import seeded
 
 
@@ -34,9 +34,9 @@ def test_half_of_the_held_draws_are_not_nearer_than_the_draws(judging: int) -> N
     posterior = torch.distributions.Dirichlet(torch.tensor([2.0, 1.0, 3.0]))
     held = posterior.sample((200, 300))
     x = torch.zeros(300, 1)
-    labelled = ClassValidation(x, held[:judging], held=200)
+    labelled = ClassJudge(x, held[:judging], held=200)
     scores = {
-        share: labelled.judge(Points(part))["energy_distance"]
+        share: labelled.scores(Points(part))["energy_distance"]
         for share, part in {"half": held[::2], "tenth": held[::10], "all": held}.items()
     }
     spread = float((held[:, None] - held).abs().sum(-1).sum((0, 1)).mean()) / (200 * 199)
@@ -59,7 +59,7 @@ def test_sampling_distance_is_what_draws_leave_of_their_posterior() -> None:
     within = (few[:, None] - few).abs().sum(-1).mean((0, 1))
     other = (truth[:, 0, None] - truth[:, 0]).abs().sum(-1).sum() / (2000 * 1999)
     expected = (2 * cross - within - other).mean()
-    found = ClassValidation(torch.zeros(2000, 1), few).sampling_distance()
+    found = ClassJudge(torch.zeros(2000, 1), few).sampling_distance()
     assert found == pytest.approx(float(expected), rel=0.05)  # 2000 repeats, error 2 %
 
 
@@ -76,14 +76,14 @@ class AsSure(nn.Module):
         return PredictiveDirichlet(log_mean, torch.full((len(x),), self.g))
 
 
-def answers_of(concentration: float) -> ClassValidation:
+def answers_of(concentration: float) -> ClassJudge:
     """500 draws of such a Dirichlet at 200 inputs."""
     x = torch.zeros(200, 1)
-    return ClassValidation(x, AsSure(concentration)(x).sample((500,)))
+    return ClassJudge(x, AsSure(concentration)(x).sample((500,)))
 
 
 @pytest.fixture(scope="module")
-def twice_as_sure() -> tuple[ClassValidation, dict[str, float]]:
+def twice_as_sure() -> tuple[ClassJudge, dict[str, float]]:
     """Answers of half the student's concentration, and what is found of them."""
     with seeded(0):
         inputs = answers_of(4.0)
@@ -110,7 +110,7 @@ def test_recalibration_takes_the_part_that_brings_nearest(
 
     inputs, exact = twice_as_sure
     asked = exact["asked"]
-    monkeypatch.setattr(validation, "distance_from_dirichlet", distance)
+    monkeypatch.setattr(laws, "distance_from_dirichlet", distance)
     found = calibrating_shift(AsSure(8.0), inputs)
     assert found["part"] == pytest.approx(min(max(nearest, 0.0), 1.0), abs=1 / 16)
     assert found["part"] in (0.0, 1.0) or 0 < nearest < 1
@@ -123,15 +123,15 @@ def test_recalibration_of_draws_that_are_no_dirichlet_lies_between_their_moments
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Second moments ask for no shift and mutual information for all: energy for some of it."""
-    monkeypatch.setattr(validation, "DISTANCE_NUMBERS", 2**20)  # all: the least is flat
+    monkeypatch.setattr(laws, "DISTANCE_NUMBERS", 2**20)  # all: the least is flat
     draws = (torch.tensor([0.0, 2.0, 4.0]) + 2 * torch.randn(500, 200, 3)).softmax(-1)
     student = AsSure(float(moment_concentration(draws).mean()), draws.mean((0, 1)))
-    inputs = ClassValidation(torch.zeros(200, 1), draws)
+    inputs = ClassJudge(torch.zeros(200, 1), draws)
     found = calibrating_shift(student, inputs)
     energies = {}
     for step in range(11):
         shifted = AsSure(math.exp(student.g + step / 10 * found["asked"]), draws.mean((0, 1)))
-        energies[step / 10] = float(inputs.distances(shifted(inputs.x), 0).mean())
+        energies[step / 10] = float(laws.distances(inputs, shifted(inputs.x), 0).mean())
     best = min(energies, key=energies.__getitem__)
     assert found["asked"] > 0.1 and found["part"] == pytest.approx(best, abs=0.15)
     samples = AsSure(math.exp(student.g), draws.mean((0, 1)))(inputs.x).sample((2000,))
@@ -158,10 +158,10 @@ def test_what_is_attainable_of_fresh_draws_is_known(concentration: float) -> Non
     """A half of S draws judges: (C - 1) / S (alpha_0 + 1), to second order."""
     alpha = concentration * torch.tensor([0.2, 0.5, 0.3])
     draws = torch.distributions.Dirichlet(alpha).sample((100, 2000))
-    found = ClassValidation(torch.zeros(2000, 1), draws).attainable
+    found = ClassJudge(torch.zeros(2000, 1), draws).attainable
     # 2,000 rows with two degrees of freedom: a standard error of 2 %; 1 % is of third order.
     assert found == pytest.approx(0.02 / (concentration + 1), rel=0.11)
-    held = ClassValidation(torch.zeros(2000, 1), draws, held=100)
+    held = ClassJudge(torch.zeros(2000, 1), draws, held=100)
     assert held.attainable == pytest.approx(found / 2)
 
 
@@ -172,7 +172,7 @@ def test_no_error_below_what_float32_resolves_is_held_against_a_student() -> Non
     answer = (logits + 1e-5 * torch.randn(300, 3)).log_softmax(-1)
     guide = nn.Identity()
     guide.forward = lambda x: PredictiveDirichlet(answer, torch.full((300,), 16.0))
-    assert ClassValidation(torch.zeros(300, 1), draws).judge(guide)["kl_ratio"] < 1
+    assert ClassJudge(torch.zeros(300, 1), draws).scores(guide)["kl_ratio"] < 1
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -180,12 +180,12 @@ def test_halves_do_not_follow_the_numbers_that_made_the_draws(seed: int) -> None
     """Draws by the first numbers of a usual seed, one for each; a split by them is by size."""
     torch.manual_seed(seed)
     p = torch.rand(40, 500)
-    labelled = ClassValidation(torch.zeros(500, 1), torch.stack([p, 1 - p], -1))
-    one, other = (half.exp()[:, 0] for half in labelled.halves)
+    labelled = ClassJudge(torch.zeros(500, 1), torch.stack([p, 1 - p], -1))
+    one, other = (half.exp()[:, 0] for half in labelled.means)
     assert (one - other).abs().mean() < 0.15  # by size it is 0.5, by chance 0.07
 
 
 def test_sticks_are_tried_for_a_hundred_classes_and_not_for_a_thousand() -> None:
-    for classes, laws in ((3, 2), (100, 2), (1000, 1)):
+    for classes, count in ((3, 2), (100, 2), (1000, 1)):
         flat = PredictiveDirichlet(torch.zeros(1, classes).log_softmax(-1), torch.zeros(1))
-        assert len(validation.both_laws(flat)) == laws
+        assert len(laws.both_laws(flat)) == count

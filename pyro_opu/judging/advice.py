@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from pyro_opu.metrics.yardstick import FAITHFUL, FEWEST_ROWS, NOT_GRADED, grade_of
+from pyro_opu.judging.yardstick import FAITHFUL, FEWEST_ROWS, NOT_GRADED, grade_of
 
 __all__ = ["Known", "graded", "last_gain", "next_step"]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyro_opu.metrics.advice import Known, graded, next_step
-from pyro_opu.metrics.yardstick import (
+from pyro_opu.judging.advice import Known, graded, next_step
+from pyro_opu.judging.yardstick import (
     FAITHFUL,
     GRADES,
     MOST_DRAWS,

@@ -13,8 +13,8 @@ import pyro_opu
 from pyro_opu import OnePassPredictive, PredictiveDirichlet, PredictiveGuide
 from pyro_opu.distributions import NormalSticks
 from pyro_opu.guides.fused import OneHeadGuide
-from pyro_opu.outcomes import class_validation
-from pyro_opu.outcomes.class_validation import ClassValidation, nearer_law
+from pyro_opu.judging import ClassJudge, laws
+from pyro_opu.judging.laws import nearer_law
 
 WEIGHTS = torch.randn(400, 3, 4, generator=torch.Generator().manual_seed(0)) + 2 * torch.eye(3, 4)
 X = torch.randn(150, 3, generator=torch.Generator().manual_seed(1))
@@ -65,7 +65,7 @@ def test_it_is_nearer_and_knows_what_labels_would_tell(fast: OnePassPredictive) 
     for student in (fast, named):
         torch.manual_seed(0)
         samples = student.distribution(X).sample((400,))
-        energies.append(class_validation.Marginals(draws).energy_distance(samples).mean())
+        energies.append(laws.Marginals(draws).energy_distance(samples).mean())
         informations.append(abs(student.uncertainty(X).epistemic.mean() / truth - 1))
     assert isinstance(named.distribution(X), PredictiveDirichlet)
     assert energies[0] < 0.6 * energies[1]
@@ -82,13 +82,13 @@ def test_it_is_the_dirichlet_where_nothing_is_to_be_chosen(settings: dict) -> No
 
 
 def test_a_level_gain_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    labelled = ClassValidation(X, of_logits(X))
+    labelled = ClassJudge(X, of_logits(X))
     guide = distilled(guide="dirichlet", recalibrate=False).guide
     assert nearer_law(guide, labelled)["law"] == "sticks"
-    monkeypatch.setattr(class_validation, "LEVEL", 1.0)
+    monkeypatch.setattr(laws, "LEVEL", 1.0)
     assert nearer_law(guide, labelled)["law"] == "dirichlet"
-    monkeypatch.setattr(class_validation, "LEVEL", 0.0)
-    monkeypatch.setattr(class_validation, "MOST_STICKS", 3)
+    monkeypatch.setattr(laws, "LEVEL", 0.0)
+    monkeypatch.setattr(laws, "MOST_STICKS", 3)
     assert nearer_law(guide, labelled)["law"] == "dirichlet"
 
 
@@ -174,18 +174,17 @@ def test_a_report_of_it(fast: OnePassPredictive) -> None:
     [(0.001, 50, "dirichlet"), (0.004, 50, "sticks"), (0.1, 2, "dirichlet"), (0.1, 5, "sticks")],
 )
 def test_sticks_are_nearer_by_a_share_of_the_spread_and_by_more_than_chance(
-    share: float, errors: float, law: str
+    monkeypatch: pytest.MonkeyPatch, share: float, errors: float, law: str
 ) -> None:
     """A gain of this share of the draws' spread, as large as so many of its standard errors."""
 
-    class Known(ClassValidation):
-        fewer = property(lambda self: self)
+    def distances(inputs: ClassJudge, answer: object, numbers: int) -> Tensor:
+        off = torch.tensor([1.0, -1.0]).repeat(50) * 10 / errors
+        gain = share * inputs.marginals.spread.mean() * (1 + off)
+        return gain * (not isinstance(answer, NormalSticks))
 
-        def distances(self, answer: object, numbers: int) -> Tensor:
-            off = torch.tensor([1.0, -1.0]).repeat(50) * 10 / errors
-            gain = share * self.marginals.spread.mean() * (1 + off)
-            return gain * (not isinstance(answer, NormalSticks))
-
+    monkeypatch.setattr(laws, "_fewer", lambda inputs: inputs)
+    monkeypatch.setattr(laws, "distances", distances)
     draws = of_logits(X[:100])[:20]
     guide = PredictiveGuide.for_inputs(X, 4, hidden=(4,))
-    assert nearer_law(guide, Known(X[:100], draws))["law"] == law
+    assert nearer_law(guide, ClassJudge(X[:100], draws))["law"] == law

@@ -9,8 +9,9 @@ from torch import Tensor
 import pyro_opu
 from pyro_opu import PredictiveDirichlet, PredictiveGuide
 from pyro_opu.guides import MixtureGuide
+from pyro_opu.judging import ClassJudge
+from pyro_opu.judging.laws import FEWEST_DRAWS, lack_of_fit
 from pyro_opu.outcomes import classes
-from pyro_opu.outcomes.class_validation import FEWEST_DRAWS, ClassValidation, lack_of_fit
 from pyro_opu.outcomes.classes import MOST_LACK_OF_FIT
 
 CORNERS = 0.85 * torch.eye(3) + 0.05
@@ -26,9 +27,9 @@ def dirichlet(x: Tensor, num_draws: int = 400) -> Tensor:
     return PredictiveDirichlet(x[:, :3].log_softmax(-1), x[:, 0] + 1).sample((num_draws,))
 
 
-def held(teacher, num_draws: int = 400) -> ClassValidation:
+def held(teacher, num_draws: int = 400) -> ClassJudge:
     x = torch.randn(60, 3)
-    return ClassValidation(x, teacher(x, num_draws))
+    return ClassJudge(x, teacher(x, num_draws))
 
 
 def test_a_dirichlet_fits_itself() -> None:
@@ -47,7 +48,7 @@ def test_few_draws_say_nothing() -> None:
 
 def test_draws_that_all_agree() -> None:
     x = torch.randn(10, 3)
-    assert lack_of_fit(ClassValidation(x, x.softmax(-1).expand(100, -1, -1))) == 0.0
+    assert lack_of_fit(ClassJudge(x, x.softmax(-1).expand(100, -1, -1))) == 0.0
 
 
 def test_the_generator_is_left_alone() -> None:
@@ -91,7 +92,7 @@ def test_groups_are_seen_in_as_many_draws_as_a_run_of_mcmc_gives_and_not_in_a_fe
 def test_groups_are_seen_however_near_they_are_unless_it_is_rounding(apart, seen) -> None:
     x = torch.randn(60, 3)
     near = 1 / 3 + apart * (corners(x) - 1 / 3)
-    assert (lack_of_fit(ClassValidation(x, near)) > 0) is seen
+    assert (lack_of_fit(ClassJudge(x, near)) > 0) is seen
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_a_mixture_is_too_dear_for_many_classes_on_few_features(
     features: int, num_classes: int, family: type
 ) -> None:
     x = torch.randn(60, features)
-    labelled = ClassValidation(x, torch.full((4, 60, num_classes), 1 / num_classes))
+    labelled = ClassJudge(x, torch.full((4, 60, num_classes), 1 / num_classes))
     guide = classes.Classes(num_classes).guide(None, x, labelled, {"misfit": 0.06})
     assert type(guide) is family
 
@@ -111,7 +112,7 @@ def test_a_mixture_is_too_dear_for_many_classes_on_few_features(
 def test_few_draws_of_a_dirichlet_do_not_look_like_groups(num_draws: int) -> None:
     """Moments of half of 20 draws leave 0.06 of the spread."""
     x = torch.randn(600, 3)
-    share = lack_of_fit(ClassValidation(x, dirichlet(x, num_draws)))
+    share = lack_of_fit(ClassJudge(x, dirichlet(x, num_draws)))
     assert share < MOST_LACK_OF_FIT
 
 
