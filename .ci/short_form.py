@@ -15,7 +15,7 @@ from packaging.version import Version
 
 #: What other packages are called by; our own arithmetic is the same at all versions.
 TESTS = [
-    *("tests/distributions", "tests/guides", "tests/metrics", "tests/predictive/test_batched.py"),
+    *("tests/distributions", "tests/guides", "tests/metrics", "tests/programs/test_exact.py"),
     *("tests/predictive/test_predictive.py", "tests/predictive/test_regression_predictive.py"),
     *("tests/predictive/test_modes.py", "tests/predictive/test_folder.py", "tests/export"),
     *("tests/joint", "tests/interop", "tests/test_public_api.py", "tests/outcomes/test_law.py"),

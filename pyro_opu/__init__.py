@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         transfer,
     )
     from pyro_opu.interop.arviz import to_inference_data
-    from pyro_opu.predictive.batched import batched
+    from pyro_opu.programs.exact import batched
     from pyro_opu.reports.convergence import Diagnosis, diagnose
     from pyro_opu.reports.detection import detection, misclassification, out_of_domain
     from pyro_opu.reports.fidelity import FidelityReport, fidelity, regression_fidelity
@@ -145,7 +145,7 @@ __all__ = [
 _LATER = {
     "SGLD": "samplers",
     "PolyaGammaGibbs": "samplers",
-    "batched": "predictive.batched",
+    "batched": "programs.exact",
     "detection": "reports.detection",
     "misclassification": "reports.detection",
     "out_of_domain": "reports.detection",

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from pyro_opu import OnePassPredictive, distill
-from pyro_opu.teachers import row_latents
+from pyro_opu.programs import enumerated
 from pyro_opu.training.fit import Phase
 from pyro_opu.transfer import HeldOut
 from pyro_opu.transfer import stream as streams
@@ -125,7 +125,7 @@ def quick(x: Any, **changes: Any) -> OnePassPredictive:
 
 def test_what_follows_the_inputs_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """`(x, group)` is x and labels; what the model is then not given is named."""
-    monkeypatch.setattr(row_latents, "MOST_NODES", 4)  # a group that is not given is summed out
+    monkeypatch.setattr(enumerated, "MOST_NODES", 4)  # a group that is not given is summed out
     flat = loader([(x, g) for x, g, _ in ROW])
     with pytest.warns(UserWarning, match="None for group: an input of the rows belongs into x, a"):
         several_inputs.quick(several_inputs.posterior(), flat, num_steps=1)

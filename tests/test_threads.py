@@ -17,9 +17,9 @@ from taught import teacher
 from torch import Tensor, nn
 
 from pyro_opu import as_teacher, batched, distill
+from pyro_opu.programs.trace import quiet
 from pyro_opu.regression import as_regression_teacher
 from pyro_opu.rng import evaluating, exclusive, preserve_rng, replaced
-from pyro_opu.teachers.runs import quiet
 
 S, N, D = 20, 30, 3
 X = torch.randn(N, D, generator=torch.Generator().manual_seed(0))

@@ -14,8 +14,8 @@ from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recorded import Recorded
 from pyro_opu.guides.recording import record
 from pyro_opu.guides.writes import Unrecorded
-from pyro_opu.teachers.batched import loop
-from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.programs.plug_in import PlugIn
+from pyro_opu.programs.vmap import loop
 
 __all__ = [
     "SCRATCH",

@@ -13,7 +13,7 @@ from pyro_opu.distributions.normal_logits import LEAST, averaged_logit, informed
 from pyro_opu.guides.beginning import MOST_TOLD, Beginning, evenly
 from pyro_opu.guides.networks import SET_UP, DefaultTrunk, Perceptron, Standardize, in_blocks
 from pyro_opu.guides.operations import Operations
-from pyro_opu.teachers.cost import counted, metered
+from pyro_opu.programs.cost import counted, metered
 
 __all__ = ["AfterTold", "PlugInTrunk"]
 

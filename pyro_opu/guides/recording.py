@@ -16,9 +16,9 @@ from torch import Tensor, fx, nn
 
 from pyro_opu.guides.recorded import KNOWN, Recorded, Step
 from pyro_opu.guides.writes import Unrecorded, without_writes
+from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.rng import exclusive, preserve_rng
-from pyro_opu.teachers.base import some_rows
-from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.utils.chunks import some_rows
 
 __all__ = ["Unrecorded", "record"]
 

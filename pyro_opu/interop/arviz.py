@@ -10,8 +10,8 @@ import numpy as np
 from pyro_opu.checks import check_bool, check_mapping
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, class_groups, gives_class_probs
 from pyro_opu.interop.runs import run_groups
+from pyro_opu.programs.trace import quiet
 from pyro_opu.rng import seeded
-from pyro_opu.teachers.runs import quiet
 
 __all__ = ["summary", "to_inference_data"]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch import distributions as dist
 
 from pyro_opu.interop.groups import log_prob_of
-from pyro_opu.teachers.sites import site_kind, unwrap, wrapped_log_probs
+from pyro_opu.programs.sites import site_kind, unwrap, wrapped_log_probs
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["is_of_rows", "of_rows", "of_site"]

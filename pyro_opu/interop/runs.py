@@ -17,13 +17,13 @@ from torch import Tensor, nn
 
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, new_call
 from pyro_opu.interop.rows import is_of_rows, of_rows, of_site
+from pyro_opu.programs.signature import parameters_of
+from pyro_opu.programs.sites import class_log_probs, site_kind
+from pyro_opu.programs.trace import is_deterministic
+from pyro_opu.programs.vmap import Batched, Draws
 from pyro_opu.reports.convergence import chains_of, divergences_of, energies_of
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import PossibleValues
-from pyro_opu.teachers.batched import Batched, Draws
-from pyro_opu.teachers.calls import parameters_of
-from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.sites import class_log_probs, site_kind
 from pyro_opu.utils.chunks import NUMBERS
 
 #: Beside the names of sites, none of which is empty; before those of deterministic ones.

@@ -14,8 +14,8 @@ from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes.sites import SiteLayout, SiteReader, read_sites
 from pyro_opu.packing import Packing
+from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.plug_in import PlugIn
 
 __all__ = ["Outcome"]
 

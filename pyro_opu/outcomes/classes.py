@@ -39,10 +39,10 @@ from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
+from pyro_opu.programs.plug_in import PlugIn
+from pyro_opu.programs.sites import class_log_probs, site_kind
+from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.plug_in import PlugIn
-from pyro_opu.teachers.runs import is_deterministic
-from pyro_opu.teachers.sites import class_log_probs, site_kind
 
 #: Beyond this lack of fit two moments per input are not enough. Logistic regressions and networks
 #: are below 0.01; groups of hypotheses that contradict each other are at 0.04 to 0.1.

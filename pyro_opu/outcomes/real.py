@@ -19,9 +19,9 @@ from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_
 from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
+from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.real import normal_parameters
-from pyro_opu.teachers.runs import is_deterministic
 
 
 def _holds(node: Any, mean: Tensor) -> bool:

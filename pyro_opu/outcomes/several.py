@@ -23,11 +23,11 @@ from pyro_opu.objectives.several import SeveralMoments
 from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.sites import SiteLayout
 from pyro_opu.packing import Packing
+from pyro_opu.programs.sites import site_kind
+from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.kinds import said_of
-from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.teachers.several import SeveralDraws
-from pyro_opu.teachers.sites import site_kind
 
 __all__ = ["Several"]
 

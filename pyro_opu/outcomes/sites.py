@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.runs import is_deterministic
 from pyro_opu.utils.warnings import warn_user
 
 

@@ -1,11 +1,9 @@
 """The objects that replace ``pyro.infer.Predictive``."""
 
-from pyro_opu.predictive.batched import BatchedPredictive
 from pyro_opu.predictive.one_pass import InputPicker, OnePassPredictive
 from pyro_opu.predictive.other_outcomes import OnePassRegression, OnePassSeveral
 
 __all__ = [
-    "BatchedPredictive",
     "InputPicker",
     "OnePassPredictive",
     "OnePassRegression",

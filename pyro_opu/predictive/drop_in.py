@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from pyro_opu.outcomes import SiteLayout, outcome_of
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import STUDENTS, OnePassPredictive
+from pyro_opu.programs.signature import parameters_of
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.calls import parameters_of
 from pyro_opu.teachers.pyro_model import ModelDraws
 
 

@@ -14,16 +14,16 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, instance_of, positive_int
 from pyro_opu.predictive import OnePassPredictive
+from pyro_opu.programs.rows import AnyRows
+from pyro_opu.programs.signature import Model, call_of
+from pyro_opu.programs.sites import class_log_probs
+from pyro_opu.programs.trace import quiet
 from pyro_opu.rivals.base import Call
 from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
 from pyro_opu.teachers import PredictiveTeacher
-from pyro_opu.teachers.any_rows import AnyRows
-from pyro_opu.teachers.calls import Model, call_of
 from pyro_opu.teachers.real import RegressionTeacher, normal_parameters
-from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import class_log_probs
 
 __all__ = ["online_dark_knowledge"]
 

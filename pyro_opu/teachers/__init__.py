@@ -9,10 +9,11 @@ from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable
+from pyro_opu.programs.samples import posterior_of
+from pyro_opu.programs.signature import call_of
+from pyro_opu.programs.sites import refuse_site
 from pyro_opu.teachers.arrays import ArrayFunction
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
-from pyro_opu.teachers.calls import call_of
-from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.contexts import OutOfBagTeacher, bagged_contexts, out_of_bag
 from pyro_opu.teachers.estimators import (
@@ -31,7 +32,6 @@ from pyro_opu.teachers.posteriors import (
     is_posterior,
 )
 from pyro_opu.teachers.real import RealTeacher
-from pyro_opu.teachers.sites import refuse_site
 
 #: What :func:`~pyro_opu.as_teacher` takes.
 Source = (

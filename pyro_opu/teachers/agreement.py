@@ -21,16 +21,15 @@ import torch
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
+from pyro_opu.programs.enumerated import Mixture
+from pyro_opu.programs.rows import AnyRows
+from pyro_opu.programs.signature import Model
+from pyro_opu.programs.sites import arguments_of, check_each_row, unwrap
+from pyro_opu.programs.trace import is_deterministic, quiet, trace_of
+from pyro_opu.programs.vmap import Draws, close, vectorized
 from pyro_opu.rng import preserve_rng, seeded
-from pyro_opu.teachers.any_rows import AnyRows
-from pyro_opu.teachers.base import some_rows
-from pyro_opu.teachers.batched import Draws, close, vectorized
-from pyro_opu.teachers.calls import Model
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.row_latents import Mixture
-from pyro_opu.teachers.runs import is_deterministic, quiet, trace_of
-from pyro_opu.teachers.sites import arguments_of, check_each_row, unwrap
-from pyro_opu.utils.chunks import spread_rows
+from pyro_opu.utils.chunks import some_rows, spread_rows
 from pyro_opu.utils.warnings import warn_user
 
 Sites = dict[str, Any]

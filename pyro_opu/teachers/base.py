@@ -12,11 +12,11 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs, lent, positive_int, simplex_tolerance
 from pyro_opu.packing import Packing, packing_of
+from pyro_opu.programs.cost import Cost, Meter, counted, metered
+from pyro_opu.programs.plug_in import PlugIn
+from pyro_opu.programs.vmap import MOST_COLUMNS
 from pyro_opu.rng import full_precision, preserve_rng
-from pyro_opu.teachers.batched import MOST_COLUMNS
-from pyro_opu.teachers.cost import Cost, Meter, counted, metered
-from pyro_opu.teachers.plug_in import PlugIn
-from pyro_opu.utils.chunks import numbers_at_once
+from pyro_opu.utils.chunks import numbers_at_once, some_rows
 
 #: Draws, and rows of each, that every call checks to sum to one, as what is read off logits does.
 SUMMED = (2**4, 2**6)
@@ -337,11 +337,6 @@ def unseen(what: str) -> AttributeError:
 def choose(held: int, num_draws: int) -> Tensor:
     """Indices of ``num_draws`` of ``held`` draws: all in order, or a random subset."""
     return torch.arange(held) if num_draws == held else torch.randperm(held)[:num_draws]
-
-
-def some_rows(x: Tensor, rows: int) -> Tensor:
-    """The first rows of ``x``, repeated where it has fewer."""
-    return x[torch.arange(rows, device=x.device) % len(x)]
 
 
 def _joined(parts: list[Tensor], dim: int) -> Tensor:

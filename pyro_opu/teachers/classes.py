@@ -6,16 +6,16 @@ from typing import Any
 
 from torch import Tensor
 
-from pyro_opu.teachers.agreement import ComparedDraws
-from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.kinds import cure, described_all
-from pyro_opu.teachers.row_latents import log_probs_apart, mixed_log_probs
-from pyro_opu.teachers.sites import (
+from pyro_opu.programs.enumerated import log_probs_apart, mixed_log_probs
+from pyro_opu.programs.sites import (
     ALLOWED,
     check_one_trial,
     class_log_probs,
     site_kind,
 )
+from pyro_opu.teachers.agreement import ComparedDraws
+from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.kinds import cure, described_all
 
 
 class PredictiveTeacher(ComparedDraws, BaseTeacher):

@@ -11,9 +11,9 @@ from torch import distributions as dist
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pyro_opu.programs.sites import are_probs, logits_of
 from pyro_opu.rng import evaluating, preserve_rng
-from pyro_opu.teachers.base import some_rows
-from pyro_opu.teachers.sites import are_probs, logits_of
+from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.warnings import warn_user
 
 _OF_CLASSES = (dist.Categorical, dist.OneHotCategorical)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.packing import Packing
+from pyro_opu.programs.cost import Cost
+from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.teachers.arrays import as_arrays, as_tensors
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
-from pyro_opu.teachers.cost import Cost
-from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.ramps import ramp_network
 from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.utils.printing import name_of

@@ -11,19 +11,19 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.packing import Packing
+from pyro_opu.programs.cost import counted
+from pyro_opu.programs.samples import posterior_of
+from pyro_opu.programs.signature import call_of
+from pyro_opu.programs.trace import Latents
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.calls import call_of
-from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.classes import PredictiveTeacher
-from pyro_opu.teachers.cost import counted
 from pyro_opu.teachers.function import FunctionDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import RegressionTeacher, is_real
 from pyro_opu.teachers.regressors import as_regression_teacher, gives_pair
-from pyro_opu.teachers.runs import Latents
 from pyro_opu.teachers.several import SeveralDraws, parts_of
 
 

@@ -10,16 +10,17 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs
 from pyro_opu.packing import Packing
+from pyro_opu.programs.cost import Cost
+from pyro_opu.programs.plug_in import PlugIn
+from pyro_opu.programs.trace import Latents
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.agreement import ComparedDraws
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose, some_rows
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
 from pyro_opu.teachers.classes import PredictiveTeacher
-from pyro_opu.teachers.cost import Cost
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
-from pyro_opu.teachers.plug_in import PlugIn
 from pyro_opu.teachers.real import RealTeacher
-from pyro_opu.teachers.runs import Latents
+from pyro_opu.utils.chunks import some_rows
 
 if TYPE_CHECKING:
     from typing import Self

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.distributions.several import Kind
-from pyro_opu.teachers.sites import site_kind, unwrap, wrapped_log_probs
+from pyro_opu.programs.sites import site_kind, unwrap, wrapped_log_probs
 from pyro_opu.utils.laws import is_known, own_members
 from pyro_opu.utils.warnings import warn_user
 

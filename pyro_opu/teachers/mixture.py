@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from pyro_opu.packing import Packing
+from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.plug_in import PlugIn
 
 
 class MixtureTeacher(BaseTeacher):

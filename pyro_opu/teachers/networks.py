@@ -12,16 +12,17 @@ from torch.func import functional_call
 
 from pyro_opu.checks import instance_of
 from pyro_opu.packing import Packing, Unpacked
+from pyro_opu.programs.cost import Cost, Meter, metered
+from pyro_opu.programs.plug_in import CANDIDATES, PlugIn
+from pyro_opu.programs.sites import are_probs, log_probs_of_output, normalised
+from pyro_opu.programs.vmap import Batched, Draws, close
 from pyro_opu.rng import evaluating, seeded
-from pyro_opu.teachers.base import BaseTeacher, choose, some_rows
-from pyro_opu.teachers.batched import Batched, Draws, close
+from pyro_opu.teachers.base import BaseTeacher, choose
 from pyro_opu.teachers.classifiers import WithLogits, as_classifier
-from pyro_opu.teachers.cost import Cost, Meter, metered
 from pyro_opu.teachers.masks import Thinned
-from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn
 from pyro_opu.teachers.shared import SharedMasks, given_by
-from pyro_opu.teachers.sites import are_probs, log_probs_of_output, normalised
 from pyro_opu.teachers.training_mode import RandomCalls, compare_spreads
+from pyro_opu.utils.chunks import some_rows
 
 #: Products of a draw in its largest layer from which on its dropped units are left out: below it
 #: many draws at once are as fast.

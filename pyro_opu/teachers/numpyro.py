@@ -10,12 +10,12 @@ from typing import Any, TypeGuard
 import numpy as np
 from torch import Tensor
 
+from pyro_opu.programs.latents import DRAWN, SHARED, behind
+from pyro_opu.programs.samples import unknown_name
+from pyro_opu.programs.signature import call_of, parameters_of
 from pyro_opu.rng import exclusive
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.behind import DRAWN, SHARED, behind
-from pyro_opu.teachers.calls import call_of, parameters_of
-from pyro_opu.teachers.chains import unknown_name
 from pyro_opu.teachers.kinds import has_own_moments
 from pyro_opu.teachers.posteriors import PosteriorDraws
 from pyro_opu.teachers.real import RealTeacher, read_normals

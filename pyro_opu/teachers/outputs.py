@@ -13,13 +13,13 @@ from torch.nn import functional as F
 from pyro_opu.checks import one_of
 from pyro_opu.distributions.several import Part
 from pyro_opu.packing import Packing
+from pyro_opu.programs.cost import Cost
+from pyro_opu.programs.sites import logits_of
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.classifiers import WithLogits, returned_by
-from pyro_opu.teachers.cost import Cost
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.teachers.several import SeveralDraws
-from pyro_opu.teachers.sites import logits_of
 
 __all__ = ["Output", "with_output"]
 

@@ -12,18 +12,15 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.packing import Packing
-from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.any_rows import AnyRows, explained, tied_to_rows
-from pyro_opu.teachers.base import JointDraws, choose, some_rows, unseen
-from pyro_opu.teachers.batched import Batched, Draws
-from pyro_opu.teachers.behind import FreeSites
-from pyro_opu.teachers.calls import Call, Given, first_argument
-from pyro_opu.teachers.chains import check_ungrouped, check_unweighed
-from pyro_opu.teachers.cost import Cost, Meter, metered
-from pyro_opu.teachers.kinds import check_law, cure, described, warn_of_moments
-from pyro_opu.teachers.plug_in import CANDIDATES, PlugIn, plug_in_draws
-from pyro_opu.teachers.row_latents import Mixture
-from pyro_opu.teachers.runs import (
+from pyro_opu.programs.cost import Cost, Meter, metered
+from pyro_opu.programs.enumerated import Mixture
+from pyro_opu.programs.latents import FreeSites
+from pyro_opu.programs.plug_in import CANDIDATES, PlugIn, plug_in_draws
+from pyro_opu.programs.rows import AnyRows, explained, tied_to_rows
+from pyro_opu.programs.samples import check_ungrouped, check_unweighed
+from pyro_opu.programs.signature import Call, Given, first_argument
+from pyro_opu.programs.sites import stand_in
+from pyro_opu.programs.trace import (
     Latents,
     ObservedSites,
     Run,
@@ -34,7 +31,11 @@ from pyro_opu.teachers.runs import (
     plug_in,
     quiet,
 )
-from pyro_opu.teachers.sites import stand_in
+from pyro_opu.programs.vmap import Batched, Draws
+from pyro_opu.rng import preserve_rng
+from pyro_opu.teachers.base import JointDraws, choose, unseen
+from pyro_opu.teachers.kinds import check_law, cure, described, warn_of_moments
+from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.printing import name_of
 
 Known = TypeVar("Known", bound="ModelDraws")

@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.programs.plug_in import PlugIn
 
 __all__ = ["ramp_network"]
 

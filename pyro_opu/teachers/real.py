@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_opu.programs.enumerated import mixed_normals, normals_apart
+from pyro_opu.programs.sites import one_per_row
 from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.function import FunctionDraws
 from pyro_opu.teachers.kinds import described_all, kind_of, said
 from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.row_latents import mixed_normals, normals_apart
-from pyro_opu.teachers.sites import one_per_row
 
 
 class RealTeacher(JointDraws):

@@ -10,10 +10,11 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 from pyro_opu.packing import Packing
+from pyro_opu.programs.samples import posterior_of
+from pyro_opu.programs.signature import call_of
+from pyro_opu.programs.sites import refuse_site
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.arrays import AnyFunction
-from pyro_opu.teachers.calls import call_of
-from pyro_opu.teachers.chains import posterior_of
 from pyro_opu.teachers.function import draws_parameter, unpacked_function
 from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, is_numpyro
 from pyro_opu.teachers.posteriors import PosteriorRegressionTeacher, is_posterior
@@ -23,7 +24,6 @@ from pyro_opu.teachers.real import (
     RegressionTeacher,
     is_pair,
 )
-from pyro_opu.teachers.sites import refuse_site
 
 
 def as_regression_teacher(

@@ -10,19 +10,19 @@ from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
 from pyro_opu.distributions.several import Part, by_part
-from pyro_opu.rng import seeded
-from pyro_opu.teachers.agreement import ComparedDraws
-from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.kinds import kind_of, said, said_of
-from pyro_opu.teachers.pyro_model import ModelDraws
-from pyro_opu.teachers.row_latents import (
+from pyro_opu.programs.enumerated import (
     log_probs_apart,
     mixed_log_probs,
     mixed_normals,
     normals_apart,
 )
-from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import check_each_row, site_kind, unwrap
+from pyro_opu.programs.sites import check_each_row, site_kind, unwrap
+from pyro_opu.programs.trace import quiet
+from pyro_opu.rng import seeded
+from pyro_opu.teachers.agreement import ComparedDraws
+from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.kinds import kind_of, said, said_of
+from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.utils.chunks import spread_rows
 
 __all__ = ["SeveralDraws", "SeveralTeacher", "parts_of"]

@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyro_opu.packing import Unpacked
 from pyro_opu.rng import evaluating
-from pyro_opu.teachers.base import some_rows
 from pyro_opu.teachers.shared import Call, SharedMasks, of_one_row
+from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["RandomCalls", "compare_spreads", "training"]

@@ -54,3 +54,8 @@ def chunks(
 def spread_rows(x: Tensor, most: int) -> Tensor:
     """At most so many of the rows of ``x``, evenly spread from the first to the last."""
     return x[torch.linspace(0, len(x) - 1, min(most, len(x)), device=x.device).long()]
+
+
+def some_rows(x: Tensor, rows: int) -> Tensor:
+    """The first rows of ``x``, repeated where it has fewer."""
+    return x[torch.arange(rows, device=x.device) % len(x)]

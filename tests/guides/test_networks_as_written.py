@@ -21,7 +21,7 @@ from pyro_opu.guides.operations import Operations
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.guides.recording import record
 from pyro_opu.guides.writes import Unrecorded
-from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.programs.plug_in import PlugIn
 
 W = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
 STILL: dict[str, Any] = {"num_steps": 1, "learning_rate": 1e-9, "recalibrate": False}

@@ -24,7 +24,7 @@ from pyro_opu.guides.plug_in import AfterTold, PlugInTrunk
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
-from pyro_opu.teachers.sites import normalised
+from pyro_opu.programs.sites import normalised
 from pyro_opu.training import settings
 from pyro_opu.training.pool import Pool, read_once
 

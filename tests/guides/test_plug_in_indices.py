@@ -23,7 +23,7 @@ from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recording import record
 from pyro_opu.packing import packing_of
-from pyro_opu.teachers.plug_in import PlugIn
+from pyro_opu.programs.plug_in import PlugIn
 
 STILL: dict[str, Any] = {"num_steps": 1, "learning_rate": 1e-9, "recalibrate": False}
 

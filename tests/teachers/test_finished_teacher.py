@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from pyro_opu import as_teacher, distill, distillation
 from pyro_opu.outcomes import Classes, Real, outcome_of
+from pyro_opu.programs.trace import Latents
 from pyro_opu.teachers import agreement, networks
 from pyro_opu.teachers.finished import finished_teacher
-from pyro_opu.teachers.runs import Latents
 
 D, C, S = 3, 2, 20
 X = torch.randn(60, D, generator=torch.Generator().manual_seed(0))

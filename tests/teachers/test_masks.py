@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pyro_opu.programs.cost import counted, metered
+from pyro_opu.programs.sites import log_probs_of_output
 from pyro_opu.teachers import as_teacher, networks
-from pyro_opu.teachers.cost import counted, metered
 from pyro_opu.teachers.masks import Thinned
 from pyro_opu.teachers.shared import Call, SharedMasks, given_by
-from pyro_opu.teachers.sites import log_probs_of_output
 from pyro_opu.teachers.training_mode import RandomCalls
 
 # Rounding of float32 products summed in another order, on logits of size 1.

@@ -25,8 +25,8 @@ from pyro_models import (
 )
 from torch import Tensor
 
+from pyro_opu.programs.sites import class_log_probs
 from pyro_opu.teachers import as_teacher
-from pyro_opu.teachers.sites import class_log_probs
 
 
 class TestSites:

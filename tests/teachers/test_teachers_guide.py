@@ -21,8 +21,8 @@ from pyro_models import assert_moments, line_model, logit_of
 from torch import Tensor
 from torch.distributions.transforms import AffineTransform
 
+from pyro_opu.programs.plug_in import CANDIDATES
 from pyro_opu.teachers import as_teacher
-from pyro_opu.teachers.plug_in import CANDIDATES
 
 
 def _fitted(guide: Callable, model: Callable, *args: Tensor) -> Callable:

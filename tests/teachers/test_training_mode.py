@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pyro_opu.programs.sites import log_probs_of_output
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.networks import COMPARED
 from pyro_opu.teachers.shared import Call, attention, of_one_row
-from pyro_opu.teachers.sites import log_probs_of_output
 from pyro_opu.teachers.training_mode import ERRORS, RandomCalls, _score_sums, training
 
 X = torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(0))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.distributions import kl_divergence
 
 from pyro_opu import as_teacher, batched
-from pyro_opu.teachers.batched import Batched, Draws, loop
+from pyro_opu.programs.vmap import Batched, Draws, loop
 from pyro_opu.training.settings import NUM_DRAWS, draws_per_step
 
 S, N, D = 4000, 5, 3

@@ -16,13 +16,13 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_opu.checks import check_tensor
+from pyro_opu.programs.cost import Meter, metered
+from pyro_opu.programs.plug_in import PlugIn
+from pyro_opu.programs.signature import Model
+from pyro_opu.programs.sites import unwrap
+from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import exclusive
-from pyro_opu.teachers.base import some_rows
-from pyro_opu.teachers.batched import Draws
-from pyro_opu.teachers.calls import Model
-from pyro_opu.teachers.cost import Meter, metered
-from pyro_opu.teachers.plug_in import PlugIn
-from pyro_opu.teachers.sites import unwrap
+from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.laws import is_known
 
 

@@ -20,10 +20,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from pyro_opu.packing import Packing
+from pyro_opu.programs.signature import Arguments, Call, Model, parameters_of
+from pyro_opu.programs.trace import fresh_latents, is_deterministic
+from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import exclusive, replaced
-from pyro_opu.teachers.batched import Draws
-from pyro_opu.teachers.calls import Arguments, Call, Model, parameters_of
-from pyro_opu.teachers.runs import fresh_latents, is_deterministic
 from pyro_opu.utils.warnings import warn_user
 
 T = TypeVar("T")

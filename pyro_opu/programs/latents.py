@@ -12,12 +12,7 @@ import torch
 from torch import Tensor
 from torch import distributions as dist
 
-from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.any_rows import IMPUTED, AnyRows
-from pyro_opu.teachers.batched import Draws
-from pyro_opu.teachers.calls import Model
-from pyro_opu.teachers.chains import unknown_name
-from pyro_opu.teachers.row_latents import (
+from pyro_opu.programs.enumerated import (
     Mixture,
     Values,
     affordable,
@@ -27,8 +22,13 @@ from pyro_opu.teachers.row_latents import (
     moved,
     row_values,
 )
-from pyro_opu.teachers.runs import Run, few_rows, is_deterministic, quiet, trace_of
-from pyro_opu.teachers.sites import arguments_of, unwrap
+from pyro_opu.programs.rows import IMPUTED, AnyRows
+from pyro_opu.programs.samples import unknown_name
+from pyro_opu.programs.signature import Model
+from pyro_opu.programs.sites import arguments_of, unwrap
+from pyro_opu.programs.trace import Run, few_rows, is_deterministic, quiet, trace_of
+from pyro_opu.programs.vmap import Draws
+from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.laws import is_known
 from pyro_opu.utils.warnings import warn_user
 

@@ -11,7 +11,7 @@ from pyro.infer import Predictive
 from pyro_opu import as_teacher
 from pyro_opu.models.factored import factored
 from pyro_opu.models.gaussian_process import gaussian_process
-from pyro_opu.teachers.cost import counted, metered
+from pyro_opu.programs.cost import counted, metered
 from pyro_opu.training.settings import draws_per_step
 
 LOWER = torch.eye(6).repeat(3, 1, 1)

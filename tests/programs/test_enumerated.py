@@ -14,8 +14,8 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import as_teacher
+from pyro_opu.programs import enumerated
 from pyro_opu.regression import as_regression_teacher
-from pyro_opu.teachers import row_latents
 
 S, N, D, C = 60, 12, 2, 3
 generator = torch.Generator().manual_seed(0)
@@ -113,7 +113,7 @@ def test_it_differs_from_that_of_sampled_latents() -> None:
     teacher.probs(X)
     assert counts(teacher) == {"z": 2}
     summed = pyro_opu.uncertainty(teacher.probs(X)).epistemic.mean()
-    teacher._row_latents = row_latents.Mixture()
+    teacher._row_latents = enumerated.Mixture()
     sampled = pyro_opu.uncertainty(teacher.probs(X)).epistemic.mean()
     assert sampled > 1.5 * summed
 
@@ -144,7 +144,7 @@ def test_many_values_are_drawn_with_a_warning() -> None:
     def model(x: Tensor, y: Tensor | None = None) -> None:
         weights()
         with pyro.plate("data", len(x)):
-            z = pyro.sample("z", dist.Categorical(torch.ones(row_latents.MOST_VALUES + 1)))
+            z = pyro.sample("z", dist.Categorical(torch.ones(enumerated.MOST_VALUES + 1)))
             pyro.sample("obs", dist.Bernoulli(z / 100), obs=y)
 
     with pytest.warns(UserWarning, match=r"latents \['z'\].* take 65 values.*count as epistemic"):

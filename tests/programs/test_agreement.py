@@ -12,15 +12,16 @@ import pytest
 import torch
 from pyro.infer import Predictive
 from scipy.stats import mannwhitneyu
-from test_awkward_models import MODELS, NEW, TRAIN, D, S, W, X, weights
-from test_imputed import normal, slopes, smoker
 from torch import Tensor, nn
 
+from programs.test_awkward_models import MODELS, NEW, TRAIN, D, S, W, X, weights
+from programs.test_imputed import normal, slopes, smoker
 from pyro_opu import as_teacher, distill
+from pyro_opu.programs import rows as any_rows
+from pyro_opu.programs.rows import AnyRows
 from pyro_opu.regression import as_regression_teacher
-from pyro_opu.teachers import agreement, any_rows
+from pyro_opu.teachers import agreement
 from pyro_opu.teachers.agreement import ROWS, RUNS, TEACHERS, ComparedDraws
-from pyro_opu.teachers.any_rows import AnyRows
 from pyro_opu.teachers.held import hold
 
 ROWS_OF = {"c": torch.randn(60), "known": torch.arange(60) % 9 > 0}

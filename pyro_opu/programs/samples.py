@@ -9,7 +9,7 @@ from typing import Any
 from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
 
-from pyro_opu.teachers.batched import Draws
+from pyro_opu.programs.vmap import Draws
 
 
 def posterior_of(source: Any) -> Any:

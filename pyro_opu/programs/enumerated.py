@@ -17,8 +17,8 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch import distributions as dist
 
-from pyro_opu.teachers.runs import Run
-from pyro_opu.teachers.sites import unwrap
+from pyro_opu.programs.sites import unwrap
+from pyro_opu.programs.trace import Run
 from pyro_opu.utils.laws import is_known
 from pyro_opu.utils.warnings import warn_user
 

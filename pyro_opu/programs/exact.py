@@ -18,13 +18,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from pyro_opu.checks import positive_int
-from pyro_opu.predictive.quick_ops import QuickOps
+from pyro_opu.programs.cost import Cost, metered
+from pyro_opu.programs.samples import check_unweighed
+from pyro_opu.programs.sites import arguments_of, unwrap
+from pyro_opu.programs.trace import quiet
+from pyro_opu.programs.vmap import Batched, Draws, has_nan, loop
+from pyro_opu.programs.vmap_rewrites import QuickOps
 from pyro_opu.rng import exclusive, preserve_rng
-from pyro_opu.teachers.batched import Batched, Draws, has_nan, loop
-from pyro_opu.teachers.chains import check_unweighed
-from pyro_opu.teachers.cost import Cost, metered
-from pyro_opu.teachers.runs import quiet
-from pyro_opu.teachers.sites import arguments_of, unwrap
 from pyro_opu.utils.chunks import numbers_at_once
 
 Shape = tuple[int, ...]

@@ -24,7 +24,7 @@ from torch._C import _len_torch_function_stack
 from pyro_opu import as_teacher, batched
 from pyro_opu.models.dropout import DropoutGuide
 from pyro_opu.models.neural_network import bayesian_network
-from pyro_opu.predictive.quick_ops import QuickOps
+from pyro_opu.programs.vmap_rewrites import QuickOps
 
 Draws = dict[str, Tensor]
 NETWORK = network([nn.Dropout()])

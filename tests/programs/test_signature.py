@@ -13,7 +13,7 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu import as_teacher, distill, fidelity
-from pyro_opu.teachers.calls import Picked, call_of, first_argument
+from pyro_opu.programs.signature import Picked, call_of, first_argument
 
 W = torch.randn(5, 2, 3, generator=torch.Generator().manual_seed(0))
 X = torch.randn(12, 2, generator=torch.Generator().manual_seed(1))
