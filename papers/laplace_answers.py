@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Dirichlet
+from torch.utils.data import DataLoader, TensorDataset
 
 from pyro_opu import OnePassPredictive, laplace_bridge, probit_predictive
 from pyro_opu.distributions import Empirical, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.uncertainty import concentration, mutual_information
-from pyro_opu.models.laplace_network import DiagonalRoot, NetworkLaplace
+from pyro_opu.models.laplace_network import NetworkLaplace
+from pyro_opu.rng import preserve_rng
 
 Answer = Dirichlet | SimplexDistribution | Tensor  # a tensor holds draws (S, N, C)
 Gaussian = tuple[Tensor, Tensor]  # of the logits: mean (N, C), covariance (N, C, C) or (N, C)
 Method = Callable[[Tensor, Tensor], Answer]
 
 
+def fitted(
+    network: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    weights: str = "last_layer",
+    structure: str = "kron",
+    precision: float | None = None,
+) -> NetworkLaplace:
+    """The fit of laplace-torch, by default with the precision of the highest evidence."""
+    with preserve_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch and einops, about their own parts
+        from laplace import Laplace
+
+        network = copy.deepcopy(network)
+        fit = Laplace(
+            network, "classification", weights, structure, prior_precision=precision or 1.0
+        )
+        fit.fit(DataLoader(TensorDataset(x, y), 256))
+        if precision is None:
+            fit.optimize_prior_precision(method="marglik")
+    return NetworkLaplace(fit)
+
+
 def gaussian(fit: NetworkLaplace, x: Tensor) -> Gaussian:
     """The law of the logits; the diagonal of the covariance where there is nothing else."""
     mean, covariance = fit.logits(x)
-    independent = isinstance(fit.root, DiagonalRoot)
+    independent = type(fit.fit).__name__.startswith("Diag")
     return mean, covariance.diagonal(dim1=1, dim2=2).clone() if independent else covariance
 
 

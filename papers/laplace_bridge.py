@@ -18,20 +18,24 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyro
 import torch
-from torch import Tensor
+from pyro.infer import Predictive
+from torch import Tensor, nn
 
 from benchmarks.digits import Digits, digits
 from benchmarks.results import Tables, over_seeds, parser, record_seeds, say
-from pyro_opu import inverse_laplace_bridge, laplace_bridge, probit_predictive
+from papers.laplace_answers import fitted
+from pyro_opu import as_teacher, inverse_laplace_bridge, laplace_bridge, probit_predictive
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.metrics.distances import energy_distance, kl_divergence
 from pyro_opu.metrics.top_k import TopK, _shared_area, top_k
-from pyro_opu.models.laplace_network import NetworkLaplace, network_laplace, with_trunk
-from pyro_opu.models.last_layer import last_layer_laplace
+from pyro_opu.models.laplace import Laplace
+from pyro_opu.models.laplace_network import NetworkLaplace
+from pyro_opu.models.last_layer import last_layer_laplace, on_features
+from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network, perceptron
 
 #: Training rows for top-k, few enough that the likeliest class is often wrong.
@@ -43,9 +47,26 @@ OVERLAPS = (0.01, 0.05, 0.1, 0.2, 0.4, 0.6)
 CURVATURES = (
     ("last_layer", "full"),
     ("last_layer", "kron"),
-    ("last_layer", "diagonal"),
+    ("last_layer", "diag"),
     ("all", "kron"),
 )
+
+
+@dataclass(frozen=True)
+class LastLayer:
+    """The library's own Laplace approximation of a last layer, as a function of the inputs."""
+
+    trunk: nn.Module
+    fit: Laplace
+
+    def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.fit.logits(self.trunk(x))
+
+    def probs(self, x: Tensor, num_draws: int) -> Tensor:
+        model = on_features(self.trunk, logistic_regression(len(self.fit.bias)))
+        return as_teacher(Predictive(model, guide=self.fit.guide, num_samples=1)).probs(
+            x, num_draws
+        )
 
 
 def main() -> None:
@@ -167,7 +188,7 @@ def sets(seed: int, splits: Digits) -> list[dict]:
     pyro.set_rng_seed(seed)
     x, y = splits.train.x[:FEW], splits.train.y[:FEW]
     network = fit_network(perceptron((64, 32, 10)), x, y)
-    fit = with_trunk(*last_layer_laplace(network, x, y))
+    fit = LastLayer(*last_layer_laplace(network, x, y))
     mean, covariance = fit.logits(splits.test.x)
     probs = fit.probs(splits.test.x, 500)
     matched = probs.mean(0) * concentration(probs).clamp(1e-2, 1e6).unsqueeze(-1)
@@ -220,19 +241,13 @@ def methods(seed: int, splits: Digits, quick: bool) -> list[dict]:
     pyro.set_rng_seed(seed)
     x, y = splits.train
     network = fit_network(perceptron((64, 64, 10)), x, y, epochs=20 if quick else 100)
-    fits: dict[str, NetworkLaplace] = {
-        "last layer, full, mode found anew": with_trunk(*last_layer_laplace(network, x, y))
+    fits: dict[str, LastLayer | NetworkLaplace] = {
+        "last layer, full, mode found anew": LastLayer(*last_layer_laplace(network, x, y))
     }
     if importlib.util.find_spec("laplace") is not None:
         for subset, structure in CURVATURES:
-            fits[f"{subset.replace('_', ' ')}, {structure}, laplace-torch"] = network_laplace(
-                network,
-                x,
-                y,
-                subset=subset,
-                structure=structure,
-                prior_precision="marginal likelihood",
-            )
+            name = f"{subset.replace('_', ' ')}, {structure}, laplace-torch"
+            fits[name] = fitted(network, x, y, subset, structure)
     return [
         {"normal weights": name, "answer": answer, **row}
         for name, fit in fits.items()
@@ -240,7 +255,7 @@ def methods(seed: int, splits: Digits, quick: bool) -> list[dict]:
     ]
 
 
-def one_fit(fit: NetworkLaplace, splits: Digits) -> dict[str, dict[str, float]]:
+def one_fit(fit: LastLayer | NetworkLaplace, splits: Digits) -> dict[str, dict[str, float]]:
     x, y = splits.test.x[:JUDGED], splits.test.y[:JUDGED]
     mean, covariance = fit.logits(x)
     target, other = fit.probs(x, 2 * DRAWS).split(DRAWS)

@@ -51,6 +51,7 @@ from papers import datasets
 from papers.laplace_answers import (
     Gaussian,
     auroc,
+    fitted,
     gaussian,
     measured,
     methods,
@@ -61,7 +62,7 @@ from papers.laplace_answers import (
 )
 from papers.laplace_speed import draw, of_dirichlets, speed_tests
 from pyro_opu.metrics.distances import kl_divergence
-from pyro_opu.models.laplace_network import NetworkLaplace, network_laplace
+from pyro_opu.models.laplace_network import NetworkLaplace
 from pyro_opu.models.neural_network import convolutional_network, fit_network
 
 #: The paper's MMC of sampling on MNIST's test rows.
@@ -156,12 +157,11 @@ def posteriors(
     with torch.no_grad():
         correct = (network(test.x).argmax(-1) == test.y).double().mean().item()
     found["accuracy of the network, %"] = 100 * correct
-    fit = partial(network_laplace, network, train.x, train.y)
-    fits: dict[str, NetworkLaplace] = {}
-    for name in ("diagonal", "kron"):
-        fits[name] = fit(structure=name, prior_precision="marginal likelihood")
-        found[f"prior precision, {name}"] = fits[name].prior_precision
-    law = gaussian(fit(structure="diagonal", prior_precision=1e-4), held.x[:2000])
+    fit = partial(fitted, network, train.x, train.y)
+    fits = {"diagonal": fit(structure="diag"), "kron": fit(structure="kron")}
+    for name, each in fits.items():
+        found[f"prior precision, {name}"] = float(each.fit.prior_precision)
+    law = gaussian(fit(structure="diag", precision=1e-4), held.x[:2000])
     found["MMC held out, precision 1e-4"] = mmc(read(methods(200)["sampling"], *law))
     law = gaussian(fits["diagonal"], held.x[:2000])
     found["factor of the variances"] = widening(*law, PAPER_MMC)
@@ -238,9 +238,7 @@ def digits(seed: int, train: datasets.Dataset, test: datasets.Dataset, most, arg
     """Trained on three digits, asked about all ten: how sure, the mean over the rows of a digit."""
     known = train.take(train.y < 3)
     network = trained(seed, known.x, known.y, 3, args.epochs)
-    fit = network_laplace(
-        network, known.x, known.y, structure="diagonal", prior_precision="marginal likelihood"
-    )
+    fit = fitted(network, known.x, known.y, structure="diag")
     rows = []
     for digit in range(10):
         law = gaussian(fit, test.x[test.y == digit][:most])

@@ -28,8 +28,7 @@ import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher, joint
 from pyro_opu.distributions import Answer
 from pyro_opu.models.gaussian_process import gaussian_process
-from pyro_opu.models.laplace_network import with_trunk
-from pyro_opu.models.last_layer import last_layer_laplace
+from pyro_opu.models.last_layer import last_layer_laplace, on_features
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network
 from pyro_opu.models.sgpmc import sgpmc
@@ -191,8 +190,9 @@ def test_objectives(build: Callable[[], Objective], device: torch.device) -> Non
 def test_networks_are_fitted_there(there: Any, device: torch.device) -> None:
     x, y = X.to(device), torch.arange(len(X), device=device) % C
     network = fit_network(there(SOURCES["dropout"][0]), x, y, epochs=2)
-    laplace = last_layer_laplace(network, x, y)
-    fast = pyro_opu.distill(with_trunk(*laplace), x, **QUICK)
+    trunk, fit = last_layer_laplace(network, x, y)
+    model = on_features(trunk, logistic_regression(C))
+    fast = pyro_opu.distill(Predictive(model, guide=fit.guide, num_samples=50), x, **QUICK)
     assert fast.dirichlet(x).log_mean.device == x.device
 
 

@@ -16,7 +16,7 @@ from pyro_opu.rivals.base import Call
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, Source
 
-__all__ = ["DrawnBridgeGuide", "GaussianLogits", "LaplaceBridgeGuide", "laplace_bridge_predictive"]
+__all__ = ["GaussianLogits", "LaplaceBridgeGuide", "laplace_bridge_predictive"]
 
 # Log-probabilities and variances of drawn logits are kept above these: a class that a draw rules
 # out has a logit of minus infinity, and draws that all agree ask for an infinite concentration.
@@ -39,6 +39,8 @@ class LaplaceBridgeGuide(nn.Module):
         normalize: As in :func:`~pyro_opu.laplace_bridge`.
     """
 
+    takes_packed = True
+
     def __init__(self, source: GaussianLogits, *, normalize: bool = False) -> None:
         super().__init__()
         self.source = source
@@ -46,32 +48,28 @@ class LaplaceBridgeGuide(nn.Module):
 
     def forward(self, x: Tensor) -> PredictiveDirichlet:
         """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
-        alpha = laplace_bridge(*self.source.logits(x), normalize=self.normalize)
+        # Logits of draws sum to zero already, so there is nothing to project.
+        project = not isinstance(self.source, DrawnLogits)
+        logits = self.source.logits(x)
+        alpha = laplace_bridge(*logits, project=project, normalize=self.normalize)
         return PredictiveDirichlet.from_alpha(alpha, validate_args=False)
 
     def extra_repr(self) -> str:
         return f"normalize={self.normalize}"
 
 
-class DrawnBridgeGuide(nn.Module):
-    """The Laplace bridge after the moments of a teacher's draws: S evaluations, not one pass.
+class DrawnLogits:
+    """The centred log-probabilities of a teacher's draws, taken for normal: S evaluations.
 
-    The centred log-probabilities of the draws are taken for normal; a teacher that draws afresh
-    gives other draws at every call. ``num_draws`` is at least 2, by default the teacher's own.
+    A teacher that draws afresh gives other draws at every call. ``num_draws`` is at least 2, by
+    default the teacher's own.
     """
 
-    def __init__(
-        self, teacher: BaseTeacher, num_draws: int | None = None, *, normalize: bool = False
-    ) -> None:
-        super().__init__()
-        self.teacher = teacher
-        self.num_draws = num_draws
-        self.normalize = normalize
+    def __init__(self, teacher: BaseTeacher, num_draws: int | None = None) -> None:
+        self.teacher, self.num_draws = teacher, num_draws
 
-    takes_packed = True
-
-    def forward(self, x: Tensor) -> PredictiveDirichlet:
-        """The Dirichlet at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
+    def logits(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances ``(N, C)``."""
         means, variances = [], []
         for log_probs in self.teacher.stream(x, self.num_draws):
             if len(log_probs) < 2:
@@ -83,14 +81,7 @@ class DrawnBridgeGuide(nn.Module):
             z = z - z.mean(-1, keepdim=True)
             means.append(z.mean(0))
             variances.append(z.var(0).clamp_min(_SMALLEST_VARIANCE))
-        # The logits sum to zero already, so there is nothing to project.
-        alpha = laplace_bridge(
-            torch.cat(means), torch.cat(variances), project=False, normalize=self.normalize
-        )
-        return PredictiveDirichlet.from_alpha(alpha, validate_args=False)
-
-    def extra_repr(self) -> str:
-        return f"num_draws={self.num_draws}, normalize={self.normalize}"
+        return torch.cat(means), torch.cat(variances)
 
 
 def laplace_bridge_predictive(
@@ -114,7 +105,7 @@ def laplace_bridge_predictive(
 
     Args:
         source: An object with a method ``logits(x) -> (mean, covariance)``, such as
-            ``pyro_opu.models.laplace_network.network_laplace`` gives (a module is copied); or
+            ``pyro_opu.models.laplace_network.NetworkLaplace`` (a module is copied); or
             whatever :func:`~pyro_opu.as_teacher` takes.
         normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
         num_draws: S of a teacher without ``logits``; by default its own number.
@@ -143,7 +134,6 @@ def laplace_bridge_predictive(
     check_bool("normalize", normalize)
     check_bool("progress", progress)
     check_seed(seed)
-    guide: nn.Module
     logits = getattr(source, "logits", None)
     if served.site is None and callable(logits) and not isinstance(logits, nn.Module):
         check_inputs(x)
@@ -153,10 +143,10 @@ def laplace_bridge_predictive(
     else:
         teacher = served.teacher(source)  # type: ignore[arg-type]
         x = teacher.packed(x)
-        guide = DrawnBridgeGuide(teacher, num_draws, normalize=normalize)
+        guide = LaplaceBridgeGuide(DrawnLogits(teacher, num_draws), normalize=normalize)
     with preserve_rng(), torch.no_grad():
         teacher.probs(x[:1], 1)
         guide(x[:2])  # what it refuses is refused now
-    one_pass = isinstance(guide, LaplaceBridgeGuide)
+    one_pass = not isinstance(guide.source, DrawnLogits)
     report = {"method": "Laplace bridge", "normalize": normalize, "one_pass": one_pass}
     return served.student(guide, teacher, x, report)

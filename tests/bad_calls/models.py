@@ -13,7 +13,7 @@ from pyro_opu.models.factored import factored
 from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
 from pyro_opu.models.kernels import Kernel
 from pyro_opu.models.laplace import laplace
-from pyro_opu.models.laplace_network import NetworkLaplace, network_laplace, with_trunk
+from pyro_opu.models.laplace_network import NetworkLaplace
 from pyro_opu.models.last_layer import (
     last_layer_laplace,
     last_layer_network,
@@ -107,16 +107,7 @@ values(laplace, X, Y, 3, scale=SCALES)
 LAPLACE = laplace(X, Y, 3)
 arguments(LAPLACE.logits, {"another width": (X[:, :2],)})
 arguments(LAPLACE.bridge, {"NaN": (BROKEN,)})
-values(NetworkLaplace, NETWORK, 3, subset=["first", None], structure=["low rank"])
-values(NetworkLaplace, NETWORK, num_classes=[1, 2.5, 5])
-arguments(NetworkLaplace, {"no network": (None, 3)})
-WHOLE = NetworkLaplace(NETWORK, 3)
-arguments(WHOLE.probs, {"half a draw": (X, 1.5), "no draws": (X, 0)})
-arguments(WHOLE.logits, {"another width": (X[:, :2],)})
-values(network_laplace, NETWORK, X, Y, prior_precision=[0.0, -1.0, NAN, "best", "validation"],
-    batch_size=[0, 1.5])
-values(network_laplace, NETWORK, X, y=LABELS)
-arguments(with_trunk, {"no fit": (nn.Identity(), None)})
+arguments(NetworkLaplace, {"no fit": (None,), "a network": (NETWORK,)})
 values(split_last_layer, network=[nn.Linear(3, 3), nn.Sequential(), None])
 values(last_layer_network, NETWORK, prior=[0.0, NAN])
 arguments(on_features, {"no trunk": (None, MODEL), "no model": (nn.Identity(), None)})
