@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import pyro_opu
-import pyro_opu.models.estimator
+import pyro_opu.interop.scikit_learn
 from tests.test_docstrings import ROOMS
 
 ROOT = Path(__file__).parents[2]
@@ -236,7 +236,7 @@ def test_examples_run(page, number, code, monkeypatch, tmp_path):
     def quick(*args, **options):
         return distill(*args, **options | {"num_steps": 10, "progress": False})
 
-    for module in (pyro_opu, pyro_opu.models.estimator):
+    for module in (pyro_opu, pyro_opu.interop.scikit_learn):
         monkeypatch.setattr(module, "distill", quick)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyro_opu.models import (
         dropout,
-        estimator,
         factored,
         gaussian_process,
         laplace,
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "dropout",
-    "estimator",
     "factored",
     "gaussian_process",
     "laplace",

@@ -7,8 +7,8 @@ from pyro.infer.autoguide import AutoNormal
 from torch import nn
 
 from bad_calls.table import arguments, calls, values
+from pyro_opu.interop.scikit_learn import OnePassClassifier, dropout_teacher, logistic_teacher
 from pyro_opu.models.dropout import DropoutGuide, dropout_l2
-from pyro_opu.models.estimator import OnePassClassifier, dropout_teacher, logistic_teacher
 from pyro_opu.models.factored import factored
 from pyro_opu.models.gaussian_process import gaussian_process, inducing_points
 from pyro_opu.models.kernels import Kernel

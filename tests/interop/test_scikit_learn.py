@@ -20,7 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch import Tensor
 
 from pyro_opu import aleatoric_uncertainty
-from pyro_opu.models.estimator import (
+from pyro_opu.interop.scikit_learn import (
     OnePassClassifier,
     OnePassRegressor,
     dropout_teacher,

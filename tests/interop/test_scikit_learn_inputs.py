@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from torch import Tensor
 
-from pyro_opu.models.estimator import (
+from pyro_opu.interop.scikit_learn import (
     OnePassClassifier,
     OnePassRegressor,
     TeacherFunction,

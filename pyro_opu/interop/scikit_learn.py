@@ -20,8 +20,7 @@ from torch import Tensor
 from pyro_opu.checks import one_of
 from pyro_opu.distillation import distill
 from pyro_opu.distributions import PredictiveNormal, SimplexDistribution
-from pyro_opu.metrics.uncertainty import uncertainty
-from pyro_opu.models.estimator_teachers import (
+from pyro_opu.interop.ready_teachers import (
     CLASSIFIERS,
     REGRESSORS,
     Inputs,
@@ -30,6 +29,7 @@ from pyro_opu.models.estimator_teachers import (
     linear_teacher,
     logistic_teacher,
 )
+from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.rng import seeded
 
 __all__ = [
@@ -204,8 +204,8 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
     ``teacher(numbers, code, ...)``; without numbers they are left out.
 
     Args:
-        teacher: "dropout" (:func:`~.estimator_teachers.dropout_teacher`), "logistic"
-            (:func:`~.estimator_teachers.logistic_teacher`, which needs the package polyagamma), or
+        teacher: "dropout" (:func:`~.ready_teachers.dropout_teacher`), "logistic"
+            (:func:`~.ready_teachers.logistic_teacher`, which needs the package polyagamma), or
             a function ``(x, y) -> teacher`` of standardised
             float32 inputs ``(N, D)`` and int64 classes ``(N,)`` that returns anything
             :func:`pyro_opu.as_teacher` takes, such as ``partial(dropout_teacher, p=0.5)``. Its
@@ -269,8 +269,8 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
     student answers with :math:`N(\mu(x), a(x) + e(x))`.
 
     Args:
-        teacher: "dropout" (:func:`~.estimator_teachers.dropout_teacher`), "linear"
-            (:func:`~.estimator_teachers.linear_teacher`), a function ``(x, y) -> teacher`` of
+        teacher: "dropout" (:func:`~.ready_teachers.dropout_teacher`), "linear"
+            (:func:`~.ready_teachers.linear_teacher`), a function ``(x, y) -> teacher`` of
             standardised float32 inputs ``(N, D)`` and y ``(N,)`` that returns what
             :func:`pyro_opu.regression.as_regression_teacher` takes, or an estimator.
         guide, loss, num_steps, random_state: As of :class:`OnePassClassifier`.
