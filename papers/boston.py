@@ -87,7 +87,7 @@ class Split:
         (point,) = kernel.stream(*self.data, num_samples=1)
         return float(self.held.log_density(point).mean())
 
-    def online(self) -> tuple[pyro_opu.OnePassRegression, dict[str, Tensor]]:
+    def online(self) -> tuple[pyro_opu.OnePassPredictive, dict[str, Tensor]]:
         """Bayesian Dark Knowledge; ``held`` and some kept draws come from the same chain."""
         kernel = Watched(self.model, step_size=STEP, thinning=THINNING, initial_params=self.start)
         kept: list[dict[str, Tensor]] = []
@@ -116,7 +116,7 @@ class Split:
         )
         return fast, {name: torch.stack([draw[name] for draw in kept]) for name in kept[0]}
 
-    def offline(self, samples: dict[str, Tensor], guide: str) -> pyro_opu.OnePassRegression:
+    def offline(self, samples: dict[str, Tensor], guide: str) -> pyro_opu.OnePassPredictive:
         """`distill` of the draws that were kept."""
         return pyro_opu.distill(
             Predictive(self.model, samples),
@@ -179,7 +179,7 @@ class Held:
     def log_mean(self) -> Tensor:
         return self.total - math.log(self.draws)
 
-    def mean_log_density(self, fast: pyro_opu.OnePassRegression) -> float:
+    def mean_log_density(self, fast: pyro_opu.OnePassPredictive) -> float:
         """Of a student."""
         return float((fast.distribution(self.x).log_prob(self.y) - self.shift).mean())
 

@@ -41,7 +41,7 @@ from pyro_opu.objectives import (
     Objective,
     WassersteinELBO,
 )
-from pyro_opu.predictive import OnePassPredictive, OnePassRegression, OnePassSeveral
+from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.distillation_report import DistillationReport, FidelityWarning
 from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
 from pyro_opu.teachers import Teacher, as_teacher
@@ -50,7 +50,6 @@ from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pyro_opu import (
-        distances,
         distributions,
         export,
         guides,
@@ -70,7 +69,7 @@ if TYPE_CHECKING:
     from pyro_opu.programs.exact import batched
     from pyro_opu.reports.convergence import Diagnosis, diagnose
     from pyro_opu.reports.detection import detection, misclassification, out_of_domain
-    from pyro_opu.reports.fidelity import FidelityReport, fidelity, regression_fidelity
+    from pyro_opu.reports.fidelity import FidelityReport, fidelity
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
 
 __all__ = [
@@ -89,8 +88,6 @@ __all__ = [
     "MomentMatching",
     "Objective",
     "OnePassPredictive",
-    "OnePassRegression",
-    "OnePassSeveral",
     "PolyaGammaGibbs",
     "PredictiveDirichlet",
     "PredictiveGuide",
@@ -104,7 +101,6 @@ __all__ = [
     "detection",
     "diagnose",
     "differential_entropy",
-    "distances",
     "distill",
     "distributions",
     "entropy",
@@ -128,7 +124,6 @@ __all__ = [
     "predictive",
     "probit_predictive",
     "regression",
-    "regression_fidelity",
     "rivals",
     "samplers",
     "teachers",
@@ -151,7 +146,6 @@ _LATER = {
     "out_of_domain": "reports.detection",
     "FidelityReport": "reports.fidelity",
     "fidelity": "reports.fidelity",
-    "regression_fidelity": "reports.fidelity",
     "Diagnosis": "reports.convergence",
     "diagnose": "reports.convergence",
     "to_inference_data": "interop.arviz",

@@ -16,7 +16,7 @@ from pyro_opu.guides import of_packed
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.packing import Structured
-from pyro_opu.predictive import OnePassPredictive, OnePassRegression, following
+from pyro_opu.predictive import OnePassPredictive, following
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
 from pyro_opu.predictive.with_novelty import with_novelty
@@ -27,7 +27,6 @@ from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.alone import check_alone
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.teachers.held import hold
-from pyro_opu.teachers.regressors import as_regression_teacher
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
 from pyro_opu.training.joint import JOINT, JOINT_STREAM, joint_guide
@@ -94,7 +93,7 @@ def distill(
     draws ``(S, N)``, the student is :math:`N(\mu(x), a(x) + e(x))`: the mean of y, the aleatoric
     variance :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one
     :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals. Of several
-    labels, vectors, counts or several observed sites it is a :class:`~pyro_opu.OnePassSeveral`.
+    labels, vectors, counts or several observed sites each has an answer of its own.
 
     Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train one
     student; each must make the call with the same arguments. Each asks the teacher at its share of
@@ -322,29 +321,3 @@ def distill(
         },
     )
     return with_novelty(fast, x)
-
-
-@checked_arguments
-def distill_regression(
-    source: Any,
-    x: Tensor | Iterable[Any],
-    *,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    arguments: Callable[[Any], Any] | None = None,
-    **options: Any,
-) -> OnePassRegression:
-    """:func:`~pyro_opu.distill` for a source that must be a regressor, with the same arguments.
-
-    The ``source`` is what :func:`~pyro_opu.regression.as_regression_teacher` takes.
-
-    Example:
-        >>> w = torch.randn(20, 1)
-        >>> teacher = lambda x: (w * x[:, 0], torch.ones(20, 1))
-        >>> fast = distill_regression(teacher, torch.randn(50, 1), num_steps=5, progress=False)
-        >>> fast.uncertainty(torch.zeros(4, 1)).total.shape
-        torch.Size([4])
-    """
-    teacher = as_regression_teacher(source, site, inputs=inputs, arguments=arguments)
-    student: Any = distill(teacher, x, inputs=inputs, **options)
-    return student

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import FidelityReport, OnePassPredictive, PredictiveDirichlet, Teacher
-from pyro_opu.distances import kl_divergence
+from pyro_opu.metrics.distances import kl_divergence
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.transfer import Jitter
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import one_of
 from pyro_opu.guides.base import HeadGuide, TrunkGuide
 from pyro_opu.guides.beginning import Beginning
 from pyro_opu.guides.dirichlet import PredictiveGuide
@@ -28,7 +27,6 @@ __all__ = [
     "PredictiveGuide",
     "SingleHeadGuide",
     "TrunkGuide",
-    "named_guide",
 ]
 
 #: Name -> family, as in ``distill(guide=name)`` and in saved files.
@@ -40,14 +38,6 @@ GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
     "logistic_normal": LogisticNormalGuide,
     "implicit": ImplicitGuide,
 }
-#: Former names, still accepted and found in older files.
-FORMER = {"undivided": "single_head"}
-
-
-def named_guide(name: str, x: Tensor, num_classes: int) -> PredictiveGuide | TrunkGuide:
-    """Build a guide of a family in :data:`GUIDES`; see :meth:`.PredictiveGuide.for_inputs`."""
-    name = one_of("guide", FORMER.get(name, name), GUIDES, "Or pass a module x -> Dirichlet.")
-    return GUIDES[name].for_inputs(x, num_classes)
 
 
 def of_packed(guide: nn.Module, packing: Packing | None) -> nn.Module:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import instance_of, positive_int
+from pyro_opu.checks import instance_of, one_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides.networks import default_trunk_config, fit_scales, keeps_digits
@@ -29,6 +30,11 @@ def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
     ):
         return x
     return x.to(weight.dtype)
+
+
+def family(name: str, families: Mapping[str, Any], answer: str) -> Any:
+    """The family of guides of this name; others are refused, with what a module may answer."""
+    return families[one_of("guide", name, families, f"Or pass a module x -> {answer}.")]
 
 
 def student_at(guide: nn.Module, x: Tensor) -> Any:

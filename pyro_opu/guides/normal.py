@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import one_of, positive_int
+from pyro_opu.checks import positive_int
 from pyro_opu.distributions.normal import (
     Components,
     PredictiveNormal,
@@ -28,7 +28,6 @@ __all__ = [
     "ImplicitRealGuide",
     "NormalMixtureGuide",
     "RealGuide",
-    "named_regression_guide",
 ]
 
 #: Normals of a guide from noise, and the logarithm of the variance of the mean of each.
@@ -202,9 +201,3 @@ REGRESSION_GUIDES: dict[str, type[RealGuide]] = {
     "mixture": NormalMixtureGuide,
     "implicit": ImplicitRealGuide,
 }
-
-
-def named_regression_guide(name: str, x: Tensor, y: Tensor) -> RealGuide:
-    """Build a guide of a family in ``REGRESSION_GUIDES``; see :meth:`RealGuide.for_inputs`."""
-    advice = "Or pass a module x -> PredictiveNormal: the teacher's y is real."
-    return REGRESSION_GUIDES[one_of("guide", name, REGRESSION_GUIDES, advice)].for_inputs(x, y)

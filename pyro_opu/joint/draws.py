@@ -161,8 +161,7 @@ def _drawn(source: Any, x: Tensor, num_draws: int | None, seed: int | None) -> P
     asked = torch.cat([x, x[twice]])
     with torch.no_grad(), seeded(seed):
         if joint:
-            kind = "real" if source.num_classes is None else "classes"
-            draws = source.draws(asked, num_draws, seed)
+            kind, draws = source.outcome.kind, source.draws(asked, num_draws, seed)
         else:
             teacher = teacher_of(source, x)
             kind, draws = teacher.kind, teacher.draws(asked, num_draws)

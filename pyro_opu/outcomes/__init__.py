@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyro_opu.outcomes.base import Outcome
 from pyro_opu.outcomes.classes import Classes
 from pyro_opu.outcomes.real import Real
@@ -16,11 +18,19 @@ __all__ = [
     "Real",
     "Several",
     "SiteLayout",
+    "outcome_from",
     "outcome_of",
 ]
 
 #: Outcomes by the ``kind`` of a teacher; a saved student names it too.
 OUTCOMES: dict[str, type[Outcome]] = {outcome.kind: outcome for outcome in (Classes, Real, Several)}
+
+
+def outcome_from(config: dict[str, Any]) -> Outcome:
+    """The outcome that a file describes."""
+    own = {name: value for name, value in config.items() if name != "kind"}
+    found: Outcome = OUTCOMES[config["kind"]].from_config(**own)
+    return found
 
 
 def outcome_of(teacher: JointDraws) -> Outcome:

@@ -30,8 +30,6 @@ class Outcome(SiteReader):
     so that a further kind is a file beside ``classes.py`` and ``real.py``.
     """
 
-    #: The teacher's ``kind``, and the entry "answer" of a saved student.
-    kind: ClassVar[str]
     #: What the draws are, in words.
     quantity: ClassVar[str]
     #: What a guide must answer with, in words.

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from pyro_opu.checks import positive_int
 from pyro_opu.distributions import (
     Empirical,
     Implicit,
     PredictiveDirichlet,
     SimplexDistribution,
 )
-from pyro_opu.guides import GUIDES, ImplicitGuide, PredictiveGuide, guide_at, named_guide
+from pyro_opu.guides import GUIDES, ImplicitGuide, PredictiveGuide, guide_at
+from pyro_opu.guides.base import family
 from pyro_opu.guides.beginning import SCRATCH, NoBeginning, Start, check_digits, find_beginning
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.judging import ClassJudge
@@ -102,7 +104,27 @@ class Classes(Outcome):
     extra: ClassVar[str] = "probs"
     guides: ClassVar[dict[str, Any]] = GUIDES
 
+    task: ClassVar[str] = "classification"
+
     num_classes: int
+
+    def __post_init__(self) -> None:
+        positive_int("num_classes", self.num_classes, 2)
+
+    def __str__(self) -> str:
+        return f"{self.num_classes} classes"
+
+    @classmethod
+    def from_config(cls, **config: Any) -> Classes:
+        if config["num_classes"] >= 2**40:
+            raise ValueError(f"{config['num_classes']!r:.50} is no size")
+        return cls(**config)
+
+    def plain(self, said: Tensor) -> Tensor:
+        return said.exp()
+
+    def check_classes(self, source: str) -> None:
+        """Do nothing."""
 
     @classmethod
     def of(cls, teacher: JointDraws) -> Classes:
@@ -174,10 +196,10 @@ class Classes(Outcome):
         log_concentration = log_concentration_of(held_out)
         given = x if packing is None else packing.unpack(x)
 
-        def build(family: str) -> nn.Module:
+        def build(name: str) -> nn.Module:
             if start.beginning is not None:
-                return guide_at(family, start.beginning, x, log_concentration)
-            guide = named_guide(family, given, self.num_classes)
+                return guide_at(name, start.beginning, x, log_concentration)
+            guide = family(name, GUIDES, "Dirichlet").for_inputs(given, self.num_classes)
             if isinstance(guide, (PredictiveGuide, ImplicitGuide)):
                 guide.start_at(log_concentration)
             return guide

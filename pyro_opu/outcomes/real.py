@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributions import PredictiveNormal, RealAnswer
+from pyro_opu.guides.base import family
 from pyro_opu.guides.beginning import SCRATCH, Start
-from pyro_opu.guides.normal import REGRESSION_GUIDES, named_regression_guide
+from pyro_opu.guides.normal import REGRESSION_GUIDES
 from pyro_opu.judging import RealJudge
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.objectives import Objective
@@ -45,6 +46,11 @@ class Real(Outcome):
     label: ClassVar[tuple[str, str]] = ("value", "")
     extra: ClassVar[str] = "mean"
     guides: ClassVar[dict[str, Any]] = REGRESSION_GUIDES
+
+    num_classes = None
+
+    def __str__(self) -> str:
+        return "a real y"
 
     @classmethod
     def of(cls, teacher: JointDraws) -> Real:
@@ -86,7 +92,9 @@ class Real(Outcome):
         f, log_scale = held_out.draws.unbind(-1)
         y = f + log_scale.exp() * torch.randn_like(f)
         given = x if packing is None else packing.unpack(x)
-        return named_regression_guide("gaussian" if name in (None, NETWORK) else name, given, y)
+        name = "gaussian" if name in (None, NETWORK) else name
+        guide: nn.Module = family(name, REGRESSION_GUIDES, "PredictiveNormal").for_inputs(given, y)
+        return guide
 
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None

@@ -50,7 +50,33 @@ class Several(Outcome):
     extra: ClassVar[str] = ""
     guides: ClassVar[dict[str, Any]] = {"several": SeveralGuide, "implicit": ImplicitSeveralGuide}
 
+    num_classes = None
     parts: tuple[Part, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("`parts` must hold at least one observed site; got none.")
+
+    def __str__(self) -> str:
+        return ", ".join(f"{part.site} {part.kind} {part.shape or ''}" for part in self.parts)
+
+    @classmethod
+    def from_config(cls, **config: Any) -> Several:
+        return cls(tuple(map(Part.from_config, config["parts"])))
+
+    def is_sized_as(self, guide: dict[str, Any]) -> bool:
+        return tuple(map(Part.from_config, guide["options"]["parts"])) == self.parts
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        return {part.site: (part.width, part.columns) for part in self.parts}
+
+    def by_site(self, answer: Any) -> dict[str, Any]:
+        found: dict[str, Any] = answer.by_site()
+        return found
+
+    def shown(self, by_site: dict[str, Any]) -> Any:
+        return by_site if len(self.parts) > 1 else super().shown(by_site)
 
     @classmethod
     def of(cls, teacher: JointDraws) -> Several:
@@ -72,10 +98,13 @@ class Several(Outcome):
                 kinds[name] = kind
         return kinds
 
-    def layout_of_obs(self, dtype: str) -> SiteLayout:
-        """Labels of a network."""
-        (part,) = self.parts
-        return SiteLayout(part.site, "label", dtype, (-1, *part.shape), part.site)
+    def layouts_of_obs(self, dtype: str) -> list[SiteLayout]:
+        return [
+            SiteLayout(
+                p.site, "label" if p.kind == "classes" else "value", dtype, (-1, *p.shape), p.site
+            )
+            for p in self.parts
+        ]
 
     def shown_by(self, nodes: dict[str, Any], name: str) -> str:
         """The observed site whose values or parameters a site shows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -84,6 +84,49 @@ class SiteReader(ABC):
     label: ClassVar[tuple[str, str]]
     #: Name and kind of a site of what is held, for models without one.
     extra: ClassVar[str]
+    #: A teacher's ``kind``, and what model hubs call the task.
+    kind: ClassVar[str]
+    task: ClassVar[str] = "regression"
+    #: C of a class label; ``None`` of anything else.
+    num_classes: int | None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Plain values for a file; the inverse is :func:`.outcome_from`."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+    @classmethod
+    def from_config(cls, **config: Any) -> Any:
+        """The outcome of :attr:`config`, checked."""
+        return cls(**config)
+
+    def is_sized_as(self, guide: dict[str, Any]) -> bool:
+        """Whether a guide that a file describes so answers this outcome."""
+        return guide.get("num_classes") == self.num_classes
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """Classes of each observed site, and its numbers per row; "" is the only one."""
+        return {"": (self.num_classes or 1, 1)}
+
+    def by_site(self, answer: Any) -> dict[str, Any]:
+        """A student's answer by the observed sites."""
+        return {"": answer}
+
+    def shown(self, by_site: dict[str, Any]) -> Any:
+        """What was found for each site, or for the only one."""
+        return next(iter(by_site.values()))
+
+    def plain(self, said: Tensor) -> Tensor:
+        """Draws as a teacher's ``draws`` gives them, from those of its ``stream``."""
+        return said
+
+    def check_classes(self, source: str) -> None:
+        """Refuse to give class probabilities where there is no single label."""
+        raise TypeError(
+            f"`probs` needs {source} of class labels, one per row; this one's outcome is {self}. "
+            "Call .draws(x)."
+        )
 
     @property
     @abstractmethod
@@ -94,10 +137,10 @@ class SiteReader(ABC):
     def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
         """Kinds of the sites that one pass can give, of a run at two inputs with this site."""
 
-    def layout_of_obs(self, dtype: str) -> SiteLayout:
-        """The observed site of a teacher that is not a Pyro model, at inputs of this dtype."""
+    def layouts_of_obs(self, dtype: str) -> list[SiteLayout]:
+        """The observed sites of a teacher that is not a Pyro model, at inputs of this dtype."""
         kind, own = self.label
-        return SiteLayout("obs", kind, own or dtype, (-1,))
+        return [SiteLayout("obs", kind, own or dtype, (-1,))]
 
     def shown_by(self, nodes: dict[str, Any], name: str) -> str:
         """The observed site whose values or parameters a site shows; "" where there is one."""
@@ -120,8 +163,8 @@ def read_sites(
     extra = SiteLayout(outcome.extra, outcome.extra, _dtype(x), (-1, *outcome.event_shape))
     if isinstance(teacher, ModelDraws):
         return _of_predictive(outcome, teacher, x, return_sites, extra)
-    known = {"obs": outcome.layout_of_obs(_dtype(x)), extra.name: extra}
-    return _named(outcome, return_sites or ["obs"], known, set())
+    observed = {site.name: site for site in outcome.layouts_of_obs(_dtype(x))}
+    return _named(outcome, return_sites or [*observed], {**observed, extra.name: extra}, set())
 
 
 def _of_predictive(

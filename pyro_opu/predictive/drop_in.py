@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from pyro_opu.outcomes import SiteLayout, outcome_of
 from pyro_opu.packing import Packing
-from pyro_opu.predictive.one_pass import STUDENTS, OnePassPredictive
+from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.programs.signature import parameters_of
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
@@ -42,14 +42,14 @@ def drop_in(
         packing = None if packing is None else packing.named(names)
     if report is not None and teacher.latents:
         report = {**report, "latents": dict(teacher.latents)}
-    return STUDENTS[outcome.kind](
+    return OnePassPredictive(
         guide.requires_grad_(False).eval(),
         x.shape[1:],
+        outcome,
         sites=outcome.layouts(teacher, x, return_sites) if sites is None else sites,
         num_samples=num_samples,
         input_name=name,
         inputs=inputs,
         packing=packing,
         report=report,
-        **vars(outcome),
     )

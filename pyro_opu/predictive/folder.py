@@ -165,18 +165,15 @@ def model_card(
 
 
 def _task(student: Any) -> str:
-    if student.num_classes is None:
-        return "tabular-regression"
-    return f"{'image' if len(student.input_shape) > 1 else 'tabular'}-classification"
+    return f"{'image' if len(student.input_shape) > 1 else 'tabular'}-{student.outcome.task}"
 
 
 def _summary(student: Any) -> str:
-    what = f"{student.num_classes} classes" if student.num_classes else "real numbers or counts"
     numbers = sum(parameter.numel() for parameter in student.parameters())
     return (
         f"A network of {numbers:,} numbers that answers an input of shape "
         f"{tuple(student.input_shape)} with the predictive distribution of a Bayesian model: "
-        f"{what}, and how sure the posterior is, in one forward pass."
+        f"{student.outcome}, and how sure the posterior is, in one forward pass."
     )
 
 

@@ -16,7 +16,6 @@ class LikeTeacher(nn.Module):
     """The interface of :class:`~pyro_opu.Teacher`."""
 
     guide: nn.Module
-    num_classes: int | None
     num_samples: int
     outcome: Any
 
@@ -44,15 +43,11 @@ class LikeTeacher(nn.Module):
         Returns:
             ``(S, N, C)``, or ``(S, N, 2)`` of a real y: its mean and the noise's log deviation.
         """
-        said = self._said(x, num_draws, seed)
-        return said if self.num_classes is None else said.exp()
+        return self.outcome.plain(self._said(x, num_draws, seed))
 
     def log_probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Logarithms of :meth:`probs`, which keep the digits of small ones."""
-        if self.num_classes is None:
-            raise TypeError(
-                "`probs` needs a student of class labels; this one's y is real. Call .draws(x)."
-            )
+        self.outcome.check_classes("a student")
         return self._said(x, num_draws, seed)
 
     def probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:

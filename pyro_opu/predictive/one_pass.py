@@ -26,7 +26,7 @@ from pyro_opu.export.capture import Captured, capture
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import JointGuide
-from pyro_opu.outcomes import Classes, Outcome, Real, SiteLayout
+from pyro_opu.outcomes import Classes, Outcome, SiteLayout
 from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_student
@@ -34,7 +34,6 @@ from pyro_opu.predictive.like_predictive import InputPicker, LikePredictive
 from pyro_opu.predictive.like_teacher import LikeTeacher
 from pyro_opu.predictive.student_file import (
     check_parts,
-    constructor_arguments,
     describe,
     read_student,
     restore_guide,
@@ -44,7 +43,7 @@ from pyro_opu.predictive.student_file import (
 from pyro_opu.predictive.with_novelty import WithNovelty
 from pyro_opu.rng import full_precision, preserve_rng
 
-__all__ = ["STUDENTS", "InputPicker", "OnePassPredictive"]
+__all__ = ["InputPicker", "OnePassPredictive"]
 
 _RESHAPE = "Reshape it, or distill a student for such inputs."
 
@@ -57,8 +56,9 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
     :math:`\pi_s` where a site of class probabilities is asked for (otherwise labels are drawn from
     the Dirichlet's mean, to the same effect). For a real y they are
     :math:`f_s \sim q(f \mid x), y_s \sim N(f_s, a(x))`, and the means :math:`f_s` where asked for.
-    Draws are independent between inputs given x: the marginals of every input are the teacher's,
-    the covariance between inputs is not; unless the student is :attr:`joint`.
+    Draws are independent between inputs given x, and between the numbers of a row: the marginals
+    are the teacher's, the covariances are not; unless the student is :attr:`joint`, or its guide
+    "implicit".
 
     Made by :func:`~pyro_opu.distill` or :meth:`load`.
 
@@ -66,8 +66,8 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         guide: ``x -> Dirichlet`` or another answer (:mod:`pyro_opu.distributions`), batch shape
             ``(N,)``, event shape ``(C,)``, or ``()`` for a real y.
         input_shape: Shape of one input.
-        num_classes: C; ``None`` where y is real.
-        sites: Layouts of the sites that come back.
+        outcome: What is observed: a number of classes C, or an :class:`~pyro_opu.outcomes.Outcome`.
+        sites: Layouts of the sites that come back; by default the observed ones.
         num_samples: S.
         input_name: Keyword under which the input may be passed too.
         inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
@@ -78,15 +78,15 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
 
     Raises:
         TypeError: a part of a wrong type, such as a guide that is not a module.
-        ValueError: ``num_samples``, ``num_classes`` or ``input_shape`` not positive integers.
+        ValueError: ``num_samples``, ``outcome`` or ``input_shape`` not positive integers.
     """
 
     def __init__(
         self,
         guide: nn.Module,
         input_shape: Sequence[int],
-        num_classes: int | None,
-        sites: Sequence[SiteLayout] = (SiteLayout("obs", "label", "int64", (-1,)),),
+        outcome: Outcome | int,
+        sites: Sequence[SiteLayout] | None = None,
         num_samples: int = 500,
         *,
         input_name: str | None = None,
@@ -95,12 +95,11 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         report: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        self.outcome = outcome if isinstance(outcome, Outcome) else Classes(outcome)
+        sites = self.outcome.layouts_of_obs("float32") if sites is None else sites
         check_parts(guide, sites, input_name, inputs, report)
         self.guide = guide
         self.input_shape = sizes("input_shape", input_shape)
-        if num_classes is not None:
-            num_classes = positive_int("num_classes", num_classes, 2)
-        self.num_classes = num_classes
         self.sites = tuple(sites)
         self.num_samples = positive_int("num_samples", num_samples)
         self.input_name = input_name
@@ -110,12 +109,15 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         self.detector = None
 
     @property
-    def outcome(self) -> Outcome:
-        """The kind of what is observed."""
-        return Real() if self.num_classes is None else Classes(self.num_classes)
+    def num_classes(self) -> int | None:
+        """C; ``None`` where no single label is observed."""
+        return self.outcome.num_classes
 
     def distribution(self, x: Tensor) -> Any:
         """The distribution of class probabilities, or of y, at ``x``; one forward pass.
+
+        Of several numbers of a row the answer of their site, batch shape ``(N, *shape)``, such as
+        a :class:`~pyro_opu.distributions.PredictiveCount`; of several sites a dict of these.
 
         Args:
             x: Inputs ``(N, *input_shape)``, floating, on the student's device, finite in its dtype.
@@ -125,13 +127,16 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         Returns:
             What the guide answers, batch shape ``(N,)``: by default a
             :class:`pyro.distributions.Dirichlet`, for a real y a
-            :class:`~pyro_opu.regression.PredictiveNormal`, which is a Pyro normal.
+            :class:`~pyro_opu.distributions.PredictiveNormal`, which is a Pyro normal.
 
         Raises:
             TypeError: ``x`` is not a floating tensor.
             ValueError: ``x`` has another shape, device or range of values.
         """
-        return self.answer(x)
+        return self._shown(self.answer(x))
+
+    def _shown(self, answer: Any) -> Any:
+        return self.outcome.shown(self.outcome.by_site(answer))
 
     def answer(self, x: Tensor) -> Any:
         """What the guide answers at ``x``, checked; :meth:`distribution` shows it."""
@@ -158,47 +163,52 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
     def _of_outcome(self, answer: Any) -> Any:
         if answer.event_shape != self.outcome.event_shape:
             raise ValueError(
-                f"`guide` must answer with {self.num_classes or 'no'} classes, as `num_classes` "
-                f"says; got {tuple(answer.event_shape)}. Build the student with the guide's own "
-                "number (None: y is real)."
+                f"`guide` must answer with event shape {self.outcome.event_shape}, that of "
+                f"{self.outcome}; got {tuple(answer.event_shape)}. Build the student with the "
+                "guide's own `outcome`."
             )
         return answer
 
-    @full_precision()
-    def dirichlet(self, x: Tensor) -> PredictiveDirichlet:
+    def dirichlet(self, x: Tensor) -> Any:
         """:meth:`distribution` as a Dirichlet, batch shape ``(N,)``, event shape ``(C,)``.
 
-        For a guide of another family, the one with the same mean and summed variance.
+        For a guide of another family, the one with the same mean and summed variance; of several
+        sites, a dict of those that are labels.
         """
-        if self.num_classes is None:
-            raise TypeError(
-                "a regressor's y has no classes, so there is no Dirichlet. Call .normal(x) or "
-                ".distribution(x)."
-            )
-        matched: PredictiveDirichlet = self.distribution(x).matched()
-        return matched
+        return self._matched(x, PredictiveDirichlet, "dirichlet")
 
-    @full_precision()
-    def normal(self, x: Tensor) -> PredictiveNormal:
+    def normal(self, x: Tensor) -> Any:
         """:meth:`distribution` of a real y as one normal, batch shape ``(N,)``.
 
-        For a mixture, the normal with the same mean and the same two variances.
+        For a mixture, the normal with the same mean and the same two variances; of several sites, a
+        dict of those that are real.
         """
-        if self.num_classes is not None:
+        return self._matched(x, PredictiveNormal, "normal")
+
+    @full_precision()
+    def _matched(self, x: Tensor, kind: type, method: str) -> Any:
+        """The answers with the moments of this kind, by site where there are several."""
+        by_site = self.outcome.by_site(self.answer(x))
+        matched = {name: each.matched() for name, each in by_site.items()}
+        found = {name: each for name, each in matched.items() if isinstance(each, kind)}
+        if not found:
+            wanted = "class labels" if kind is PredictiveDirichlet else "real numbers"
             raise TypeError(
-                "a label is not a real number, so there is no normal. Call .dirichlet(x) or "
+                f"`{method}` needs a site of {wanted}; the student has {self.outcome}. Call "
                 ".distribution(x)."
             )
-        matched: PredictiveNormal = self.distribution(x).matched()
-        return matched
+        return self.outcome.shown(found)
 
     def uncertainty(self, x: Tensor) -> Any:
-        """Total = aleatoric + epistemic uncertainty and the other measures, ``(N,)`` each.
+        """Total = aleatoric + epistemic uncertainty and the other measures, ``(N, *shape)`` each.
 
-        See :func:`pyro_opu.uncertainty`; for a real y mean and variances. Beside them stands the
-        :meth:`novelty` of the inputs, which is none of the posterior.
+        See :func:`pyro_opu.uncertainty`; for a real y or a count mean and variances. Beside them
+        stands the :meth:`novelty` ``(N,)`` of the inputs, which is none of the posterior. Where
+        there are several sites, a dict of these.
         """
-        return self._uncertainty(*self._answer_and_novelty(x))
+        answer, novelty = self._answer_and_novelty(x)
+        by_site = self.outcome.by_site(answer)
+        return self.outcome.shown({k: self._uncertainty(v, novelty) for k, v in by_site.items()})
 
     @torch.no_grad()
     @full_precision()
@@ -285,7 +295,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         export(self.guide, path, example_x, outputs=outputs, **beside)
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
-        """:meth:`dirichlet` or :meth:`normal` as a CUDA graph, or on the CPU compiled.
+        """:meth:`distribution` as a CUDA graph, or on the CPU compiled.
 
         See :func:`pyro_opu.export.capture.capture`.
         """
@@ -294,7 +304,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         if self.packing is not None:
             example = self.packing.packed(example)
         captured = capture(self.guide, example, precision=precision)
-        captured.packing = self.packing
+        captured.packing, captured.then = self.packing, self._shown
         return captured
 
     @classmethod
@@ -306,9 +316,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         inputs: InputPicker | None = None,
         device: torch.device | str | None = None,
     ) -> OnePassPredictive:
-        """Read a student written by :meth:`save`, of classes or of a real y.
-
-        A file is refused where a single bit has changed (files of 0.1.0 have no checksum).
+        """Read a student written by :meth:`save`; a file is refused where a single bit has changed.
 
         Args:
             path: The file, or a folder that :meth:`save` wrote.
@@ -318,30 +326,21 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
 
         Raises:
             FileNotFoundError: no such file.
-            ValueError: a damaged or foreign file, or of a newer format; one of classes, read by
-                ``OnePassRegression``; a ``guide`` that is missing or does not match.
+            ValueError: a damaged or foreign file, or of another format; a ``guide`` that is missing
+                or does not match.
         """
         target, path = check_device(device), file_of(check_path("path", path))
         tensors, config = read_student(path)
-        kind = STUDENTS[config["answer"]]
-        if not issubclass(kind, cls):
-            raise ValueError(
-                f"`path` must hold a student of {cls.__name__}; {os.fspath(path)!r} holds one of "
-                f"{kind.__name__}. Call OnePassPredictive.load, which reads all."
-            )
         detector = restore_novelty(path, tensors, config)
         guide = restore_guide(path, tensors, config, guide)
-        student = kind(guide, **constructor_arguments(config), inputs=inputs)
+        del config["novelty"]
+        student = cls(**{**config, "guide": guide}, inputs=inputs)
         student.detector = detector
         return student.to(target)
 
     def extra_repr(self) -> str:
         names = ", ".join(site.name for site in self.sites)
-        answer = f"{self.num_classes} classes" if self.num_classes else "y"
         return (
-            f"input {self.input_shape} -> {answer}, sites [{names}], num_samples={self.num_samples}"
+            f"input {self.input_shape} -> {self.outcome}, sites [{names}], "
+            f"num_samples={self.num_samples}"
         )
-
-
-#: What a file says of its answers -> the student it holds; others of this room are added.
-STUDENTS: dict[str, type[OnePassPredictive]] = {"classes": OnePassPredictive}

@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable, instance_of
-from pyro_opu.distributions.several import Part
-from pyro_opu.guides import FORMER, of_packed
+from pyro_opu.guides import of_packed
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import DrawHeads, JointGuide
 from pyro_opu.guides.novelty import Novelty
-from pyro_opu.outcomes import OUTCOMES, SiteLayout
+from pyro_opu.outcomes import SiteLayout, outcome_from
 from pyro_opu.packing import Packing
 from pyro_opu.utils import files
 
@@ -25,16 +24,14 @@ from pyro_opu.utils import files
 KIND = "one-pass predictive"
 #: Types of the entries of a student's description.
 _ENTRIES: dict[str, tuple[type, ...]] = {
-    "answer": (str,),
+    "outcome": (dict,),
     "input_shape": (list,),
-    "num_classes": (int,),
     "num_samples": (int,),
     "input_name": (str, type(None)),
     "sites": (list,),
     "guide": (dict, type(None)),
     "report": (dict,),
     "packing": (dict, type(None)),
-    "parts": (list,),
     "novelty": (dict, type(None)),
 }
 #: How the names of the tensors of its novelty begin.
@@ -59,16 +56,14 @@ def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: An
 
 
 def describe(student: Any) -> dict[str, Any]:
-    """Describe a student for its file; the inverse is :func:`constructor_arguments`."""
+    """Describe a student for its file: the arguments of its constructor as plain values."""
     if is_fused(student.guide):
         raise ValueError(
             "`save` needs the student as it was before it was fused: the weights of this one are "
             "merged. Call save on what fuse() was called on, and fuse() again after load."
         )
-    kind = student.outcome.kind
     return {
-        **({} if kind == "classes" else {"answer": kind}),
-        **asdict(student.outcome),
+        "outcome": student.outcome.config,
         "input_shape": student.input_shape,
         "num_samples": student.num_samples,
         "input_name": student.input_name,
@@ -96,18 +91,17 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
     """Read tensors and description of a student's file, and check every entry."""
     tensors, plain = files.read(path, KIND)
     with files.description_of(path):
-        config: dict[str, Any] = {"answer": "classes", "num_classes": 1, "packing": None}
-        config |= {"parts": [], "novelty": None, **plain}
+        config: dict[str, Any] = {name: plain[name] for name in _ENTRIES}
         for name, known in _ENTRIES.items():
             if type(config[name]) not in known:
                 raise TypeError(f"{name} is {config[name]!r:.50}")
-        for size in (config["num_samples"], config["num_classes"], *config["input_shape"]):
+        for size in (config["num_samples"], *config["input_shape"]):
             if type(size) is not int or not 0 < size < 2**40:
                 raise ValueError(f"{size!r:.50} is no size")
+        config["outcome"] = outcome = outcome_from(config["outcome"])
         guide = config["guide"]
         if guide is not None and (
-            guide["trunk"]["input_shape"] != config["input_shape"]
-            or guide.get("num_classes", 1) != config["num_classes"]
+            guide["trunk"]["input_shape"] != config["input_shape"] or not outcome.is_sized_as(guide)
         ):
             raise ValueError("the guide is for other inputs or classes")
         if config["packing"] is not None:
@@ -119,18 +113,10 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
                 raise ValueError("the inputs are not those of the guide")
         if not config["sites"]:
             raise ValueError("there are no sites")
-        kinds = OUTCOMES[config["answer"]].site_kinds
-        own = (guide or {}).get("options", {}).get("parts", config["parts"])
-        if (config["answer"] == "several") != bool(config["parts"]) or own != config["parts"]:
-            raise ValueError("the parts are not those of its answer or guide")
-        config["parts"] = tuple(Part.from_config(part) for part in config["parts"])
-        sizes = {part.site: (part.width, part.columns) for part in config["parts"]}
-        sizes = sizes or {"": (config["num_classes"], 1)}
         config["sites"] = tuple(
-            SiteLayout.from_config(site, kinds, sizes) for site in config["sites"]
+            SiteLayout.from_config(site, outcome.site_kinds, outcome.sizes)
+            for site in config["sites"]
         )
-    for name in [name for name in tensors if name.endswith("standardize.shift")]:
-        tensors.setdefault(f"{name}_low", torch.zeros_like(tensors[name]))  # 0.1.0 had none
     return tensors, config
 
 
@@ -149,31 +135,31 @@ def restore_guide(
                 "made is read by pyro_opu.rivals.load_compact(path, source)."
             )
         with files.description_of(path), torch.device("meta"):
-            guide = _built(config["guide"], OUTCOMES[config["answer"]].guides)
-            _check_match(guide, tensors, config["num_classes"])
+            guide = _built(config["guide"], config["outcome"].guides)
+            _check_match(guide, tensors, config["outcome"].num_classes)
     advice = "Build it, or leave it out for a guide of this package."
     instance_of("guide", guide, nn.Module, "a module with the architecture that was saved", advice)
     guide = of_packed(guide, config["packing"])
-    _check_match(guide, tensors, config["num_classes"])
+    _check_match(guide, tensors, config["outcome"].num_classes)
     guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
     return guide.requires_grad_(False).eval()
 
 
 def _built(config: dict[str, Any], families: dict[str, Any]) -> nn.Module:
     """The guide of a description, with fresh weights."""
-    kind = config.get("kind", "dirichlet")  # files of 0.1.0 may not say
+    kind = config["kind"]
     if kind == JointGuide.kind:
         own = {name: value for name, value in config.items() if name not in ("family", "heads")}
         marginal = _built({**own, "kind": config["family"]}, families)
         return JointGuide(marginal, DrawHeads(**config["heads"]))
-    guide: nn.Module = families[FORMER.get(kind, kind)].from_config(config)
+    guide: nn.Module = families[kind].from_config(config)
     return guide
 
 
 def restore_novelty(
     path: str | os.PathLike[str], tensors: dict[str, Tensor], config: dict[str, Any]
 ) -> Novelty | None:
-    """The novelty of a file, whose tensors are taken out of the others; older ones have none."""
+    """The novelty of a file, if it has one; its tensors are taken out of the others."""
     own = [name for name in tensors if name.startswith(_OF_NOVELTY)]
     found = {name.removeprefix(_OF_NOVELTY): tensors.pop(name) for name in own}
     with files.description_of(path), torch.device("meta"):
@@ -190,14 +176,7 @@ def restore_novelty(
     return novelty.eval()
 
 
-def constructor_arguments(config: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of the student's constructor, from the description in its file."""
-    own = [field.name for field in fields(OUTCOMES[config["answer"]])]  # type: ignore[arg-type]
-    names = ["input_shape", "sites", "num_samples", "input_name", "packing", "report", *own]
-    return {name: config[name] for name in names}
-
-
-def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int) -> None:
+def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int | None) -> None:
     """Raise a ValueError where a guide's parameters have other names or shapes than the file's."""
     own, found = (
         {name: (tuple(value.shape), value.is_floating_point()) for name, value in state.items()}
@@ -206,7 +185,7 @@ def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int)
     if own == found:
         return
     head = own.get("mean_head.weight")  # of a PredictiveGuide
-    if head is not None and head[0][0] != num_classes:
+    if num_classes and head is not None and head[0][0] != num_classes:
         raise ValueError(
             f"`guide` must have {num_classes} classes, as the file; it has {head[0][0]}. "
             f"Build it with num_classes={num_classes}."

@@ -24,7 +24,7 @@ from pyro_opu.rng import seeded
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.several import SeveralDraws
 
-__all__ = ["FidelityReport", "SetFidelity", "fidelity", "regression_fidelity"]
+__all__ = ["FidelityReport", "SetFidelity", "fidelity"]
 
 #: Judges by the ``kind`` of a teacher.
 JUDGES: dict[str, type[Judge]] = {
@@ -268,7 +268,3 @@ def known_of(student: Any, x: Tensor) -> Known:
     except (AttributeError, NotImplementedError, ValueError):  # an earlier file has none
         far = 0.0
     return Known(far=far, report=report)
-
-
-#: `fidelity` of a regression student.
-regression_fidelity = fidelity

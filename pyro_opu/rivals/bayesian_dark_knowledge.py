@@ -20,9 +20,9 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.guides import named_guide, of_packed
-from pyro_opu.guides.base import student_at
-from pyro_opu.guides.normal import named_regression_guide
+from pyro_opu.guides import GUIDES, of_packed
+from pyro_opu.guides.base import family, student_at
+from pyro_opu.guides.normal import REGRESSION_GUIDES
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
 from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.outcomes import outcome_of
@@ -170,16 +170,15 @@ class Learner:
         """The guide, made where it is only named, and checked."""
         draw = teacher.draws(x[:UNIT_INPUTS], 1)
         guide: Any = FORMS[self.form][0] if self.guide is None else self.guide
-        named, given = isinstance(guide, str), x
-        if teacher.packing is not None:
-            given = teacher.packing.unpack(x)
-        if self.form == "normal":
-            y = draw[..., 0] + draw[..., 1].exp() * torch.randn_like(draw[..., 0])
-            student = named_regression_guide(guide, given, y) if named else guide
-        else:
-            student = named_guide(guide, given, teacher.num_outputs) if named else guide
-        advice = "Leave it out, or pass a guide of pyro_opu.guides or pyro_opu.regression."
-        student = instance_of("guide", student, nn.Module, "a name or a module", advice)
+        if isinstance(guide, str):
+            given = x if teacher.packing is None else teacher.packing.unpack(x)
+            if self.form == "normal":
+                y = draw[..., 0] + draw[..., 1].exp() * torch.randn_like(draw[..., 0])
+                guide = family(guide, REGRESSION_GUIDES, "PredictiveNormal").for_inputs(given, y)
+            else:
+                guide = family(guide, GUIDES, "Dirichlet").for_inputs(given, teacher.num_outputs)
+        advice = "Leave it out, or pass a guide of pyro_opu.guides."
+        student = instance_of("guide", guide, nn.Module, "a name or a module", advice)
         student = of_packed(student, teacher.packing)
         outcome_of(teacher).answer_of(student.requires_grad_(True), x[:2])
         return student.train()

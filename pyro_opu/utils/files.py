@@ -21,7 +21,7 @@ from torch import Tensor
 from pyro_opu.checks import check_path
 
 _FORMAT = "pyro_opu"
-_VERSION = 1  # of the format; files of 0.1.0 have neither version nor checksum
+_VERSION = 2  # of the format
 #: The checksum in the header: that of the whole file with zeros in its place.
 _CHECKSUM = re.compile(rb'"sha256":"([0-9a-f]{64})"')
 _ZEROS = "0" * 64
@@ -151,15 +151,12 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
             f"`path` must be a {kind} file written by pyro_opu; {str(path)!r} holds {found}. "
             "Was it written by another library?"
         )
-    version = metadata.get("version", "0")
-    if not version.isdecimal() or int(version) > _VERSION:
+    if (version := metadata.get("version", "none")) != str(_VERSION):
         raise ValueError(
-            f"`path` must be of format version {_VERSION} or older; {str(path)!r} says "
-            f"{version[:20]!r}. It was written by a newer pyro_opu (upgrade with pip install -U "
-            "pyro-opu), or it is damaged."
+            f"`path` must be of format version {_VERSION}; {str(path)!r} says {version[:20]!r}. It "
+            "was written by another pyro_opu, older or newer: read it there, or make it again."
         )
-    if "version" in metadata or "sha256" in metadata:
-        _check_sum(path, header, memoryview(content)[len(header) :])
+    _check_sum(path, header, memoryview(content)[len(header) :])
     with description_of(path):
         return tensors, json.loads(metadata["config"])
 

@@ -62,5 +62,5 @@ SAYS: dict[str, str] = {
     "OnePassPredictive: sites=['obs']": "`sites` must be a list such as",
     "OnePassPredictive: inputs='x'": "`inputs` must be a callable",
     "OnePassPredictive(): a guide of other classes":
-        r"5 classes, as `num_classes` says; got \(4,\)",
+        r"`guide` must answer with event shape \(5,\), that of 5 classes; got \(4,\)",
 }

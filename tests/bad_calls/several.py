@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from bad_calls.distilling import INPUTS, X, draws, predictive, short
 from bad_calls.table import arguments, calls, values
-from pyro_opu import OnePassSeveral, as_teacher, fidelity
+from pyro_opu import OnePassPredictive, as_teacher, fidelity
 from pyro_opu.distributions import PredictiveCount, PredictiveTrials
+from pyro_opu.outcomes import Several
 
 WEIGHTS = {"w": torch.randn(8, 3, 2, generator=torch.Generator().manual_seed(0))}
 
@@ -74,11 +75,12 @@ values("distill, several", lambda **given: short(source(labels), **given),
     guide=["dirichlet", "mixture", "gaussian", 3, nn.Linear(3, 4)],
     return_sites=[("w",), ("nothing",), "obs", 3], site=["w", "nothing", 3])
 for method in ("__call__", "distribution", "dirichlet", "uncertainty", "answer"):
-    values(f"OnePassSeveral.{method}", lambda x, m=method: getattr(student(), m)(x), x=INPUTS)
-calls("OnePassSeveral", {
+    values(f"OnePassPredictive, several.{method}",
+        lambda x, m=method: getattr(student(), m)(x), x=INPUTS)
+calls("OnePassPredictive, several", {
     "a normal of labels": lambda: student().normal(X),
-    "no parts": lambda: OnePassSeveral(student().guide, (3,), (), []),
-    "guide=None": lambda: OnePassSeveral(None, (3,), student().parts, []),
+    "no parts": lambda: Several(()),
+    "guide=None": lambda: OnePassPredictive(None, (3,), student().outcome),
     "an unknown site of an answer": lambda: student().answer(X)["nothing"]})
 calls("fidelity, several", {
     "a student of one label": lambda: fidelity(draws, source(labels), X),

@@ -86,7 +86,7 @@ for name, call in {
     "OnePassPredictive.distribution": lambda x: student().distribution(x),
     "OnePassPredictive.call": lambda x: student().call(x),
     "OnePassPredictive.probs": lambda x: student().probs(x),
-    "OnePassRegression()": lambda x: regressor()(x),
+    "OnePassPredictive() of a real y": lambda x: regressor()(x),
     "Teacher.probs": lambda x: as_teacher(predictive()).probs(x),
     "Teacher.log_probs": lambda x: as_teacher(DROPOUT).log_probs(x),
 }.items():
@@ -116,7 +116,7 @@ values("Teacher.probs", lambda num_draws: as_teacher(draws).probs(X, num_draws),
 values("OnePassPredictive", build,
     guide={"3": 3, "a name": "dirichlet", "a class": PredictiveGuide, "a function": draws},
     shape=[3, "3", (0,), (2.5,), None], classes=[1, 2.5, "4"], num_samples=[0, 2.5, "3", None],
-    sites=["obs", ["obs"], None], inputs=["x", 3], report=["none", 3], input_name=[3])
+    sites=["obs", ["obs"]], inputs=["x", 3], report=["none", 3], input_name=[3])
 arguments(OnePassPredictive, {"guide=None": (None, (3,), 4)})
 
 #: Paths that nothing can be written to.

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from pyro_opu import PredictiveGuide, as_teacher, distill
-from pyro_opu.regression import distill_regression
 from pyro_opu.transfer import Gaussian, HeldOut, Mixture, TransferPolicy
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -122,7 +121,6 @@ class TestPolicy:
             Gaussian(scale=1e38).fit(1e3 * X).sample(5)
 
 
-@pytest.mark.parametrize("train", [distill, distill_regression])
 @pytest.mark.parametrize(
     "name, value, error, message",
     [
@@ -143,13 +141,13 @@ class TestPolicy:
         ("checkpoint", 3, TypeError, "the path of a file; got 3"),
     ],
 )
-def test_argument(train, name, value, error, message) -> None:
+def test_argument(name, value, error, message) -> None:
     def unasked(x: Tensor) -> Tensor:
         raise AssertionError("the teacher was asked")
 
     expected = f"`{name}` is" if message is None else f"`{name}` must be .*{message}"
     with pytest.raises(error, match=expected):
-        train(unasked, X, **{**SHORT, name: value})
+        distill(unasked, X, **{**SHORT, name: value})
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

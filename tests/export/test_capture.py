@@ -21,8 +21,9 @@ from pyro_opu.guides import (
     SingleHeadGuide,
 )
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
+from pyro_opu.outcomes import Real
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import OnePassRegression, PredictiveNormal
+from pyro_opu.regression import PredictiveNormal
 
 D, C, B = 6, 3, 4
 FAMILIES = [SingleHeadGuide, MixtureGuide, LogisticNormalGuide, ImplicitGuide]
@@ -34,10 +35,10 @@ def student(shared: bool = True) -> OnePassPredictive:
     return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
 
 
-def regressor(family: type = GaussianGuide) -> OnePassRegression:
+def regressor(family: type = GaussianGuide) -> OnePassPredictive:
     x = torch.randn(20, D)
     guide = family.for_inputs(x, 3 * x[:, 0] + 1, hidden=(16,))
-    return OnePassRegression(guide.requires_grad_(False).eval(), (D,))
+    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), Real())
 
 
 def assert_same(found: PredictiveDirichlet, expected: PredictiveDirichlet, atol: float) -> None:

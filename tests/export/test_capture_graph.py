@@ -19,8 +19,8 @@ from pyro_opu.export.capture import GraphPass
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.guides.plug_in import MANY, PlugInTrunk
+from pyro_opu.outcomes import Real
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import OnePassRegression
 
 D, C, B = 6, 3, 4
 
@@ -169,10 +169,10 @@ def classifier() -> OnePassPredictive:
     return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
 
 
-def regressor() -> OnePassRegression:
+def regressor() -> OnePassPredictive:
     x = torch.randn(20, D)
     guide = GaussianGuide.for_inputs(x, x[:, 0], hidden=(16,))
-    return OnePassRegression(guide.requires_grad_(False).eval(), (D,))
+    return OnePassPredictive(guide.requires_grad_(False).eval(), (D,), Real())
 
 
 class Guide(nn.Module):

@@ -32,8 +32,8 @@ from pyro_opu.export.program import StudentProgram, far_inputs, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
 from pyro_opu.guides.normal import REGRESSION_GUIDES
 from pyro_opu.metrics.uncertainty import uncertainty
+from pyro_opu.outcomes import Real
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import OnePassRegression
 from pyro_opu.utils import files
 
 D, C = 6, 4
@@ -79,7 +79,7 @@ def student(kind: str = "dirichlet") -> OnePassPredictive:
     else:
         family = REGRESSION_GUIDES[kind.removeprefix("real ")]
         guide = family.for_inputs(x, 3 * x[:, 0] + 1, hidden=(8,))
-        fast = OnePassRegression(guide, (D,))
+        fast = OnePassPredictive(guide, (D,), Real())
     spread(guide)
     return fast
 

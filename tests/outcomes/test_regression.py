@@ -13,18 +13,15 @@ from regressions import D, linear, predictive, quick, samples
 from torch import Tensor, nn
 
 import pyro_opu
-from pyro_opu import MixingWarning, PredictiveGuide
+from pyro_opu import MixingWarning, PredictiveGuide, fidelity
 from pyro_opu.judging import RealJudge
 from pyro_opu.regression import (
     GaussianGuide,
     NormalCRPS,
     NormalMixtureGuide,
-    OnePassRegression,
     PredictiveNormal,
     as_regression_teacher,
-    distill_regression,
     is_regressor,
-    regression_fidelity,
 )
 from pyro_opu.training.fit import Phase
 
@@ -60,7 +57,7 @@ class TestLearning:
         assert (found.aleatoric / NOISE**2 - 1).abs().median() < 0.03
         assert (found.epistemic / epistemic - 1).abs().median() < 0.15
         assert (found.total / total - 1).abs().median() < 0.03
-        report = regression_fidelity(fast, source, x, seed=0)
+        report = fidelity(fast, source, x, seed=0)
         assert report["energy_distance"].student < 0.01 < report["energy_distance"].trivial
         assert report["epistemic_spearman"].student > 0.95
         assert fast.report["energy_distance"] < 0.1 * fast.report["history"][0]["energy_distance"]
@@ -94,7 +91,7 @@ class TestLearning:
         reports = {}
         for name in ("gaussian", "mixture"):
             fast = quick(self.bimodal, x, guide=name, num_steps=400, batch_size=64)
-            reports[name] = regression_fidelity(fast, self.bimodal, new, num_draws=300, seed=0)
+            reports[name] = fidelity(fast, self.bimodal, new, num_draws=300, seed=0)
         one, several = reports["gaussian"], reports["mixture"]
         for row in ("energy_distance", "mean_energy_distance"):
             assert one[row].student > 0.1  # deviations: no normal can do better, see `best`
@@ -218,14 +215,14 @@ class TestDispatch:
 
     def test_a_model_with_a_class_and_a_real_site(self) -> None:
         fast = quick(Predictive(labels, TWO), site="size", return_sites=["size"])
-        assert isinstance(fast, OnePassRegression)
+        assert fast.outcome.kind == "real"
         assert fast(torch.randn(4, D))["size"].shape == (6, 4)
         other = quick(Predictive(labels, TWO), return_sites=["label"])
-        assert not isinstance(other, OnePassRegression)
+        assert other.outcome.kind == "several"  # of one label
 
     def test_functions_of_classes_go_their_way(self) -> None:
         fast = quick(lambda x: torch.stack([x, -x, x]).softmax(-1))
-        assert not isinstance(fast, OnePassRegression)
+        assert fast.outcome.kind == "classes"
 
     @pytest.mark.parametrize(
         ("source", "changes", "error", "message"),
@@ -256,24 +253,6 @@ class TestDispatch:
     def test_failures(self, source, changes, error, message) -> None:
         with pytest.raises(error, match=message):
             quick(source, **changes)
-
-    @pytest.mark.parametrize(
-        ("source", "changes", "error", "message"),
-        [
-            (Predictive(labels, TWO), {"site": "label"}, ValueError, "got 'label', a Categorical"),
-            (
-                Predictive(counts, {"w": TWO["w"][..., 0]}),
-                {},
-                ValueError,
-                "`site` must name the observed site of a real y.*Poisson",
-            ),
-            (lambda x: (x, x), {"site": "obs"}, ValueError, "`site` names a site of a Pyro model"),
-            (nn.Linear(D, 2), {}, TypeError, "function x -> .loc, scale. of draws; got Linear"),
-        ],
-    )
-    def test_failures_of_the_direct_call(self, source, changes, error, message) -> None:
-        with pytest.raises(error, match=message):
-            distill_regression(source, torch.randn(20, D), **changes)
 
 
 def test_what_is_attainable_of_fresh_draws_of_a_real_y_is_known() -> None:

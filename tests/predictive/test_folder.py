@@ -44,7 +44,10 @@ def test_a_folder_holds_weights_description_and_card(fast: OnePassPredictive, fo
         loaded = OnePassPredictive.load(path)
         assert torch.equal(loaded.dirichlet(X).mean, fast.dirichlet(X).mean)
     config = json.loads((folder / "config.json").read_text())
-    assert (config["input_shape"], config["num_classes"]) == ([3], 4)
+    assert (config["input_shape"], config["outcome"]) == (
+        [3],
+        {"kind": "classes", "num_classes": 4},
+    )
     fast.save(folder)  # again
 
 

@@ -382,7 +382,7 @@ class TestFile:
         size = int.from_bytes(raw[:8], "little")
         header = json.loads(raw[8 : 8 + size])
         config = json.loads(header["__metadata__"]["config"])
-        assert config["num_classes"] == 3 and config["sites"][0]["name"] == "obs"
+        assert config["outcome"]["num_classes"] == 3 and config["sites"][0]["name"] == "obs"
         # What follows the header is the numbers of the tensors, and nothing else.
         tensors = safetensors.torch.load_file(path)
         numbers = sum(value.numel() * value.element_size() for value in tensors.values())
@@ -429,16 +429,6 @@ class TestFile:
         path.write_bytes(damage(path.read_bytes()))
         with pytest.raises(ValueError, match=message):
             OnePassPredictive.load(path)
-
-    def test_a_file_of_the_first_version(self, tmp_path: Path) -> None:
-        """Without format version and checksum, and with the location of the inputs in one part."""
-        fast, x = student(), torch.randn(6, D)
-        fast.save(tmp_path / "new")
-        tensors, config = files.read(tmp_path / "new", KIND)
-        tensors = {name: value for name, value in tensors.items() if not name.endswith("_low")}
-        metadata = {"format": "pyro_opu", "kind": KIND, "config": json.dumps(config)}
-        safetensors.torch.save_file(tensors, tmp_path / "old", metadata)
-        assert same_answers(fast, OnePassPredictive.load(tmp_path / "old"), x)
 
     def test_what_a_file_claims_is_checked_before_memory_is_taken(self, tmp_path: Path) -> None:
         student().save(tmp_path / "fast")

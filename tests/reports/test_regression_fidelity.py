@@ -10,9 +10,9 @@ import torch
 from regressions import D, predictive, quick
 from torch import Tensor, nn
 
-from pyro_opu import fidelity
+from pyro_opu import FidelityReport, fidelity
 from pyro_opu.distributions.normal import Components, PredictiveNormalMixture
-from pyro_opu.regression import PredictiveNormal, RegressionFidelity, regression_fidelity
+from pyro_opu.regression import PredictiveNormal
 
 
 def flat(x: Tensor) -> PredictiveNormal:
@@ -31,7 +31,7 @@ class TestFidelity:
             return x[:, 0] + spread, (x[:, 1] / 2).exp().expand(num_draws, -1)
 
         x = torch.randn(300, 3)
-        report = regression_fidelity(Perfect(), source, x, num_draws=200, seed=0)
+        report = fidelity(Perfect(), source, x, num_draws=200, seed=0)
         # Monte Carlo over 300 inputs and 200 draws; the floor has the noise of both sides.
         assert report["energy_distance"].student == pytest.approx(0.0, abs=2e-3)
         assert report["energy_distance"].floor == pytest.approx(0.0, abs=4e-3)
@@ -92,8 +92,8 @@ class TestFidelity:
         x, source = torch.randn(20, D), predictive(30)
         fast = quick(source)
         report = fidelity(fast, source, x, seed=0)
-        assert isinstance(report, RegressionFidelity)
-        assert report.to_dict() == regression_fidelity(fast, source, x, seed=0).to_dict()
+        assert isinstance(report, FidelityReport)
+        assert report.to_dict() == fidelity(fast, source, x, seed=0).to_dict()
         assert report.kl_ratio == report["kl_ratio"].student == report.kl / report.kl_attainable
         assert report.to_dict()["verdict"] == report.verdict
         far = fidelity(fast, source, x, extra={"far": 9 * x}, seed=0)["far"]
@@ -103,11 +103,11 @@ class TestFidelity:
 
     def test_report_prints_and_is_json(self) -> None:
         x, source = torch.randn(20, D), predictive(30)
-        report = regression_fidelity(quick(source), source, x, num_draws=500, seed=0)
+        report = fidelity(quick(source), source, x, num_draws=500, seed=0)
         text = str(report)
         assert "epistemic variance" in text and "15 teacher draws judge" in text
         assert json.loads(json.dumps(report.to_dict()))["num_draws"] == 15
-        again = regression_fidelity(quick(source), source, x, seed=0)
+        again = fidelity(quick(source), source, x, seed=0)
         assert again["kl"].floor == report["kl"].floor
         with pytest.raises(KeyError, match="no row 'w1'; there are kl, draws, kl_ratio"):
             report["w1"]
@@ -125,4 +125,4 @@ class TestFidelity:
     )
     def test_failures(self, student, source, options, error, message) -> None:
         with pytest.raises(error, match=message):
-            regression_fidelity(student, source, torch.randn(5, D), **options)
+            fidelity(student, source, torch.randn(5, D), **options)

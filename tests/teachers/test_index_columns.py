@@ -12,7 +12,6 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu import as_teacher, distill
-from pyro_opu.regression import distill_regression
 from pyro_opu.transfer import HeldOut, Jitter, Shuffle, default_transfer
 from pyro_opu.transfer.indices import index_columns
 
@@ -131,7 +130,7 @@ def test_regression() -> None:
         return a[:, x[:, 0].long()], torch.full((S, len(x)), 1e-3)
 
     with pytest.raises(ValueError, match=r"columns \[0\] as indices"):
-        distill_regression(teacher, data(), **SHORT)
+        distill(teacher, data(), **SHORT)
 
 
 def test_an_index_error_is_explained() -> None:

@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from pyro_opu import MomentMatching, Objective, OnePassPredictive, PredictiveGuide, distill
 from pyro_opu.distributed import differences
-from pyro_opu.regression import distill_regression
 from pyro_opu.training.checkpoint import describe, digest, sketch, text
 from pyro_opu.transfer import HeldOut, Jitter, Mixture, TransferPolicy
 
@@ -123,10 +122,10 @@ def test_a_regressor_of_less_spread_is_refused(tmp_path: Path) -> None:
         return lambda x: (spread * (slopes - slopes.mean()) * x[:, 0], torch.ones(20, 1))
 
     settings = {**QUICK, "checkpoint": tmp_path / "run.safetensors"}
-    distill_regression(source(1.0), X, **settings)
-    distill_regression(source(1.0), X, **settings)
+    distill(source(1.0), X, **settings)
+    distill(source(1.0), X, **settings)
     with pytest.raises(ValueError, match=r"another run: \['teacher'\] differ"):
-        distill_regression(source(0.2), X, **settings)
+        distill(source(0.2), X, **settings)
 
 
 # The user's own objects ----------------------------------------------------------------------

@@ -10,13 +10,12 @@ from taught import X, teacher
 from torch import nn
 
 from pyro_opu import PredictiveGuide, distill
-from pyro_opu.regression import distill_regression
 from pyro_opu.training import train
 from pyro_opu.training.settings import default_rate
 
 DISTILLERS = {
     "classifier": (distill, teacher),
-    "regressor": (distill_regression, lambda x: (torch.randn(9, 1) * x[:, 0], torch.ones(9, 1))),
+    "regressor": (distill, lambda x: (torch.randn(9, 1) * x[:, 0], torch.ones(9, 1))),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
@@ -151,34 +152,25 @@ class TestDamage:
             with pytest.raises(ValueError, match="`path` must be"):
                 files.read(path, "test")
 
-    def test_a_file_without_a_version_is_read(self, tmp_path: Path) -> None:
-        """As 0.1.0 wrote them."""
-        metadata = {"format": "pyro_opu", "kind": "test", "config": '{"x": 1}'}
+    @pytest.mark.parametrize("version", ["1", "3", "1.5", "-1", "new", "", None])
+    def test_another_version_is_refused(self, tmp_path: Path, version: str | None) -> None:
+        metadata = {"format": "pyro_opu", "kind": "test", "config": "{}"}
+        metadata |= {} if version is None else {"version": version}
         save_file({"w": torch.ones(2)}, str(tmp_path / "a"), metadata)
-        found, config = files.read(tmp_path / "a", "test")
-        assert torch.equal(found["w"], torch.ones(2)) and config == {"x": 1}
-
-    @pytest.mark.parametrize("version", ["2", "1.5", "-1", "new", ""])
-    def test_another_version_is_refused(self, tmp_path: Path, version: str) -> None:
-        metadata = {"format": "pyro_opu", "kind": "test", "config": "{}", "version": version}
-        save_file({"w": torch.ones(2)}, str(tmp_path / "a"), metadata)
-        with pytest.raises(ValueError, match="format version 1 or older; .* newer pyro_opu"):
+        with pytest.raises(ValueError, match="format version 2; .* another pyro_opu"):
             files.read(tmp_path / "a", "test")
 
     def test_a_version_without_a_checksum_is_refused(self, tmp_path: Path) -> None:
-        metadata = {"format": "pyro_opu", "kind": "test", "config": "{}", "version": "1"}
+        metadata = {"format": "pyro_opu", "kind": "test", "config": "{}", "version": "2"}
         save_file({"w": torch.ones(2)}, str(tmp_path / "a"), metadata)
         with pytest.raises(ValueError, match="the checksum of"):
             files.read(tmp_path / "a", "test")
 
-    @pytest.mark.parametrize("config", [None, "", "{", "[" * 100_000, '{"a": 1e}'])
-    def test_a_broken_description(self, tmp_path: Path, config: str | None) -> None:
-        metadata = {"format": "pyro_opu", "kind": "test"}
-        save_file(
-            {"w": torch.ones(2)},
-            str(tmp_path / "a"),
-            metadata if config is None else {**metadata, "config": config},
-        )
+    @pytest.mark.parametrize("config", ["", "{", "[" * 100_000, '{"a": 1e}'])
+    def test_a_broken_description(self, tmp_path: Path, config: str) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(json, "dumps", lambda _: config)
+            files.write(tmp_path / "a", "test", {"w": torch.ones(2)}, {})
         with pytest.raises(ValueError, match="description is whole"):
             files.read(tmp_path / "a", "test")
 
