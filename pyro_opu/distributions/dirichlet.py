@@ -200,14 +200,6 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         new._validate_args = self._validate_args
         return new
 
-    def detach_mean(self) -> PredictiveDirichlet:
-        """The same distribution, whose gradient reaches the concentration only."""
-        return self._like_self(self.log_mean.detach(), self.log_concentration)
-
-    def detach_concentration(self) -> PredictiveDirichlet:
-        """The same distribution, whose gradient reaches the mean only."""
-        return self._like_self(self.log_mean, self.log_concentration.detach())
-
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> PredictiveDirichlet:
         """The same distribution with the batch shape broadcast to ``batch_shape``."""
         batch_shape = torch.Size(batch_shape)

@@ -192,12 +192,6 @@ class PredictiveGuide(nn.Module):
         trunk = self.trunk if self.concentration_trunk is None else self.concentration_trunk
         return self._bounded(self.concentration_head(trunk(x)))
 
-    def parameter_groups(self) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-        """Parameters of h and of g, for alternating steps; a shared trunk is in both."""
-        other = self.trunk if self.concentration_trunk is None else self.concentration_trunk
-        mean = [*self.trunk.parameters(), *self.mean_head.parameters()]
-        return mean, [*other.parameters(), *self.concentration_head.parameters()]
-
     @torch.no_grad()
     def start_at(self, log_concentration: float) -> None:
         """Let g begin near ``log_concentration`` for every x, rather than near zero."""

@@ -226,29 +226,6 @@ def test_a_value_first_read_under_no_grad_keeps_its_graph() -> None:
     torch.testing.assert_close(log_concentration.grad, torch.tensor(1.0))
 
 
-def test_detached_parts_get_no_gradient() -> None:
-    logits = torch.randn(4, 3, requires_grad=True)
-    log_concentration = torch.randn(4, requires_grad=True)
-    d = PredictiveDirichlet(logits.log_softmax(-1), log_concentration)
-    value = MEAN.expand(4, 3)
-
-    def gradients(d: PredictiveDirichlet) -> tuple[Tensor | None, ...]:
-        return torch.autograd.grad(
-            d.log_prob(value).sum(),
-            (logits, log_concentration),
-            retain_graph=True,
-            allow_unused=True,
-        )
-
-    by_mean, by_concentration = gradients(d)
-    none, only_concentration = gradients(d.detach_mean())
-    assert none is None
-    torch.testing.assert_close(only_concentration, by_concentration)
-    only_mean, none = gradients(d.detach_concentration())
-    assert none is None
-    torch.testing.assert_close(only_mean, by_mean)
-
-
 def test_is_a_pyro_distribution() -> None:
     d = PredictiveDirichlet(torch.randn(4, 3).log_softmax(-1), torch.rand(4) + 3.0)
     assert isinstance(d, dist.Dirichlet) and isinstance(d, torch.distributions.Dirichlet)

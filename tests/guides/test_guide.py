@@ -52,17 +52,6 @@ def test_repr_says_what_it_is(
     assert ("one trunk, two heads" if guide.shared else "two networks") in repr(guide)
 
 
-@every_guide
-def test_parameter_groups(
-    build: Callable[[], PredictiveGuide], inputs: Callable[[], Tensor]
-) -> None:
-    guide = build()
-    mean, concentration = ({id(p) for p in group} for group in guide.parameter_groups())
-    assert mean | concentration == {id(p) for p in guide.parameters()}
-    common = {id(p) for p in guide.trunk.parameters()} if guide.shared else set()
-    assert mean & concentration == common
-
-
 def test_default_guide_takes_inputs_of_another_float_dtype() -> None:
     """float64 is centred before it is rounded to the weights' float32, float16 after."""
     x = torch.randn(6, 5, dtype=torch.float64)
