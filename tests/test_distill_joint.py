@@ -11,6 +11,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from pyro.infer import Predictive
+from quick_distill import quick_wasserstein
 from several_inputs import GROUP, NUMBERS, TwoInputs
 from torch import Tensor, nn
 
@@ -23,8 +24,10 @@ from pyro_opu import (
 )
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads
+from pyro_opu.objectives.joint import JointWitness
 from pyro_opu.regression import as_regression_teacher
 from pyro_opu.teachers.held import hold
+from pyro_opu.training import joint as taught
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
@@ -112,6 +115,35 @@ def test_the_marginal_answer_of_a_network_is_that_of_the_default(
 ) -> None:
     default = distill(network, X, num_steps=STEPS, seed=0, progress=False)
     assert torch.equal(bent.dirichlet(NEW).mean, default.dirichlet(NEW).mean)
+
+
+@pytest.mark.parametrize(
+    "loss", [quick_wasserstein, pytest.param(lambda: "wasserstein", marks=pytest.mark.slow)]
+)
+def test_a_witness_of_groups_is_learned_beside_that_of_the_marginal(
+    loss: Any, network: nn.Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, method = [], JointWitness.loss
+
+    def counted(*args: Any) -> Tensor:
+        rounds.append(len(args))
+        return method(*args)
+
+    monkeypatch.setattr(JointWitness, "loss", counted)
+    monkeypatch.setattr(taught, "WARM", 3)
+    monkeypatch.setattr(taught, "_apart", lambda *args: 1.0)  # so that waves are always tried
+    options: dict[str, Any] = {"num_steps": 12, "seed": 0, "progress": False}
+    fast = distill(network, X, guide="joint", num_samples=20, loss=loss(), **options)
+    assert len(rounds) == 3 + 2 + 2  # before each of a quarter of the steps
+    assert fast.joint and fast.report["loss"] == "WassersteinELBO"
+    assert fast.report["joint"]["spread"] > 0
+    draws = fast.probs(NEW, 20, seed=1)
+    torch.testing.assert_close(draws.sum(-1), torch.ones(20, len(NEW)))
+    both = torch.cat([fast.probs(part, 20, seed=1) for part in NEW.split(11)], 1)
+    torch.testing.assert_close(both, draws)  # a draw is one function of x
+    plain = distill(network, X, loss=loss(), **options)
+    assert len(rounds) == 7
+    assert torch.equal(fast.dirichlet(NEW).mean, plain.dirichlet(NEW).mean)
 
 
 def test_a_call_draws_labels_jointly(fast: OnePassPredictive) -> None:

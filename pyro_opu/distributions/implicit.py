@@ -49,10 +49,10 @@ class FromNoise:
 
     def fresh(self, count: int) -> Any:
         """Values ``(S, N, ...)`` at new noise, of every row by itself."""
-        noise = self.points.new_empty(count, self.rows, self.points.shape[1])
+        noise = self.points.new_empty(self.rows, self.points.shape[1], count)
         with drawing(noise.device) as generator:
             noise.normal_(generator=generator)
-        return self.make(noise)
+        return self.make(noise.permute(2, 0, 1))
 
 
 class PointMeasures(SimplexMeasures):

@@ -75,11 +75,10 @@ def _exact_numbers() -> dict[Callable[..., Any], Callable[..., Any]]:
         return constant(s, dtype)
 
     def clamp(self: Any, min: float | None = None, max: float | None = None) -> Any:
-        dtype = self.dtype
-        for number, bound in ((min, op.Max), (max, op.Min)):
-            if number is not None:
-                self = bound(self, constant(number, dtype))
-        return self
+        # Written as a maximum and a minimum, the exporter would merge them and lose a bound where
+        # one value is clamped twice.
+        bounds = (None if n is None else constant(n, self.dtype) for n in (min, max))
+        return op.Clip(self, *bounds)
 
     aten = torch.ops.aten
     return {aten.scalar_tensor.default: scalar_tensor, aten.clamp.default: clamp}

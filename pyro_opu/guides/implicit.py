@@ -77,8 +77,8 @@ class ImplicitGuide(NarrowTrunk, TrunkGuide):
         values = self.generator.at(outputs)
 
         def log_probs(noise: Tensor) -> Tensor:
-            made = values(noise).movedim(-1, 0)
-            return made.log_softmax(0).movedim(0, -1)
+            made = values(noise).permute(1, 2, 0)  # as it lies in memory
+            return made.log_softmax(1).permute(2, 0, 1)
 
         source = FromNoise(log_probs, self.generator.points, len(outputs))
         return Implicit(source, len(outputs), self.num_classes)

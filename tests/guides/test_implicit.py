@@ -306,7 +306,7 @@ def test_a_real_y_has_normals_that_noise_places(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".pt2"])
+@pytest.mark.parametrize("suffix", [".pt2", ".onnx"])
 def test_exported_programs_hold_the_fixed_noise(suffix: str, tmp_path: Path) -> None:
     fast = distill(posterior(everything), X, guide="implicit", **SHORT)
     fast.export(tmp_path / f"a{suffix}")
