@@ -27,6 +27,10 @@ from pyro_opu.objectives.examination import MOST_DRAWS, MOST_INPUTS, examined
 #: Of MC dropout on digits a fifth of its weight already costs the student: by the fourth power it
 #: ends at 1.5 times the least energy distance that it had on the way.
 LATE = 12
+#: Weight of a two-sided penalty. By 1, half of the slopes are too steep, and students of MC dropout
+#: on digits end after 1,500 steps from cold as near as 47 draws, at 1.35 times the energy distance
+#: of those by 10, as near as 67 draws.
+TWO_SIDED_PENALTY = 10.0
 
 
 class WassersteinELBO(Adversarial):
@@ -61,7 +65,8 @@ class WassersteinELBO(Adversarial):
         beta: Weight of the transport term.
         likelihood: Weight of the expected log-likelihood; 0 for the paper's objective.
         energy: Weight of the joint energy distance of whole draws beside it, for guides from noise.
-        penalty: :math:`\lambda`, weight of the gradient penalty.
+        penalty: :math:`\lambda`, weight of the gradient penalty; by default 1, and of a two-sided
+            one 10, as of Gulrajani et al. (2017), from whom the paper has it.
         critic: A ``MetaCritic`` or any module ``(x, points (S, N, C)) -> (S, N)``; by default one
             sized to the inputs.
         two_sided: Penalise slopes below 1 too, as the paper does.
@@ -88,7 +93,7 @@ class WassersteinELBO(Adversarial):
         self,
         beta: float = 1.0,
         likelihood: float = 1.0,
-        penalty: float = 1.0,
+        penalty: float | None = None,
         critic: torch.nn.Module | None = None,
         *,
         energy: float = 0.0,
@@ -115,7 +120,8 @@ class WassersteinELBO(Adversarial):
         self.beta = in_range("beta", beta, 0)
         self.likelihood = in_range("likelihood", likelihood, 0)
         self.energy = in_range("energy", energy, 0)
-        self.penalty = in_range("penalty", penalty, 0)
+        default = TWO_SIDED_PENALTY if two_sided else 1.0
+        self.penalty = default if penalty is None else in_range("penalty", penalty, 0)
         self.critic = critic
         self.two_sided, self.residual, self.ground = two_sided, residual, ground
         self.num_samples = positive_int("num_samples", num_samples, 2)

@@ -384,6 +384,24 @@ def test_bad_settings(settings: dict[str, Any], message: str) -> None:
         WassersteinELBO(**settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "penalty", "rounds", "scratch"),
+    [
+        ({}, 1.0, 1, (1.0, 2 / 3, 0.5)),
+        ({"residual": False}, 1.0, 2, (0.5, 1.0, 0.5)),
+        ({"two_sided": True, "residual": False, "likelihood": 0.0}, 10.0, 2, (0.5, 1.0, 0.5)),
+        ({"two_sided": True, "penalty": 0.0}, 0.0, 1, (1.0, 2 / 3, 0.5)),
+    ],
+)
+def test_every_form_has_settings_of_its_own(
+    settings: dict[str, Any], penalty: float, rounds: int, scratch: tuple[float, ...]
+) -> None:
+    objective = WassersteinELBO(**settings)
+    assert (objective.penalty, objective.critic_steps) == (penalty, rounds)
+    assert objective.scratch == scratch
+    assert f"penalty={penalty}" in repr(objective)
+
+
 # What a trained critic gains -----------------------------------------------------------------
 
 
