@@ -33,10 +33,10 @@ What differs from the paper, and the likely causes:
 - The concentration does not detect the unit Gaussian, where the paper has 99.7 to 100: it is surest
   there, also where it was taught far out. The paper teaches at rows alone, where nothing says how a
   network goes on 26 deviations away. Untaught networks detect by chance, and the way from a flat
-  start to a sure posterior makes the concentration grow outwards. Pima, one seed, by its schedule:
-  begun seven times as sure as the posterior it falls outwards instead, and the AUROC is 100 in
-  place of 0. On columns of norm 1 as they are, not standardised, it is 52, by chance: the start
-  decides, which the paper does not tell.
+  start to a sure posterior makes the concentration grow outwards. Pima, one seed, by
+  either schedule: begun seven times as sure as the posterior it falls outwards instead, and the
+  AUROC is 100 in place of 0, with .95 and 1.00 of the mutual information. On columns of norm 1 as
+  they are, not standardised, it is 52 and 74: the start decides, which the paper does not tell.
 - By the paper's schedule a student of Pima has 1,100 steps, too few to come down from twice the
   posterior's uncertainty, which counts as collapsed; the paper's batches may have been smaller.
 - The critic's steps are this project's: the two-sided penalty sets in late, and critic and student
