@@ -63,19 +63,16 @@ def inspect(student: OnePassPredictive, options: argparse.Namespace) -> None:
     """Print what a student is."""
     count = sum(parameter.numel() for parameter in student.parameters())
     print(f"{student.extra_repr()}\n{student.guide.extra_repr()}, {count:,} weights")
-    if student.packing is not None:
-        print(f"inputs: {student.packing}")
+    print(f"inputs: {student.form}")
     print(student.report if "kl_ratio" in student.report else "no report was kept")
 
 
 def check(student: OnePassPredictive, options: argparse.Namespace) -> None:
     """Ask at inputs near and far; loading has checked the sum of the file."""
-    example = torch.zeros(8, *student.input_shape)
-    if student.packing is not None:
-        example = student.packing.example().to(example.dtype)
+    example = student.form.example(student.input_shape)
     noise = torch.randn(example.shape, generator=torch.Generator().manual_seed(0))
-    for far in DEVIATIONS if student.packing is None else (0.0,):
-        for name, values in _answers(student, example + far * noise).items():
+    for far in DEVIATIONS:
+        for name, values in _answers(student, student.form.shifted(example, far * noise)).items():
             if not torch.isfinite(values).all():
                 raise ValueError(f"its {name} is not finite {far:g} from zero.")
     print("whole, and its answers are finite")
@@ -83,10 +80,10 @@ def check(student: OnePassPredictive, options: argparse.Namespace) -> None:
 
 def answer(student: OnePassPredictive, options: argparse.Namespace) -> None:
     """Answer a table of numbers."""
-    if len(student.input_shape) != 1 or (student.packing and student.packing.form != "tensor"):
+    if len(student.input_shape) != 1 or student.form.kind not in ("plain", "tensor"):
         raise ValueError(
             f"`student` must take one row of numbers for a CSV file; its inputs are "
-            f"{student.packing or tuple(student.input_shape)}. Answer them in Python."
+            f"{student.form}, {tuple(student.input_shape)}. Answer them in Python."
         )
     output = None if options.output is None else _output(options.output, options)
     if options.table == "-":

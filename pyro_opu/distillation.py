@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import together
-from pyro_opu.guides import of_packed
+from pyro_opu.guides import of_form
+from pyro_opu.inputs import Structured
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.outcomes import outcome_of
-from pyro_opu.packing import Structured
 from pyro_opu.predictive import OnePassPredictive, following
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import drop_in
@@ -232,22 +232,23 @@ def distill(
         progress = progress and ranks.first
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
         seed = ranks.broadcast(run_seed(seed, saved))
-        x, packing, stream = as_transfer_inputs(x, seed, ranks)
+        given, stream = as_transfer_inputs(x, seed, ranks)
+        x, form = given.tensor, given.form
         target = ranks.device(x.device if device is None else torch.device(device))
         random = RandomStream(seed, target)
         with random.borrowed():
             # The teacher, and the inputs at which it is asked.
-            called: dict[str, Any] = {"inputs": inputs, "arguments": arguments, "packing": packing}
+            called: dict[str, Any] = {"inputs": inputs, "arguments": arguments, "form": form}
             teacher = finished_teacher(source, x, site, **called, num_draws=asked.look)
             outcome = outcome_of(teacher)
             if not asked.pairs:
                 check_alone(teacher, x)
-            if transfer is None and not (packing and packing.indices) and not teacher.in_steps:
+            if transfer is None and not form.indices and not teacher.in_steps:
                 check_indices(teacher.stream, x)
             sites = outcome.layouts(teacher, x, return_sites)
             joint = guide == JOINT or (start is not None and start.joint)
             guide = None if guide == JOINT else guide
-            guide = following.begin_at(start, guide, outcome, x, packing, sites)
+            guide = following.begin_at(start, guide, outcome, x, form, sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
             chosen, rest = hold_out(x)
             label = partial(validation_set, teacher, outcome, device=target, progress=progress)
@@ -255,7 +256,7 @@ def distill(
                 chosen, numbers=VALIDATION_NUMBERS, phase="held out", queries=asked.judging
             )
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            policy = transfer_for(rest, transfer, packing, in_steps=teacher.in_steps)
+            policy = transfer_for(rest, transfer, form, in_steps=teacher.in_steps)
             fitted: Sampler = (
                 policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
             )
@@ -266,12 +267,12 @@ def distill(
                 with seeded(fold_in(seed, JOINT_STREAM)):
                     held = hold(teacher, x, num_samples)
             found = ranks.broadcast(outcome.describe(held_out))
-            begin = following.find_start(teacher, outcome, x, held_out, packing, begun_here, start)
+            begin = following.find_start(teacher, outcome, x, held_out, form, begun_here, start)
             if guide is None or isinstance(guide, str):
-                guide = outcome.guide(guide, x, held_out, found, begin, packing)
-            guide = prepare_guide(of_packed(guide, packing), target)
+                guide = outcome.guide(guide, x, held_out, found, begin, form)
+            guide = prepare_guide(of_form(guide, form), target)
             before = following.moved(start, guide, held_out)
-            guide = following.follow(start, guide, outcome, x, held_out, found, begin, packing)
+            guide = following.follow(start, guide, outcome, x, held_out, found, begin, form)
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(closed_form).for_objective(objective)
@@ -309,7 +310,7 @@ def distill(
         sites,
         num_samples=num_samples,
         inputs=inputs,
-        packing=packing,
+        form=form,
         report={
             "seed": seed,
             "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",

@@ -213,8 +213,7 @@ def several_inputs(folder: Path, ranks: Ranks) -> list[Any]:
         **QUICK,
     )
     save_file(fast.guide.state_dict(), folder / f"several-{ranks.rank}.safetensors")
-    assert fast.packing is not None
-    return fast.packing.indices
+    return fast.form.indices
 
 
 def streamed(path: Path, source: Any, **changes: Any) -> None:

@@ -30,7 +30,7 @@ import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.guides.networks import Indexed
 from pyro_opu.guides.plug_in import PlugInTrunk
-from pyro_opu.packing import Packing, packing_of
+from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.transfer import Jitter, Seen, default_transfer
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -48,20 +48,19 @@ def leaves(x: Any) -> list[Tensor]:
 
 @pytest.mark.parametrize("x", FORMS.values(), ids=FORMS)
 def test_what_is_packed_comes_back(x: Any) -> None:
-    packing = packing_of(x)
-    assert packing is not None
-    packed = packing.pack(x)
+    form = form_of(x)
+    packed = form.pack(x)
     assert packed.is_floating_point() and packed.ndim == 2 and len(packed) == N
-    back = packing.unpack(packed)
+    back = form.unpack(packed)
     assert type(back) is (tuple if isinstance(x, list) else type(x))
     for value, expected in zip(leaves(back), leaves(x), strict=True):
         assert value.dtype == expected.dtype and torch.equal(value, expected)
-    assert Packing.from_config(packing.describe()) == packing
-    assert packing.packed(packed) is packed
+    assert Form.from_config(form.describe()) == form
+    assert form.pack(packed) is packed
 
 
 def test_one_floating_tensor_stays_as_it_is() -> None:
-    assert packing_of(NUMBERS) is None and packing_of(torch.randn(3, 4, 5)) is None
+    assert form_of(NUMBERS) is form_of(torch.randn(3, 4, 5)) is PLAIN
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_one_floating_tensor_stays_as_it_is() -> None:
 )
 def test_what_cannot_be_packed(x: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        packing_of(x)
+        form_of(x)
 
 
 @pytest.mark.parametrize(
@@ -100,10 +99,9 @@ def test_what_cannot_be_packed(x: Any, error: type[Exception], message: str) -> 
 def test_other_inputs_than_those_seen_are_refused(
     x: Any, error: type[Exception], message: str
 ) -> None:
-    packing = packing_of(FORMS["dict"])
-    assert packing is not None
+    form = form_of(FORMS["dict"])
     with pytest.raises(error, match=message):
-        packing.pack(x)
+        form.pack(x, check_seen=True)
 
 
 def function(x: Tensor, group: Tensor) -> Tensor:
@@ -150,8 +148,7 @@ def test_a_student_is_called_as_the_model_is(form: str, guide: str | None, tmp_p
 def test_no_unseen_index_is_answered_silently(source: str) -> None:
     """Nor where the inputs are packed already, and -1 is not taken from the end."""
     x, fast = FORMS["dict"], quick(posterior(), FORMS["dict"])
-    assert fast.packing is not None
-    packed = fast.packing.pack(x)
+    packed = fast.form.pack(x)
     for wrong in (torch.tensor([-1.0]), torch.tensor([2.5]), torch.tensor([5.0])):
         packed[3, 2] = wrong
         with pytest.raises(ValueError, match=rf"`x\['group'\]` must hold .*got \[{wrong[0]:g}\]"):

@@ -69,10 +69,10 @@ def test_a_captured_student_takes_them_too(compiled: bool, monkeypatch: pytest.M
 
 
 def damages(plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The description of a packing with one entry changed into something else."""
+    """The description of a form with one entry changed into something else."""
     wrong: tuple[Any, ...] = (None, "text", -1, 0.5, 2**60, True, [], {}, [[7]])
     for value in wrong:
-        yield plain | {"form": value}
+        yield plain | {"kind": value}
         yield plain | {"parts": value}
         for number in range(2):
             for key in ("name", "shape", "dtype", "values"):
@@ -82,7 +82,7 @@ def damages(plain: dict[str, Any]) -> Iterator[dict[str, Any]]:
     first, second = plain["parts"]
     yield plain | {"parts": [first]}
     yield plain | {"parts": [first, second | {"name": first["name"]}]}
-    yield plain | {"form": "tensor"}
+    yield plain | {"kind": "tensor"}
     for other in ([0, 1, 2, 4, 3], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [0, 1, 2, 3, 3]):
         yield plain | {"parts": [first, second | {"values": other}]}
     yield plain | {"parts": [first | {"shape": [3]}, second]}
@@ -95,16 +95,16 @@ def test_a_packing_from_a_hostile_file(guide: str | None, tmp_path: Any) -> None
     fast.save(path)
     tensors, whole = files.read(path, KIND)
     refused, expected = 0, fast.dirichlet(FORMS["dict"]).mean
-    for packing in damages(whole["packing"]):
-        files.write(path, KIND, tensors, {**whole, "packing": packing})
+    for form in damages(whole["form"]):
+        files.write(path, KIND, tensors, {**whole, "form": form})
         try:
             again = OnePassPredictive.load(path)
         except ValueError as error:
             assert "description is whole" in str(error)
             refused += 1
         else:
-            assert packing == {**whole["packing"], "parts": packing["parts"]}
-            names = [part["name"] for part in packing["parts"]]
+            assert form == {**whole["form"], "parts": form["parts"]}
+            names = [part["name"] for part in form["parts"]]
             given = dict(zip(names, FORMS["dict"].values(), strict=True))
             try:
                 assert torch.equal(again.dirichlet(given).mean, expected)

@@ -67,7 +67,7 @@ def test_the_form_of_a_batch(rows: list[Any], form: str | None) -> None:
     passes = Passes(loader(rows), seed=0)
     first = passes.take()
     assert first is not None and len(first) == 10
-    assert (passes.packing.form if passes.packing else None) == form
+    assert (passes.form.kind if passes.form.parts else None) == form
     if form in ("dict", "tuple"):
         torch.testing.assert_close(first, torch.cat([X[:10], GROUP[:10, None]], 1))
 
@@ -75,8 +75,7 @@ def test_the_form_of_a_batch(rows: list[Any], form: str | None) -> None:
 def test_indices_of_the_whole_pass_are_known(small_windows: None) -> None:
     stream = Stream(named(), 0)
     assert len(stream.first) == 40 and stream.first[:, 2].unique().tolist() == [0, 1, 2, 3]
-    assert stream.packing is not None
-    assert stream.packing.indices == [(2, tuple(range(9)))]
+    assert stream.form.indices == [(2, tuple(range(9)))]
     stream.follow(HeldOut(), stream.first[6:], stream.first[:6])
     drawn = torch.cat([stream.sample(20) for _ in range(30)])
     assert drawn[:, 2].unique().tolist() == list(range(9))

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, check_path, instance_of
 from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
-from pyro_opu.export.program import PackedProgram, StudentProgram, differing, trace
+from pyro_opu.export.program import StudentProgram, differing, trace
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.novelty import Novelty
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.utils import files
 from pyro_opu.utils.version import __version__
 
@@ -27,7 +27,7 @@ def export(
     *,
     outputs: Sequence[str] | None = None,
     sites: Sequence[str] = (),
-    packing: Packing | None = None,
+    form: Form = PLAIN,
     novelty: Novelty | None = None,
 ) -> None:
     """Write a guide as one program x -> mean, concentration and the uncertainties.
@@ -52,7 +52,7 @@ def export(
         outputs: Names of the outputs, in their order; by default all that the answer has in closed
             form. The differential entropy of a mixture costs more than all the rest.
         sites: Names for the description.
-        packing: The form of several inputs, which ``example_x`` holds as one tensor. The program
+        form: The form of several inputs, which ``example_x`` holds as one tensor. The program
             takes its parts, by position; in ONNX by name. At an index that was not seen, which it
             cannot refuse, it answers NaN.
         novelty: That of a student, for one more output (``fast.detector``).
@@ -86,11 +86,7 @@ def export(
     files.placed(path)
     check_packages(path.suffix)
     shape = example_x.shape[1:]
-    student = (
-        StudentProgram(guide, shape, outputs, novelty)
-        if packing is None
-        else PackedProgram(guide, shape, outputs, novelty, packing)
-    )
+    student = StudentProgram(guide, shape, outputs, novelty, form)
     check_inputs(example_x, "example_x", dtype=student.dtype)
     inputs = student.inputs(in_dtype_of(student.guide, example_x.detach().cpu()))
     program = trace(student, tuple(inputs.values()))

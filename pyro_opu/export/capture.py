@@ -15,7 +15,7 @@ from pyro_opu.guides.base import in_dtype_of, trunks_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.plug_in import PlugInTrunk
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.graphs import record
 
@@ -44,7 +44,7 @@ class Captured:
         kind: Literal["cuda graph", "compiled", "eager"],
         reason: str = "",
     ) -> None:
-        self.packing: Packing | None = None  # of several inputs
+        self.form: Form = PLAIN
         self.then: Callable[[Any], Any] | None = None  # what a caller makes of an answer
         self._run, self._answer = run, answer
         self._shape, self._dtype, self._device = like.shape[1:], like.dtype, like.device
@@ -58,8 +58,8 @@ class Captured:
         Raises:
             ValueError: another shape, or a device that is neither the student's nor the host.
         """
-        if self.packing is not None:
-            x = self.packing.packed(x, check_seen=True)
+        if self.form is not PLAIN:  # numbers that are not finite are let through
+            x = self.form.pack(x, check_seen=True)
         if x.shape[1:] != self._shape or not len(x):
             raise ValueError(
                 f"`x` must have shape (N, {', '.join(map(str, self._shape))}), N >= 1, as the "

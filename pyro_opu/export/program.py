@@ -19,20 +19,21 @@ from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.networks import Indexed, centres, keeps_digits
 from pyro_opu.guides.novelty import Novelty, answer_and_features
 from pyro_opu.guides.several import SeveralGuide
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.rng import exclusive
 
 #: Notes of a graph on where its steps come from: paths of this machine, and half of its size.
 _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 
 
-Inputs = tuple[Tensor, ...]
+Arguments = tuple[Tensor, ...]
 
 
 class StudentProgram(nn.Module):
     """The module that is traced: x -> named outputs of a copy of a guide on the CPU.
 
-    ``outputs`` are in this order; by default all that the guide's answer has.
+    ``outputs`` are in this order; by default all that the guide's answer has. Several inputs are so
+    many arguments. A program cannot refuse an index that was not seen: its answer is NaN.
     """
 
     def __init__(
@@ -41,8 +42,10 @@ class StudentProgram(nn.Module):
         input_shape: Sequence[int],
         outputs: Sequence[str] | None = None,
         novelty: Novelty | None = None,
+        form: Form = PLAIN,
     ) -> None:
         super().__init__()
+        self.form = form
         self.guide = fused(marginal_of(guide)).cpu()
         self.novelty = None if novelty is None else copy.deepcopy(novelty).cpu()
         weight = next(self.guide.parameters(), None)
@@ -51,6 +54,9 @@ class StudentProgram(nn.Module):
         units = answer.measures().units
         if novelty is not None:
             units = {**units, "novelty": "share of held-out rows"}
+        for column, values in form.indices:
+            seen = torch.zeros(max(values, default=0) + 2, dtype=torch.bool)  # last: above all
+            self.register_buffer(f"seen_{column}", seen.index_fill(0, torch.tensor(values), True))
         self.num_classes = answer.event_shape[0] if answer.event_shape else None
         if isinstance(answer, SeveralAnswer):
             self.num_classes = None
@@ -62,14 +68,28 @@ class StudentProgram(nn.Module):
 
     def inputs(self, x: Tensor) -> dict[str, Tensor]:
         """The arguments of :meth:`forward` by name, from the guide's inputs."""
-        return {"x": x}
+        return self.form.named_parts(x)
 
     def joined(self, *inputs: Tensor) -> Tensor:
         """The inverse of :meth:`inputs`."""
-        return inputs[0]
+        wide = keeps_digits(self.guide) and self.form.dtype == torch.float64
+        return self.form.join(inputs, torch.float64 if wide else self.dtype)
 
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        """The outputs at inputs ``(N, *input_shape)``: mean ``(N, C)``, all others ``(N,)``."""
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """The outputs at the parts ``(N, *shape)``, in order: mean ``(N, C)``, others ``(N,)``."""
+        x = self.joined(*inputs)
+        named = self._outputs(x)
+        for column in self.form.index_columns:
+            seen: Tensor = getattr(self, f"seen_{column}")
+            index = x[:, column].long()
+            known = seen[index.clamp(0, len(seen) - 1)] & (index >= 0)
+            for name, value in named.items():
+                rows = known.reshape(-1, *(1 for _ in value.shape[1:]))
+                named[name] = torch.where(rows, value, torch.nan)
+        return named
+
+    def _outputs(self, x: Tensor) -> dict[str, Tensor]:
+        """The outputs at the guide's inputs ``(N, *input_shape)``."""
         if not isinstance(self.guide, (TrunkGuide, SeveralGuide)):
             answer, features = answer_and_features(self.guide, x)
             return self._beside(self._named(answer), x, features)
@@ -95,56 +115,11 @@ class StudentProgram(nn.Module):
     @property
     def dynamic_shapes(self) -> Any:
         """N of every input, as torch.export wants to be told."""
-        return ({0: torch.export.Dim("N")},)
+        return (tuple({0: torch.export.Dim("N")} for _ in self.form.parts or "x"),)
 
     def _named(self, answer: Any) -> dict[str, Tensor]:
         names = [name for name in self.outputs if name != "novelty"]
         return as_answer(answer).measures().rounded(names)
-
-
-class PackedProgram(StudentProgram):
-    """Of a student of several inputs, which are the arguments.
-
-    A program cannot refuse an index that was not seen: its answer is NaN.
-    """
-
-    def __init__(
-        self,
-        guide: nn.Module,
-        input_shape: Sequence[int],
-        outputs: Sequence[str] | None,
-        novelty: Novelty | None,
-        packing: Packing,
-    ) -> None:
-        super().__init__(guide, input_shape, outputs, novelty)
-        self.packing = packing
-        for column, values in packing.indices:
-            seen = torch.zeros(max(values, default=0) + 2, dtype=torch.bool)  # last: above all
-            self.register_buffer(f"seen_{column}", seen.index_fill(0, torch.tensor(values), True))
-
-    def inputs(self, x: Tensor) -> dict[str, Tensor]:
-        return self.packing.named_parts(x)
-
-    def joined(self, *inputs: Tensor) -> Tensor:
-        kept = keeps_digits(self.guide) and self.packing.dtype == torch.float64
-        return self.packing.join(inputs, torch.float64 if kept else self.dtype)
-
-    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
-        """The outputs at the parts ``(N, *shape)``, in order."""
-        x = self.joined(*inputs)
-        named = super().forward(x)
-        for column, _ in self.packing.indices:
-            seen: Tensor = getattr(self, f"seen_{column}")
-            index = x[:, column].long()
-            known = seen[index.clamp(0, len(seen) - 1)] & (index >= 0)
-            for name, value in named.items():
-                rows = known.reshape(-1, *(1 for _ in value.shape[1:]))
-                named[name] = torch.where(rows, value, torch.nan)
-        return named
-
-    @property
-    def dynamic_shapes(self) -> Any:
-        return (tuple({0: torch.export.Dim("N")} for _ in self.packing.parts),)
 
 
 def _checked(
@@ -166,7 +141,7 @@ def _checked(
     return tuple(chosen)
 
 
-def trace(student: StudentProgram, inputs: Inputs) -> torch.export.ExportedProgram:
+def trace(student: StudentProgram, inputs: Arguments) -> torch.export.ExportedProgram:
     """The program as a graph for any number N >= 1 of rows, of operations that all runtimes have.
 
     It is traced, and compared with the student, at ``inputs``, ``(N, ...)`` each.
@@ -200,7 +175,7 @@ def trace(student: StudentProgram, inputs: Inputs) -> torch.export.ExportedProgr
 
 
 def differing(
-    student: StudentProgram, run: Callable[..., dict[str, Tensor]], inputs: Inputs
+    student: StudentProgram, run: Callable[..., dict[str, Tensor]], inputs: Arguments
 ) -> str | None:
     """Name the first output in which a program ``run`` differs from the student, if any.
 

@@ -16,7 +16,7 @@ from pyro_opu.guides.families import (
 )
 from pyro_opu.guides.implicit import ImplicitGuide
 from pyro_opu.guides.plug_in import PlugInTrunk
-from pyro_opu.packing import Packing, Unpacked
+from pyro_opu.inputs import PLAIN, Form, Unpacked
 
 __all__ = [
     "GUIDES",
@@ -40,12 +40,12 @@ GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
 }
 
 
-def of_packed(guide: nn.Module, packing: Packing | None) -> nn.Module:
+def of_form(guide: nn.Module, form: Form) -> nn.Module:
     """The guide as one of packed inputs: those of this package take them, others several inputs."""
     own = isinstance(guide, (HeadGuide, PredictiveGuide, Unpacked))
-    if packing is None or own or getattr(guide, "takes_packed", False):
+    if form is PLAIN or own or getattr(guide, "takes_one_tensor", False):
         return guide
-    return Unpacked(guide, packing)
+    return Unpacked(guide, form)
 
 
 @torch.no_grad()

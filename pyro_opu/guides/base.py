@@ -13,7 +13,7 @@ from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides.networks import default_trunk_config, fit_scales, keeps_digits
 from pyro_opu.guides.trunks import build_trunk
-from pyro_opu.packing import packed
+from pyro_opu.inputs import Inputs
 
 if TYPE_CHECKING:
     from typing import Self
@@ -91,10 +91,10 @@ class HeadGuide(nn.Module):
     @classmethod
     def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
         """Build a guide whose trunk suits and standardises ``x``, on the device of ``x``."""
-        x, packing = packed(x)
-        guide = cls.from_config({"trunk": default_trunk_config(x, hidden, packing), **config})
-        fit_scales(guide, x)
-        return guide.to(x.device)
+        inputs = Inputs.of(x)
+        guide = cls.from_config({"trunk": default_trunk_config(inputs, hidden), **config})
+        fit_scales(guide, inputs.tensor)
+        return guide.to(inputs.tensor.device)
 
 
 class TrunkGuide(HeadGuide):
@@ -127,7 +127,7 @@ class TrunkGuide(HeadGuide):
 
     @classmethod
     def for_inputs(
-        cls, x: Tensor, num_classes: int, *, hidden: tuple[int, ...] | None = None, **options: Any
+        cls, x: Any, num_classes: int, *, hidden: tuple[int, ...] | None = None, **options: Any
     ) -> Self:
         """Build a guide sized to the inputs, as :meth:`~pyro_opu.PredictiveGuide.for_inputs`.
 

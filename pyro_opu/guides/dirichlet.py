@@ -15,7 +15,7 @@ from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.guides.trunks import build_trunk
-from pyro_opu.packing import packed
+from pyro_opu.inputs import Inputs
 
 #: What a mean and a concentration are read as: a Dirichlet, or :class:`.NormalSticks`.
 LAWS = ("dirichlet", "sticks")
@@ -140,16 +140,16 @@ class PredictiveGuide(nn.Module):
                 small one is a coarse copy of the posterior's concentration; to tell inputs that the
                 student was not taught at, call :meth:`.OnePassPredictive.novelty`.
         """
-        x, packing = packed(x)
-        trunk = default_trunk_config(x, hidden, packing)
+        inputs = Inputs.of(x)
+        trunk = default_trunk_config(inputs, hidden)
         config = {"trunk": trunk, "num_classes": num_classes}
         if concentration_hidden is None:
             guide = cls.from_config({**config, "shared": shared})
         else:
-            other = default_trunk_config(x, concentration_hidden, packing)
+            other = default_trunk_config(inputs, concentration_hidden)
             guide = cls.from_config({**config, "shared": False, "concentration_trunk": other})
-        fit_scales(guide, x)
-        return guide.to(x.device)
+        fit_scales(guide, inputs.tensor)
+        return guide.to(inputs.tensor.device)
 
     @property
     def shared(self) -> bool:

@@ -18,7 +18,7 @@ from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
 from pyro_opu.guides.networks import default_trunk_config
 from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.guides.several import LOG_MEANS, UNITS, SeveralGuide
-from pyro_opu.packing import packed
+from pyro_opu.inputs import Inputs
 
 if TYPE_CHECKING:
     from typing import Self
@@ -31,8 +31,7 @@ class NarrowTrunk(HeadGuide):
 
     @classmethod
     def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
-        given, packing = packed(x)
-        usual = default_trunk_config(given, hidden, packing)
+        usual = default_trunk_config(x := Inputs.of(x), hidden)
         if hidden is None and usual["kind"] != "convolutions":
             hidden = (usual["hidden"][0] // 2,) * 2
         return super()._sized(x, hidden, config)

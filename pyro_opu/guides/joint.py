@@ -171,7 +171,7 @@ class JointGuide(nn.Module):
     """
 
     kind = "joint"
-    takes_packed = True
+    takes_one_tensor = True
 
     def __init__(self, marginal: nn.Module, heads: DrawHeads) -> None:
         super().__init__()

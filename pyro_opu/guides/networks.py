@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, sizes
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Inputs
 from pyro_opu.utils.images import are_images
 
 #: How many deviations from zero the location of a feature may lie, |location| scale, if its inputs
@@ -166,7 +166,7 @@ class Indexed(DefaultTrunk):
         hidden: Widths of the layers.
         activation: Its name.
         indices: Pairs of a column and the values that it may have. One that it may not have is
-            taken for another; :class:`~pyro_opu.packing.Packing` refuses it before.
+            taken for another; :class:`~pyro_opu.inputs.Form` refuses it before.
     """
 
     columns: Tensor
@@ -272,15 +272,15 @@ def _all_say(guide: nn.Module, what: str) -> bool:
     return bool(trunks) and all(getattr(each, what, False) for each in trunks)
 
 
-def default_trunk_config(
-    x: Tensor, hidden: tuple[int, ...] | None = None, packing: Packing | None = None
-) -> dict[str, Any]:
+def default_trunk_config(x: Any, hidden: tuple[int, ...] | None = None) -> dict[str, Any]:
     """Describe a trunk for inputs ``x`` ``(N, *input_shape)`` as plain values.
 
     Images (:func:`~pyro_opu.utils.images.are_images`) get convolutions, all else a perceptron
     with three layers whose width grows with the input's size from 128 to 512.
     """
-    shape = tuple(check_inputs(x).shape[1:])
+    inputs = Inputs.of(x)
+    x, indices = inputs.tensor, inputs.form.indices
+    shape = tuple(x.shape[1:])
     if hidden is not None and hidden != ():  # () is the input itself
         hidden = sizes("hidden", hidden)
     image = are_images(x)
@@ -290,7 +290,7 @@ def default_trunk_config(
         hidden = (32, 64, 128) if image else (width, width, width)
     kind = "convolutions" if image and len(hidden) == 3 else "perceptron"
     sized: dict[str, Any] = {"input_shape": list(shape), "hidden": list(hidden)}
-    if packing is not None and packing.indices:
-        sized["indices"] = [[column, list(values)] for column, values in packing.indices]
+    if indices:
+        sized["indices"] = [[column, list(values)] for column, values in indices]
         kind = "indexed"
     return {"kind": kind, **sized, "activation": "silu"}

@@ -10,8 +10,8 @@ import torch
 from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_tensor, positive_int
-from pyro_opu.reports.answers import is_student, packing_inputs, ready_teacher, student_answer
+from pyro_opu.checks import check_tensor, positive_int
+from pyro_opu.reports.answers import at_border, is_student, ready_teacher, student_answer
 from pyro_opu.reports.convergence import chains_of
 from pyro_opu.teachers import Teacher
 from pyro_opu.teachers.base import DEFAULT_DRAWS
@@ -52,7 +52,6 @@ def gives_class_probs(source: Any) -> bool:
     return callable(source) or isinstance(source, (list, tuple, Teacher))
 
 
-@packing_inputs(("x",), ("source",))
 def class_groups(
     source: Any, wanted: Wanted, x: Tensor | None = None, y: Tensor | None = None
 ) -> Groups:
@@ -60,7 +59,7 @@ def class_groups(
 
     The labels of draw s are drawn from its own :math:`\pi_s`: a teacher's stay joint over inputs.
     """
-    x = check_inputs(x)
+    form, x, source = at_border(x, source)
     independent = is_student(source, x)
     site, flat, note = _log_draws(source, x, wanted.num_draws, independent)
     held = Predictive(lambda: None, {"probs": flat.cpu()})
@@ -77,8 +76,7 @@ def class_groups(
         if wanted.log_likelihood:
             groups["log_likelihood"] = arrays({site: log_prob_of(labels, draws)})
         groups["observed_data"] = arrays({site: labels})
-    packing = getattr(source, "packing", None)
-    inputs = {"x": x} if packing is None else packing.named_parts(x)
+    inputs = form.named_parts(x)
     groups["constant_data"] = arrays(inputs)
     dims = {"probs": ["data", "class"], site: ["data"], **{name: ["data"] for name in inputs}}
     note = f"{note}, cut into {wanted.num_chains} chain(s)"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from pyro_opu.checks import check_inputs, check_seed, check_tensor
-from pyro_opu.reports.answers import is_student, packing_inputs, teacher_of
+from pyro_opu.checks import check_seed, check_tensor
+from pyro_opu.reports.answers import at_border, is_student, teacher_of
 from pyro_opu.rng import seeded
 
 __all__ = ["PoolDraws", "joint_draws"]
@@ -148,9 +148,8 @@ def joint_draws(
     return found
 
 
-@packing_inputs(("x",), ("source",))
 def _drawn(source: Any, x: Tensor, num_draws: int | None, seed: int | None) -> PoolDraws:
-    check_inputs(x)
+    _, x, source = at_border(x, source)
     joint = getattr(source, "joint", False)
     if isinstance(source, Distribution) or (not joint and is_student(source, x)):
         raise TypeError(

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.beginning import SCRATCH, Start
+from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.objectives import Objective
 from pyro_opu.outcomes.sites import SiteLayout, SiteReader, read_sites
-from pyro_opu.packing import Packing
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.teachers.base import JointDraws
 
@@ -65,7 +65,7 @@ class Outcome(SiteReader):
         """Whether a guide may answer with this."""
 
     def beginning(
-        self, x: Tensor, held_out: Any, plug_ins: list[PlugIn], packing: Packing | None = None
+        self, x: Tensor, held_out: Any, plug_ins: list[PlugIn], form: Form = PLAIN
     ) -> Start:
         """Where a student of these networks begins; arguments as of :meth:`guide`."""
         return Start(None, f"students of {self.quantity} begin at no network")
@@ -78,7 +78,7 @@ class Outcome(SiteReader):
         held_out: Any,
         found: dict[str, Any],
         start: Start = SCRATCH,
-        packing: Packing | None = None,
+        form: Form = PLAIN,
     ) -> nn.Module:
         """A guide of this name, or one that suits the teacher, sized to the inputs.
 
@@ -88,7 +88,7 @@ class Outcome(SiteReader):
             held_out: From :meth:`judge`.
             found: From :meth:`describe`.
             start: From :meth:`beginning`.
-            packing: The form of several inputs, which ``x`` holds as one tensor.
+            form: The form of several inputs, which ``x`` holds as one tensor.
         """
 
     def tell_again(  # noqa: B027 - most guides are told nothing

@@ -21,6 +21,7 @@ from pyro_opu.guides import GUIDES, ImplicitGuide, PredictiveGuide, guide_at
 from pyro_opu.guides.base import family
 from pyro_opu.guides.beginning import SCRATCH, NoBeginning, Start, check_digits, find_beginning
 from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.inputs import PLAIN, Form, Inputs
 from pyro_opu.judging import ClassJudge
 from pyro_opu.judging.laws import (
     calibrating_shift,
@@ -40,7 +41,6 @@ from pyro_opu.objectives.implicit import energy_of_draws, of_draws
 from pyro_opu.objectives.likelihood import LikelihoodFirst
 from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.sites import SiteLayout
-from pyro_opu.packing import Packing
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.sites import class_log_probs, site_kind
 from pyro_opu.programs.trace import is_deterministic
@@ -171,14 +171,13 @@ class Classes(Outcome):
         x: Tensor,
         held_out: ClassJudge,
         plug_ins: list[PlugIn],
-        packing: Packing | None = None,
+        form: Form = PLAIN,
     ) -> Start:
         """The nearest of the teacher's networks, where it can be read."""
-        indices = [] if packing is None else [column for column, _ in packing.indices]
         try:
             found = find_beginning(plug_ins, held_out.x, held_out.draws, x)
             if x.dtype == torch.float64 and found.rounds:
-                check_digits(x, indices)
+                check_digits(x, form.index_columns)
         except NoBeginning as error:
             return Start(None, str(error))
         return Start(found)
@@ -190,11 +189,11 @@ class Classes(Outcome):
         held_out: ClassJudge,
         found: dict[str, Any],
         start: Start = SCRATCH,
-        packing: Packing | None = None,
+        form: Form = PLAIN,
     ) -> nn.Module:
         """By default two moments, or a mixture where no law fits; on the teacher's network."""
         log_concentration = log_concentration_of(held_out)
-        given = x if packing is None else packing.unpack(x)
+        given = Inputs(x, form)
 
         def build(name: str) -> nn.Module:
             if start.beginning is not None:

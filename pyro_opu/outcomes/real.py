@@ -13,13 +13,13 @@ from pyro_opu.distributions import PredictiveNormal, RealAnswer
 from pyro_opu.guides.base import family
 from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.normal import REGRESSION_GUIDES
+from pyro_opu.inputs import PLAIN, Form, Inputs
 from pyro_opu.judging import RealJudge
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_objective
 from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.sites import SiteLayout
-from pyro_opu.packing import Packing
 from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.real import normal_parameters
@@ -86,12 +86,12 @@ class Real(Outcome):
         held_out: RealJudge,
         found: dict[str, Any],
         start: Start = SCRATCH,
-        packing: Packing | None = None,
+        form: Form = PLAIN,
     ) -> nn.Module:
         """By default one normal; its units are those of y drawn from the teacher."""
         f, log_scale = held_out.draws.unbind(-1)
         y = f + log_scale.exp() * torch.randn_like(f)
-        given = x if packing is None else packing.unpack(x)
+        given = Inputs(x, form)
         name = "gaussian" if name in (None, NETWORK) else name
         guide: nn.Module = family(name, REGRESSION_GUIDES, "PredictiveNormal").for_inputs(given, y)
         return guide

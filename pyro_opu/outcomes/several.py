@@ -15,6 +15,7 @@ from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
 from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.implicit import ImplicitSeveralGuide
 from pyro_opu.guides.several import SeveralGuide
+from pyro_opu.inputs import PLAIN, Form, Inputs
 from pyro_opu.judging import TableJudge
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.objectives import Objective
@@ -22,7 +23,6 @@ from pyro_opu.objectives.implicit import energy_of_draws, of_draws
 from pyro_opu.objectives.several import SeveralMoments
 from pyro_opu.outcomes.base import NETWORK, Outcome
 from pyro_opu.outcomes.sites import SiteLayout
-from pyro_opu.packing import Packing
 from pyro_opu.programs.sites import site_kind
 from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.teachers.base import JointDraws
@@ -139,7 +139,7 @@ class Several(Outcome):
         held_out: TableJudge,
         found: dict[str, Any],
         start: Start = SCRATCH,
-        packing: Packing | None = None,
+        form: Form = PLAIN,
     ) -> nn.Module:
         """One network for all sites, which begins at the mean answer of all rows."""
         if name not in (None, NETWORK, *self.guides):
@@ -147,7 +147,7 @@ class Several(Outcome):
                 f"`guide` must be one of {[NETWORK, *self.guides]}, or left out, as the teacher "
                 f"observes several numbers of every row; got {name!r}."
             )
-        given = x if packing is None else packing.unpack(x)
+        given = Inputs(x, form)
         family = self.guides["several" if name in (None, NETWORK) else name]
         guide = family.for_inputs(given, self.parts)
         shaped = by_part(held_out.draws, self.parts)

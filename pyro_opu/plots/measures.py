@@ -25,7 +25,7 @@ from pyro_opu.plots.canvas import (
     scale_of,
 )
 from pyro_opu.plots.colours import BLACK, GREY, SERIES, STUDENT
-from pyro_opu.reports.answers import packing_inputs
+from pyro_opu.reports.answers import at_border
 from pyro_opu.reports.readings import Array, check_same_classes
 from pyro_opu.rng import seeded
 
@@ -82,7 +82,6 @@ def _values(name: str, answer: Any, measure: str) -> Array:
     return finite(found[measure].detach().double().reshape(-1).cpu().numpy(), measure)
 
 
-@packing_inputs(("x",), ("student", "teacher"))
 def fidelity_scatter(
     student: Any,
     teacher: Any,
@@ -110,7 +109,8 @@ def fidelity_scatter(
         seed: Seed of the teacher's draws; torch's generators are restored.
     """
     scale = scale_of(measure)
-    if isinstance(x, Tensor) and len(x) < 2:
+    _, x, student, teacher = at_border(x, student, teacher)
+    if len(x) < 2:
         raise ValueError(f"`x` must hold at least 2 inputs, to be ranked; got {len(x)}.")
     with seeded(seed):
         whole, *halves = read_by_halves(teacher, x, num_draws)

@@ -10,7 +10,6 @@ from pyro_opu.plots.canvas import new_figure
 from pyro_opu.plots.errors import reliability
 from pyro_opu.plots.learning_curves import training_curves
 from pyro_opu.plots.measures import concentration_histograms, fidelity_scatter
-from pyro_opu.reports.answers import packing_inputs
 from pyro_opu.reports.fidelity import fidelity
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 FIRST = 3
 
 
-@packing_inputs(("x",), ("student", "teacher"))
 def report(
     student: Any,
     teacher: Any,

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.outcomes import SiteLayout, outcome_of
-from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.programs.signature import parameters_of
 from pyro_opu.teachers.base import JointDraws
@@ -24,7 +24,7 @@ def drop_in(
     return_sites: Collection[str] | None = None,
     num_samples: int | None = None,
     inputs: Callable[..., Tensor] | None = None,
-    packing: Packing | None = None,
+    form: Form = PLAIN,
     report: dict[str, Any] | None = None,
 ) -> OnePassPredictive:
     """Freeze the guide, and make the drop-in for the teacher's source that answers by it.
@@ -39,7 +39,7 @@ def drop_in(
     if isinstance(teacher, ModelDraws):
         names = list(parameters_of(teacher.predictive.model))
         name = next(iter(names), None)
-        packing = None if packing is None else packing.named(names)
+        form = form.named(names)
     if report is not None and teacher.latents:
         report = {**report, "latents": dict(teacher.latents)}
     return OnePassPredictive(
@@ -50,6 +50,6 @@ def drop_in(
         num_samples=num_samples,
         input_name=name,
         inputs=inputs,
-        packing=packing,
+        form=form,
         report=report,
     )

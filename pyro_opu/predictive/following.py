@@ -12,11 +12,11 @@ from pyro_opu.guides.beginning import Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import JointGuide, marginal_of
 from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.inputs import Form
 from pyro_opu.judging import Judge
 from pyro_opu.judging.advice import BY_GUIDE
 from pyro_opu.outcomes import Outcome, SiteLayout
 from pyro_opu.outcomes.base import NETWORK
-from pyro_opu.packing import Packing
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
@@ -33,7 +33,7 @@ def begin_at(
     guide: Any,
     outcome: Outcome,
     x: Tensor,
-    packing: Packing | None,
+    form: Form,
     sites: Sequence[SiteLayout],
 ) -> Any:
     """A copy of the guide of ``start``, which must answer what this teacher is asked.
@@ -41,7 +41,7 @@ def begin_at(
     Args:
         start: The earlier student; ``None`` gives back the guide.
         guide: What ``distill`` was given beside it.
-        outcome, x, packing, sites: Of this distillation.
+        outcome, x, form, sites: Of this distillation.
     """
     if start is None:
         return guide
@@ -54,11 +54,10 @@ def begin_at(
             "`start` must be a student as it was before fuse(), which merges weights; got one that "
             "fuse() made. Pass what fuse() was called on."
         )
-    if packing is not None and start.packing is not None:
-        packing = packing.named([part.name for part in start.packing.parts])
+    form = form.named([part.name for part in start.form.parts])
     for what, mine, theirs in (
         ("the outcome", start.outcome, outcome),
-        ("the form of several inputs", start.packing, packing),
+        ("the form of several inputs", start.form, form),
         ("the shape of an input", start.input_shape, tuple(x.shape[1:])),
         ("the sites that come back", start.sites, tuple(sites)),
     ):
@@ -75,20 +74,20 @@ def find_start(
     outcome: Outcome,
     x: Tensor,
     held_out: Judge,
-    packing: Packing | None,
+    form: Form,
     default: bool,
     start: OnePassPredictive | None,
 ) -> Start:
     """Where a student of this teacher begins, with a warning of a network that cannot be read.
 
     Args:
-        teacher, outcome, x, held_out, packing: Of this distillation.
+        teacher, outcome, x, held_out, form: Of this distillation.
         default: Whether ``guide`` was left out, which otherwise is where it begins.
         start: The earlier student, if there is one.
     """
     if not default:
         return Start(None, BY_GUIDE)
-    found = outcome.beginning(x, held_out, teacher.plug_ins(x), packing)
+    found = outcome.beginning(x, held_out, teacher.plug_ins(x), form)
     of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
     scratch = start is None and found.beginning is None
     if scratch and of_networks and outcome.kind == "classes":
@@ -148,7 +147,7 @@ def follow(
     held_out: Judge,
     found: dict[str, Any],
     begin: Start,
-    packing: Packing | None,
+    form: Form,
 ) -> nn.Module:
     """Where training begins: the earlier student's guide, told what is true of the posterior now.
 
@@ -159,12 +158,12 @@ def follow(
     Args:
         start: The earlier student; ``None`` gives back the guide.
         guide: Its guide, which is told in place.
-        outcome, x, held_out, found, begin, packing: As of ``Outcome.guide``.
+        outcome, x, held_out, found, begin, form: As of ``Outcome.guide``.
     """
     if start is None:
         return guide
     if start.report.get(BY_DEFAULT, False):
-        now = outcome.guide(None, x, held_out, found, begin, packing)
+        now = outcome.guide(None, x, held_out, found, begin, form)
         if type(now) is not type(guide):
             return now
     outcome.tell_again(guide, begin)

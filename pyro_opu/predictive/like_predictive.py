@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.inputs import Form
 from pyro_opu.outcomes import SiteLayout
-from pyro_opu.packing import Packing
 
 #: Picks the input from the arguments of a call.
 InputPicker = Callable[..., Tensor]
@@ -31,7 +31,7 @@ class LikePredictive(nn.Module):
     sites: Sequence[SiteLayout]
     input_name: str | None
     inputs: InputPicker | None
-    packing: Packing | None
+    form: Form
 
     @property
     def return_sites(self) -> tuple[str, ...]:
@@ -51,18 +51,7 @@ class LikePredictive(nn.Module):
         """The input of a call."""
         if self.inputs is not None:
             return self.inputs(*args, **kwargs)
-        if self.packing is not None and self.packing.form != "tensor":
-            return self.packing.of_call(args, kwargs)
-        if args:
-            return args[0]
-        if self.input_name in kwargs:
-            return kwargs[self.input_name]
-        raise TypeError(
-            "`x`, the input, must be the first positional argument"
-            + (f" or the keyword '{self.input_name}'" if self.input_name else "")
-            + f"; got keywords {sorted(kwargs)}. For a model called otherwise distill with "
-            "inputs=lambda *args, **kwargs: ... that picks the input."
-        )
+        return self.form.of_call(args, kwargs, self.input_name)
 
     def __getattr__(self, name: str) -> Any:
         if name in _LACKING:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from pyro_opu.checks import (
     check_bool,
     check_device,
-    check_inputs,
     check_path,
     check_row_shape,
     instance_of,
@@ -26,8 +25,8 @@ from pyro_opu.export.capture import Captured, capture
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import JointGuide
+from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.outcomes import Classes, Outcome, SiteLayout
-from pyro_opu.packing import Packing
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_student
 from pyro_opu.predictive.like_predictive import InputPicker, LikePredictive
@@ -72,7 +71,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         input_name: Keyword under which the input may be passed too.
         inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
             default the first positional argument.
-        packing: The form of several inputs, of indices or of a tensor ``(N,)``; ``input_shape`` is
+        form: The form of several inputs, of indices or of a tensor ``(N,)``; ``input_shape`` is
             then that of the packed ones, ``(D,)``.
         report: Plain record of how it was distilled; ``print`` shows seven lines of it.
 
@@ -91,7 +90,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         *,
         input_name: str | None = None,
         inputs: InputPicker | None = None,
-        packing: Packing | None = None,
+        form: Form = PLAIN,
         report: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -104,7 +103,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         self.num_samples = positive_int("num_samples", num_samples)
         self.input_name = input_name
         self.inputs = inputs
-        self.packing = packing
+        self.form = form
         self.report = DistillationReport(report or {})
         self.detector = None
 
@@ -144,12 +143,11 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
 
     def _checked(self, x: Any) -> Tensor:
         """Inputs as the guide takes them."""
-        if self.packing is not None:
-            x = self.packing.packed(x, check_seen=True)
-        weight = next(self.guide.parameters(), x)
-        check_inputs(x, dtype=getattr(weight, "dtype", None))
+        weight = next(self.guide.parameters(), None)
+        dtype = None if weight is None else weight.dtype
+        x = self.form.pack(x, check_seen=True, dtype=dtype)
         check_row_shape("x", x, self.input_shape, _RESHAPE)
-        if x.device != weight.device:
+        if weight is not None and x.device != weight.device:
             raise ValueError(
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
@@ -283,15 +281,11 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         """
         if example_x is None:
             weight = next(self.guide.parameters(), torch.empty(0))
-            example_x = torch.zeros(2, *self.input_shape, dtype=weight.dtype)
-            if self.packing is not None:
-                example_x = self.packing.example().to(weight.dtype)
-        elif self.packing is not None:
-            example_x = self.packing.packed(example_x, "example_x", check_seen=True)
-        check_inputs(example_x, "example_x")
+            example_x = self.form.example(self.input_shape).to(weight.dtype)
+        example_x = self.form.pack(example_x, "example_x", check_seen=True)
         check_row_shape("example_x", example_x, self.input_shape, _RESHAPE)
         names = [site.name for site in self.sites]
-        beside: dict[str, Any] = {"sites": names, "packing": self.packing, "novelty": self.detector}
+        beside: dict[str, Any] = {"sites": names, "form": self.form, "novelty": self.detector}
         export(self.guide, path, example_x, outputs=outputs, **beside)
 
     def capture(self, example: Tensor, *, precision: torch.dtype | None = None) -> Captured:
@@ -301,10 +295,8 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         """
         with preserve_rng(), torch.no_grad():
             self.distribution(example)  # refuses what the student refuses
-        if self.packing is not None:
-            example = self.packing.packed(example)
-        captured = capture(self.guide, example, precision=precision)
-        captured.packing, captured.then = self.packing, self._shown
+        captured = capture(self.guide, self.form.pack(example), precision=precision)
+        captured.form, captured.then = self.form, self._shown
         return captured
 
     @classmethod

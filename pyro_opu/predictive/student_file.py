@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable, instance_of
-from pyro_opu.guides import of_packed
+from pyro_opu.guides import of_form
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import DrawHeads, JointGuide
 from pyro_opu.guides.novelty import Novelty
+from pyro_opu.inputs import Form
 from pyro_opu.outcomes import SiteLayout, outcome_from
-from pyro_opu.packing import Packing
 from pyro_opu.utils import files
 
 #: The kind of the files of :meth:`~pyro_opu.OnePassPredictive.save`.
@@ -31,7 +31,7 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
     "sites": (list,),
     "guide": (dict, type(None)),
     "report": (dict,),
-    "packing": (dict, type(None)),
+    "form": (dict,),
     "novelty": (dict, type(None)),
 }
 #: How the names of the tensors of its novelty begin.
@@ -70,7 +70,7 @@ def describe(student: Any) -> dict[str, Any]:
         "sites": [_written(site) for site in student.sites],
         "guide": getattr(student.guide, "config", None),
         "report": student.report,
-        "packing": None if student.packing is None else student.packing.describe(),
+        "form": student.form.describe(),
         "novelty": None if student.detector is None else student.detector.config,
     }
 
@@ -104,13 +104,11 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
             guide["trunk"]["input_shape"] != config["input_shape"] or not outcome.is_sized_as(guide)
         ):
             raise ValueError("the guide is for other inputs or classes")
-        if config["packing"] is not None:
-            config["packing"] = packing = Packing.from_config(config["packing"])
-            indices = [[column, list(values)] for column, values in packing.indices]
-            trunk = {} if guide is None else guide["trunk"]
-            other = trunk.get("indices", indices) != indices
-            if other or [packing.columns] != config["input_shape"]:
-                raise ValueError("the inputs are not those of the guide")
+        config["form"] = form = Form.from_config(config["form"])
+        indices = [[column, list(values)] for column, values in form.indices]
+        trunk = {} if guide is None else guide["trunk"]
+        if trunk.get("indices", indices) != indices or not form.fits(config["input_shape"]):
+            raise ValueError("the inputs are not those of the guide")
         if not config["sites"]:
             raise ValueError("there are no sites")
         config["sites"] = tuple(
@@ -139,7 +137,7 @@ def restore_guide(
             _check_match(guide, tensors, config["outcome"].num_classes)
     advice = "Build it, or leave it out for a guide of this package."
     instance_of("guide", guide, nn.Module, "a module with the architecture that was saved", advice)
-    guide = of_packed(guide, config["packing"])
+    guide = of_form(guide, config["form"])
     _check_match(guide, tensors, config["outcome"].num_classes)
     guide.load_state_dict(tensors, assign=True)  # in the precision that was saved
     return guide.requires_grad_(False).eval()

@@ -80,7 +80,5 @@ class WithNovelty(nn.Module):
 
 def with_novelty(student: Any, x: Tensor) -> Any:
     """A student that tells inputs which are unlike the rows of ``x``, its inputs packed."""
-    packing = student.packing
-    indices = [] if packing is None else [column for column, _ in packing.indices]
-    student.detector = fit_novelty(student.guide, x, indices)
+    student.detector = fit_novelty(student.guide, x, student.form.index_columns)
     return student

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.programs.signature import Arguments, Call, Model, parameters_of
 from pyro_opu.programs.trace import fresh_latents, is_deterministic
 from pyro_opu.programs.vmap import Draws
@@ -255,7 +255,7 @@ class _Rows(Messenger):
 
 
 @contextmanager
-def explained(model: AnyRows, x: Tensor, samples: Draws, packing: Packing | None) -> Iterator[None]:
+def explained(model: AnyRows, x: Tensor, samples: Draws, form: Form) -> Iterator[None]:
     """Raise an error that says how a model must be written where it cannot be run."""
     try:
         yield
@@ -271,7 +271,7 @@ def explained(model: AnyRows, x: Tensor, samples: Draws, packing: Packing | None
                 f" It was given None for {none}. What all rows share is given by arguments=lambda "
                 f"x: ((x,), dict({called[3:]})), what each row has by inputs, x=(x, ...)."
             )
-        hint += "" if packing is None else " " + packing.advice
+        hint += f" {form.advice}" if form.advice else ""
         raise ValueError(
             f"`source`'s model must run as model(x), at any number of rows; at x of shape "
             f"{(2, *x.shape[1:])}, {x.dtype}, it raised {type(error).__name__}: {reason}.{hint} "

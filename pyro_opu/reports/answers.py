@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_inputs, check_mapping, check_row_shape, lent
+from pyro_opu.checks import check_mapping, check_row_shape, lent
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
-from pyro_opu.packing import Packing, packing_of
+from pyro_opu.guides import of_form
+from pyro_opu.inputs import PLAIN, Form, Inputs, form_of
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.base import JointDraws
@@ -23,8 +22,6 @@ from pyro_opu.teachers.function import unpacked_function
 
 __all__ = ["is_student", "named_inputs", "ready_teacher", "student_answer", "teacher_of"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
 #: Answers in words, and what to do where a student gives another.
 _WORDS: dict[type[Answer], tuple[str, str]] = {
     SimplexDistribution: (
@@ -110,67 +107,35 @@ def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
     return True
 
 
-def packing_inputs(
-    inputs: Sequence[str], sources: Sequence[str]
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Let a function of one tensor of inputs take several, tuples or dicts of tensors.
-
-    Args:
-        inputs: Arguments that are inputs, the first of which are looked at, or dicts of such.
-        sources: Arguments that are students or teachers.
-    """
-
-    def decorated(call: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(call)
-
-        @wraps(call)
-        def packed(*args: P.args, **kwargs: P.kwargs) -> R:
-            given = signature.bind(*args, **kwargs).arguments
-            students = [getattr(given.get(name), "packing", None) for name in sources]
-            students = [packing for packing in students if packing is not None]
-            main = given.get(inputs[0])
-            if main is None:
-                return call(*args, **kwargs)
-            packing = students[0] if students else packing_of(main, inputs[0])
-            if packing is None:
-                return call(*args, **kwargs)
-            for name in inputs:
-                if given.get(name) is not None:
-                    given[name] = _packed(given[name], packing, name)
-            for name in sources:
-                given[name] = _of_packed(given[name], given[inputs[0]], packing)
-            changed: Callable[..., R] = call
-            return changed(**given)
-
-        return packed
-
-    return decorated
+def inputs_for(x: Any, *sources: Any, name: str = "x") -> Inputs:
+    """Inputs as a user gives them, in the form that a student or teacher among the sources has."""
+    forms = (getattr(each, "form", None) for each in sources)
+    known = [form for form in forms if isinstance(form, Form) and form.parts]
+    form = known[0] if known else form_of(x, name)
+    return Inputs(form.pack(x, name), form)
 
 
-def _packed(value: Any, packing: Packing, name: str) -> Any:
-    """Inputs in one tensor; a dict of further sets of inputs, each so."""
-    sets = isinstance(value, Mapping) and (
-        packing.form != "dict" or not set(value) == {part.name for part in packing.parts}
-    )
-    if sets:
-        return {key: packing.packed(each, f"{name}[{key!r}]") for key, each in value.items()}
-    return packing.packed(value, name)
+def at_border(x: Any, *sources: Any, name: str = "x") -> tuple[Form, Tensor, *tuple[Any, ...]]:
+    """The form of inputs as a user gives them; these, and students or teachers of one tensor."""
+    inputs = inputs_for(x, *sources, name=name)
+    asked = (_of_one_tensor(each, inputs) for each in sources)
+    return inputs.form, inputs.tensor, *asked
 
 
-def _of_packed(source: Any, x: Tensor, packing: Packing) -> Any:
-    """A student or a teacher that takes packed inputs."""
-    if isinstance(source, JointDraws) or getattr(source, "packing", None) is not None:
-        if isinstance(source, JointDraws):
-            source.unpack_by(packing)
+def _of_one_tensor(source: Any, inputs: Inputs) -> Any:
+    """A student or a teacher that takes inputs in one tensor."""
+    x, form = inputs.tensor, inputs.form
+    if isinstance(source, JointDraws):
+        source.unpack_by(form)
+    if form is PLAIN or isinstance(getattr(source, "form", None), Form):
         return source
-    if isinstance(source, nn.Module) and is_student(source, x):
-        return source
-    plain = callable(source) and not isinstance(source, (nn.Module, Predictive))
-    if plain and not hasattr(source, "probs"):
-        function = unpacked_function(source, packing)[0]
-        if is_student(function, x):
-            return function
-    return teacher_of(source, x, packing=packing)
+    draws = isinstance(source, Predictive) or hasattr(source, "probs")
+    if callable(source) and not draws:
+        module = isinstance(source, nn.Module)
+        called = of_form(source, form) if module else unpacked_function(source, form)[0]
+        if is_student(called, x):
+            return called
+    return teacher_of(source, x, form=form)
 
 
 def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
@@ -180,12 +145,13 @@ def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
     return teacher
 
 
-def named_inputs(x: tuple[str, Tensor], argument: str, others: Any, taken: str) -> dict[str, Any]:
-    """Further sets of inputs by name, checked and of the shape of the main ones.
+def named_inputs(
+    x: tuple[str, Tensor], form: Form, argument: str, others: Any, taken: str
+) -> dict[str, Tensor]:
+    """Further sets of inputs by name, one tensor each, checked and of the shape of the main ones.
 
     ``x`` are the name and value of the main argument, ``argument`` is the name of the others'.
     """
-    check_inputs(x[1], x[0])
     advice = f'Give them a name: {argument}={{"far": x_far}}.'
     others = dict(check_mapping(argument, others, "name -> inputs", advice))
     if taken in others:
@@ -193,12 +159,12 @@ def named_inputs(x: tuple[str, Tensor], argument: str, others: Any, taken: str) 
             f"`{argument}` must not use the name {taken!r}, which is taken. Choose another."
         )
     for key, inputs in others.items():
-        check_alike(x, (f"{argument}[{key!r}]", inputs))
+        others[key] = check_alike(x, form, (f"{argument}[{key!r}]", inputs))
     return others
 
 
-def check_alike(first: tuple[str, Tensor], second: tuple[str, Tensor]) -> None:
-    """Refuse inputs of another shape than the first; names and values of two arguments."""
+def check_alike(first: tuple[str, Tensor], form: Form, second: tuple[str, Any]) -> Tensor:
+    """Inputs in one tensor, of the shape of the first; names and values of two arguments."""
     (main, x), (name, inputs) = first, second
     advice = f"Bring it into the form of `{main}`, which the classifier takes."
-    check_row_shape(name, check_inputs(inputs, name), x.shape[1:], advice)
+    return check_row_shape(name, form.pack(inputs, name), x.shape[1:], advice)

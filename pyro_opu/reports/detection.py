@@ -15,9 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_labels
+from pyro_opu.checks import check_labels
 from pyro_opu.metrics.scores import calibration
-from pyro_opu.reports.answers import check_alike, is_student, named_inputs, packing_inputs
+from pyro_opu.reports.answers import at_border, check_alike, is_student, named_inputs
 from pyro_opu.reports.detection_report import DetectionReport, DetectionTable, Score
 from pyro_opu.reports.readings import Array, Reader, Reading, check_same_classes
 from pyro_opu.rng import seeded
@@ -28,7 +28,6 @@ __all__ = ["detection", "misclassification", "out_of_domain"]
 ERRORS = "misclassification"
 
 
-@packing_inputs(("x", "outside"), ("student", "teacher"))
 def detection(
     student: Any,
     teacher: Any,
@@ -76,7 +75,8 @@ def detection(
         >>> report.best("student", "near 0", epistemic=True)
         ('mutual_information', Score(auroc=1.0, aupr=1.0))
     """
-    outside = named_inputs(("x", x), "outside", outside, ERRORS)
+    form, x, student, teacher = at_border(x, student, teacher)
+    outside = named_inputs(("x", x), form, "outside", outside, ERRORS)
     with seeded(seed):
         sources = {
             "student": Reader(student, x, True, num_draws, chunk_size),
@@ -97,7 +97,6 @@ def detection(
     )
 
 
-@packing_inputs(("x",), ("source",))
 def misclassification(
     source: Any,
     x: Tensor,
@@ -127,13 +126,12 @@ def misclassification(
         >>> misclassification(student, x, torch.tensor([0, 1, 1]))["entropy"]
         Score(auroc=1.0, aupr=1.0)
     """
-    check_inputs(x)
+    _, x, source = at_border(x, source)
     with seeded(seed):
         reading = Reader(source, x, is_student(source, x), num_draws, chunk_size)(x)
     return _scores([reading], _errors(reading, y))
 
 
-@packing_inputs(("x_in", "x_out"), ("source",))
 def out_of_domain(
     source: Any,
     x_in: Tensor,
@@ -162,8 +160,8 @@ def out_of_domain(
         >>> out_of_domain(student, torch.eye(2), torch.eye(2) / 9)["mutual_information"]
         Score(auroc=1.0, aupr=1.0)
     """
-    check_inputs(x_in, "x_in")
-    check_alike(("x_in", x_in), ("x_out", x_out))
+    form, x_in, source = at_border(x_in, source, name="x_in")
+    x_out = check_alike(("x_in", x_in), form, ("x_out", x_out))
     with seeded(seed):
         reader = Reader(source, x_in, is_student(source, x_in), num_draws, chunk_size)
         readings = [reader(x_in), reader(x_out)]

@@ -13,7 +13,7 @@ from torch import Tensor
 from pyro_opu.checks import check_seed, positive_int
 from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
 from pyro_opu.judging.advice import Known
-from pyro_opu.reports.answers import named_inputs, packing_inputs, teacher_of
+from pyro_opu.reports.answers import at_border, named_inputs, teacher_of
 from pyro_opu.reports.class_judging import ClassJudge
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.reports.judging import Judge, Plan
@@ -39,7 +39,6 @@ NOVEL, LOOKED_AT = 0.99, 2048
 HELD_OUT = "held-out"
 
 
-@packing_inputs(("x", "extra"), ("student", "teacher"))
 def fidelity(
     student: Any,
     teacher: Any,
@@ -179,7 +178,8 @@ def fidelity(
         >>> report.faithful, report.draws > 300, report.energy_distance_trivial > 0.01
         (True, True, True)
     """
-    others = named_inputs(("x", x), "extra", extra, HELD_OUT)
+    form, x, student, teacher = at_border(x, student, teacher)
+    others = named_inputs(("x", x), form, "extra", extra, HELD_OUT)
     num_draws = positive_int("num_draws", num_draws, 2, "One draw has no spread.")
     wasserstein_inputs = positive_int(
         "wasserstein_inputs", wasserstein_inputs, 0, "0 leaves the distance out."

@@ -10,10 +10,10 @@ from pyro.ops.stats import effective_sample_size as pyro_effective_sample_size
 from pyro.ops.stats import gelman_rubin
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_tensor
+from pyro_opu.checks import check_tensor
 from pyro_opu.metrics.ranks import ranks
 from pyro_opu.outcomes import outcome_of
-from pyro_opu.reports.answers import packing_inputs, teacher_of
+from pyro_opu.reports.answers import inputs_for, teacher_of
 from pyro_opu.reports.base import Report
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import Source as TeacherSource
@@ -140,7 +140,6 @@ class MixingReport(Report):
         return table([*header, "limit"], rows) + f"\n{verdict}: {self.reason}"
 
 
-@packing_inputs(("x",), ("source",))
 def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> MixingReport:
     r"""R-hat and effective draws of what a teacher's draws say of the outcome, in their order.
 
@@ -196,7 +195,8 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
         Vehtari et al. (2021) for the two quantities; blocks, limits and the function space are this
         project's.
     """
-    teacher = teacher_of(source, check_inputs(x), site)
+    inputs = inputs_for(x, source)
+    x, teacher = inputs.tensor, teacher_of(source, inputs.tensor, site, form=inputs.form)
     exempt = _exempt(teacher)
     if exempt is not None:
         return exempt

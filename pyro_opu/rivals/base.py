@@ -35,4 +35,4 @@ class Call:
     ) -> OnePassPredictive:
         """The drop-in for the teacher's source."""
         asked = {k: getattr(self, k) for k in ("return_sites", "num_samples", "inputs")}
-        return drop_in(guide, teacher, x, **asked, packing=teacher.packing, report=report)
+        return drop_in(guide, teacher, x, **asked, form=teacher.form, report=report)

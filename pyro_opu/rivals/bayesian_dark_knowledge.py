@@ -20,9 +20,10 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.guides import GUIDES, of_packed
+from pyro_opu.guides import GUIDES, of_form
 from pyro_opu.guides.base import family, student_at
 from pyro_opu.guides.normal import REGRESSION_GUIDES
+from pyro_opu.inputs import Inputs
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
 from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.outcomes import outcome_of
@@ -150,7 +151,7 @@ class Learner:
     ) -> tuple[nn.Module, float]:
         """Make the guide and teach it one draw a step; also returns a running mean of the loss."""
         guide = self._student(teacher, x)
-        policy = transfer_for(x, self.transfer, teacher.packing).fit(x)
+        policy = transfer_for(x, self.transfer, teacher.form).fit(x)
         objective, selection = FORMS[self.form][1](), KeepLast()
 
         def losses() -> tuple[dict[str, Tensor], Any]:
@@ -171,7 +172,7 @@ class Learner:
         draw = teacher.draws(x[:UNIT_INPUTS], 1)
         guide: Any = FORMS[self.form][0] if self.guide is None else self.guide
         if isinstance(guide, str):
-            given = x if teacher.packing is None else teacher.packing.unpack(x)
+            given = Inputs(x, teacher.form)
             if self.form == "normal":
                 y = draw[..., 0] + draw[..., 1].exp() * torch.randn_like(draw[..., 0])
                 guide = family(guide, REGRESSION_GUIDES, "PredictiveNormal").for_inputs(given, y)
@@ -179,6 +180,6 @@ class Learner:
                 guide = family(guide, GUIDES, "Dirichlet").for_inputs(given, teacher.num_outputs)
         advice = "Leave it out, or pass a guide of pyro_opu.guides."
         student = instance_of("guide", guide, nn.Module, "a name or a module", advice)
-        student = of_packed(student, teacher.packing)
+        student = of_form(student, teacher.form)
         outcome_of(teacher).answer_of(student.requires_grad_(True), x[:2])
         return student.train()

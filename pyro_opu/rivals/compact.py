@@ -46,7 +46,7 @@ class CompactGuide(nn.Module):
         for name, value in held.tensors.items():
             self.register_buffer(PREFIX + name.replace("%", "%25").replace(".", "%2E"), value)
 
-    takes_packed = True
+    takes_one_tensor = True
 
     def extra_repr(self) -> str:
         return f"{self._held().size} draws of {self.teacher!r}"
@@ -170,8 +170,7 @@ def load_compact(
         )
     held = held_from(as_teacher(source, site, inputs=inputs), _draws_in(tensors))
     fast = OnePassPredictive.load(path, guide=CompactGuide(held), inputs=inputs, device=device)
-    if fast.packing is not None:
-        held.teacher.unpack_by(fast.packing)
+    held.teacher.unpack_by(fast.form)
     _check_fits(fast, source)
     return fast
 

@@ -39,7 +39,7 @@ class LaplaceBridgeGuide(nn.Module):
         normalize: As in :func:`~pyro_opu.laplace_bridge`.
     """
 
-    takes_packed = True
+    takes_one_tensor = True
 
     def __init__(self, source: GaussianLogits, *, normalize: bool = False) -> None:
         super().__init__()

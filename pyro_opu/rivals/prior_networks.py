@@ -11,7 +11,6 @@ from torch.nn.functional import one_hot
 
 from pyro_opu.checks import (
     check_bool,
-    check_inputs,
     check_labels,
     check_row_shape,
     in_range,
@@ -21,6 +20,7 @@ from pyro_opu.checks import (
 )
 from pyro_opu.guides import SingleHeadGuide
 from pyro_opu.guides.base import student_at
+from pyro_opu.inputs import Inputs
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
@@ -107,9 +107,8 @@ def prior_network(
     positive_float("learning_rate", learning_rate)
     with seeded(seed):
         teacher = served.teacher(source)
-        x, packing = teacher.packed(x), teacher.packing
-        packed = check_inputs if packing is None else packing.packed
-        outside = packed(outside, "outside").detach()
+        x = teacher.packed(x)
+        outside = teacher.form.pack(outside, "outside").detach()
         check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
         for name, rows in (("x", x), ("outside", outside)):
             if len(rows) < 2:
@@ -125,7 +124,7 @@ def prior_network(
             probs = one_hot(check_labels(y, len(x), classes).to(x.device), classes).float()
         outside = outside.to(x)
         both = torch.cat([x, outside])
-        given = both if packing is None else packing.unpack(both)
+        given = Inputs(both, teacher.form)
         guide = SingleHeadGuide.for_inputs(given, teacher.num_classes, hidden=hidden)
         (kept_x, kept_probs), (x_in, probs) = _split(x, probs)
         (kept_out,), (x_out,) = _split(outside)

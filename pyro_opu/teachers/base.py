@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, lent, positive_int, simplex_tolerance
-from pyro_opu.packing import Packing, packing_of
+from pyro_opu.checks import lent, positive_int, simplex_tolerance
+from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.programs.cost import Cost, Meter, counted, metered
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.vmap import MOST_COLUMNS
@@ -71,7 +71,7 @@ class JointDraws:
     default_draws: int = DEFAULT_DRAWS
     chunk_size: int | None = None
     max_rows: int | None = None
-    packing: Packing | None = None  # of several inputs
+    form: Form = PLAIN  # of the inputs
     latents: Mapping[str, str] = {}  # that the posterior lacks, by what becomes of them
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
     queries: int = 0  # evaluations of a draw at an input in all calls so far
@@ -119,21 +119,21 @@ class JointDraws:
     def _answer_text(self) -> str:
         raise NotImplementedError
 
-    def unpack_by(self, packing: Packing) -> None:
-        """Give the model its inputs in this form, from packed ones ``(N, D)``, from now on."""
-        if self.packing is None:
-            self.packing = packing
-            self._unpack_by(packing)
+    def unpack_by(self, form: Form) -> None:
+        """Give the model its inputs in this form, from one tensor, from now on."""
+        if self.form is PLAIN and form is not PLAIN:
+            self.form = form
+            self._unpack_by(form)
 
-    def _unpack_by(self, packing: Packing) -> None:
-        """Let the model be called with ``packing.call(x)``."""
+    def _unpack_by(self, form: Form) -> None:
+        """Let the model be called with ``form.call(x)``."""
         raise NotImplementedError
 
     def packed(self, x: Any) -> Tensor:
-        """Checked inputs as one tensor of no graph; several are packed, a floating one is as is."""
-        if self.packing is None and (packing := packing_of(x)) is not None:
-            self.unpack_by(packing)
-        return (check_inputs(x) if self.packing is None else self.packing.packed(x)).detach()
+        """Checked inputs as one tensor of no graph."""
+        if self.form is PLAIN:
+            self.unpack_by(form_of(x))
+        return self.form.pack(x).detach()
 
     @torch.no_grad()
     def stream(self, x: Any, num_draws: int | None = None) -> Iterator[Tensor]:
@@ -169,7 +169,7 @@ class JointDraws:
 
     def _advice(self) -> str:
         """What to do where the model cannot be run."""
-        return "Try it there by itself." if self.packing is None else self.packing.advice
+        return self.form.advice or "Try it there by itself."
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         """:meth:`stream` at inputs that have been checked."""

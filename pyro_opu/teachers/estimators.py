@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.teachers.arrays import as_arrays, as_tensors
@@ -157,7 +157,7 @@ class EstimatorsDraws(JointDraws):
     def _source_text(self) -> str:
         return name_of(self.source[-1] if "Pipeline" in _names(self.source) else self.source)
 
-    def _unpack_by(self, packing: Packing) -> None:
+    def _unpack_by(self, form: Form) -> None:
         """Nothing: several inputs are read as they are packed, as columns side by side."""
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:

@@ -10,7 +10,7 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor
 
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.programs.cost import counted
 from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
@@ -33,7 +33,7 @@ def teacher_of(
     site: str | None = None,
     *,
     inputs: Callable[..., Tensor] | None = None,
-    packing: Packing | None = None,
+    form: Form = PLAIN,
 ) -> JointDraws:
     """The teacher of a source of any outcome, which its ``kind`` names.
 
@@ -41,7 +41,7 @@ def teacher_of(
     rows.
     """
     with preserve_rng():
-        return _begun(source, x, site, {"inputs": inputs}, packing, 2)[0]
+        return _begun(source, x, site, {"inputs": inputs}, form, 2)[0]
 
 
 def is_regressor(
@@ -49,7 +49,7 @@ def is_regressor(
     x: Tensor,
     site: str | None,
     inputs: Callable[..., Tensor] | None,
-    packing: Packing | None = None,
+    form: Form = PLAIN,
 ) -> bool:
     """Whether the source's y is real: its observed site is normal, or it returns (loc, scale).
 
@@ -57,7 +57,7 @@ def is_regressor(
     :func:`~pyro_opu.as_teacher`.
     """
     try:
-        return teacher_of(source, x, site, inputs=inputs, packing=packing).kind == "real"
+        return teacher_of(source, x, site, inputs=inputs, form=form).kind == "real"
     except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used
         return False
 
@@ -68,15 +68,14 @@ def _begun(
     x: Tensor,
     site: str | None,
     called: dict[str, Any],
-    packing: Packing | None,
+    form: Form,
     most: float = math.inf,
 ) -> tuple[JointDraws, Latents | None]:
     """The teacher of a source; and of a model, which has been run, at most so many draws."""
     source = posterior_of(source)
     if isinstance(source, Predictive):
         model = ModelDraws(source, site, call_of(model=source.model, **called))
-        if packing is not None:
-            model.unpack_by(packing)
+        model.unpack_by(form)
         draws = model.begin(x, int(min(most, source.num_samples)))
         teacher: JointDraws = parts_of(model, x, site) or model.become(
             RegressionTeacher if is_real(model, site) else PredictiveTeacher
@@ -84,10 +83,9 @@ def _begun(
         return teacher, draws
     if isinstance(source, SeveralDraws):
         return source, None
-    real = gives_pair(source, x, site, called["inputs"], packing)
+    real = gives_pair(source, x, site, called["inputs"], form)
     teacher = (as_regression_teacher if real else as_teacher)(source, site, **called)
-    if packing is not None:
-        teacher.unpack_by(packing)
+    teacher.unpack_by(form)
     return teacher, None
 
 
@@ -99,7 +97,7 @@ def finished_teacher(
     *,
     inputs: Callable[..., Tensor] | None = None,
     arguments: Callable[[Any], Any] | None = None,
-    packing: Packing | None = None,
+    form: Form = PLAIN,
     num_draws: int | None = None,
 ) -> JointDraws:
     """The teacher of a source, of class probabilities or of a real y, that has looked at ``x``.
@@ -114,7 +112,7 @@ def finished_teacher(
         x: Inputs ``(N, ...)``.
         site: The observed site, when the model has several.
         inputs, arguments: As in :func:`~pyro_opu.as_teacher`.
-        packing: The form of several inputs, which ``x`` holds as one tensor.
+        form: The form of several inputs, which ``x`` holds as one tensor.
         num_draws: Draws to look at of a teacher that draws afresh; by default all that it gives.
 
     Raises:
@@ -123,7 +121,7 @@ def finished_teacher(
     """
     with counted():
         called = {"inputs": inputs, "arguments": arguments}
-        teacher, draws = _begun(source, x, site, called, packing)
+        teacher, draws = _begun(source, x, site, called, form)
         if isinstance(teacher, ComparedDraws):
             few = min(2, teacher.max_draws or 2)
             with preserve_rng():

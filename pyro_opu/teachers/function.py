@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import lent, rows_off_simplex, simplex_tolerance
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.rng import full_precision
 from pyro_opu.teachers.arrays import AnyFunction
 from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher, choose
@@ -29,8 +29,8 @@ class FunctionDraws(JointDraws):
         self.function: Callable[..., Any] = AnyFunction(function)
         self._keyword = draws_parameter(function)
 
-    def _unpack_by(self, packing: Packing) -> None:
-        self.function, self._keyword = unpacked_function(self.function, packing)
+    def _unpack_by(self, form: Form) -> None:
+        self.function, self._keyword = unpacked_function(self.function, form)
 
     def _read(self, values: Any, rows: int) -> Tensor:
         """What the function returned as draws ``(S, rows, K)``, checked."""
@@ -97,9 +97,9 @@ class MembersTeacher(FunctionDraws, BaseTeacher):
         self.teacher = teacher
         self.max_draws = getattr(teacher, "max_draws", None)
 
-    def _unpack_by(self, packing: Packing) -> None:
+    def _unpack_by(self, form: Form) -> None:
         teacher = self.teacher
-        self.function = lambda x, num_draws: teacher.log_probs(packing.unpack(x), num_draws)
+        self.function = lambda x, num_draws: teacher.log_probs(form.unpack(x), num_draws)
 
     def _source_text(self) -> str:
         return type(self.teacher).__name__
@@ -111,12 +111,12 @@ class MembersTeacher(FunctionDraws, BaseTeacher):
 
 
 def unpacked_function(
-    function: Callable[..., Any], packing: Packing
+    function: Callable[..., Any], form: Form
 ) -> tuple[Callable[..., Any], str | None]:
     """A function of several inputs as one of packed ones; its parameter for the draws, by name."""
 
     def unpacked(x: Tensor, **options: Any) -> Any:
-        args, kwargs = packing.call(x)
+        args, kwargs = form.call(x)
         return function(*args, **kwargs, **options)
 
     named = draws_parameter(function) == "num_draws"

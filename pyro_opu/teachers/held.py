@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.trace import Latents
@@ -79,8 +79,8 @@ class HeldDraws(JointDraws):
         found: list[PlugIn] = self.teacher.plug_ins(x)
         return found
 
-    def _unpack_by(self, packing: Packing) -> None:
-        self.teacher.unpack_by(packing)
+    def _unpack_by(self, form: Form) -> None:
+        self.teacher.unpack_by(form)
 
     def _pick(self, x: Tensor, num_draws: int) -> Any:
         _check_fit(self.teacher, self.picked, x)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.teachers.base import BaseTeacher
 
@@ -56,9 +56,9 @@ class MixtureTeacher(BaseTeacher):
         """Whether all members are."""
         return all(member.in_steps for member in self.members)
 
-    def _unpack_by(self, packing: Packing) -> None:
+    def _unpack_by(self, form: Form) -> None:
         for member in self.members:
-            member.unpack_by(packing)
+            member.unpack_by(form)
 
     def _source_text(self) -> str:
         kinds = Counter(type(member).__name__ for member in self.members)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from pyro_opu.checks import instance_of
-from pyro_opu.packing import Packing, Unpacked
+from pyro_opu.inputs import Form, Unpacked
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn
 from pyro_opu.programs.sites import are_probs, log_probs_of_output, normalised
@@ -65,8 +65,8 @@ class DropoutTeacher(BaseTeacher):
     def _source_text(self) -> str:
         return type(self.module).__name__
 
-    def _unpack_by(self, packing: Packing) -> None:
-        self.module = Unpacked(self.module, packing)
+    def _unpack_by(self, form: Form) -> None:
+        self.module = Unpacked(self.module, form)
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """The network without dropout."""
@@ -186,8 +186,8 @@ class EnsembleTeacher(BaseTeacher):
     def _source_text(self) -> str:
         return " and ".join(sorted({type(module).__name__ for module in self.modules}))
 
-    def _unpack_by(self, packing: Packing) -> None:
-        self.modules = [Unpacked(module, packing) for module in self.modules]
+    def _unpack_by(self, form: Form) -> None:
+        self.modules = [Unpacked(module, form) for module in self.modules]
 
     def look(self, x: Tensor, draws: Any = None, num_draws: int | None = None) -> None:
         """As the cost is measured all members answer, alone and together."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from pyro_opu.checks import one_of
 from pyro_opu.distributions.several import Part
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.sites import logits_of
 from pyro_opu.teachers.base import JointDraws
@@ -103,8 +103,8 @@ class NetworkDraws(JointDraws):
     def _source_text(self) -> str:
         return f"networks of {self.reading.output}"
 
-    def _unpack_by(self, packing: Packing) -> None:
-        self.teacher._unpack_by(packing)
+    def _unpack_by(self, form: Form) -> None:
+        self.teacher._unpack_by(form)
 
     def operations(self, x: Tensor) -> int | None:
         """Those of the networks."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.checks import check_bool, check_callable
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.signature import Call, first_argument
 from pyro_opu.programs.vmap import Batched, Draws
@@ -54,8 +54,8 @@ class PosteriorDraws(JointDraws):
     def _source_text(self) -> str:
         return name_of(self.asked)
 
-    def _unpack_by(self, packing: Packing) -> None:
-        self.call = packing.call
+    def _unpack_by(self, form: Form) -> None:
+        self.call = form.call
 
     def operations(self, x: Tensor) -> int | None:
         """Of a function of tensors; ``None`` where it is one of arrays."""

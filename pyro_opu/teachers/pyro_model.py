@@ -11,7 +11,7 @@ from pyro import poutine
 from pyro.infer import Predictive
 from torch import Tensor
 
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.enumerated import Mixture
 from pyro_opu.programs.latents import FreeSites
@@ -79,14 +79,18 @@ class ModelDraws(JointDraws):
         self._run_source = Batched("the prior" if self._guide is None else "the guide")
         self._run_model = Batched("the model")
 
-    def _unpack_by(self, packing: Packing) -> None:
+    def _unpack_by(self, form: Form) -> None:
         own, guide = self.call, self.predictive.guide
-        if own is not first_argument and not isinstance(own, Given) and packing.form != "tensor":
+        if (
+            own is not first_argument
+            and not isinstance(own, Given)
+            and form.kind in ("tuple", "dict")
+        ):
             raise ValueError(
                 "`inputs` picks one input from a call's arguments; `x` holds several. Leave "
                 "`inputs` out: a tuple is given by position, a dict by name."
             )
-        self.call = packing.call if own is first_argument else lambda x: own(packing.unpack(x))
+        self.call = form.call if own is first_argument else lambda x: own(form.unpack(x))
         self._model = AnyRows(self.predictive.model, self.call)
         self._guide = None if guide is None else AnyRows(guide, self.call)
 
@@ -135,7 +139,7 @@ class ModelDraws(JointDraws):
         shapes = [known, known]
         if (guide := self._guide) is not None:
             few = [few_rows(x, rows) for rows in (2, 3)]
-            with quiet(), preserve_rng(), explained(guide, x, known, self.packing):
+            with quiet(), preserve_rng(), explained(guide, x, known, self.form):
                 shapes = guide.freed(lambda: [self._guided(known, each) for each in few])
         self._name_latents(shapes)
         return shapes
@@ -161,7 +165,7 @@ class ModelDraws(JointDraws):
         def run() -> tuple[Run, Run]:
             return Run.of(model, latents[0], two), Run.of(model, latents[1], three)
 
-        with quiet(), preserve_rng(), explained(model, x, samples, self.packing):
+        with quiet(), preserve_rng(), explained(model, x, samples, self.form):
             try:
                 self._runs = model.freed(run)
             except Exception:

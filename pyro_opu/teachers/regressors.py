@@ -9,7 +9,7 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
 from pyro_opu.programs.sites import refuse_site
@@ -83,7 +83,7 @@ def gives_pair(
     x: Tensor,
     site: str | None,
     inputs: Callable[..., Tensor] | None,
-    packing: Packing | None = None,
+    form: Form = PLAIN,
 ) -> bool:
     """Whether a source that is no model of Pyro returns (loc, scale) at two rows of ``x``.
 
@@ -93,15 +93,14 @@ def gives_pair(
         return True
     try:
         if (teacher := from_elsewhere(source, site, inputs)) is not None:
-            if packing is not None:
-                teacher.unpack_by(packing)
+            teacher.unpack_by(form)
             with torch.no_grad(), preserve_rng():
                 return teacher.is_pair(x[:2].clone())
         if not callable(source) or isinstance(source, (nn.Module, type)):
             return False
         keyword, source = draws_parameter(source), AnyFunction(source)
-        if packing is not None:
-            source, keyword = unpacked_function(source, packing)
+        if form is not PLAIN:
+            source, keyword = unpacked_function(source, form)
         with torch.no_grad(), preserve_rng():
             return is_pair(source(x[:2].clone(), **({} if keyword is None else {keyword: 2})))
     except Exception:  # noqa: BLE001 - whatever is wrong with it is explained where it is used

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pyro_opu.packing import Unpacked
+from pyro_opu.inputs import Unpacked
 from pyro_opu.rng import evaluating
 from pyro_opu.teachers.shared import Call, SharedMasks, of_one_row
 from pyro_opu.utils.chunks import some_rows

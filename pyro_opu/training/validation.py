@@ -10,8 +10,8 @@ from torch import Tensor
 
 from pyro_opu.checks import check_inputs
 from pyro_opu.distributed import Ranks
+from pyro_opu.inputs import Inputs
 from pyro_opu.outcomes import Outcome
-from pyro_opu.packing import Packing, packed
 from pyro_opu.rng import fold_in
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.console import tracked
@@ -31,18 +31,13 @@ VALIDATION_NUMBERS, CALIBRATION_NUMBERS = 2**20, 2**23
 FEWEST_INPUTS = 32
 
 
-def as_transfer_inputs(
-    x: Any, seed: int, ranks: Ranks
-) -> tuple[Tensor, Packing | None, Stream | None]:
-    """The transfer inputs as one tensor, how they are packed, and a loader's stream.
-
-    Of a loader the tensor is the first window.
-    """
+def as_transfer_inputs(x: Any, seed: int, ranks: Ranks) -> tuple[Inputs, Stream | None]:
+    """The transfer inputs, and a loader's stream, of which they are the first window."""
     if is_loader(x):
         stream = Stream(x, fold_in(seed, 0), ranks)
-        return check_inputs(stream.first), stream.packing, stream
-    x, packing = packed(x)
-    return check_inputs(x).detach(), packing, None
+        return Inputs(check_inputs(stream.first), stream.form), stream
+    inputs = Inputs.of(x)
+    return Inputs(inputs.tensor.detach(), inputs.form), None
 
 
 def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:

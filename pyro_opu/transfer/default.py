@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, sizes
-from pyro_opu.packing import Packing
+from pyro_opu.inputs import Form
 from pyro_opu.transfer.corruptions import ImageCorruption
 from pyro_opu.transfer.features import (
     Box,
@@ -98,12 +98,12 @@ def default_transfer(
 def transfer_for(
     x: Tensor,
     transfer: TransferPolicy | None,
-    packing: Packing | None,
+    form: Form,
     *,
     in_steps: bool = False,
 ) -> TransferPolicy:
     """The user's policy or the default one, unfitted, which makes up no index."""
-    indices = [] if packing is None else [column for column, _ in packing.indices]
+    indices = form.index_columns
     if transfer is None:
         return default_transfer(x, indices=indices, in_steps=in_steps)
     return Seen(transfer, indices) if indices else transfer

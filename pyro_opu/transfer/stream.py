@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs
 from pyro_opu.distributed import ALONE, Ranks
-from pyro_opu.packing import Packing, packing_of
+from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.rng import RandomStream
 from pyro_opu.transfer.policy import TransferPolicy
 
@@ -40,7 +39,7 @@ class Passes:
     inside the batch's own, ``((x, group), y)``, so that ``(x, y)`` is not taken for two inputs.
 
     Attributes:
-        packing: The form of several inputs, known from the first batch on.
+        form: The form of several inputs, known from the first batch on.
     """
 
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
@@ -50,7 +49,7 @@ class Passes:
                 f"{type(loader).__name__}, which passes once. Pass a DataLoader."
             )
         self.loader, self.ranks = loader, ranks
-        self.packing: Packing | None = None
+        self.form: Form = PLAIN
         self.random = RandomStream(seed)
         self.began, self.passed, self.taken, self.number = self.random.states, 0, 0, 0
         self._batches: Iterator[Any] | None = None
@@ -69,11 +68,9 @@ class Passes:
         if batch is not None:
             x = _inputs_of(batch)
             if not self.number:
-                self.packing = packing_of(x)
+                self.form = form_of(x)
             self.taken, self.number = self.taken + 1, self.number + 1
-            if self.packing is None:
-                return check_inputs(x).detach()
-            return self.packing.pack(x, check_seen=False).detach()
+            return self.form.pack(x).detach()
         if not self.taken:
             raise ValueError(
                 "`x` must be a loader that gives at least one batch in every pass; got none. Is "
@@ -124,7 +121,7 @@ class Stream:
 
     Attributes:
         first: The rows of the first window; several inputs are packed.
-        packing: The form of several inputs, and all values of the indices among them.
+        form: The form of several inputs, and all values of the indices among them.
         fitted: The policy, fitted to the window.
         settings: Sizes of the loader's first batch and of a window.
     """
@@ -132,8 +129,8 @@ class Stream:
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
         self.passes = Passes(loader, seed, ranks)
         first = self._first_window()
-        self.packing = packing = self._seen(first)
-        self.first = ranks.broadcast(first if packing is None else first.to(packing.dtype))
+        self.form = form = self._seen(first)
+        self.first = ranks.broadcast(form.cast(first))
         self._policy: TransferPolicy | None = None
         self.fitted: TransferPolicy | None = None
         self._held_out = torch.empty(0, dtype=torch.long)
@@ -154,12 +151,12 @@ class Stream:
         self.settings = {"first batch": len(parts[0]), "window": self.rows}
         return _concatenate(parts)
 
-    def _seen(self, first: Tensor) -> Packing | None:
-        """The packing, with the indices in the first pass of all ranks."""
-        packing = self.passes.packing
-        if packing is None or not packing.indices:
-            return packing
-        seen: list[tuple[int, set[float]]] = [(column, set()) for column, _ in packing.indices]
+    def _seen(self, first: Tensor) -> Form:
+        """The form, with the indices in the first pass of all ranks."""
+        form = self.passes.form
+        if not form.indices:
+            return form
+        seen: list[tuple[int, set[float]]] = [(column, set()) for column, _ in form.indices]
         batch: Tensor | None = first
         rows = 0
         while batch is not None:
@@ -169,8 +166,8 @@ class Stream:
             more = self.passes.taken and rows < INDEXED_ROWS
             batch = self.passes.take() if more else None
         for rank in self.passes.ranks.all_gather(seen):
-            packing = packing.seeing([values for _, values in rank])
-        return packing
+            form = form.seeing([values for _, values in rank])
+        return form
 
     def follow(self, policy: TransferPolicy, rest: Tensor, held_out: Tensor) -> Stream:
         """Draw by a policy from now on, first from ``rest``, and never give ``held_out``.
@@ -196,9 +193,7 @@ class Stream:
         """Read one batch into the next window; move there when it is full."""
         if not self._coming:
             self._next = self.passes.position()
-        batch = self.passes.own()
-        if self.packing is not None:
-            batch = self.packing.check_seen(batch.to(self.packing.dtype))
+        batch = self.form.check_seen(self.form.cast(self.passes.own()))
         self._owed -= len(batch)
         held_out = self._held_out.to(batch.device)
         self._coming.append(batch[~torch.isin(row_keys(batch), held_out)])

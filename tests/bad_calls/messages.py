@@ -45,8 +45,6 @@ SAYS: dict[str, str] = {
     "EnergyDistance: num_samples=2.5": "`num_samples` must be an integer of at least 2; got 2.5",
     "WassersteinELBO: beta=nan": "`beta` must be a finite number of at least 0; got nan",
     "PredictiveGuide.for_inputs: hidden=(0,)": "`hidden` must be a tuple of positive integers",
-    "two_moons: noise=-0.1": "`noise` must be a finite number of at least 0; got -0.1",
-    "split: dataset a tensor": "`dataset` must be a Dataset; got Tensor",
     "load_compact: a model of two classes": "`source`.* must",
     "distill: guide of other inputs": "`guide` must answer inputs of shape .* it raised",
     "distill: guide on the meta device": "`guide` must .*on the meta device",

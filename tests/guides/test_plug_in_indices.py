@@ -22,7 +22,7 @@ from pyro_opu.guides.networks import Indexed
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recording import record
-from pyro_opu.packing import packing_of
+from pyro_opu.inputs import form_of
 from pyro_opu.programs.plug_in import PlugIn
 
 STILL: dict[str, Any] = {"num_steps": 1, "learning_rate": 1e-9, "recalibrate": False}
@@ -44,15 +44,14 @@ STILL: dict[str, Any] = {"num_steps": 1, "learning_rate": 1e-9, "recalibrate": F
 def test_a_lookup_as_a_product(
     read: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...], rewritten: bool
 ) -> None:
-    packing, table = packing_of(FORMS["tuple"]), torch.randn(shape)
-    assert packing is not None
+    form, table = form_of(FORMS["tuple"]), torch.randn(shape)
 
     def log_probs(weights: Any, x: Tensor) -> Tensor:
-        numbers, group = packing.unpack(x)
+        numbers, group = form.unpack(x)
         logit = read(weights["table"], group) + numbers[:, 0]
         return torch.stack([-logit, logit], -1)
 
-    x = packing.pack(FORMS["tuple"])
+    x = form.pack(FORMS["tuple"])
     plug_in = PlugIn(log_probs, [{"table": table}])
     try:
         found = record(plug_in, {"table": table}, x)

@@ -202,7 +202,7 @@ def test_categorical_columns_are_indices() -> None:
         "size": [7, 9],
     }
     assert found.score(FRAME, CHOSEN) > 0.95
-    assert found.student_.packing.indices == [(2, (0, 1, 2)), (3, (0, 1))]
+    assert found.student_.form.indices == [(2, (0, 1, 2)), (3, (0, 1))]
     probs = found.predict_proba(FRAME)
     plain = FRAME.assign(colour=FRAME["colour"].astype(object), size=FRAME["size"].astype(int))
     np.testing.assert_array_equal(found.predict_proba(plain), probs)  # the names decide

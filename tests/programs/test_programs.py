@@ -12,7 +12,7 @@ from pyro.infer import Predictive
 
 from programs import judged
 from programs.base import PROGRAMS, Program
-from pyro_opu.packing import packing_of
+from pyro_opu.inputs import Inputs
 from pyro_opu.teachers.agreement import ROWS, ComparedDraws
 from pyro_opu.teachers.finished import finished_teacher
 
@@ -79,11 +79,11 @@ def test_the_same_call_however_short_the_training(title: str, made: list[Program
 
 def compared(program: Program) -> None:
     """The check of a teacher against its model as it is written raises no false alarm."""
-    packing = packing_of(program.x)
-    x = program.x if packing is None else packing.packed(program.x)
+    inputs = Inputs.of(program.x)
+    x = inputs.tensor
     for seed in SEEDS:
         pyro.set_rng_seed(seed)
-        teacher = finished_teacher(program.source, x, packing=packing, **program.options)
+        teacher = finished_teacher(program.source, x, form=inputs.form, **program.options)
         assert isinstance(teacher, ComparedDraws)
         assert teacher.compared == min(len(x), ROWS) and not teacher.incomparable
 
