@@ -161,3 +161,18 @@ def coarse() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(laws, "DISTANCE_NUMBERS", 2**13)
         yield
+
+
+@pytest.fixture(scope="module")
+def brief(coarse: None) -> Iterator[None]:
+    """Judge and calibrate by few draws, too, for students that are good for nothing."""
+    from pyro_opu import distillation
+    from pyro_opu.judging import laws
+    from pyro_opu.training import plan
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(laws, "CHOOSING_NUMBERS", 2**17)
+        patch.setattr(laws, "CALIBRATING_NUMBERS", 2**17)
+        patch.setattr(distillation, "VALIDATION_NUMBERS", 2**17)
+        patch.setattr(plan, "CALIBRATION_NUMBERS", 2**19)
+        yield

@@ -125,7 +125,7 @@ def of_seed(seed: int, args: Any) -> dict[str, list[dict]]:
 def distilled(source: Any, data: Digits, args: Any, seed: int) -> Any:
     """The joint student."""
     settings = {"num_samples": args.draws, "seed": seed, "progress": False}
-    settings |= {"num_steps": 20} if args.quick else {}
+    settings |= {"num_steps": 5} if args.quick else {}
     return pyro_opu.distill(source, data.transfer.x, guide="joint", **settings)
 
 
@@ -246,7 +246,7 @@ def seconds(teacher: Any, fast: Any, loop: Any, network: Any, x: Tensor, args: A
         "joint student": lambda: fast.probs(x),
     }
     every = {**ways, "choice": lambda: batch_bald(pool, None, SIZE, seed=0)}
-    found = spans(every, 0.5 if args.quick else 30.0)
+    found = spans(every, 0.0 if args.quick else 30.0)
     choice, student = found["choice"].median, found["joint student"].median
     return [
         {

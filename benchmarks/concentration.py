@@ -52,7 +52,7 @@ def main() -> None:
 
 def of_seed(seed: int, args) -> Tables:
     """Both teachers, with so many draws a step."""
-    steps = {"num_steps": 20} if args.quick else {}
+    steps = {"num_steps": 5} if args.quick else {}
     known, real = [], []
     for count in args.draws:
         for name in ALPHA_0:

@@ -77,7 +77,7 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
         classes = int(y.max()) + 1
         network = dropout_network((x.shape[1], 128, 128, classes), 0.5)
         fit_network(network, x[train], y[train], epochs=3 if args.quick else 100)
-        steps = {"num_steps": 20} if args.quick else {}
+        steps = {"num_steps": 5} if args.quick else {}
         fast = pyro_opu.distill(network, x[train], seed=seed, progress=False, **steps)
         source = pyro_opu.as_teacher(network)
         ways = {

@@ -121,7 +121,7 @@ def of_seed(seed: int, args: Any) -> dict[str, list[dict]]:
         x, y = data(seed)
         most = ROWS + round(max(MORE) * ROWS)
         transfer, test = x[most:].split(40 if args.quick else 500)[:2]
-        options = {"num_steps": 20} if args.quick else {}
+        options = {"num_steps": 5} if args.quick else {}
         taught = partial(pyro_opu.distill, x=transfer, seed=seed, progress=False, **options)
         for more in MORE[: 1 if args.quick else 2]:
             torch.manual_seed(seed)

@@ -47,6 +47,7 @@ STUDENTS: dict[str, dict[str, Any]] = {
 }
 #: They answer one label of a row.
 OF_CLASSES = ("mixture", "implicit, critic")
+QUICK = (("groups", "implicit, 400 steps"), ("labels", "default"))
 
 
 def curve() -> Any:
@@ -119,12 +120,17 @@ def log_joint(draws: Tensor) -> Tensor:
 
 def of_seed(seed: int, args: argparse.Namespace) -> Tables:
     rows: list[dict[str, Any]] = []
-    for posterior, student in product(args.posteriors, args.students):
+    cells = product(args.posteriors, args.students)
+    for posterior, student in QUICK if args.quick else cells:
         if posterior in ("labels", "vectors") and student in OF_CLASSES:
             continue
         torch.manual_seed(seed)
-        source, x, new = POSTERIORS[posterior](), torch.randn(2000, D), torch.randn(200, D)
-        options = STUDENTS[student] | ({"num_steps": 20} if args.quick else {})
+        source, x, new = (
+            POSTERIORS[posterior](),
+            torch.randn(2000, D),
+            torch.randn(20 if args.quick else 200, D),
+        )
+        options = STUDENTS[student] | ({"num_steps": 5} if args.quick else {})
         begun = time.process_time()
         fast = distill(source, x, seed=seed, progress=False, **options)
         seconds = time.process_time() - begun
@@ -142,7 +148,7 @@ def of_seed(seed: int, args: argparse.Namespace) -> Tables:
             row["likelihood"] = float(its / best - 1)
         rows.append(row | {"family": fast.report["family"]})
         print(rows[-1], flush=True)
-    return {"Posteriors": rows, "Passes": passes()}
+    return {"Posteriors": rows, "Passes": passes(0.0 if args.quick else 3.0)}
 
 
 def draws_at(guide: nn.Module, x: Tensor) -> Tensor:
@@ -150,13 +156,13 @@ def draws_at(guide: nn.Module, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def passes() -> list[dict[str, Any]]:
+def passes(budget: float) -> list[dict[str, Any]]:
     rows = []
     for inputs, width in ((64, 256), (784, 400)):
         layers = [nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()]
         plain, x = nn.Sequential(*layers, nn.Linear(width, 10)), torch.randn(1000, inputs)
         guide = ImplicitGuide.for_inputs(x, 10)
-        found = timed({"plain": partial(plain, x), "draws": partial(draws_at, guide, x)}, 3.0)
+        found = timed({"plain": partial(plain, x), "draws": partial(draws_at, guide, x)}, budget)
         ratio = found["draws"] / found["plain"]
         rows.append({"network": f"{inputs}-{width}-{width}-10", "pass": ratio})
     return rows
@@ -166,9 +172,11 @@ def main() -> None:
     found = parser(__doc__ or "", seeds=2)
     for name, known in (("posteriors", POSTERIORS), ("students", STUDENTS)):
         found.add_argument(f"--{name}", nargs="+", choices=known, default=list(known))
+    args = found.parse_args()
+    args.seeds = 1 if args.quick else args.seeds
     torch.set_num_threads(1)
     by = {"Posteriors": ("posterior", "student"), "Passes": ("network",)}
-    record_seeds(__file__, found.parse_args(), of_seed, by)
+    record_seeds(__file__, args, of_seed, by)
 
 
 if __name__ == "__main__":

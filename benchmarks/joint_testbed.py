@@ -151,7 +151,7 @@ def of_problem(seed: int, args) -> Tables:
                 num_samples=args.draws,
                 seed=seed,
                 progress=False,
-                **({"num_steps": 20} if args.quick else {}),
+                **({"num_steps": 5} if args.quick else {}),
             )
         draws = teacher(test)
         ways: dict[str, list[Tensor]] = {

@@ -169,7 +169,7 @@ def line(quick: bool) -> None:
     plots.simplex(draws=answers["teacher"][:300], ax=panels[0])
     panels[0].set_title("teacher, 300 draws")
     for panel, name in zip(panels[1:3], ("dirichlet", "mixture"), strict=True):
-        short = {"num_steps": 20, **SHORT} if quick else {"num_steps": 1000}
+        short = {"num_steps": 5, **SHORT} if quick else {"num_steps": 1000}
         fast = pyro_opu.distill(posterior.teacher, x, guide=name, **short, seed=0, progress=False)
         student = fast.distribution(here)
         plots.simplex(student, ax=panel)

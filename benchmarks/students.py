@@ -173,8 +173,8 @@ STUDENTS: dict[str, Callable[[Case, int, dict], Any]] = {
     "laplace_bridge (not one pass)": made(rivals.laplace_bridge_predictive),
 }
 QUICK = {
-    "distill": {"num_steps": 40},
-    "endd": {"num_steps": 40},
+    "distill": {"num_steps": 5},
+    "endd": {"num_steps": 5},
     "compact_approx": {"tries": 200},
 }
 

@@ -187,7 +187,7 @@ def main() -> None:
         args.runs = 1
     torch.set_num_threads(1)
     rows = []
-    for name in KINDS:
+    for name in list(KINDS)[: 2 if args.quick else None]:
         found = counts(name, args.runs)
         rows.append({"student": name, **{word: found[value] for word, value in WORDS.items()}})
         print(rows[-1], flush=True)

@@ -95,7 +95,7 @@ def main() -> None:
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.quick:
-        args.seeds, args.epochs, args.draws, args.steps = 1, 1, 30, 10
+        args.seeds, args.epochs, args.draws, args.steps = 1, 1, 30, 5
         args.reference = 200
     record_seeds(__file__, args, one_seed, partial(tables, args))
 
@@ -117,7 +117,7 @@ def one_seed(seed: int, args) -> Tables:
     test = datasets.mnist(train=False)
     most = 100 if args.quick else None
     if args.quick:
-        train, held = train.take(slice(1000)), held.take(slice(200))
+        train, held = train.take(slice(300)), held.take(slice(200))
     sets = {name: x[:most] for name, x in {"MNIST": test.x, **outside()}.items()}
     fits, found = posteriors(seed, train, held, test, args)
     start = time.process_time()

@@ -42,7 +42,7 @@ def main() -> None:
     args = options.parse_args()
     burn_in = (10_000, 30_000, 60_000)
     if args.quick:
-        args.minutes, burn_in = 0.05, (0,)
+        args.minutes, burn_in = 0.0, (0,)
     torch.set_num_threads(1)
     torch.manual_seed(args.seed)
     train, held = data(args.seed)

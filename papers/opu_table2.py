@@ -97,8 +97,8 @@ SETTINGS = {
     "BDK steps": 10_000,
     "DPN steps": 3000,
 }
-QUICK = {**SETTINGS, "dropout epochs": 1, "SGLD burn-in": 50, "SGLD thinning": 2, "SGLD draws": 40}
-QUICK |= {"OPU steps": 30, "steps of the default": 5, "BDK steps": 30, "DPN steps": 30}
+QUICK = {**SETTINGS, "dropout epochs": 1, "SGLD burn-in": 10, "SGLD thinning": 1, "SGLD draws": 10}
+QUICK |= {"OPU steps": 5, "steps of the default": 5, "BDK steps": 5, "DPN steps": 5}
 MODELS = {"mnist": ("MCDP", "SGLD"), "fashion": ("MCDP",)}
 
 

@@ -47,7 +47,7 @@ def main() -> None:
     args = options.parse_args()
     torch.set_num_threads(1)
     if args.quick:
-        args.seeds, args.steps, args.nuts = 1, 2000, 10
+        args.seeds, args.steps, args.nuts = 1, 500, 4
     problem = Problem(0)
     data = problem.x, problem.y
     chains, _, row = four_chains(
@@ -150,7 +150,7 @@ def ways(args, problem: Problem, seed: int):
         Predictive(problem.model, samples),
         problem.grid[0] + (problem.grid[-1] - problem.grid[0]) * torch.rand(500, 1),
         transfer=Box(expand=0.0),
-        num_steps=50 if args.quick else 3000,
+        num_steps=5 if args.quick else 3000,
         seed=seed,
         progress=False,
     )

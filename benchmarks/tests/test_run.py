@@ -71,6 +71,7 @@ def parameters(room: str, names: tuple[str, ...]) -> list:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("brief")
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "command", parameters("benchmarks", STUDIES) + parameters("papers", TABLES)
