@@ -43,7 +43,6 @@ from papers import datasets
 from pyro_opu import plots
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.plots.colours import BLUE, GREEN, ORANGE
-from pyro_opu.plots.zoom import window
 from pyro_opu.transfer import default_transfer
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
@@ -115,10 +114,8 @@ def triptych(fast: Any, teacher: Any, x: Tensor, quick: bool) -> None:
         labels = [str(k) for k in classes]
         theirs = plots.three_classes(answers[:, n], classes)
         mine = plots.three_classes(student, classes)
-        part = window(theirs, mine.sample((4000,)))
-        same: dict[str, Any] = {"labels": labels, "zoom": part and part.times}
-        plots.simplex(draws=theirs, ax=draws, **same)
-        plots.simplex(mine, ax=density, **same)
+        plots.simplex(draws=theirs, labels=labels, ax=draws)
+        plots.simplex(mine, labels=labels, ax=density)
         image.imshow(x[n].reshape(28, 28), cmap="gray_r")
         image.set(xticks=[], yticks=[])
         image.set_ylabel(ROWS[n], fontsize=13)

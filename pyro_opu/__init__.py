@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     )
     from pyro_opu.interop.arviz import to_inference_data
     from pyro_opu.programs.exact import batched
-    from pyro_opu.reports.convergence import Diagnosis, diagnose
     from pyro_opu.reports.detection import detection, misclassification, out_of_domain
     from pyro_opu.reports.fidelity import FidelityReport, fidelity
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
 __all__ = [
     "SGLD",
     "CrossEntropy",
-    "Diagnosis",
     "DirichletLikelihood",
     "DistillationError",
     "DistillationReport",
@@ -99,7 +97,6 @@ __all__ = [
     "batched",
     "concentration",
     "detection",
-    "diagnose",
     "differential_entropy",
     "distill",
     "distributions",
@@ -146,8 +143,6 @@ _LATER = {
     "out_of_domain": "reports.detection",
     "FidelityReport": "reports.fidelity",
     "fidelity": "reports.fidelity",
-    "Diagnosis": "reports.convergence",
-    "diagnose": "reports.convergence",
     "to_inference_data": "interop.arviz",
 }
 

@@ -13,7 +13,7 @@ from pyro.infer import MCMC, Predictive
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor
 
-from pyro_opu import SGLD, as_teacher, diagnose, distill, mixing
+from pyro_opu import SGLD, as_teacher, distill, mixing
 from pyro_opu.samplers import PolyaGammaGibbs
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -44,7 +44,6 @@ def test_chains_in_processes_are_a_teacher(monkeypatch: pytest.MonkeyPatch, name
 
     grouped = mcmc.get_samples(group_by_chain=True)["w"]
     assert grouped.shape == (2, draws, 2) and not torch.equal(grouped[0], grouped[1])
-    assert diagnose(mcmc).num_chains == 2
     # Two chains of a posterior with one mode agree: their means differ by less than its deviation.
     assert ((grouped[0].mean(0) - grouped[1].mean(0)).abs() < grouped.flatten(0, 1).std(0)).all()
 

@@ -15,13 +15,12 @@ from pyro.infer.predictive import WeighedPredictive
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
-from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, new_call
+from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, chains_of, new_call
 from pyro_opu.interop.rows import is_of_rows, of_rows, of_site
 from pyro_opu.programs.signature import parameters_of
 from pyro_opu.programs.sites import class_log_probs, site_kind
 from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.programs.vmap import Batched, Draws
-from pyro_opu.reports.convergence import chains_of, divergences_of, energies_of
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.utils.chunks import NUMBERS
@@ -65,7 +64,7 @@ def run_groups(
 def _recorded(run: MCMC | Predictive, shape: tuple[int, ...]) -> Arrays:
     """What the kernel says of every draw, (chain, draw)."""
     found: Arrays = {}
-    positions, energies = divergences_of(run), energies_of(run)
+    positions, energies = (_diagnostic(run, name) for name in ("divergences", "energy"))
     if positions is not None:
         found["diverging"] = np.zeros(shape, dtype=bool)
         for chain, places in enumerate(positions):
@@ -73,6 +72,14 @@ def _recorded(run: MCMC | Predictive, shape: tuple[int, ...]) -> Arrays:
     if energies is not None:
         found["energy"] = np.array(energies)
     return found
+
+
+def _diagnostic(run: MCMC | Predictive, name: str) -> list[list[Any]] | None:
+    """What the kernel of every chain says under a name; ``None`` where it says nothing."""
+    found: list[Any] = run._diagnostics if isinstance(run, MCMC) else [{}]
+    if any(name not in each for each in found):
+        return None
+    return [list(each[name]) for each in found]
 
 
 class _Read(NamedTuple):

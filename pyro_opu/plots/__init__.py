@@ -14,7 +14,6 @@ nothing is shown, saved or styled beyond that. Colours are for colour-blind read
 :func:`concentration_histograms`  a measure of uncertainty, in and out of the domain
 :func:`training_curves`           a distillation, step by step
 :func:`fidelity_scatter`          a measure of uncertainty, student against teacher
-:func:`report`                    all of these about one student, on one page
 :func:`use_style`                 pyplot's defaults as in the tutorials
 ================================  ======================================================
 """
@@ -25,7 +24,6 @@ from pyro_opu.plots.errors import reliability, risk_coverage
 from pyro_opu.plots.learning_curves import training_curves
 from pyro_opu.plots.maps import decision_map, decision_maps
 from pyro_opu.plots.measures import concentration_histograms, fidelity_scatter
-from pyro_opu.plots.page import report
 from pyro_opu.plots.style import use_style
 from pyro_opu.plots.triangle import simplex, three_classes
 
@@ -35,7 +33,6 @@ __all__ = [
     "decision_maps",
     "fidelity_scatter",
     "reliability",
-    "report",
     "risk_coverage",
     "simplex",
     "three_classes",

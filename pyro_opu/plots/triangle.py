@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,12 +14,13 @@ from pyro_opu.distributions import PredictiveDirichlet, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.plots.canvas import axes_for
 from pyro_opu.plots.colours import BLACK, GREY, STUDENT, TEACHER
-from pyro_opu.plots.zoom import CORNERS, WHOLE, Window, checked_zoom, window
 from pyro_opu.rng import seeded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+#: Corners of the classes 0, 1 and 2: left, right, top; sides of length 1.
+CORNERS = ((0.0, 0.0), (1.0, 0.0), (0.5, math.sqrt(3) / 2))
 #: Probabilities of the regions, from the outer to the inner.
 SHARES = (0.95, 0.75, 0.5, 0.25)
 _OPACITIES = (0.15, 0.35, 0.6, 0.9)
@@ -41,7 +43,6 @@ def simplex(
     draws: Tensor | None = None,
     *,
     labels: Sequence[str] | None = None,
-    zoom: float | Literal["auto"] | None = "auto",
     ax: Axes | None = None,
 ) -> Axes:
     r"""Draw a student's density, a teacher's draws, or both, at one input of three classes.
@@ -55,17 +56,14 @@ def simplex(
     torch's generator is restored. The density is evaluated at least a hundredth away from the
     edges, where it may be infinite. Means are marked.
 
-    At an input of which draws and student are sure, all of this lies in a corner. A triangle
-    :math:`\{\pi : \pi_k \ge a_k\}` that holds 95 % of both is then drawn a second time, enlarged,
-    where there is room.
+    At an input of which draws and student are sure, all of this lies in a corner; enlarge it by
+    ``ax.set(xlim=..., ylim=...)``.
 
     Args:
         distribution: A student's answer at one input, ``fast.distribution(x[n : n + 1])``: a
             distribution on the simplex with a density, batch shape ``()`` or ``(1,)``.
         draws: A teacher's draws at one input, ``(S, 3)`` or ``(S, 1, 3)``.
         labels: Names of the three classes; by default 0, 1, 2.
-        zoom: "auto" enlarges what takes at most a fifth of a side; a number enlarges so many
-            times, for panels that are to be compared; None draws the whole triangle alone.
 
     Example:
         >>> import torch
@@ -86,18 +84,19 @@ def simplex(
     names = ("0", "1", "2") if labels is None else labels
     if not isinstance(names, Sequence) or len(names) != 3:
         raise ValueError(f"`labels` must name the 3 classes; got {labels!r}. Pass three strings.")
-    zoom = checked_zoom(zoom)
     ax = axes_for(ax)
-    own = None if answer is None else _own_draws(answer)
     _frame(ax, names)
-    regions = _fill(ax, WHOLE, answer, own, points)
-    if regions:
+    if answer is not None:
+        regions = _regions(ax, answer, _own_draws(answer))
+        _mean(ax, answer.mean.reshape(1, 3), "student's mean", marker="x", c=BLACK, s=25)
         ax.add_artist(ax.legend(handles=regions, loc="upper left", **_LEGEND))
+    if points is not None:
+        across, up = _places(points)
+        look: dict[str, Any] = {"s": 7, "color": TEACHER, "alpha": 0.45, "linewidths": 0}
+        ax.scatter(across, up, label="teacher's draws", zorder=3, **look)
+        ring = {"marker": "o", "facecolors": "none", "edgecolors": TEACHER, "s": 60}
+        _mean(ax, points.mean(0, keepdim=True), "teacher's mean", **ring)
     ax.legend(loc="upper right", **_LEGEND)
-    shown = [part for part in (points, own) if part is not None]
-    if (enlarged := window(*shown, zoom=zoom)) is not None:
-        _enlarge(ax, enlarged, names)
-        _fill(ax, enlarged, answer, own, points)
     return ax
 
 
@@ -204,77 +203,40 @@ def _frame(ax: Axes, names: Sequence[str]) -> None:
     ax.set_axis_off()
 
 
-def _enlarge(ax: Axes, part: Window, names: Sequence[str]) -> None:
-    """The frame of the part, where it is and where it is drawn, lines between, and its words."""
-    where, drawn = part.corners(drawn=False).numpy(), part.corners().numpy()
-    thin: dict[str, Any] = {"edgecolor": GREY, "linewidth": 0.8}
-    for start, end in zip(where, drawn, strict=True):
-        ax.plot(*zip(start, end, strict=True), color=GREY, linewidth=0.5, linestyle=":", zorder=4)
-    ax.fill(*where.T, facecolor="none", zorder=4, **thin)
-    ax.fill(*drawn.T, facecolor="white", zorder=4.5, **thin)
-    largest = int(part.floor.argmax())
-    words = f"inner triangle: {part.times:g} times as large"
-    if part.floor.sum() - part.floor[largest] < 1e-12:
-        words += f",\n{names[largest]} above {1 - part.width:g}"
-    ax.annotate(
-        words, (0.5, 0), (0, -6), textcoords="offset points", ha="center", va="top", fontsize=7
-    )
+def _places(points: Tensor) -> Any:
+    """Places in the plane of points ``(M, 3)`` of the simplex, ``(2, M)``."""
+    corners = torch.tensor(CORNERS, dtype=torch.float64)
+    return (points.detach().double().cpu() @ corners).T.numpy()
 
 
-def _fill(
-    ax: Axes,
-    part: Window,
-    answer: SimplexDistribution | None,
-    own: Tensor | None,
-    points: Tensor | None,
-) -> list[Any]:
-    """Draw the student and the teacher inside a window; the legend of the student's regions."""
-    above = 0 if part is WHOLE else 4
-    regions = []
-    if answer is not None and own is not None:
-        regions = _regions(ax, part, answer, own)
-        _mean(ax, part, answer.mean.reshape(1, 3), "student's mean", marker="x", c=BLACK, s=25)
-    if points is not None:
-        across, up = part.places(part.inside(points)).T.numpy()
-        look: dict[str, Any] = {"s": 7, "color": TEACHER, "alpha": 0.45, "linewidths": 0}
-        ax.scatter(across, up, label="teacher's draws", zorder=3 + above, **look)
-        ring = {"marker": "o", "facecolors": "none", "edgecolors": TEACHER, "s": 60}
-        _mean(ax, part, points.mean(0, keepdim=True), "teacher's mean", **ring)
-    return regions
+def _mean(ax: Axes, mean: Tensor, label: str, **look: Any) -> None:
+    ax.scatter(*_places(mean), linewidths=1.5, zorder=4, label=label, clip_on=False, **look)
 
 
-def _mean(ax: Axes, part: Window, mean: Tensor, label: str, **look: Any) -> None:
-    across, up = part.places(part.inside(mean)).T.numpy()
-    above = 4 if part is WHOLE else 8
-    ax.scatter(across, up, linewidths=1.5, zorder=above, label=label, clip_on=False, **look)
-
-
-def _regions(ax: Axes, part: Window, answer: SimplexDistribution, own: Tensor) -> list[Any]:
+def _regions(ax: Axes, answer: SimplexDistribution, own: Tensor) -> list[Any]:
     """Draw the regions of highest density, interpolated between a grid and draws; the legend."""
     from matplotlib.colors import to_rgba
     from matplotlib.patches import Patch
     from matplotlib.tri import Triangulation
 
-    # A regular grid of the window, corners and edges included.
+    # A regular grid, corners and edges included.
     rows = [(a, b, _GRID - a - b) for a in range(_GRID + 1) for b in range(_GRID + 1 - a)]
-    grid = part.floor + part.width * torch.tensor(rows, dtype=torch.float64) / _GRID
-    step = part.width / _GRID
+    grid = torch.tensor(rows, dtype=torch.float64) / _GRID
     # A little below the quantiles, so that points on a threshold, as on a plateau, are inside.
     low = 1 - torch.tensor(SHARES, dtype=torch.float64)
-    levels = (_log_density(answer, own, step).quantile(low) - 1e-6).tolist()
-    points = torch.cat([part.inside(own), grid])
-    height = _log_density(answer, points, step)
+    levels = (_log_density(answer, own).quantile(low) - 1e-6).tolist()
+    points = torch.cat([own, grid])
+    height = _log_density(answer, points)
     colours = [to_rgba(STUDENT, strength) for strength in _OPACITIES]
     # Of equal regions, as of a uniform density, the one of the largest share is drawn.
     kept = [k for k in range(len(levels)) if k == 0 or levels[k] > levels[k - 1]]
     bounds = [levels[k] for k in kept]
-    mesh = Triangulation(*part.places(points).T.numpy())
+    mesh = Triangulation(*_places(points))
     top = max(float(height.max()), bounds[-1]) + 1.0
-    above = 0.0 if part is WHOLE else 5.0
-    fill: dict[str, Any] = {"colors": [colours[k] for k in kept], "zorder": 1 + above}
+    fill: dict[str, Any] = {"colors": [colours[k] for k in kept], "zorder": 1}
     line: dict[str, Any] = {"colors": [STUDENT], "linewidths": 0.9, "linestyles": "-"}
     ax.tricontourf(mesh, height, [*bounds, top], **fill)
-    ax.tricontour(mesh, height, bounds, zorder=2 + above, **line)
+    ax.tricontour(mesh, height, bounds, zorder=2, **line)
     return [
         Patch(facecolor=colour, edgecolor=STUDENT, label=f"student's {100 * share:.0f} %")
         for share, colour in zip(SHARES, colours, strict=True)
@@ -282,9 +244,9 @@ def _regions(ax: Axes, part: Window, answer: SimplexDistribution, own: Tensor) -
 
 
 @torch.no_grad()
-def _log_density(answer: SimplexDistribution, points: Tensor, step: float = 1 / _GRID) -> Tensor:
-    """Log density ``(M,)`` at points ``(M, 3)`` moved away from the edges by a step; float64."""
-    inside = points.clamp_min(step)
+def _log_density(answer: SimplexDistribution, points: Tensor) -> Tensor:
+    """Log density ``(M,)`` at points ``(M, 3)`` moved away from the edges; float64."""
+    inside = points.clamp_min(1 / _GRID)
     # Taken from the largest class: all points of a corner, or across an edge, have one height.
     excess = inside.sum(-1, keepdim=True) - 1
     inside = inside.scatter_add(-1, inside.argmax(-1, keepdim=True), -excess)

@@ -249,7 +249,7 @@ def check_mixing(teacher: JointDraws, x: Tensor, draws: Tensor) -> MixingReport:
         warn_user(
             f"The teacher has not mixed, and its student will copy that: {report.reason} Sample "
             "with a longer warm-up, more draws or from better starting points, thin long chains, "
-            "and look at pyro_opu.diagnose(mcmc) before distilling.",
+            "and look at mcmc.summary() before distilling.",
             MixingWarning,
         )
     return report

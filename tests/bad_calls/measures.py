@@ -8,7 +8,6 @@ from pyro.infer import Predictive
 from torch.distributions import Dirichlet
 
 import pyro_opu
-from bad_calls.distilling import unlike
 from bad_calls.table import arguments, calls, values
 from pyro_opu import distributions
 from pyro_opu.metrics import uncertainty as measures
@@ -185,13 +184,6 @@ for statistic in (r_hat, effective_sample_size):
         "a list": (CHAINS.tolist(),),
         "a dictionary of sites": ({"w": CHAINS},)})
 MODEL = logistic_regression(3)
-values(pyro_opu.diagnose, POSTERIOR, num_chains=[7, 0, "4", 2.5])
-arguments(pyro_opu.diagnose, {
-    "a dictionary of samples": (SAMPLES,),
-    "a Predictive without samples": (Predictive(MODEL, num_samples=5),),
-    "three draws": (Predictive(MODEL, {"w": torch.randn(3)}),),
-    "NaN in the draws": (Predictive(MODEL, {"w": broken(CHAINS[0])}),),
-    "sites of other lengths": (unlike({"v": CHAINS[0], "w": CHAINS[0][:40]}),)})
 arguments(pyro_opu.mixing, {
     "a list of rows": (POSTERIOR, X.tolist()),
     "NaN": (POSTERIOR, broken(X)),

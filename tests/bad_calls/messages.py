@@ -24,7 +24,6 @@ SAYS: dict[str, str] = {
     "detection: a student of other classes": "must have the 3 classes of `teacher`; got 5",
     "detection: outside inputs without a name":
         "`outside` must be a dict name -> inputs; got Tensor",
-    "diagnose: NaN in the draws": "`run` must hold finite draws; .* 'w'",
     "to_inference_data: labels of another length": "`y` must hold one label per row of `x`",
     "to_inference_data: labels out of range": "`obs` at site 'obs' must hold values of",
     "to_inference_data: another width": "`run`'s model could not be called with the",

@@ -31,7 +31,6 @@ arguments(plots.simplex, {
     "several inputs": (ANSWER,),
     "four classes": (Dirichlet(torch.ones(4)),)})
 values(plots.simplex, THREE, labels=[["a", "b"], 3], ax=AXES)
-values(plots.simplex, THREE, zoom=["in", 0.1])
 values(plots.simplex, None,
     draws={"of logits": LOGITS[0], "a list": PROBS.tolist(), "with NaN": broken(PROBS)})
 values(plots.three_classes, PROBS,

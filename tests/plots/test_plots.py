@@ -122,23 +122,6 @@ def test_fidelity_scatter_of_fresh_draws_is_reproducible_and_leaves_the_generato
     assert (asked[:, 0] != asked[:, 1]).all()  # asked a second time, the teacher draws afresh
 
 
-@pytest.mark.parametrize("labelled", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_page_has_words_and_charts(labelled):
-    x = torch.randn(40, 2)
-    settings = {"num_steps": 10, "seed": 0, "progress": False}
-    fast = pyro_opu.distill(held_teacher, x, **settings)
-    y = fast.dirichlet(x).mean.argmax(-1) if labelled else None
-    figure = plots.report(fast, held_teacher, x, y, seed=0)
-    words, charts = figure.subfigs
-    shown = " ".join(text.get_text() for text in words.texts)
-    assert "posterior draws, held out" in shown and "coverage, central 90 %" in shown
-    titles = [ax.get_xlabel() for ax in charts.axes if ax.axison]
-    assert any("mutual information" in title for title in titles)
-    assert any("confidence" in title for title in titles) == labelled
-    figure.savefig(BytesIO(), format="png")
-    pyplot.close(figure)
-
-
 # What all have in common
 
 X, Y = torch.zeros(4, 2), torch.tensor([0, 1, 2, 0])
@@ -176,7 +159,7 @@ def test_without_axes_one_new_figure(agg, name):
 
 
 def test_public_names_are_tested():
-    figures = {"decision_maps", "report", "three_classes", "training_curves", "use_style"}
+    figures = {"decision_maps", "three_classes", "training_curves", "use_style"}
     assert set(plots.__all__) == {*CALLS, *figures}
 
 
@@ -213,9 +196,6 @@ def draw_map(*args, **given):
         (draw_simplex(draws=torch.rand(5, 2, 3)), ValueError, r"shape \(S, 3\).* got \(5, 2, 3\)"),
         (draw_simplex(draws=torch.ones(5, 3)), ValueError, "sum to 1; got a smallest"),
         (draw_simplex(draws=PROBS, labels="ab"), ValueError, "`labels` must name the 3 classes"),
-        (draw_simplex(draws=PROBS, zoom=0.5), ValueError, "`zoom` must be 'auto'.* got 0.5"),
-        (draw_simplex(draws=PROBS, zoom="in"), ValueError, "`zoom` must be 'auto'.* got 'in'"),
-        (draw_simplex(draws=PROBS, zoom=True), ValueError, "`zoom` must be 'auto'.* got True"),
         (draw_simplex(draws=PROBS, ax="axes"), TypeError, "`ax` must be a matplotlib Axes .* str"),
         (lambda: plots.three_classes([1.0], [0, 1, 2]), TypeError, "`source` must be a Dirichlet"),
         (lambda: plots.three_classes(PROBS, [0, 1, 1]), ValueError, r"0 to 2; got \[0, 1, 1\]"),

@@ -1,8 +1,7 @@
-"""Runs of any sampler, diagnosed and in ArviZ's form, against loops, ArviZ and closed forms."""
+"""Runs of any sampler in ArviZ's form, against loops, ArviZ and closed forms."""
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import warnings
@@ -25,8 +24,8 @@ from pyro.infer.predictive import WeighedPredictive
 from torch import Tensor
 
 from pyro_opu.interop.arviz import to_inference_data
+from pyro_opu.interop.groups import chains_of
 from pyro_opu.models.logistic_regression import logistic_regression
-from pyro_opu.reports.convergence import Diagnosis, SiteDiagnosis, diagnose
 
 N = 30
 binary = logistic_regression(2)
@@ -193,9 +192,6 @@ def test_divergences_are_where_the_kernel_says() -> None:
         assert places.tolist() == sorted(positions[f"chain {chain}"])
         counts.append(len(places))
     assert sum(counts) > 0
-    report = diagnose(mcmc)
-    assert report.divergences == tuple(counts)
-    assert f"{sum(counts)} divergences (raise target_accept_prob)" in report.problems
 
 
 def test_scales_and_masks() -> None:
@@ -358,76 +354,6 @@ def test_without_arviz(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "arviz", None)
     with pytest.raises(ImportError, match=r"pip install 'pyro-opu\[arviz\]'"):
         to_inference_data(two_chains())
-    assert diagnose(two_chains()).num_chains == 2  # needs none
-
-
-# The table ------------------------------------------------------------------------------------
-
-
-def test_diagnosis_is_what_arviz_says() -> None:
-    report = diagnose(two_chains())
-    # In float64, as here: in float32 two distances to the median may tie.
-    found = to_inference_data(two_chains()).posterior
-    for name, site in report.sites.items():
-        draws = found[name].values.astype("float64").reshape(2, 100, -1)
-        columns = [draws[..., k] for k in range(draws.shape[-1])]
-        rhat = max(float(az.rhat(column, method="rank")) for column in columns)
-        assert site.r_hat == pytest.approx(rhat, rel=1e-6)
-        # ArviZ divides autocovariances by n instead of n - k, 50 draws in a half chain.
-        ess = min(float(az.ess(column, method="bulk")) for column in columns)
-        assert site.ess == pytest.approx(ess, rel=0.15)
-    assert report.r_hat == max(site.r_hat for site in report.sites.values())
-    assert report.ess == min(site.ess for site in report.sites.values())
-    assert report.sites["weight"].shape == (2, 1)
-    assert report.num_chains == 2 and report.num_draws == 100
-
-
-def gaussian(*shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(2))
-
-
-def of(samples: Tensor, chains: int = 4) -> Diagnosis:
-    return diagnose(Predictive(lambda: None, {"w": samples}), num_chains=chains)
-
-
-def test_verdicts() -> None:
-    good = gaussian(4, 250, 3)
-    assert of(good.flatten(0, 1)).mixed
-    apart = good + torch.tensor([0.0, 0.0, 0.0, 3.0])[:, None, None]
-    report = of(apart.flatten(0, 1))
-    assert not report.mixed and report.r_hat > 1.2
-    assert report.problems[0] == f"R-hat of 'w' is {report.r_hat:.2f} (limit 1.05)"
-    walk = good.cumsum(1).flatten(0, 1)
-    report = of(walk)
-    assert f"'w' is worth {report.ess:.0f} draws (at least 100)" in report.problems
-    still = good.clone()
-    still[..., 1] = 1.0
-    report = of(still.flatten(0, 1))
-    assert report.problems == ("'w' does not move",) and math.isnan(report.r_hat)
-    assert report.to_dict()["r_hat"] is None
-
-
-def test_it_prints_and_saves() -> None:
-    report = Diagnosis(
-        {"bias": SiteDiagnosis((1,), 1.012, 416.0), "weight": SiteDiagnosis((2, 1), 1.201, 12.4)},
-        1,
-        500,
-        (3,),
-        ("R-hat of 'weight' is 1.20 (limit 1.05)", "3 divergences (raise target_accept_prob)"),
-    )
-    assert repr(report).splitlines() == [
-        "1 chain of 500 draws   shape  max R-hat  min effective",
-        "bias                    (1,)     1.0120            416",
-        "weight                (2, 1)     1.2010             12",
-        "divergences per chain: 3",
-        "not mixed: R-hat of 'weight' is 1.20 (limit 1.05); 3 divergences (raise "
-        "target_accept_prob) (one chain: R-hat compares its halves, and cannot see another mode)",
-    ]
-    numbers = json.loads(json.dumps(report.to_dict(), allow_nan=False))
-    assert numbers["mixed"] is False and numbers["r_hat"] == 1.201 and numbers["ess"] == 12.4
-    assert numbers["sites"]["bias"] == {"shape": [1], "r_hat": 1.012, "ess": 416.0}
-    good = repr(diagnose(two_chains()))
-    assert "divergences per chain: 0, 0" in good and good.startswith("2 chains of 100 draws")
 
 
 # Failures -------------------------------------------------------------------------------------
@@ -435,21 +361,19 @@ def test_it_prints_and_saves() -> None:
 
 def test_bad_runs() -> None:
     before = MCMC(NUTS(binary), 5, 5)
-    for call in (diagnose, to_inference_data):
-        with pytest.raises(ValueError, match="`run` must have sampled; got an MCMC before"):
-            call(before)
-        with pytest.raises(TypeError, match="`run` must be a pyro.infer.MCMC .*; got int"):
-            call(3)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="`run` must have sampled; got an MCMC before"):
+        to_inference_data(before)
+    with pytest.raises(TypeError, match="`run` must be a pyro.infer.MCMC .*; got int"):
+        chains_of(3)  # type: ignore[arg-type]
     run = Predictive(binary, {"weight": torch.zeros(6, 2, 1), "bias": torch.zeros(6, 1)})
     with pytest.raises(ValueError, match="does not know the data.*to_inference_data"):
         to_inference_data(run)
     for chains in (0, 4, True):
         with pytest.raises(ValueError, match=f"`num_chains` must be a positive .*; got {chains}"):
-            diagnose(run, num_chains=chains)
-    with pytest.raises(ValueError, match="at least 4 draws per chain to be judged; got 3"):
-        diagnose(run, num_chains=2)
-    with pytest.raises(ValueError, match="must hold posterior samples"):
-        diagnose(Predictive(binary, num_samples=10))
+            chains_of(run, chains)
+    unlike = Predictive(binary, {"v": torch.zeros(6), "w": torch.zeros(4)})
+    with pytest.raises(ValueError, match="must hold as many draws of every site"):
+        chains_of(unlike)
     with pytest.raises(ValueError, match="must hold posterior samples"):
         to_inference_data(Predictive(binary, num_samples=10), *data())
     guide = AutoNormal(poutine.block(binary, hide=["obs"]))
