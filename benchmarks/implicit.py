@@ -106,7 +106,7 @@ def drawn(fast: Any, x: Tensor) -> Tensor:
     if type(fast.guide) is not SeveralGuide:
         return fast.draws(x, HELD)
     (answer,) = fast.answer(x).answers
-    if fast.parts[0].on_simplex:
+    if fast.guide.parts[0].on_simplex:
         return answer.sample((HELD,)).reshape(HELD, len(x), -1)
     f, _, variance = answer.components().drawn(HELD)
     return torch.stack([f, variance / 2], -1).reshape(HELD, len(x), -1)

@@ -283,7 +283,7 @@ def test_several_numbers_of_a_row(model: Any, tmp_path: Path) -> None:
     for name in fast.answer(X).by_site():
         assert found[name].shape == expected[name].shape
         assert found[name].dtype == expected[name].dtype
-    assert fast.draws(X[:5], 7).shape == (7, 5, sum(p.columns * p.width for p in fast.parts))
+    assert fast.draws(X[:5], 7).shape == (7, 5, sum(p.columns * p.width for p in fast.guide.parts))
     fast.save(tmp_path / "a.safetensors")
     again = OnePassPredictive.load(tmp_path / "a.safetensors")
     assert torch.equal(fast.draws(X, 3, seed=2), again.draws(X, 3, seed=2))
