@@ -175,7 +175,7 @@ def _of_predictive(
     extra: SiteLayout,
 ) -> tuple[SiteLayout, ...]:
     teacher.prepare(x)
-    nodes, predictive = teacher.runs[0].nodes, teacher.predictive
+    nodes, predictive = teacher.program.runs[0].nodes, teacher.predictive
     possible = _possible(outcome, teacher)
     if extra.name and extra.name not in nodes:
         possible = {**possible, extra.name: extra}
@@ -222,7 +222,7 @@ def _named(
 
 def _possible(outcome: SiteReader, teacher: ModelDraws) -> dict[str, SiteLayout]:
     """Layouts of the model's sites that one pass can give."""
-    two, three = teacher.runs
+    two, three = teacher.program.runs
     kinds = outcome.kinds(two.nodes, teacher.site)
     layouts = {}
     for name in [name for name in two.nodes if name in kinds]:
@@ -240,8 +240,8 @@ def _possible(outcome: SiteReader, teacher: ModelDraws) -> dict[str, SiteLayout]
 
 def _returned(outcome: SiteReader, teacher: ModelDraws) -> dict[str, SiteLayout]:
     """Layout of "_RETURN", where the model returns such a site, or what one would hold."""
-    nodes = teacher.runs[0].nodes
-    value, more = (run.returned for run in teacher.runs)
+    nodes = teacher.program.runs[0].nodes
+    value, more = (run.returned for run in teacher.program.runs)
     if not isinstance(value, Tensor) or not isinstance(more, Tensor) or value.ndim != more.ndim:
         return {}
     same = (name for name in teacher.observed if nodes[name]["value"] is value)

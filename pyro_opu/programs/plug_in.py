@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from pyro_opu.programs.signature import Model
+from pyro_opu.programs.sites import unwrap
+from pyro_opu.programs.trace import GivenValues, Run, fresh_latents, quiet
+from pyro_opu.programs.vmap import Draws
+from pyro_opu.utils.chunks import some_rows
+from pyro_opu.utils.laws import is_known
 
 __all__ = ["CANDIDATES", "PlugIn", "plug_in_draws"]
 
@@ -71,3 +79,74 @@ def plug_in_draws(some: Mapping[str, Tensor], held: int | None) -> int:
     size = sum(value[0].numel() for value in some.values())
     most = max(CANDIDATES, PLUG_IN_NUMBERS // max(1, size))
     return min(PLUG_IN_DRAWS, held or PLUG_IN_DRAWS, most)
+
+
+def at_means(guide: Model | None, draws: Draws, x: Tensor) -> Draws | None:
+    """The latents where every site of a guide is at its mean; ``None`` if there are none.
+
+    Of many weights few ``draws`` are looked at, and their mean is far from it.
+    """
+    if guide is None:
+        return None
+    try:
+        with quiet(), GivenValues(lambda fn, _: fn.mean):
+            found = fresh_latents(guide, {}, some_rows(x, 2))
+    except NotImplementedError:
+        return None
+    centre = {name: found[name] for name in draws}
+    alike = all(
+        value.shape == draws[name].shape[1:] and bool(value.isfinite().all())
+        for name, value in centre.items()
+    )
+    return centre if alike else None
+
+
+def plug_in(
+    at: Callable[[Draws, Tensor], Tensor],
+    runs: tuple[Run, Run],
+    known: Collection[str],
+    draws: Draws,
+    centre: Draws | None,
+) -> PlugIn:
+    """The network of a model, whose normal sites other than the ``known`` are at their means.
+
+    Args:
+        at: What one draw says of the inputs, ``(latents, x)``.
+        runs: The model's, at two and at three rows.
+        draws: Of the latents ``(S, ...)``.
+        centre: Their mean, where it is known.
+    """
+
+    def log_probs(latents: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        def deviated(fn: Any, site: str) -> Tensor | None:
+            if not _is_normal(fn):
+                return None
+            times = latents.get(deviation(site))
+            return fn.mean if times is None else fn.mean + times * fn.stddev
+
+        with quiet(), GivenValues(deviated):
+            return at(dict(latents), x)
+
+    return PlugIn.of_draws(log_probs, draws, centre, _no_deviations(runs, known))
+
+
+def deviation(site: str) -> str:
+    """Name of the deviation of a site."""
+    return f"deviation of {site}"
+
+
+def _no_deviations(runs: tuple[Run, Run], known: Collection[str]) -> Draws:
+    """Zeros by :func:`deviation`, of the shapes at one row, of sites that are not ``known``."""
+    zeros = {}
+    two, three = (run.nodes for run in runs)
+    for name in two.keys() - known:
+        if _is_normal(two[name]["fn"]):
+            sizes = zip(two[name]["value"].shape, three[name]["value"].shape, strict=True)
+            shape = [a if a == b else 1 for a, b in sizes]
+            zeros[deviation(name)] = two[name]["value"].new_zeros(shape)
+    return zeros
+
+
+def _is_normal(fn: Any) -> bool:
+    normal = torch.distributions.Normal, torch.distributions.MultivariateNormal
+    return is_known(unwrap(fn), normal)

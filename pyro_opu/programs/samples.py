@@ -1,4 +1,4 @@
-"""Samples as ``pyro.infer.MCMC`` has them: a run itself, and draws grouped by chain."""
+"""Posterior samples by site: those of a run, what is refused of them, and some of them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Callable, Collection
 from difflib import SequenceMatcher
 from typing import Any
 
+import torch
 from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
+from torch import Tensor
 
+from pyro_opu.checks import check_tensor
 from pyro_opu.programs.vmap import Draws
 
 
@@ -73,3 +76,67 @@ def check_ungrouped(samples: Draws, prior: Callable[[], Draws]) -> None:
             "grouped. Pass Predictive(model, mcmc.get_samples()), or join them: "
             "{name: value.flatten(0, 1) for name, value in samples.items()}."
         )
+
+
+def check_samples(predictive: Predictive) -> None:
+    """Refuse samples that are not as many finite draws ``(S, ...)`` of every site."""
+    for name, value in predictive.posterior_samples.items():
+        site = f"posterior_samples['{name}']"
+        check_tensor(site, value, advice="Convert it with torch.as_tensor.")
+        if len(value) != predictive.num_samples:
+            raise ValueError(
+                "`posterior_samples` must all hold the same number of draws, on axis 0; got "
+                f"{len(value)} of '{name}' and {predictive.num_samples} of another site."
+            )
+        bad = ~torch.isfinite(value[:, None].flatten(1)).all(1)
+        if bad.any():
+            raise ValueError(
+                f"`{site}` must be finite; got NaN or infinity in {int(bad.sum())} of "
+                f"{len(value)} draws. Leave them out, and check the sampler's divergences and step "
+                "size."
+            )
+
+
+class Latents:
+    """Draws of the latents, ``{site: (S, ...)}``, sliced together along S."""
+
+    def __init__(self, values: Draws, size: int) -> None:
+        self.values, self.size = values, size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: slice) -> Latents:
+        size = len(range(*index.indices(self.size)))
+        return Latents({name: value[index] for name, value in self.values.items()}, size)
+
+    def at(self, index: Tensor) -> Latents:
+        """The draws at these indices."""
+        values = {name: value[index.to(value.device)] for name, value in self.values.items()}
+        return Latents(values, len(index))
+
+    def without(self, names: Collection[str]) -> Latents:
+        """The draws of all other latents."""
+        return Latents({k: v for k, v in self.values.items() if k not in names}, self.size)
+
+    def divided(self) -> tuple[Draws, Draws]:
+        """Draws that vary, with a counter beside them, and values that all draws share.
+
+        Point estimates are shared, as are a kernel's parameters beside a posterior of its function.
+        """
+        values = self.values
+        shared = {name: value[0] for name, value in values.items() if _all_alike(value)}
+        varying = {name: value for name, value in values.items() if name not in shared}
+        return {"": torch.arange(self.size), **varying}, shared
+
+
+def _all_alike(draws: Tensor) -> bool:
+    """Whether there are several draws and all are the same; two tell of nearly all that differ."""
+    if len(draws) < 2 or not torch.equal(draws[0], draws[1]):
+        return False
+    return bool((draws == draws[0]).all())
+
+
+def choose(held: int, num_draws: int) -> Tensor:
+    """Indices of ``num_draws`` of ``held`` draws: all in order, or a random subset."""
+    return torch.arange(held) if num_draws == held else torch.randperm(held)[:num_draws]

@@ -22,9 +22,10 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_opu.programs.enumerated import Mixture
+from pyro_opu.programs.program import Program
 from pyro_opu.programs.rows import AnyRows
 from pyro_opu.programs.signature import Model
-from pyro_opu.programs.sites import arguments_of, check_each_row, unwrap
+from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import is_deterministic, quiet, trace_of
 from pyro_opu.programs.vmap import Draws, close, vectorized
 from pyro_opu.rng import preserve_rng, seeded
@@ -54,17 +55,13 @@ class ComparedDraws(ModelDraws):
     compared: int = 0
     incomparable: str = ""
 
-    def _choose_site(self) -> str:
-        answered = self.answered() if self._asked_site is None else []
+    def _choose_site(self, program: Program) -> str:
+        answered = [] if self._asked_site else program.sites.answered(program.returned)
         if len(answered) == 1:  # of whatever kind it is
-            self._check_each_row(answered[0])
-        site = super()._choose_site()
-        self._check_each_row(site)
+            program.check_each_row(answered[0])
+        site = super()._choose_site(program)
+        program.check_each_row(site)
         return site
-
-    def _check_each_row(self, site: str) -> None:
-        two, three = (run.nodes[site]["fn"] for run in self.runs)
-        check_each_row(site, two, three)
 
     def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
         self.compare(draws, x)
@@ -85,10 +82,10 @@ class ComparedDraws(ModelDraws):
         for number in sorted({0, len(draws) - 1}):
             with quiet(), preserve_rng():
                 of_draw = partial(self._of_draw, draws[number : number + 1])
-                self.incomparable = _compare(self._model, of_draw, x, self.observed, pairs)
-        if len(pairs) == DRAWS and len(self.free.nodes) > len(self.observed):
+                self.incomparable = _compare(self.program.model, of_draw, x, self.observed, pairs)
+        if len(pairs) == DRAWS and len(self.program.sites.nodes) > len(self.observed):
             self._compare_together(*pairs)
-        if self._row_latents.has_normals:
+        if self._mixture.has_normals:
             self._choose_rule(draws, x)
         if self.incomparable and not before:
             warn_user(
@@ -107,7 +104,7 @@ class ComparedDraws(ModelDraws):
         A rule errs by about as much as a node fewer makes of it. Gauss and Hermite's is for what is
         smooth in the normal; of a threshold, such as a label ``z > 0``, it is off by a tenth.
         """
-        few = _spread(x, self._model.max_rows)
+        few = _spread(x, self.program.model.max_rows)
         with quiet(), preserve_rng():
             ends = [self._of_draw(draws[n : n + 1], few) for n in sorted({0, len(draws) - 1})]
 
@@ -116,15 +113,15 @@ class ComparedDraws(ModelDraws):
                 return self._under(latents, few, fixed)
 
         errors: list[tuple[float, Mixture]] = []
-        for rules in self._row_latents.rules():
+        for rules in self._mixture.rules():
             with quiet():
                 said = [[self._mixed(*rule.of(partial(under, e))) for rule in rules] for e in ends]
             errors.append((max(self._mixed_apart(*pair) for pair in said), rules[0]))
             if errors[-1][0] <= SMOOTH:
                 break
-        error, self._row_latents = min(errors, key=lambda pair: pair[0])
+        error, self._mixture = min(errors, key=lambda pair: pair[0])
         if error > SMOOTH:
-            names = [name for name, each in self._row_latents.latents.items() if each.normal]
+            names = [name for name, each in self._mixture.latents.items() if each.normal]
             warn_user(
                 f"the latents {names} of the rows are summed out by a quadrature that errs by "
                 f"about {error:.1g}: what is observed depends on them in steps, or steeply. Sum "
@@ -137,30 +134,32 @@ class ComparedDraws(ModelDraws):
         Where nothing is drawn the first answer itself is compared with the loop.
         """
         same_rows = torch.equal(one.rows, two.rows) and one.fixed.keys() == two.fixed.keys()
-        if self._run_model.use_vmap is False or one.random or two.random or not same_rows:
+        run, model = self.program.run, self.program.model
+        if run.use_vmap is False or one.random or two.random or not same_rows:
             return
         fixed = {name: torch.stack([value, two.fixed[name]]) for name, value in one.fixed.items()}
 
         def said(values: Draws) -> Draws:
-            numbers = _numbers(_drawn(_sites(self._model, values, one.rows), one.asked))
+            numbers = _numbers(_drawn(_sites(model, values, one.rows), one.asked))
             return {" ".join(name): value for name, value in numbers.items()}
 
         try:
             with quiet(), preserve_rng():
-                together = vectorized(said, fixed, own_tensors=self._run_model.own_tensors)
+                together = vectorized(said, fixed, own_tensors=run.own_tensors)
         except Exception:  # noqa: BLE001 - the first answer says so
             return
         for number, pair in enumerate((one, two)):
             for name, value in _numbers(_drawn(pair.own, pair.asked)).items():
                 found = together.get(" ".join(name))
                 if found is not None and not close(found[number], value):
-                    self._run_model.give_up("it gives other numbers than the loop")
+                    run.give_up("it gives other numbers than the loop")
                     return
 
     def _tell_unknown(self) -> None:
         """Warn of sites behind the answer that are observed at the training rows alone."""
-        unknown = (self._model.redrawn & self.free.nodes.keys()) - set(self.observed)
-        if found := {name for site in self.observed for name in self.free.upstream(site)} & unknown:
+        sites = self.program.sites
+        unknown = (self.program.model.redrawn & sites.nodes.keys()) - set(self.observed)
+        if found := {name for site in self.observed for name in sites.upstream(site)} & unknown:
             warn_user(
                 f"{sorted(found)}, behind {list(self.observed)}, are observed at the training "
                 "rows alone, and drawn from their distributions at all others. Where they are "
@@ -170,7 +169,7 @@ class ComparedDraws(ModelDraws):
     def _of_draw(self, draw: Any, x: Tensor) -> Draws:
         """The latents of one draw at these inputs."""
         latents = {name: value[0] for name, value in draw.values.items()}
-        return self._guided(latents, x) if self._local and self._guide is not None else latents
+        return self.program.posterior.at(latents, x)
 
 
 def _compare(

@@ -334,10 +334,5 @@ def unseen(what: str) -> AttributeError:
     )
 
 
-def choose(held: int, num_draws: int) -> Tensor:
-    """Indices of ``num_draws`` of ``held`` draws: all in order, or a random subset."""
-    return torch.arange(held) if num_draws == held else torch.randperm(held)[:num_draws]
-
-
 def _joined(parts: list[Tensor], dim: int) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from pyro_opu.programs.enumerated import log_probs_apart, mixed_log_probs
+from pyro_opu.programs.program import Program
 from pyro_opu.programs.sites import (
     ALLOWED,
     check_one_trial,
@@ -38,15 +39,15 @@ class PredictiveTeacher(ComparedDraws, BaseTeacher):
 
     allowed = ALLOWED
 
-    def _choose_site(self) -> str:
-        site = super()._choose_site()
-        check_one_trial(self.runs[0].nodes[site]["fn"], site)
+    def _choose_site(self, program: Program) -> str:
+        site = super()._choose_site(program)
+        check_one_trial(program.runs[0].nodes[site]["fn"], site)
         return site
 
     def _fits(self, fn: Any) -> bool:
         return site_kind(fn) is not None
 
-    def _only_site(self, fits: list[str], found: dict[str, Any]) -> str:
+    def _only_site(self, fits: list[str], found: dict[str, Any], program: Program) -> str:
         if len(fits) == 1:
             return fits[0]
         if fits:

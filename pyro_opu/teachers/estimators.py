@@ -17,8 +17,9 @@ from torch import Tensor
 from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
+from pyro_opu.programs.samples import choose
 from pyro_opu.teachers.arrays import as_arrays, as_tensors
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
+from pyro_opu.teachers.base import BaseTeacher, JointDraws
 from pyro_opu.teachers.ramps import ramp_network
 from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.utils.printing import name_of

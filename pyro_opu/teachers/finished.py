@@ -12,9 +12,9 @@ from torch import Tensor
 
 from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.programs.cost import counted
-from pyro_opu.programs.samples import posterior_of
+from pyro_opu.programs.program import Program
+from pyro_opu.programs.samples import Latents, posterior_of
 from pyro_opu.programs.signature import call_of
-from pyro_opu.programs.trace import Latents
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.agreement import ComparedDraws
@@ -24,7 +24,7 @@ from pyro_opu.teachers.function import FunctionDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.teachers.real import RegressionTeacher, is_real
 from pyro_opu.teachers.regressors import as_regression_teacher, gives_pair
-from pyro_opu.teachers.several import SeveralDraws, parts_of
+from pyro_opu.teachers.several import SeveralDraws, SeveralTeacher, parts_of
 
 
 def teacher_of(
@@ -74,13 +74,16 @@ def _begun(
     """The teacher of a source; and of a model, which has been run, at most so many draws."""
     source = posterior_of(source)
     if isinstance(source, Predictive):
-        model = ModelDraws(source, site, call_of(model=source.model, **called))
+        model: ModelDraws = PredictiveTeacher(source, site, call_of(model=source.model, **called))
         model.unpack_by(form)
-        draws = model.begin(x, int(min(most, source.num_samples)))
-        teacher: JointDraws = parts_of(model, x, site) or model.become(
-            RegressionTeacher if is_real(model, site) else PredictiveTeacher
-        )
-        return teacher, draws
+        most = int(min(most, source.num_samples))
+        program = Program.of(source, model.call, x, most, form)
+        if parts := parts_of(program, x, site):
+            model = SeveralTeacher(source, parts, model.call)
+        elif is_real(program, site):
+            model = RegressionTeacher(source, site, model.call)
+        model.form = form
+        return model.know(program), program.picked
     if isinstance(source, SeveralDraws):
         return source, None
     real = gives_pair(source, x, site, called["inputs"], form)

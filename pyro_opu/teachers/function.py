@@ -12,9 +12,10 @@ from torch import Tensor
 
 from pyro_opu.checks import lent, rows_off_simplex, simplex_tolerance
 from pyro_opu.inputs import Form
+from pyro_opu.programs.samples import choose
 from pyro_opu.rng import full_precision
 from pyro_opu.teachers.arrays import AnyFunction
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher, choose
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
 from pyro_opu.utils.printing import name_of
 
 

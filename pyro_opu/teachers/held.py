@@ -12,10 +12,10 @@ from pyro_opu.checks import check_inputs
 from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
-from pyro_opu.programs.trace import Latents
+from pyro_opu.programs.samples import Latents, choose
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.agreement import ComparedDraws
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
+from pyro_opu.teachers.base import BaseTeacher, JointDraws
 from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
@@ -233,10 +233,11 @@ def _check_fit(teacher: JointDraws, draws: Any, x: Tensor) -> None:
     """Refuse draws that the teacher cannot evaluate."""
     if isinstance(teacher, ComparedDraws):
         teacher.prepare(x)
-        if set(teacher._latent_names) != set(draws.values):
+        shared = teacher.program.posterior.shared
+        if set(shared) != set(draws.values):
             raise ValueError(
                 f"`source` must have the latents of the held draws, {sorted(draws.values)}; it has "
-                f"{sorted(teacher._latent_names)}. Pass the model that they were drawn for."
+                f"{sorted(shared)}. Pass the model that they were drawn for."
             )
         teacher.compare(draws, x)
     elif isinstance(teacher, EnsembleTeacher):

@@ -13,10 +13,11 @@ from torch import Tensor
 from pyro_opu.checks import check_bool, check_callable
 from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
+from pyro_opu.programs.samples import choose
 from pyro_opu.programs.signature import Call, first_argument
 from pyro_opu.programs.vmap import Batched, Draws
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction, as_arrays, as_tensors
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, choose
+from pyro_opu.teachers.base import BaseTeacher, JointDraws
 from pyro_opu.teachers.function import read_probs
 from pyro_opu.teachers.real import RealTeacher, read_normals
 from pyro_opu.utils.chunks import some_rows

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from pyro_opu.programs.enumerated import mixed_normals, normals_apart
+from pyro_opu.programs.program import Program
 from pyro_opu.programs.sites import one_per_row
 from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.function import FunctionDraws
 from pyro_opu.teachers.kinds import described_all, kind_of, said
-from pyro_opu.teachers.pyro_model import ModelDraws
 
 
 class RealTeacher(JointDraws):
@@ -72,9 +72,9 @@ class RegressionTeacher(ComparedDraws, RealTeacher):
     def _fits(self, fn: Any) -> bool:
         return kind_of(fn) == "real"
 
-    def _only_site(self, fits: list[str], found: dict[str, Any]) -> str:
+    def _only_site(self, fits: list[str], found: dict[str, Any], program: Program) -> str:
         # A latent of a prior may be the only normal site.
-        if len(fits) == 1 and (len(found) == 1 or not self._from_prior):
+        if len(fits) == 1 and (len(found) == 1 or not program.posterior.is_prior):
             return fits[0]
         raise ValueError(
             "`site` must name the observed site of a real y, since it is not the only one that the "
@@ -91,12 +91,12 @@ class RegressionTeacher(ComparedDraws, RealTeacher):
         return normals_apart(one, two)
 
 
-def is_real(model: ModelDraws, site: str | None) -> bool:
-    """Whether a model that has been run observes a real y, and no classes."""
-    free = model.free.fns
+def is_real(program: Program, site: str | None) -> bool:
+    """Whether a model observes a real y, and no classes."""
+    free = program.sites.fns
     if site in free:
         return kind_of(free[site]) == "real"
-    kinds = {kind_of(free[name]) for name in model.answered()}
+    kinds = {kind_of(free[name]) for name in program.sites.answered(program.returned)}
     return "real" in kinds and "classes" not in kinds
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pyro import poutine
+from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
@@ -16,13 +16,14 @@ from pyro_opu.programs.enumerated import (
     mixed_normals,
     normals_apart,
 )
-from pyro_opu.programs.sites import check_each_row, site_kind, unwrap
-from pyro_opu.programs.trace import quiet
+from pyro_opu.programs.program import Program
+from pyro_opu.programs.signature import Call
+from pyro_opu.programs.sites import site_kind, unwrap
+from pyro_opu.programs.trace import quiet, trace_of
 from pyro_opu.rng import seeded
 from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.kinds import kind_of, said, said_of
-from pyro_opu.teachers.pyro_model import ModelDraws
 from pyro_opu.utils.chunks import spread_rows
 
 __all__ = ["SeveralDraws", "SeveralTeacher", "parts_of"]
@@ -80,13 +81,18 @@ class SeveralDraws(JointDraws):
 class SeveralTeacher(SeveralDraws, ComparedDraws):
     """The observed sites of a :class:`pyro.infer.Predictive` as draws of their parameters.
 
-    Its ``parts`` are set by :meth:`~.ModelDraws.become`.
+    Args:
+        predictive, call: As of :class:`~.ModelDraws`.
+        axes: The parts, and the axis of each one's array that holds the rows, from the end.
     """
 
     allowed = "of labels, real numbers or counts"
-    axes: dict[str, int]  # by site, the axis of its array that holds the rows, from the end
 
-    def _choose_site(self) -> str:
+    def __init__(self, predictive: Predictive, axes: dict[Part, int], call: Call) -> None:
+        super().__init__(predictive, call=call)
+        self.parts, self.axes = tuple(axes), axes
+
+    def _choose_site(self, program: Program) -> str:
         return self.parts[0].site
 
     def _read_all(self, fns: dict[str, Any], rows: int) -> Tensor:
@@ -94,7 +100,7 @@ class SeveralTeacher(SeveralDraws, ComparedDraws):
         for part in self.parts:
             values = said(part.kind, fns[part.site])
             _check_trials(part, fns[part.site])
-            axis = self.axes[part.site] - 1
+            axis = self.axes[part] - 1
             if -axis > values.ndim or values.shape[axis] not in (1, rows):
                 raise ValueError(
                     f"`source`'s site '{part.site}' must hold values for every input; got shape "
@@ -122,38 +128,40 @@ class SeveralTeacher(SeveralDraws, ComparedDraws):
 
 
 @torch.no_grad()
-def parts_of(model: ModelDraws, x: Tensor, site: str | None) -> SeveralTeacher | None:
-    """The teacher of all that a model observes; ``None`` of one label or one real number per row.
+def parts_of(program: Program, x: Tensor, site: str | None) -> dict[Part, int]:
+    """All that a model observes, and axes; nothing of one label or one real number per row.
 
     Sites that another one depends on are taken for latents local to a row, not observed.
 
     Args:
-        model: Has been run at two and at three rows.
+        program: The model.
         x: Inputs ``(N, ...)``.
         site: The one site that is asked for.
     """
-    free = model.free.fns
-    answered = model.answered() if site is None else [name for name in free if name == site]
+    free = program.sites.fns
+    every = program.sites.answered(program.returned)
+    answered = every if site is None else [name for name in free if name == site]
     names = [name for name in answered if kind_of(free[name]) is not None]
-    named = [name for name in names if name in (model.predictive.return_sites or ())]
+    named = [name for name in names if name in program.returned]
     names = named if named and site is None else names
     if len(names) > 1:
-        upstream = {other for name in names for other in model.free.behind(name)}
-        names = [] if model._from_prior else [name for name in names if name not in upstream]
-    found = [_part(model, name, x) for name in names]
+        upstream = {other for name in names for other in program.sites.behind(name)}
+        names = (
+            [] if program.posterior.is_prior else [name for name in names if name not in upstream]
+        )
+    found = [_part(program, name, x) for name in names]
     alone = len(found) == 1 and found[0][0].kind in ("classes", "real")
     of_vectors = alone and found[0][0].kind == "real" and unwrap(free[names[0]]).event_shape
     if not found or (alone and found[0][0].columns == 1 and not of_vectors):
-        return None
-    parts, axes = zip(*found, strict=True)
-    return model.become(SeveralTeacher, parts=parts, axes=dict(zip(names, axes, strict=True)))
+        return {}
+    return dict(found)
 
 
-def _part(model: ModelDraws, name: str, x: Tensor) -> tuple[Part, int]:
+def _part(program: Program, name: str, x: Tensor) -> tuple[Part, int]:
     """A site, and the axis that holds the rows, from the end."""
-    fns = [run.nodes[name]["fn"] for run in model.runs]
+    fns = [run.nodes[name]["fn"] for run in program.runs]
     two, three = (said_of(fn).shape for fn in fns)
-    check_each_row(name, *fns)
+    program.check_each_row(name)
     kind = kind_of(fns[0])
     assert kind is not None
     axes = [axis for axis, (a, b) in enumerate(zip(two, three, strict=True)) if a != b]
@@ -161,19 +169,19 @@ def _part(model: ModelDraws, name: str, x: Tensor) -> tuple[Part, int]:
         axes = [len(two) - 2]
     shape = tuple(size for axis, size in enumerate(two[:-1]) if axis != axes[0])
     columns = () if set(shape) <= {1} else shape
-    trials = _trials(model, name, x) if site_kind(fns[0]) == "binomial" else {"trials": 1}
+    trials = _trials(program, name, x) if site_kind(fns[0]) == "binomial" else {"trials": 1}
     if trials != {"trials": 1}:  # the first rows may have one each
         kind = "trials"
     return Part(name, kind, columns, two[-1], **trials), axes[0] - len(two) + 1
 
 
-def _trials(model: ModelDraws, name: str, x: Tensor) -> dict[str, int]:
+def _trials(program: Program, name: str, x: Tensor) -> dict[str, int]:
     """How many trials a binomial site has, or the column of the inputs that says it."""
-    rows = spread_rows(x, min(TOLD, model.max_rows or TOLD)).clone()
-    known = {k: v for k, v in model.runs[0].nodes.items() if k in model.posterior_sites}
-    with quiet(), seeded(0), poutine.condition(data={k: n["value"] for k, n in known.items()}):
-        trace = poutine.trace(model._model).get_trace(rows)
-    base = unwrap(trace.nodes[name]["fn"])
+    rows = spread_rows(x, min(TOLD, program.model.max_rows or TOLD)).clone()
+    nodes = program.runs[0].nodes
+    known = {k: nodes[k]["value"] for k in program.sites.latents if k in nodes}
+    with quiet(), seeded(0):
+        base = unwrap(trace_of(program.model, known, rows).nodes[name]["fn"])
     count = torch.as_tensor(base.total_count).expand(base.batch_shape)
     if bool((count == count.flatten()[0]).all()) and int(count.flatten()[0]) > 0:
         return {"trials": int(count.flatten()[0])}

@@ -247,7 +247,7 @@ class TestTeacher:
             warnings.simplefilter("error")  # the fall-back to the loop is a warning
             teacher = as_teacher(Predictive(bayesian_network(network), samples))
             probs = teacher.probs(x)
-        assert teacher._run_model.use_vmap
+        assert teacher.program.run.use_vmap
         for s in range(9):
             network.eval().load_state_dict({name: value[s] for name, value in samples.items()})
             # Rounding of float32 products summed in another order, on logits of size 10.

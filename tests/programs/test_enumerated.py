@@ -87,7 +87,7 @@ def in_events(x: Tensor, y: Tensor | None = None) -> None:
 
 def counts(teacher: Any) -> dict[str, int]:
     """Values over which latents are summed."""
-    return {name: values.count for name, values in teacher._row_latents.latents.items()}
+    return {name: values.count for name, values in teacher._mixture.latents.items()}
 
 
 PAIRS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -113,7 +113,7 @@ def test_it_differs_from_that_of_sampled_latents() -> None:
     teacher.probs(X)
     assert counts(teacher) == {"z": 2}
     summed = pyro_opu.uncertainty(teacher.probs(X)).epistemic.mean()
-    teacher._row_latents = enumerated.Mixture()
+    teacher._mixture = enumerated.Mixture()
     sampled = pyro_opu.uncertainty(teacher.probs(X)).epistemic.mean()
     assert sampled > 1.5 * summed
 

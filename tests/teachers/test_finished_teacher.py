@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pyro_opu import as_teacher, distill, distillation
 from pyro_opu.outcomes import Classes, Real, outcome_of
-from pyro_opu.programs.trace import Latents
+from pyro_opu.programs.samples import Latents
 from pyro_opu.teachers import agreement, networks
 from pyro_opu.teachers.finished import finished_teacher
 

@@ -27,7 +27,7 @@ class TestTeacher:
         found = teacher.draws(x)
         assert found.shape == (draws, rows, 2)
         torch.testing.assert_close(found, by_hand(values, x), **ROUNDING)
-        assert teacher._run_model.use_vmap or draws == 1  # one draw is no batch
+        assert teacher.program.run.use_vmap or draws == 1  # one draw is no batch
 
     def test_blocks_equal_one_call(self) -> None:
         values, x = samples(7), torch.randn(23, D)
