@@ -9,21 +9,15 @@ from itertools import chain
 from typing import Any
 
 from pyro.infer import Predictive
-from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, instance_of, positive_int
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.programs.rows import AnyRows
-from pyro_opu.programs.signature import Model, call_of
-from pyro_opu.programs.sites import class_log_probs
-from pyro_opu.programs.trace import quiet
 from pyro_opu.rivals.base import Call
 from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
-from pyro_opu.teachers import PredictiveTeacher
-from pyro_opu.teachers.real import RegressionTeacher, normal_parameters
+from pyro_opu.teachers.held import held_from
 
 __all__ = ["online_dark_knowledge"]
 
@@ -86,48 +80,20 @@ def online_dark_knowledge(
     instance_of("data", data, (tuple, list), expected, "Write (x_train, y_train).")
     advice = "For existing draws use dark_knowledge(Predictive(model, samples), x)."
     instance_of("kernel", kernel, SGLD, "an SGLD", advice)
-    call = call_of(served.inputs, kernel.model)
-    model = AnyRows(kernel.model, call)
-    read, kind = (_normal, RegressionTeacher) if form == "normal" else (_probs, PredictiveTeacher)
     with seeded(seed):
         draws = kernel.stream(*data, num_samples=num_draws, warmup_steps=warmup_steps)
         first = next(draws)
-        samples = {name: value[None] for name, value in first.items()}
-        teacher = kind(Predictive(kernel.model, samples), served.site, call)  # of this one draw
-        asked = (partial(read, model, teacher.site, draw) for draw in chain([first], draws))
+        one = Predictive(kernel.model, {name: value[None] for name, value in first.items()})
+        teacher = served.teacher(one, real=form == "normal")
+        asked = (partial(_under, teacher, draw) for draw in chain([first], draws))
         student, loss = learner.teach(teacher, x, asked, num_draws)
         next(draws, None)  # the sampler cleans up after its last draw
     report = {"seed": seed, "form": form, "online": True, "num_steps": num_draws, "loss": loss}
     return served.student(student, teacher, x, report)
 
 
-def _probs(model: Model, site: str, draw: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Class probabilities ``(1, N, C)`` of the observed site."""
-    return class_log_probs(_observed(model, site, draw, x), len(x), site).exp()[None]
-
-
-def _normal(model: Model, site: str, draw: dict[str, Tensor], x: Tensor) -> Tensor:
-    """Mean and logarithm of the scale ``(1, N, 2)`` of the observed site."""
-    return normal_parameters(_observed(model, site, draw, x), len(x), site)[None]
-
-
-def _observed(model: Model, site: str, draw: dict[str, Tensor], x: Tensor) -> Any:
-    """The observed site's distribution at ``x``, by one run of the model."""
-    with quiet(), _UnderDraw(site, draw) as seen:
-        model(x)
-    return seen.fn
-
-
-class _UnderDraw(Messenger):
-    """Fixes the latents at a draw, and keeps the distribution of a site."""
-
-    def __init__(self, site: str, draw: dict[str, Tensor]) -> None:
-        super().__init__()
-        self.site, self.draw = site, draw
-        self.fn: Any = None
-
-    def _pyro_sample(self, msg: Any) -> None:
-        if msg["name"] in self.draw:
-            msg["value"] = self.draw[msg["name"]]
-        elif msg["name"] == self.site:
-            self.fn = msg["fn"]
+def _under(teacher: Any, draw: dict[str, Tensor], x: Tensor) -> Tensor:
+    """What the model says of ``x`` under one draw ``(1, N, ...)``."""
+    held = held_from(teacher, {name: value[None] for name, value in draw.items()})
+    answer: Tensor = held.draws(x)
+    return answer

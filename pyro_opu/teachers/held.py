@@ -16,7 +16,6 @@ from pyro_opu.programs.samples import Latents, choose
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.agreement import ComparedDraws
 from pyro_opu.teachers.base import BaseTeacher, JointDraws
-from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
 from pyro_opu.teachers.real import RealTeacher
@@ -192,7 +191,11 @@ def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDr
 _HELD: dict[str, type[HeldDraws]] = {"classes": HeldTeacher, "real": HeldRealTeacher}
 
 
-def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
+@overload
+def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher: ...
+@overload
+def held_from(teacher: JointDraws, tensors: dict[str, Tensor]) -> HeldDraws: ...
+def held_from(teacher: Any, tensors: dict[str, Tensor]) -> HeldDraws:
     """Make a teacher of these draws, ``tensors``, evaluated by another one."""
     if isinstance(teacher, HeldTeacher):
         return held_from(teacher.teacher, tensors)
@@ -205,9 +208,10 @@ def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
             parts[int(number)][rest] = value
         pairs = zip(teacher.members, parts, strict=True)
         return _HeldMixture(teacher, [held_from(each, part) for each, part in pairs if part])
-    if isinstance(teacher, PredictiveTeacher) and tensors:
-        return HeldTeacher(teacher, Latents(tensors, len(next(iter(tensors.values())))))
-    if isinstance(teacher, PredictiveTeacher) or set(tensors) != {INDEX}:
+    if isinstance(teacher, ComparedDraws) and tensors:
+        latents = Latents(tensors, len(next(iter(tensors.values()))))
+        return _HELD[teacher.kind](teacher, latents)
+    if isinstance(teacher, ComparedDraws) or set(tensors) != {INDEX}:
         raise _unlike(teacher, tensors)
     return HeldTeacher(teacher, tensors[INDEX])
 

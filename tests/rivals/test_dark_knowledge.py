@@ -21,10 +21,9 @@ from pyro_opu.regression import (
     GaussianGuide,
     NormalMoments,
     PredictiveNormal,
-    RegressionTeacher,
 )
 from pyro_opu.rivals.bayesian_dark_knowledge import dark_knowledge
-from pyro_opu.rivals.online import _normal, _probs, online_dark_knowledge
+from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.samplers import SGLD, Constant, Halving
 from pyro_opu.training.descent import DistillationError
 from pyro_opu.transfer import Box, HeldOut, Jitter
@@ -52,27 +51,6 @@ def samples(model, count=3, **shapes):
 def labelled(rows=30):
     torch.manual_seed(1)
     return torch.randn(rows, 2), torch.arange(rows) % 3
-
-
-class TestOneDraw:
-    """The model asked under one draw is the teacher of that draw."""
-
-    @pytest.mark.parametrize("rows", [1, 5])
-    def test_class_probs(self, rows):
-        draws = samples(classifier, weight=(2, 3))
-        x = torch.randn(rows, 2)
-        expected = as_teacher(Predictive(classifier, draws)).probs(x)
-        for s in range(3):
-            found = _probs(classifier, "obs", {"weight": draws["weight"][s]}, x)
-            torch.testing.assert_close(found, expected[s : s + 1])
-
-    def test_normal(self):
-        draws = samples(regressor, weight=(2,))
-        x = torch.randn(5, 2)
-        expected = RegressionTeacher(Predictive(regressor, draws)).draws(x)
-        for s in range(3):
-            found = _normal(regressor, "obs", {"weight": draws["weight"][s]}, x)
-            torch.testing.assert_close(found, expected[s : s + 1])
 
 
 class TestStep:
@@ -209,7 +187,6 @@ class TestOnline:
         for draw in kernel.stream(x, y, num_samples=12, warmup_steps=2):
             rows = policy.sample(5)
             probs = (rows @ draw["weight"]).softmax(-1)
-            dist.Categorical(probs=probs).sample()  # as the model does with its labels
             loss = -(probs * mine(rows).log_mean).sum(-1).mean()
             steps.zero_grad()
             loss.backward()
