@@ -18,7 +18,7 @@ from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.predictive import OnePassPredictive, following
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
-from pyro_opu.predictive.drop_in import drop_in
+from pyro_opu.predictive.drop_in import student_of
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
@@ -303,7 +303,7 @@ def distill(
         report |= ranks.broadcast(before | held_out.summary(guide) | {"spent": spent})
         if ranks.first:
             warn_of_worthless(report)
-    fast = drop_in(
+    fast = student_of(
         guide,
         teacher,
         x,

@@ -77,6 +77,27 @@ def test_no_two_files_of_a_room_import_each_other() -> None:
         pytest.fail(f"files that import each other: {' <- '.join(error.args[1])}")
 
 
+#: Rooms of the papers' models, samplers and rivals, which ``interop`` alone stands upon.
+EXTRAS = {"models", "rivals", "samplers"}
+ABOVE = EXTRAS | {"__init__", "__main__", "interop"}
+
+
+def test_extras_take_only_what_rooms_show_and_nothing_rests_on_them() -> None:
+    """They import from a room's own name, as a package of somebody else's would."""
+    wrong = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "")[:9] != "pyro_opu.":
+                continue
+            _, room, *inside = (node.module or "").split(".")
+            hidden = inside or any(alias.name.startswith("_") for alias in node.names)
+            if room_of(path) in EXTRAS and room not in EXTRAS and hidden:
+                wrong.append(f"{name_of(path)} takes from the inside of {node.module}")
+            elif room_of(path) not in ABOVE and room in EXTRAS:
+                wrong.append(f"{name_of(path)} rests on {node.module}")
+    assert not wrong
+
+
 def test_no_public_name_hides_a_module() -> None:
     hidden = []
     for path in FILES:

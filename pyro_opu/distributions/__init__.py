@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pyro_opu.distributions.base import Answer
+from pyro_opu.distributions.bridge import laplace_bridge as laplace_bridge
+from pyro_opu.distributions.bridge import probit_predictive as probit_predictive
 from pyro_opu.distributions.counts import PredictiveCount, PredictiveTrials
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution, as_answer
 from pyro_opu.distributions.dirichlet_mixture import DirichletMixture

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, check_row_shape, positive_float, positive_int
-from pyro_opu.distributions.bridge import laplace_bridge, probit_predictive
+from pyro_opu.distributions import laplace_bridge, probit_predictive
 from pyro_opu.models.likelihoods import check_classes
 from pyro_opu.models.normals import gaussian_draw
 

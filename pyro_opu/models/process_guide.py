@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, positive_int
 from pyro_opu.checks import sizes as check_sizes
-from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.guides.networks import Perceptron
+from pyro_opu.guides import Perceptron, PredictiveGuide
 from pyro_opu.models.gaussian_process import WHOLE_DRAWS, SparseGaussianProcess, check_call
 
 __all__ = ["LatentLaw", "process_guide"]

@@ -10,6 +10,7 @@ from pyro_opu.objectives.energy import EnergyDistance
 from pyro_opu.objectives.ensemble_distribution import EnsembleDistribution
 from pyro_opu.objectives.likelihood import DirichletLikelihood
 from pyro_opu.objectives.moments import MomentMatching
+from pyro_opu.objectives.normal import NormalMoments as NormalMoments
 from pyro_opu.objectives.proxy import ProxyDirichlet
 from pyro_opu.objectives.wasserstein import WassersteinELBO
 

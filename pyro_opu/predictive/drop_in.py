@@ -15,7 +15,7 @@ from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.pyro_model import ModelDraws
 
 
-def drop_in(
+def student_of(
     guide: nn.Module,
     teacher: JointDraws,
     x: Tensor,

@@ -8,10 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.predictive.drop_in import drop_in
-from pyro_opu.teachers import Source, as_teacher
-from pyro_opu.teachers.regressors import as_regression_teacher
+from pyro_opu.predictive import OnePassPredictive, student_of
+from pyro_opu.teachers import Source, as_regression_teacher, as_teacher
 
 __all__ = ["Call"]
 
@@ -35,4 +33,4 @@ class Call:
     ) -> OnePassPredictive:
         """The drop-in for the teacher's source."""
         asked = {k: getattr(self, k) for k in ("return_sites", "num_samples", "inputs")}
-        return drop_in(guide, teacher, x, **asked, form=teacher.form, report=report)
+        return student_of(guide, teacher, x, **asked, form=teacher.form, report=report)

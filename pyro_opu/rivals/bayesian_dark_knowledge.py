@@ -20,23 +20,16 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.guides import GUIDES, of_form
-from pyro_opu.guides.base import family, student_at
-from pyro_opu.guides.normal import REGRESSION_GUIDES
+from pyro_opu.guides import GUIDES, REGRESSION_GUIDES, family, of_form, student_at
 from pyro_opu.inputs import Inputs
-from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, Objective
-from pyro_opu.objectives.normal import NormalMoments
+from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, NormalMoments, Objective
 from pyro_opu.outcomes import outcome_of
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
-from pyro_opu.teachers import Source
-from pyro_opu.teachers.base import JointDraws
-from pyro_opu.training.descent import Descent
-from pyro_opu.training.fit import KeepLast, Phase, fit
-from pyro_opu.training.rates import cosine
-from pyro_opu.transfer import TransferPolicy
-from pyro_opu.transfer.default import transfer_for
+from pyro_opu.teachers import JointDraws, Source
+from pyro_opu.training import minimize
+from pyro_opu.transfer import TransferPolicy, transfer_for
 
 __all__ = ["Learner", "dark_knowledge"]
 
@@ -152,7 +145,7 @@ class Learner:
         """Make the guide and teach it one draw a step; also returns a running mean of the loss."""
         guide = self._student(teacher, x)
         policy = transfer_for(x, self.transfer, teacher.form).fit(x)
-        objective, selection = FORMS[self.form][1](), KeepLast()
+        objective = FORMS[self.form][1]()
 
         def losses() -> tuple[dict[str, Tensor], Any]:
             draw, batch = next(draws), policy.sample(self.batch_size)
@@ -160,12 +153,12 @@ class Learner:
             student = student_at(guide, batch)
             return objective.parts(student, target, batch), student
 
-        rate = self.learning_rate
-        schedule = rate if callable(rate) else cosine(rate, num_steps)
         optimizer = self.optimizer(guide.parameters(), lr=1.0, weight_decay=self.prior_precision)
-        descent = Descent(losses, optimizer, schedule, clip=math.inf)
-        fit([Phase("dark knowledge", num_steps, [descent])], selection, progress=self.progress)
-        return guide, selection.loss
+        settings = (self.learning_rate, num_steps)
+        loss = minimize(
+            "dark knowledge", losses, optimizer, *settings, clip=math.inf, progress=self.progress
+        )
+        return guide, loss
 
     def _student(self, teacher: JointDraws, x: Tensor) -> nn.Module:
         """The guide, made where it is only named, and checked."""

@@ -12,14 +12,11 @@ from tqdm.auto import tqdm
 
 from pyro_opu.checks import check_bool, one_of, positive_int
 from pyro_opu.distributions import Empirical
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.predictive.student_file import KIND
+from pyro_opu.predictive import OnePassPredictive, read_student
 from pyro_opu.rivals.base import Call
 from pyro_opu.rivals.subsets import METHODS, SubsetTable
 from pyro_opu.rng import preserve_rng, seeded
-from pyro_opu.teachers import BaseTeacher, Source, as_teacher
-from pyro_opu.teachers.held import HeldTeacher, held_from, hold
-from pyro_opu.utils import files
+from pyro_opu.teachers import BaseTeacher, HeldTeacher, Source, as_teacher, held_from, hold
 
 __all__ = ["CompactGuide", "compact_approx", "load_compact"]
 
@@ -162,7 +159,7 @@ def load_compact(
         site, inputs: As in :func:`compact_approx`.
         device: Where to put the draws; the CPU by default.
     """
-    tensors, _ = files.read(path, KIND)
+    tensors, _ = read_student(path)
     if not all(name.startswith(PREFIX) for name in tensors):
         raise ValueError(
             f"`path` must hold what compact_approx made; {str(path)!r} holds a student with "

@@ -7,10 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from pyro_opu.distillation import distill
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions import PredictiveDirichlet
 from pyro_opu.guides import SingleHeadGuide
-from pyro_opu.objectives.ensemble_distribution import EnsembleDistribution
-from pyro_opu.objectives.proxy import ProxyDirichlet
+from pyro_opu.objectives import EnsembleDistribution, ProxyDirichlet
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source, as_teacher

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_bool, check_inputs, check_seed
-from pyro_opu.distributions.bridge import laplace_bridge
-from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions import PredictiveDirichlet, laplace_bridge
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import preserve_rng

@@ -17,7 +17,7 @@ from pyro_opu.rivals.base import Call
 from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
-from pyro_opu.teachers.held import held_from
+from pyro_opu.teachers import held_from
 
 __all__ = ["online_dark_knowledge"]
 

@@ -18,16 +18,13 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.guides import SingleHeadGuide
-from pyro_opu.guides.base import student_at
+from pyro_opu.guides import SingleHeadGuide, student_at
 from pyro_opu.inputs import Inputs
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source
-from pyro_opu.training.descent import Descent
-from pyro_opu.training.fit import KeepLast, Phase, fit
-from pyro_opu.training.rates import cosine
+from pyro_opu.training import minimize
 
 __all__ = ["prior_network"]
 
@@ -145,8 +142,7 @@ def prior_network(
             return parts(x_in[rows], probs[rows], x_out[others]), None
 
         optimizer = torch.optim.Adam(guide.parameters(), lr=learning_rate)
-        descent = Descent(losses, optimizer, cosine(learning_rate, num_steps))
-        fit([Phase("prior network", num_steps, [descent])], KeepLast(), progress=progress)
+        minimize("prior network", losses, optimizer, learning_rate, num_steps, progress=progress)
         guide.eval()
         report: dict[str, Any] = {"seed": seed, "loss": f"prior network, {form}"}
         with torch.no_grad():

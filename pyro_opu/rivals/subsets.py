@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 from tqdm.auto import tqdm
 
-from pyro_opu.teachers.held import HeldTeacher
+from pyro_opu.teachers import HeldTeacher
 
 __all__ = ["METHODS", "SubsetTable"]
 

@@ -14,8 +14,7 @@ from torch import distributions as dist
 from pyro_opu.checks import check_inputs, check_tensor
 from pyro_opu.rng import exclusive
 from pyro_opu.samplers.latents import Latents, latent_and_observed
-from pyro_opu.utils.laws import is_known
-from pyro_opu.utils.warnings import warn_user
+from pyro_opu.utils import is_known, warn_user
 
 Model = Callable[..., Any]
 _CHANGE = "Sample such a model with pyro.infer.NUTS."

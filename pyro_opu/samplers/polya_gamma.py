@@ -14,7 +14,7 @@ from torch import Tensor
 from pyro_opu.checks import check_callable
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.affine import AffineLogits, Model, read_affine_logits
-from pyro_opu.utils.printing import name_of
+from pyro_opu.utils import name_of
 
 Array = NDArray[np.float64]
 #: Largest integer h and tilt c of PG(h, c) drawn by Devroye's method: its time grows with h, and

@@ -31,7 +31,7 @@ from pyro_opu.samplers.minibatches import Minibatches
 from pyro_opu.samplers.potential import PARTS, Chain, Potential, is_real
 from pyro_opu.samplers.schedules import as_schedule, checked_step_size
 from pyro_opu.samplers.tempering import tempered
-from pyro_opu.utils.printing import name_of
+from pyro_opu.utils import name_of
 
 
 class SGLD(MCMCKernel):

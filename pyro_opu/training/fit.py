@@ -16,7 +16,8 @@ from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.judging.yardstick import in_draws
 from pyro_opu.rng import RandomStream, preserve_rng
 from pyro_opu.training.console import line
-from pyro_opu.training.descent import DistillationError, Parts, Steps
+from pyro_opu.training.descent import CLIP, Descent, DistillationError, Losses, Parts, Steps
+from pyro_opu.training.rates import Schedule, cosine
 
 #: Scores of a guide; "energy_distance", the less the better, decides what is kept.
 Judge = Callable[[nn.Module], dict[str, float]]
@@ -232,6 +233,29 @@ class Saver(Protocol):
 
     def restore(self, phase: Phase) -> None: ...
     def save(self, phase: Phase, index: int, step: int) -> None: ...
+
+
+def minimize(
+    name: str,
+    losses: Losses,
+    optimizer: torch.optim.Optimizer,
+    rate: float | Schedule,
+    num_steps: int,
+    *,
+    clip: float = CLIP,
+    progress: bool = True,
+) -> float:
+    """Take steps on one loss, and keep the last weights; returns a running mean of the loss.
+
+    Args:
+        name: Of the phase, as progress shows it.
+        losses: Parts of the loss at a new batch, and the student there.
+        rate: A schedule by the number of the step, or the top of a short rise and a cosine fall.
+    """
+    schedule = rate if callable(rate) else cosine(rate, num_steps)
+    descent, selection = Descent(losses, optimizer, schedule, clip=clip), KeepLast()
+    fit([Phase(name, num_steps, [descent])], selection, progress=progress)
+    return selection.loss
 
 
 def fit(

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from pyro_opu.transfer.corruptions import ImageCorruption
 from pyro_opu.transfer.default import default_transfer
+from pyro_opu.transfer.default import transfer_for as transfer_for
 from pyro_opu.transfer.features import (
     Box,
     Gaussian,

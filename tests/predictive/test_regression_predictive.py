@@ -15,7 +15,7 @@ from regressions import OBSERVE, D, Observe, _deterministic, linear, predictive,
 from torch import Tensor, nn
 
 from pyro_opu import OnePassPredictive
-from pyro_opu.predictive.drop_in import drop_in
+from pyro_opu.predictive.drop_in import student_of
 from pyro_opu.regression import (
     GaussianGuide,
     PredictiveNormal,
@@ -31,7 +31,7 @@ class TestDropIn:
     @pytest.mark.parametrize(("draws", "rows"), [(5, 4), (1, 3), (4, 1), (4, 4)])
     def test_same_layout(self, observe: Observe, draws: int, rows: int) -> None:
         source, x = predictive(draws, observe), torch.randn(rows, D)
-        fast = drop_in(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
+        fast = student_of(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
         expected, found = source(x), fast(x)
         assert set(found) == set(expected)
         for name, value in expected.items():
@@ -43,15 +43,15 @@ class TestDropIn:
     def test_double_precision_of_the_answer(self) -> None:
         source = Predictive(linear(dtype=torch.float64), samples(5, torch.float64))
         x = torch.randn(4, D, dtype=torch.float64)
-        fast = drop_in(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
+        fast = student_of(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
         assert fast(x)["obs"].dtype == source(x)["obs"].dtype == torch.float64
 
     def test_sites_asked_for(self) -> None:
         x = torch.randn(4, D)
         teacher = RegressionTeacher(predictive(6, _deterministic))
         guide = GaussianGuide.for_inputs(x)
-        assert list(drop_in(guide, teacher, x)(x)) == ["f", "obs"]
-        fast = drop_in(guide, teacher, x, return_sites=["obs", "mean"], num_samples=9)
+        assert list(student_of(guide, teacher, x)(x)) == ["f", "obs"]
+        fast = student_of(guide, teacher, x, return_sites=["obs", "mean"], num_samples=9)
         assert {name: value.shape for name, value in fast(x).items()} == {
             "obs": (9, 4),
             "mean": (9, 4),
@@ -65,7 +65,7 @@ class TestDropIn:
         guide(x)
         source = Predictive(model, guide=guide, num_samples=6)
         with pytest.warns(UserWarning, match=r"cannot give the sites \['scale', 'w'\]"):
-            fast = drop_in(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
+            fast = student_of(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
         assert list(fast(x)) == ["obs"]
 
     def test_draws_have_the_marginals_and_y_lies_around_the_mean(self) -> None:
@@ -76,7 +76,7 @@ class TestDropIn:
         x = torch.tensor([[1.0, 0.0, -1.0], [-2.0, -1.0, 1.0]])
         teacher = as_regression_teacher(lambda x: (x.new_zeros(2, len(x)), x.new_ones(())))
         teacher.draws(x)
-        fast = drop_in(Fixed(), teacher, x, return_sites=["obs", "mean"], num_samples=100_000)
+        fast = student_of(Fixed(), teacher, x, return_sites=["obs", "mean"], num_samples=100_000)
         answer, found = fast.distribution(x), fast(x)
         # Monte Carlo: about five standard errors of a variance from 10^5 normal draws.
         close = {"rtol": 0.025, "atol": 0.025}
