@@ -18,7 +18,7 @@ from pyro_opu.distillation import distill
 from pyro_opu.distributions.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.metrics.top_k import TopK, top_k
+from pyro_opu.metrics.top_k import top_k
 from pyro_opu.metrics.uncertainty import (
     aleatoric_uncertainty,
     concentration,
@@ -42,8 +42,8 @@ from pyro_opu.objectives import (
     WassersteinELBO,
 )
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.predictive.distillation_report import DistillationReport, FidelityWarning
-from pyro_opu.reports.mixing import MixingReport, MixingWarning, mixing
+from pyro_opu.predictive.distillation_report import FidelityWarning
+from pyro_opu.reports.mixing import MixingWarning, mixing
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.training.descent import DistillationError
 from pyro_opu.utils.version import __version__ as __version__
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
         models,
         objectives,
         plots,
-        predictive,
         regression,
         rivals,
         samplers,
@@ -76,12 +75,10 @@ __all__ = [
     "CrossEntropy",
     "DirichletLikelihood",
     "DistillationError",
-    "DistillationReport",
     "EnergyDistance",
     "FidelityReport",
     "FidelityWarning",
     "MetaCritic",
-    "MixingReport",
     "MixingWarning",
     "MomentMatching",
     "Objective",
@@ -90,7 +87,6 @@ __all__ = [
     "PredictiveDirichlet",
     "PredictiveGuide",
     "Teacher",
-    "TopK",
     "WassersteinELBO",
     "aleatoric_uncertainty",
     "as_teacher",
@@ -118,7 +114,6 @@ __all__ = [
     "objectives",
     "out_of_domain",
     "plots",
-    "predictive",
     "probit_predictive",
     "regression",
     "rivals",

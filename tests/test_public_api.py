@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -137,3 +140,34 @@ def test_import_leaves_optional_and_heavy_modules_alone(imported):
         "polyagamma",
     ):
         assert f"'{name}'" not in loaded + later
+
+
+#: Rooms whose names a user reads; what others show serves the package, and is no promise.
+ROOMS = (
+    "distributions guides interop joint objectives plots rivals samplers teachers transfer".split()
+)
+REPOSITORY = Path(pyro_opu.__file__).parents[1]
+
+
+def promised() -> set[str]:
+    """Public names of the package and of its rooms, less the rooms themselves."""
+    modules = [pyro_opu, *(importlib.import_module(f"pyro_opu.{room}") for room in ROOMS)]
+    named = {name: getattr(m, name) for m in modules for name in m.__all__}
+    return {name for name, thing in named.items() if not inspect.ismodule(thing)}
+
+
+def told() -> str:
+    """Pages, notebooks and the examples of docstrings."""
+    pages = [*(REPOSITORY / "docs").rglob("*.md"), REPOSITORY / "README.md"]
+    texts = [page.read_text() for page in pages if "_build" not in page.parts]
+    for notebook in (REPOSITORY / "tutorials").glob("*.ipynb"):
+        texts += ["".join(cell["source"]) for cell in json.loads(notebook.read_text())["cells"]]
+    for module in Path(pyro_opu.__file__).parent.rglob("*.py"):
+        texts += re.findall(r"^ *(?:>>>|\.\.\.) (.*)", module.read_text(), re.MULTILINE)
+    return "\n".join(texts)
+
+
+def test_public_names_are_few_and_each_is_shown() -> None:
+    names, text = promised(), told()
+    assert len(names) <= 100
+    assert not [name for name in names if not re.search(rf"\b{name}\b", text)]

@@ -5,32 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.guides.base import HeadGuide, TrunkGuide
-from pyro_opu.guides.base import family as family
-from pyro_opu.guides.base import student_at as student_at
+from pyro_opu.guides.base import HeadGuide, TrunkGuide, family, student_at
 from pyro_opu.guides.beginning import Beginning
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.guides.families import (
-    LogisticNormalGuide,
-    MixtureGuide,
-    PointGuide,
-    SingleHeadGuide,
-)
+from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide, PointGuide, SingleHeadGuide
 from pyro_opu.guides.implicit import ImplicitGuide
-from pyro_opu.guides.networks import Perceptron as Perceptron
-from pyro_opu.guides.normal import REGRESSION_GUIDES as REGRESSION_GUIDES
+from pyro_opu.guides.networks import Perceptron
+from pyro_opu.guides.normal import REGRESSION_GUIDES
 from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.inputs import PLAIN, Form, Unpacked
 
 __all__ = [
-    "GUIDES",
-    "ImplicitGuide",
-    "LogisticNormalGuide",
-    "MixtureGuide",
-    "PointGuide",
     "PredictiveGuide",
-    "SingleHeadGuide",
-    "TrunkGuide",
 ]
 
 #: Name -> family, as in ``distill(guide=name)`` and in saved files.

@@ -12,11 +12,6 @@ from pyro_opu.joint.rankings import Ranking, ranking, thompson
 from pyro_opu.joint.totals import Total, covariance, total
 
 __all__ = [
-    "Batch",
-    "JointInformation",
-    "PoolDraws",
-    "Ranking",
-    "Total",
     "batch_bald",
     "covariance",
     "joint_draws",

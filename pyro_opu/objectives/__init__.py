@@ -10,7 +10,7 @@ from pyro_opu.objectives.energy import EnergyDistance
 from pyro_opu.objectives.ensemble_distribution import EnsembleDistribution
 from pyro_opu.objectives.likelihood import DirichletLikelihood
 from pyro_opu.objectives.moments import MomentMatching
-from pyro_opu.objectives.normal import NormalMoments as NormalMoments
+from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.objectives.proxy import ProxyDirichlet
 from pyro_opu.objectives.wasserstein import WassersteinELBO
 
@@ -19,13 +19,10 @@ __all__ = [
     "CrossEntropy",
     "DirichletLikelihood",
     "EnergyDistance",
-    "EnsembleDistribution",
     "MetaCritic",
     "MomentMatching",
     "Objective",
-    "ProxyDirichlet",
     "WassersteinELBO",
-    "as_objective",
 ]
 
 _BY_NAME: dict[str, type[Objective]] = {

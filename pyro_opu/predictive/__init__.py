@@ -1,7 +1,7 @@
 """The objects that replace ``pyro.infer.Predictive``."""
 
-from pyro_opu.predictive.drop_in import student_of as student_of
+from pyro_opu.predictive.drop_in import student_of
 from pyro_opu.predictive.one_pass import InputPicker, OnePassPredictive
-from pyro_opu.predictive.student_file import read_student as read_student
+from pyro_opu.predictive.student_file import read_student
 
-__all__ = ["InputPicker", "OnePassPredictive"]
+__all__ = ["OnePassPredictive"]

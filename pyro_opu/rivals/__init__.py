@@ -18,7 +18,6 @@ from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.rivals.prior_networks import prior_network
 
 __all__ = [
-    "CompactGuide",
     "LaplaceBridgeGuide",
     "compact_approx",
     "dark_knowledge",

@@ -13,8 +13,7 @@ from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
 from pyro_opu.programs.sites import refuse_site
 from pyro_opu.teachers.arrays import ArrayFunction
-from pyro_opu.teachers.base import BaseTeacher, Teacher
-from pyro_opu.teachers.base import JointDraws as JointDraws
+from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
 from pyro_opu.teachers.classes import PredictiveTeacher
 from pyro_opu.teachers.contexts import OutOfBagTeacher, bagged_contexts, out_of_bag
 from pyro_opu.teachers.estimators import (
@@ -23,9 +22,7 @@ from pyro_opu.teachers.estimators import (
     is_estimator,
 )
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
-from pyro_opu.teachers.held import HeldTeacher as HeldTeacher
-from pyro_opu.teachers.held import held_from as held_from
-from pyro_opu.teachers.held import hold as hold
+from pyro_opu.teachers.held import HeldTeacher, held_from, hold
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, NumpyroTeacher, is_numpyro
@@ -36,7 +33,7 @@ from pyro_opu.teachers.posteriors import (
     is_posterior,
 )
 from pyro_opu.teachers.real import RealTeacher
-from pyro_opu.teachers.regressors import as_regression_teacher as as_regression_teacher
+from pyro_opu.teachers.regressors import as_regression_teacher
 
 #: What :func:`~pyro_opu.as_teacher` takes.
 Source = (
@@ -45,20 +42,9 @@ Source = (
 
 __all__ = [
     "ArrayFunction",
-    "BaseTeacher",
-    "DropoutTeacher",
-    "EnsembleTeacher",
     "EstimatorsRegressionTeacher",
-    "EstimatorsTeacher",
-    "FunctionTeacher",
     "MixtureTeacher",
-    "NumpyroRegressionTeacher",
-    "NumpyroTeacher",
-    "OutOfBagTeacher",
-    "PosteriorRegressionTeacher",
     "PosteriorTeacher",
-    "PredictiveTeacher",
-    "Source",
     "Teacher",
     "as_teacher",
     "bagged_contexts",

@@ -1,3 +1,3 @@
 """The training engine of `distill` and of the rivals."""
 
-from pyro_opu.training.fit import minimize as minimize
+from pyro_opu.training.fit import minimize

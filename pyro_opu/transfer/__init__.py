@@ -19,8 +19,7 @@ model uses a column as an index, take those two, or one-hot columns.
 from __future__ import annotations
 
 from pyro_opu.transfer.corruptions import ImageCorruption
-from pyro_opu.transfer.default import default_transfer
-from pyro_opu.transfer.default import transfer_for as transfer_for
+from pyro_opu.transfer.default import default_transfer, transfer_for
 from pyro_opu.transfer.features import (
     Box,
     Gaussian,
@@ -39,15 +38,9 @@ __all__ = [
     "Box",
     "Gaussian",
     "HeldOut",
-    "ImageCorruption",
     "Jitter",
     "Mixture",
-    "Mixup",
     "Permute",
-    "Recombine",
-    "Seen",
-    "Shuffle",
-    "Stretch",
     "TransferPolicy",
     "default_transfer",
 ]
