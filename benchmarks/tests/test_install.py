@@ -76,7 +76,7 @@ def test_tree_imports_its_own_models(tree: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["wheel", "wheel of sdist", "wheel without links", "editable"])
+@pytest.mark.parametrize("kind", ["wheel of sdist", "wheel without links", "editable"])
 def test_installed_beside_models_of_the_user(tree: Path, kind: str) -> None:
     code = {path.relative_to(tree).as_posix() for path in (tree / "pyro_opu").rglob("*.py")}
     if kind == "wheel without links":  # as a link is checked out where there are none

@@ -46,26 +46,15 @@ TABLES = (
     "opu_table3",
     "toy_regression",
 )
-#: They read no data set, or one of scikit-learn's.
-BUNDLED = ("batch_bald", "concentration", "joint_testbed", "main_job", "many_classes")
-BUNDLED += (
-    "implicit",
-    "memory",
-    "on_gpu",
-    "gpu_tests",
-    "scale",
-    "speed",
-    "students",
-    "verdicts",
-    "wasserstein",
-    "laplace_bridge",
-)
-BUNDLED += ("dark_knowledge", "toy_regression")
+#: They read a data set that a user may not have.
+DATA = ("boston", "conformal", "following", "forests", "gaussian_process", "laplace_mnist")
+DATA += ("mnist_sgld", "novelty", "opu_objective", "opu_table1", "opu_table2", "opu_table3")
+DATA += ("pictures", "refinements")
 
 
 def parameters(room: str, names: tuple[str, ...]) -> list:
     return [
-        pytest.param(f"{room}.{name}", marks=() if name in BUNDLED else pytest.mark.data, id=name)
+        pytest.param(f"{room}.{name}", marks=pytest.mark.data if name in DATA else (), id=name)
         for name in names
     ]
 
