@@ -124,9 +124,11 @@ def of_seed(seed: int, args: Any) -> dict[str, list[dict]]:
 
 def distilled(source: Any, data: Digits, args: Any, seed: int) -> Any:
     """The joint student."""
-    settings = {"num_samples": args.draws, "seed": seed, "progress": False}
-    settings |= {"num_steps": 5} if args.quick else {}
-    return pyro_opu.distill(source, data.transfer.x, guide="joint", **settings)
+    steps = 5 if args.quick else None
+    teacher = pyro_opu.as_teacher(source, num_samples=args.draws)
+    return pyro_opu.distill(
+        teacher, data.transfer.x, guide="joint", num_steps=steps, seed=seed, progress=False
+    )
 
 
 def independent(fast: Any, x: Tensor, count: int) -> Tensor:

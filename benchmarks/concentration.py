@@ -78,8 +78,9 @@ def dirichlet_rows(name: str, count: int, seed: int, steps: dict) -> list[dict]:
     torch.manual_seed(seed)
     x, fresh = torch.randn(2000, 2), torch.randn(4000, 2)
     start = time.process_time()
+    training = pyro_opu.Training(num_draws=count, **steps)
     fast = pyro_opu.distill(
-        dirichlet_teacher(ALPHA_0[name]), x, num_draws=count, seed=seed, progress=False, **steps
+        dirichlet_teacher(ALPHA_0[name]), x, seed=seed, progress=False, training=training
     )
     found = {"alpha_0": name, "draws a step": count, "CPU s": time.process_time() - start}
     found["shift"] = fast.report["recalibration"]["shift"]
@@ -93,9 +94,8 @@ def dropout_rows(
 ) -> list[dict]:
     """At inputs that the student was taught at, and at test rows, which are further off."""
     start = time.process_time()
-    fast = pyro_opu.distill(
-        teacher, data.transfer.x, num_draws=count, seed=seed, progress=False, **steps
-    )
+    training = pyro_opu.Training(num_draws=count, **steps)
+    fast = pyro_opu.distill(teacher, data.transfer.x, seed=seed, progress=False, training=training)
     spent = time.process_time() - start
     rows = []
     for where, x in (("taught", data.transfer.x), ("test", data.test.x)):

@@ -134,7 +134,7 @@ def of_seed(seed: int, args: argparse.Namespace) -> Tables:
         begun = time.process_time()
         fast = distill(source, x, seed=seed, progress=False, **options)
         seconds = time.process_time() - begun
-        truth, mine = finished_teacher(source, new, None).draws(new, None), drawn(fast, new)
+        truth, mine = finished_teacher(source, new).draws(new, None), drawn(fast, new)
         if posterior == "vectors":  # the noise is known
             truth, mine = truth[..., ::2], mine[..., ::2]
         each, at = 1 / len(truth), truth.movedim(0, 1)

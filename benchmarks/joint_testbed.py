@@ -145,10 +145,11 @@ def of_problem(seed: int, args) -> Tables:
         teacher, other, plug_ins = posterior(train, y, args, generator)
         with before_the_law() as before:
             fast = pyro_opu.distill(
-                lambda x, teacher=teacher: teacher(x).exp(),
+                pyro_opu.as_teacher(
+                    lambda x, teacher=teacher: teacher(x).exp(), num_samples=args.draws
+                ),
                 transfer,
                 guide="joint",
-                num_samples=args.draws,
                 seed=seed,
                 progress=False,
                 **({"num_steps": 5} if args.quick else {}),

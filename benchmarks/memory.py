@@ -87,8 +87,9 @@ def one(what: str, inputs: int, classes: int, chunk: int, *, steps: int) -> floa
 
     def distil(rows: int, steps: int) -> object:
         return pyro_opu.distill(
-            predictive, x[:rows], num_steps=steps, batch_size=chunk, num_draws=S, loss="energy",
+            predictive, x[:rows], num_steps=steps, loss="energy",
             transfer=pyro_opu.transfer.HeldOut(), seed=0, progress=False,
+            training=pyro_opu.Training(batch_size=chunk, num_draws=S),
         )  # fmt: skip
 
     if what == "distill":

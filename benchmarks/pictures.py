@@ -48,7 +48,7 @@ from pyro_opu.transfer import default_transfer
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
 ROWS = ("confident", "ambiguous", "outside")
 #: Without the critic and the recalibration, which take most of the time of a few steps.
-SHORT: dict[str, Any] = {"loss": "energy", "recalibrate": False}
+SHORT: dict[str, Any] = {"loss": "energy", "training": pyro_opu.Training(recalibrate=False)}
 
 
 def main() -> None:
@@ -69,11 +69,10 @@ def mnist(quick: bool) -> None:
         transfer,
         guide="dirichlet",
         transfer=default_transfer(transfer, image_shape=(28, 28)),
-        num_steps=steps,
-        num_draws=16,
-        **(SHORT if quick else {}),
+        loss="energy" if quick else None,
         seed=0,
         progress=False,
+        training=pyro_opu.Training(num_steps=steps, num_draws=16, recalibrate=not quick),
     )
     torch.manual_seed(0)
     teacher = pyro_opu.as_teacher(network)

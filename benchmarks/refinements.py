@@ -14,6 +14,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -120,10 +121,16 @@ def groups(x: Tensor, num_draws: int = 500) -> Tensor:
 def cell(name: str, source: Any, data: Data, judged: Judged, seed: int, args: Any) -> list[dict]:
     """One row per objective, from one closed-form student."""
     case = CASES[name]
-    common = {"num_draws": case.num_draws, "seed": seed, "recalibrate": False, "progress": False}
+    training = pyro_opu.Training(num_draws=case.num_draws, recalibrate=False)
     start = time.process_time()
     first = pyro_opu.distill(
-        source, data.transfer, guide=case.guide, num_steps=args.steps, **common
+        source,
+        data.transfer,
+        guide=case.guide,
+        num_steps=args.steps,
+        seed=seed,
+        progress=False,
+        training=training,
     )
     spent = time.process_time() - start
     rows = [row(name, "closed form", first, judged, spent)]
@@ -136,11 +143,12 @@ def cell(name: str, source: Any, data: Data, judged: Judged, seed: int, args: An
             data.transfer,
             guide=copy.deepcopy(first.guide).requires_grad_(True),
             loss=loss,
-            learning_rate=loss.learning_rate,
             num_steps=args.steps // 10,
-            warm_start=False,
-            evaluate_every=50,
-            **common,
+            seed=seed,
+            progress=False,
+            training=replace(
+                training, learning_rate=loss.learning_rate, warm_start=False, evaluate_every=50
+            ),
         )
         more = time.process_time() - start
         rows.append(row(name, objective, fast, judged, spent + more))

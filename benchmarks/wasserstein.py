@@ -79,8 +79,7 @@ def students(seed: int, args: Any) -> list[dict[str, Any]]:
             teacher,
             data.transfer.x,
             loss=loss,
-            warm_start=loss is None,
-            num_steps=args.steps,
+            training=pyro_opu.Training(num_steps=args.steps, warm_start=loss is None),
             seed=seed,
             progress=False,
         )

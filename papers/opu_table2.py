@@ -220,10 +220,12 @@ def opu(source: Any, split: Split, seed: int, size: dict[str, Any]) -> Any:
             split.train.x, 10, hidden=HIDDEN, concentration_hidden=CONCENTRATION
         ),
         transfer=default_transfer(split.train.x, image_shape=(28, 28)),
-        num_steps=size["OPU steps"],
-        batch_size=size["OPU inputs per step"],
-        num_draws=size["OPU draws per step"],
-        learning_rate=size["learning rate, OPU and BDK"],
+        training=pyro_opu.Training(
+            num_steps=size["OPU steps"],
+            batch_size=size["OPU inputs per step"],
+            num_draws=size["OPU draws per step"],
+            learning_rate=size["learning rate, OPU and BDK"],
+        ),
         seed=seed,
         progress=False,
     )

@@ -69,7 +69,7 @@ PAPER = {
     },
 }
 DRAWS, QUICK_DRAWS = 500, 20
-#: Of ``distill``.
+#: Of ``Training``.
 STUDENT = {"pima": {"num_draws": 16}, "spambase": {"num_draws": 8}}
 QUICK_STUDENT = {"num_steps": 30, "num_draws": 8}
 QUICK = {"num_samples": 20, "warmup_steps": 5}
@@ -103,8 +103,9 @@ def methods(split: Split, data: str, seed: int, quick: bool) -> dict[str, Method
     begun = time.process_time()
     torch.manual_seed(seed)
     guide = process_guide(model, held, x)
+    training = pyro_opu.Training(**settings)
     fast = pyro_opu.distill(
-        teacher, x, guide=guide, transfer=transfer(x), seed=seed, progress=False, **settings
+        teacher, x, guide=guide, transfer=transfer(x), seed=seed, progress=False, training=training
     )
     found["OPU-SGPMC"] = student(fast, time.process_time() - begun, "SGPMC", "process guide")
     steps = settings["num_steps"] if quick else None

@@ -46,6 +46,7 @@ from pyro_opu.predictive.distillation_report import FidelityWarning
 from pyro_opu.reports.mixing import MixingWarning, mixing
 from pyro_opu.teachers import Teacher, as_teacher
 from pyro_opu.training.descent import DistillationError
+from pyro_opu.training.options import Training
 from pyro_opu.utils.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ __all__ = [
     "PredictiveDirichlet",
     "PredictiveGuide",
     "Teacher",
+    "Training",
     "WassersteinELBO",
     "aleatoric_uncertainty",
     "as_teacher",

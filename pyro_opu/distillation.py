@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pyro_opu.distributed import together
 from pyro_opu.guides import of_form
@@ -27,9 +28,11 @@ from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.alone import check_alone
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.teachers.held import hold
+from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
 from pyro_opu.training.joint import JOINT, JOINT_STREAM, joint_guide
+from pyro_opu.training.options import Training
 from pyro_opu.training.plan import Asked
 from pyro_opu.training.settings import Batches, Sampler
 from pyro_opu.training.train import prepare_guide, train
@@ -50,29 +53,17 @@ def distill(
     x: Structured | Iterable[Any],
     *,
     guide: nn.Module | str | None = None,
-    start: OnePassPredictive | None = None,
     loss: str | Objective | None = None,
     transfer: TransferPolicy | None = None,
+    start: OnePassPredictive | None = None,
     effort: str | float = "default",
     num_steps: int | None = None,
-    batch_size: int | None = None,
-    num_draws: int | None = None,
-    learning_rate: float | None = None,
-    warm_start: bool = True,
-    recalibrate: bool = True,
     seed: int | None = None,
-    progress: bool = True,
     device: torch.device | str | None = None,
-    site: str | None = None,
-    return_sites: Sequence[str] | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    arguments: Callable[[Any], Any] | None = None,
-    num_samples: int | None = None,
+    progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
-    evaluate_every: int = 100,
-    accumulate: int = 1,
-    precision: torch.dtype | None = None,
     callback: Callable[[dict[str, Any]], object] | None = None,
+    training: Training = Training(),  # noqa: B008
 ) -> OnePassPredictive:
     r"""Learn a student :math:`\mathrm{Dir}(\alpha(x))` of a teacher :math:`p(\pi|x,D)`.
 
@@ -126,11 +117,6 @@ def distill(
             numbers of a row together, and has no density. Or any module ``x -> Dirichlet``, or to
             another distribution on the simplex, trained in place; several inputs reach it as they
             reach the model.
-        start: An earlier student of the same inputs and outcome, to begin at when the posterior has
-            changed a little: new rows, or more draws. It stays as it is. By default a tenth of the
-            steps and a fifth of the labels are then taken; the report says how far the posterior
-            has moved. A family that was left to the draws is chosen anew, and another begins at
-            the posterior's network.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
@@ -138,6 +124,11 @@ def distill(
             "crps". "wasserstein" also learns the witness of joint laws, with guide="joint".
         transfer: A transfer policy; by default one for tables or for images, which is refused
             where a column of ``x`` is an index to the model.
+        start: An earlier student of the same inputs and outcome, to begin at when the posterior has
+            changed a little: new rows, or more draws. It stays as it is. By default a tenth of the
+            steps and a fifth of the labels are then taken; the report says how far the posterior
+            has moved. A family that was left to the draws is chosen anew, and another begins at
+            the posterior's network.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
             once, at most 2^14, 2^16 or 2^18 of them. A student that is told the one logit of two
             classes, or begins as near as 1,000 draws, gets the quick ones. Or about so
@@ -145,48 +136,18 @@ def distill(
         num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end
             early where the held-out energy distance no longer falls, sooner where the mean is as
             near as that of 2,000 draws.
-        batch_size: Inputs per batch, of all ranks together. By default 256, or 1,024 where the
-            default student has more than 2^18 weights, and then four times the labelled inputs.
-        num_draws: Teacher's draws per input and step (all of a smaller posterior). By default 32,
-            and in the warm start as many more, up to all, as cost little: all 500 of a logistic
-            regression of two classes, 32 of a network. 1 is for a teacher whose queries are dear,
-            a simulator or a language model: it is asked for one draw at a time, at each of half as
-            many inputs twice (``Asked`` in ``training/plan.py``); as many queries judge as
-            are 15 % of those that teach; and neither g is recalibrated nor the rows' own looked at.
-            From 2 to 31 are drawn anew at every step where there are more than 2^18 weights, which
-            would learn the luck of labels that come again; it takes longer.
-        learning_rate: Adam's at the top of the first phase's schedule. By default 4e-3 where no
-            layer is wider than 256 units, otherwise 1.024 over the width of the widest.
-        warm_start: False starts the objective from scratch, at ``learning_rate``.
-        recalibrate: Choose the law at the end, and shift g towards the teacher's mean mutual
-            information, as far as that lowers the energy distance over the transfer inputs. False
-            stays with the Dirichlet, and the teacher's variance: ``fast.report["recalibration"]``.
         seed: Fixes everything random, in several threads at once too; torch's generator is left as
             it was. By default the seed is drawn from torch's generator.
-        progress: Show a bar for each phase, with its remaining time and how near the student is.
         device: Where the student is trained; by default where ``x`` is. "cuda" is a GPU for every
             rank of a machine.
-        site: The observed site, when the model has several; by default all are learnt that the
-            ``Predictive`` returns.
-        return_sites: Sites that come back; by default those of the ``Predictive``. "probs" asks
-            for the draws of class probabilities, "mean" for those of the mean of a real y.
-        inputs: Picks the input from a call's arguments, for models not called ``model(x, ...)``,
-            such as ``lambda n, x: x``; the teacher is then asked in the same way, with ``None`` for
-            other arguments without a default.
-        arguments: The way back, ``x -> (args, kwargs)`` of the model's call, for ``inputs`` that do
-            more than pick one argument.
-        num_samples: S of the answers; by default the ``Predictive``'s.
+        progress: Show a bar for each phase, with its remaining time and how near the student is.
         checkpoint: A file to resume from, if it exists, and to write at every evaluation. A
             killed run started again ends with the weights of an unbroken one. A file is refused
             where anything differs that the weights depend on: arguments, ``x``, the teacher's
             draws, the guide's modules, the number of threads.
-        evaluate_every: Steps between evaluations.
-        accumulate: Batches per step: the gradient of a batch so many times larger, in the memory
-            of one.
-        precision: ``torch.bfloat16`` runs the guide's trunk in it under autocast while it is
-            trained; heads, losses and the student that is returned stay in float32.
         callback: Called at every evaluation, on the first rank, with a record: "phase", "step", the
             parts of the loss, and held-out scores as in ``fast.report["history"]``.
+        training: Batches, draws, the rate and the warm start (:class:`~pyro_opu.Training`).
 
     Returns:
         The drop-in for ``source``; on every rank the same.
@@ -214,20 +175,8 @@ def distill(
     """
     begun = time.perf_counter()
     begun_here, open_law = guide is None or guide == JOINT, following.law_is_open(start, guide)
-    asked = Asked(
-        effort,
-        num_steps,
-        batch_size,
-        num_draws,
-        learning_rate,
-        warm_start,
-        evaluate_every,
-        accumulate,
-        precision,
-        begun,
-        begun_here,
-        start is not None,
-    )
+    training = replace(training, num_steps=training.steps(num_steps))
+    asked = Asked(effort, training, begun, begun_here, start is not None)
     with together() as ranks:
         progress = progress and ranks.first
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
@@ -238,14 +187,14 @@ def distill(
         random = RandomStream(seed, target)
         with random.borrowed():
             # The teacher, and the inputs at which it is asked.
-            called: dict[str, Any] = {"inputs": inputs, "arguments": arguments, "form": form}
-            teacher = finished_teacher(source, x, site, **called, num_draws=asked.look)
+            teacher = finished_teacher(source, x, form=form, num_draws=asked.look)
+            said = teacher.options or SourceOptions()
             outcome = outcome_of(teacher)
             if not asked.pairs:
                 check_alone(teacher, x)
             if transfer is None and not form.indices and not teacher.in_steps:
                 check_indices(teacher.stream, x)
-            sites = outcome.layouts(teacher, x, return_sites)
+            sites = outcome.layouts(teacher, x, said.return_sites)
             joint = guide == JOINT or (start is not None and start.joint)
             guide = None if guide == JOINT else guide
             guide = following.begin_at(start, guide, outcome, x, form, sites)
@@ -265,7 +214,7 @@ def distill(
             held = None
             if joint:  # draws of its own, so that the marginal answer is the default's
                 with seeded(fold_in(seed, JOINT_STREAM)):
-                    held = hold(teacher, x, num_samples)
+                    held = hold(teacher, x, said.num_samples)
             found = ranks.broadcast(outcome.describe(held_out))
             begin = following.find_start(teacher, outcome, x, held_out, form, begun_here, start)
             if guide is None or isinstance(guide, str):
@@ -276,14 +225,14 @@ def distill(
             guide = prepare_guide(guide, target)
             closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(closed_form).for_objective(objective)
-            if open_law and not warm_start and isinstance(objective, Adversarial):
+            if open_law and not training.warm_start and isinstance(objective, Adversarial):
                 outcome.teach_as(guide, held_out)
             settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
             ask = at_made_up_inputs(asked.ask(teacher))
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
         run = (guide, closed_form, objective, batches, held_out, x, random, saved)
         report = train(*run, progress, callback)
-        if recalibrate and not asked.pairs and outcome.recalibrates(guide):
+        if training.recalibrate and not asked.pairs and outcome.recalibrates(guide):
             shift: dict[str, Any] = {}
             if ranks.first:
                 with random.borrowed():
@@ -293,7 +242,9 @@ def distill(
             outcome.recalibrate(guide, report["recalibration"])
         steps = settings.warm_steps + settings.refine_steps
         if held is not None:
-            of_draws = num_steps or steps * asked.fewer[0]  # none of which has been taught before
+            of_draws = (
+                training.num_steps or steps * asked.fewer[0]
+            )  # none of which has been taught before
             guide, report["joint"] = joint_guide(
                 guide, held, fitted, held_out.x, of_draws, random, ranks, progress, objective
             )
@@ -308,8 +259,8 @@ def distill(
         teacher,
         x,
         sites,
-        num_samples=num_samples,
-        inputs=inputs,
+        num_samples=said.num_samples,
+        inputs=said.inputs,
         form=form,
         report={
             "seed": seed,

@@ -9,11 +9,12 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from pyro.infer.mcmc.mcmc_kernel import MCMCKernel
 from torch import Tensor, nn
 
-from pyro_opu import OnePassPredictive, as_teacher, distill, objectives, rivals
+from pyro_opu import OnePassPredictive, as_teacher, objectives, rivals
 from pyro_opu.distributions import (
     Answer,
     DirichletMixture,
@@ -363,7 +364,7 @@ def online(source: Any, x: Tensor, **options: Any) -> OnePassPredictive:
 
 #: As quick as they can be, and distillation itself; each is called (source, x, **options).
 RIVALS: dict[str, Callable[..., OnePassPredictive]] = {
-    "distill": partial(distill, num_steps=5),
+    "distill": partial(distill_flat, num_steps=5),
     "endd": partial(rivals.endd, num_steps=5),
     "proxy": partial(rivals.proxy_dirichlet, num_steps=5),
     "dark knowledge": partial(rivals.dark_knowledge, num_steps=5),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from flat import distill_flat
 from torch import Tensor
 
 from pyro_opu import (
@@ -16,7 +17,6 @@ from pyro_opu import (
     OnePassPredictive,
     PredictiveDirichlet,
     WassersteinELBO,
-    distill,
 )
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood
 from pyro_opu.objectives.cross_entropy import cross_entropy
@@ -62,7 +62,7 @@ QUICK: dict[str, Any] = {
 
 
 def quick(source: Any = None, x: Tensor | None = None, **changes: Any) -> OnePassPredictive:
-    return distill(
+    return distill_flat(
         teacher() if source is None else source,
         inputs() if x is None else x,
         **{**QUICK, **changes},

@@ -17,13 +17,14 @@ from typing import Any
 from unittest import mock
 
 import torch
+from flat import distill_flat
 from safetensors.torch import save_file
 from taught import Scripted, X, teacher
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO, distill
+from pyro_opu import MomentMatching, PredictiveGuide, WassersteinELBO
 from pyro_opu.distributed import ALONE, Ranks, join
 from pyro_opu.judging import ClassJudge
 from pyro_opu.objectives import Objective
@@ -68,13 +69,13 @@ def averages(ranks: Ranks) -> dict[str, Any]:
     }
 
 
-def gradient_of_a_step(ranks: Ranks, *batches: Tensor, size: int) -> list[list[float]]:
-    """Gradients, clipped, of a step on given batches from a guide that is always the same."""
+def gradient_of_a_step(ranks: Ranks, batch: Tensor, size: int) -> list[list[float]]:
+    """Gradients, clipped, of a step on a given batch from a guide that is always the same."""
     torch.manual_seed(0)
     guide = PredictiveGuide.for_inputs(X, 3, hidden=(4,))
-    settings = Settings(10, 0, size, 12, 12, 1e-3, 5, accumulate=len(batches))
+    settings = Settings(10, 0, size, 12, 12, 1e-3, 5)
     feed = Batches(
-        lambda x, n: teacher(x), Scripted(*batches), settings, torch.device("cpu"), 12, ranks
+        lambda x, n: teacher(x), Scripted(batch), settings, torch.device("cpu"), 12, ranks
     )
     phase = distillation_phase(
         "warm start", MomentMatching(), guide, feed, steps=10, rate=1e-3, num_draws=12
@@ -98,7 +99,7 @@ def refused(**changes: Any) -> str:
     """The message of the error that a distillation ends with."""
     try:
         source, x = changes.pop("source", teacher), changes.pop("x", X)
-        distill(source, x, **{**QUICK, **changes})
+        distill_flat(source, x, **{**QUICK, **changes})
     except (ValueError, RuntimeError) as error:
         return f"{type(error).__name__}: {error}"
     return "nothing"
@@ -124,7 +125,7 @@ def decided_apart(ranks: Ranks) -> list[str]:
     """Phases of a run that one rank alone, by its own draws, would not refine."""
     decided = (-1.0, 1.0)[ranks.rank]
     with mock.patch.object(ClassJudge, "sampling_distance", lambda _: decided):
-        fast = distill(teacher, X, **{**QUICK, "loss": "energy"})
+        fast = distill_flat(teacher, X, **{**QUICK, "loss": "energy"})
     return sorted({record["phase"] for record in fast.report["history"]})
 
 
@@ -154,7 +155,7 @@ def inputs_labelled() -> int:
     """How many inputs this rank labels of the 64 that are labelled together, in batches of 17."""
     GIVEN.clear()
     with mock.patch.dict(EFFORTS, default=(3000, 64)):
-        distill(teacher, X, transfer=Recording(), **QUICK)
+        distill_flat(teacher, X, transfer=Recording(), **QUICK)
     return sum(len(batch) for batch in GIVEN)
 
 
@@ -164,7 +165,7 @@ def whole(folder: Path, ranks: Ranks) -> None:
     trunk = nn.Sequential(nn.Linear(2, 6), nn.BatchNorm1d(6), nn.Tanh())
     guide = PredictiveGuide(trunk, 6, 3)
     loss = WassersteinELBO(critic_warmup=2, critic_steps=1, num_samples=8)
-    fast = distill(teacher, X, guide=guide, loss=loss, transfer=Recording(), **QUICK)
+    fast = distill_flat(teacher, X, guide=guide, loss=loss, transfer=Recording(), **QUICK)
     save_file(guide.state_dict(), folder / f"weights-{ranks.rank}.safetensors")
     cut = X[:9] if ranks.first else X[9:17]
     found = {
@@ -172,15 +173,13 @@ def whole(folder: Path, ranks: Ranks) -> None:
         "sizes": sorted({len(batch) for batch in GIVEN}),
         "first batch": GIVEN[0].tolist(),
         "labelled": inputs_labelled(),
-        "seed": distill(teacher, X, **{**QUICK, "seed": None, "num_steps": 1}).report["seed"],
+        "seed": distill_flat(teacher, X, **{**QUICK, "seed": None, "num_steps": 1}).report["seed"],
         "average": averages(ranks),
         "share": [ranks.share(17), ranks.share(2), ranks.share(1)],
         "same": ranks.broadcast(ranks.rank),
         "all": ranks.all_gather(ranks.rank),
         "step": gradient_of_a_step(ranks, cut, size=17),
         "step alone": gradient_of_a_step(ALONE, X[:17], size=17),
-        "step of two": gradient_of_a_step(ranks, cut, cut + 1, size=17),
-        "step of two alone": gradient_of_a_step(ALONE, X[:17], X[:17] + 1, size=17),
         "other inputs": refused(x=X + ranks.rank),
         "other steps": refused(num_steps=20 + ranks.rank),
         "small batch": refused(batch_size=1),
@@ -190,7 +189,7 @@ def whole(folder: Path, ranks: Ranks) -> None:
         "apart": decided_apart(ranks),
         "left": left_early(folder, ranks),
         "several inputs": several_inputs(folder, ranks),
-        "joint": distill(rough, X, guide="joint", **QUICK).probs(X[:3]).tolist(),
+        "joint": distill_flat(rough, X, guide="joint", **QUICK).probs(X[:3]).tolist(),
         "not finite": refused(loss=BrokenOnOneRank(ranks.rank), warm_start=False),
     }
     (folder / f"found-{ranks.rank}.json").write_text(json.dumps(found))
@@ -207,7 +206,7 @@ def several_inputs(folder: Path, ranks: Ranks) -> list[Any]:
     rows: Any = [{"x": x, "group": torch.tensor(i % 6)} for i, x in enumerate(X)]
     sampler = DistributedSampler(rows, shuffle=False)  # every other row
     draws = torch.randn(12, 6, 3, generator=torch.Generator().manual_seed(4))
-    fast = distill(
+    fast = distill_flat(
         lambda x, group: (teacher(x).log() + draws[:, group]).softmax(-1),
         DataLoader(rows, batch_size=8, sampler=sampler),
         **QUICK,
@@ -219,7 +218,7 @@ def several_inputs(folder: Path, ranks: Ranks) -> list[Any]:
 def streamed(path: Path, source: Any, **changes: Any) -> None:
     """Distil from a shuffled loader, and write the student's weights."""
     loader = DataLoader(TensorDataset(X), batch_size=8, shuffle=True)
-    fast = distill(source, loader, **{**QUICK, "loss": "energy", **changes})
+    fast = distill_flat(source, loader, **{**QUICK, "loss": "energy", **changes})
     save_file(fast.guide.state_dict(), path)
 
 

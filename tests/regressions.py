@@ -8,11 +8,10 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
+from flat import distill_flat
 from pyro import poutine
 from pyro.infer import Predictive
 from torch import Tensor
-
-import pyro_opu
 
 D = 3
 # Rounding of float32 matrix products summed in another order, on means of size 1.
@@ -99,7 +98,7 @@ QUICK: dict[str, Any] = {
 
 
 def quick(source: Any = None, x: Tensor | None = None, **changes: Any) -> Any:
-    return pyro_opu.distill(
+    return distill_flat(
         predictive() if source is None else source,
         torch.randn(60, D) if x is None else x,
         **{**QUICK, **changes},

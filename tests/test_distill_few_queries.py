@@ -8,11 +8,11 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from quick_distill import inputs
 from torch import Tensor
 
-from pyro_opu import distill
 from pyro_opu.transfer import HeldOut
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -40,7 +40,7 @@ class Simulator:
 def test_one_draw_at_a_time_teaches_mean_and_concentration_without_bias() -> None:
     simulator = Simulator()
     run: dict[str, Any] = {"transfer": HeldOut(), "seed": 0, "progress": False}
-    fast = distill(simulator, KINDS.repeat(60, 1), num_draws=1, num_steps=600, **run)
+    fast = distill_flat(simulator, KINDS.repeat(60, 1), num_draws=1, num_steps=600, **run)
     answer = fast.dirichlet(KINDS)
     assert fast.report["spent"]["queries"] == simulator.queries
     # 22,000 pairs of each kind; a squared distance has a deviation of 6 times itself at .99.
@@ -56,7 +56,7 @@ def test_a_step_has_as_many_queries_as_inputs_where_nothing_is_labelled_before()
     simulator = Simulator()
     run: dict[str, Any] = {"seed": 0, "progress": False, "loss": "energy", "transfer": HeldOut()}
     x = KINDS.repeat(60, 1)
-    fast = distill(
+    fast = distill_flat(
         simulator,
         x,
         num_draws=1,
@@ -80,7 +80,8 @@ def test_held_draws_are_random_pairs_of_two() -> None:
     w = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     run: dict[str, Any] = {"num_steps": 300, "seed": 0, "progress": False}
     few, all_draws = (
-        distill(Predictive(model, {"w": w}), inputs(), num_draws=draws, **run) for draws in (1, 50)
+        distill_flat(Predictive(model, {"w": w}), inputs(), num_draws=draws, **run)
+        for draws in (1, 50)
     )
     mine, theirs = (each.dirichlet(inputs()) for each in (few, all_draws))
     assert few.report["spent"]["queries"] < all_draws.report["spent"]["queries"] / 10
@@ -96,7 +97,7 @@ def real(x: Tensor, num_draws: int) -> tuple[Tensor, Tensor]:
 
 def test_a_real_y_is_taught_by_pairs() -> None:
     run: dict[str, Any] = {"num_draws": 1, "num_steps": 600, "seed": 0, "progress": False}
-    fast = distill(real, inputs(), **run)
+    fast = distill_flat(real, inputs(), **run)
     answer = fast.normal(inputs())
     assert float(answer.log_epistemic.exp().mean()) == pytest.approx(0.25, rel=0.1)
     assert float(answer.log_aleatoric.exp().mean()) == pytest.approx(0.09, rel=0.05)

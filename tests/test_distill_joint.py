@@ -10,6 +10,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from quick_distill import quick_wasserstein
 from several_inputs import GROUP, NUMBERS, TwoInputs
@@ -53,7 +54,7 @@ EXACT = (torch.einsum("nd,scd->snc", NEW, W) + B[:, None]).softmax(-1)
 
 @pytest.fixture(scope="module")
 def fast() -> OnePassPredictive:
-    return distill(SOURCE, X, **QUICK)
+    return distill_flat(SOURCE, X, **QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def network() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def bent(network: nn.Module) -> OnePassPredictive:
-    return distill(network, X, **{**QUICK, "num_steps": STEPS}, num_samples=100)
+    return distill_flat(network, X, **{**QUICK, "num_steps": STEPS}, num_samples=100)
 
 
 def test_draws_of_a_linear_posterior_are_the_teachers(fast: OnePassPredictive) -> None:
@@ -101,7 +102,7 @@ def test_a_draw_is_the_same_function_in_every_call(fast: OnePassPredictive) -> N
 
 
 def test_the_marginal_answer_is_that_of_the_default(fast: OnePassPredictive) -> None:
-    default = distill(SOURCE, X, **{**QUICK, "guide": None})
+    default = distill_flat(SOURCE, X, **{**QUICK, "guide": None})
     assert isinstance(fast.guide, JointGuide)
     mine, theirs = fast.guide.marginal.state_dict(), default.guide.state_dict()
     assert mine.keys() == theirs.keys()
@@ -190,7 +191,7 @@ def test_draws_of_a_network_are_near_its_own(bent: OnePassPredictive, network: n
 def test_a_real_y_whose_mean_is_linear() -> None:
     weights = torch.randn(S, 4)
     scale = torch.full((S, 1), 0.3)
-    fast = distill(lambda x: (weights @ x.mT, scale), X, **QUICK)
+    fast = distill_flat(lambda x: (weights @ x.mT, scale), X, **QUICK)
     assert fast.outcome.kind == "real"
     draws = fast.draws(NEW)
     torch.testing.assert_close(draws[..., 0], weights @ NEW.mT, rtol=1e-4, atol=1e-4)
@@ -212,7 +213,7 @@ def test_a_real_y_of_a_network() -> None:
         hidden = torch.tanh(torch.einsum("nd,sdk->snk", x, first))
         return torch.einsum("snk,sk->sn", hidden, last), torch.full((S, len(x)), 0.2)
 
-    fast = distill(teacher, X, **{**QUICK, "num_steps": 3 * STEPS})
+    fast = distill_flat(teacher, X, **{**QUICK, "num_steps": 3 * STEPS})
     found = fast.report["joint"]
     assert not found["linear"]
     assert found["kl"] < 0.1 * found["kl_between"]
@@ -244,7 +245,7 @@ def test_files_fused_and_exported_students(
 
 
 def test_several_inputs_and_indices() -> None:
-    fast = distill(
+    fast = distill_flat(
         TwoInputs(), {"x": NUMBERS, "group": GROUP}, **{**QUICK, "num_steps": 20}, num_samples=40
     )
     rows = {"x": NUMBERS[:7], "group": GROUP[:7]}
@@ -257,7 +258,7 @@ def test_several_inputs_and_indices() -> None:
 def test_a_run_that_is_done_gives_the_same_student(tmp_path: Path, network: nn.Module) -> None:
     path = tmp_path / "run"
     options = {**QUICK, "num_steps": 20, "num_samples": 20, "checkpoint": path}
-    first, again = (distill(network, X, **options).probs(NEW) for _ in range(2))
+    first, again = (distill_flat(network, X, **options).probs(NEW) for _ in range(2))
     assert torch.equal(first, again)
 
 
@@ -281,7 +282,7 @@ def test_what_is_refused(fast: OnePassPredictive) -> None:
     with pytest.raises(ValueError, match=r"`num_draws` must be at most 60.*num_samples=61"):
         fast.probs(NEW, 61)
     with pytest.raises(ValueError, match="hold its draws"):
-        distill(lambda x, num_draws: torch.rand(num_draws, len(x), 3).softmax(-1), X, **QUICK)
+        distill_flat(lambda x, num_draws: torch.rand(num_draws, len(x), 3).softmax(-1), X, **QUICK)
 
     def counts(x: Tensor) -> None:
         rate = pyro.sample("rate", dist.Normal(0.0, 1.0))
@@ -290,7 +291,7 @@ def test_what_is_refused(fast: OnePassPredictive) -> None:
 
     source = Predictive(counts, {"rate": torch.randn(20)})
     with pytest.raises(TypeError, match="one label or one real y per row"):
-        distill(source, X, **QUICK)
+        distill_flat(source, X, **QUICK)
 
 
 def test_held_draws_of_a_real_y_are_the_same_twice() -> None:

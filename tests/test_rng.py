@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from flat import distill_flat
 from taught import X, teacher
 from torch import Tensor, nn
 
-from pyro_opu import OnePassPredictive, PredictiveDirichlet, distill
+from pyro_opu import OnePassPredictive, PredictiveDirichlet
 from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal, NormalSticks
 from pyro_opu.regression import PredictiveNormal
 from pyro_opu.rng import FairLock, RandomStream, drawing, preserve_rng, seeded
@@ -182,7 +183,7 @@ def test_every_answer_draws_elsewhere_while_the_generator_is_lent(
 
 
 def test_answers_while_another_thread_distils_do_not_repeat() -> None:
-    fast = distill(teacher, X, **QUICK, num_samples=20)
+    fast = distill_flat(teacher, X, **QUICK, num_samples=20)
     done, answers = threading.Event(), []
 
     def ask() -> None:
@@ -192,7 +193,7 @@ def test_answers_while_another_thread_distils_do_not_repeat() -> None:
 
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(ask)
-        distill(teacher, X, **QUICK)
+        distill_flat(teacher, X, **QUICK)
         done.set()
         asking.result(30)
     assert len(answers) > 10
@@ -204,10 +205,10 @@ def test_answers_while_another_thread_distils_do_not_repeat() -> None:
 )
 def test_distillations_in_four_threads_are_those_of_one(source: Any) -> None:
     x, settings = X[:16], {**QUICK, "num_steps": 4, "evaluate_every": 2}
-    alone = weights(distill(source, x, **settings))
+    alone = weights(distill_flat(source, x, **settings))
     before = torch.get_rng_state()
     with ThreadPoolExecutor(4) as pool:
-        jobs = [pool.submit(distill, source, x, **settings) for _ in range(4)]
+        jobs = [pool.submit(distill_flat, source, x, **settings) for _ in range(4)]
         found = [weights(job.result(60)) for job in jobs]
     assert torch.equal(torch.get_rng_state(), before)
     for each in found:
@@ -226,6 +227,6 @@ def test_the_callers_generator_after_an_error_of_the_teacher() -> None:
 
     before = torch.get_rng_state()
     with pytest.raises(RuntimeError, match="the user's own"):
-        distill(breaking, X, **QUICK)
+        distill_flat(breaking, X, **QUICK)
     assert calls == 5 and torch.equal(torch.get_rng_state(), before)
-    assert elsewhere(lambda: distill(teacher, X, **QUICK)) is not None  # nobody holds it
+    assert elsewhere(lambda: distill_flat(teacher, X, **QUICK)) is not None  # nobody holds it

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from flat import distill_flat
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from pyro_opu import OnePassPredictive, PredictiveDirichlet, distill
+from pyro_opu import OnePassPredictive, PredictiveDirichlet
 from pyro_opu.distributed import Ranks
 from pyro_opu.training.fit import Phase
 from pyro_opu.transfer import HeldOut
@@ -264,7 +265,9 @@ def rows_of_two(count: int) -> DataLoader:
 
 def quick(source: Any, x: Any, **changes: Any) -> OnePassPredictive:
     settings = {"loss": "energy", "num_steps": 20, "batch_size": 16, "num_draws": 4, "seed": 0}
-    return distill(source, x, **{**settings, "evaluate_every": 5, "progress": False, **changes})
+    return distill_flat(
+        source, x, **{**settings, "evaluate_every": 5, "progress": False, **changes}
+    )
 
 
 def same(one: OnePassPredictive, other: OnePassPredictive) -> bool:

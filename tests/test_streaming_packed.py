@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import several_inputs
 import torch
+from flat import distill_flat
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
-from pyro_opu import OnePassPredictive, distill
+from pyro_opu import OnePassPredictive
 from pyro_opu.programs import enumerated
 from pyro_opu.training.fit import Phase
 from pyro_opu.transfer import HeldOut
@@ -119,7 +120,7 @@ def test_a_batch_of_another_form_is_refused() -> None:
 
 def quick(x: Any, **changes: Any) -> OnePassPredictive:
     settings = {"num_steps": 20, "batch_size": 16, "seed": 0, "evaluate_every": 5}
-    return distill(teacher, x, **{**settings, "progress": False, **changes})
+    return distill_flat(teacher, x, **{**settings, "progress": False, **changes})
 
 
 def test_what_follows_the_inputs_is_no_input(monkeypatch: pytest.MonkeyPatch) -> None:

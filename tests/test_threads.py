@@ -11,12 +11,13 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from pyro.poutine.runtime import _PYRO_STACK
 from taught import teacher
 from torch import Tensor, nn
 
-from pyro_opu import as_teacher, batched, distill
+from pyro_opu import as_teacher, batched
 from pyro_opu.programs.trace import quiet
 from pyro_opu.regression import as_regression_teacher
 from pyro_opu.rng import evaluating, exclusive, preserve_rng, replaced
@@ -149,7 +150,9 @@ def while_another_holds(borrow: Callable[[], Any], work: Callable[[], Any]) -> A
 @pytest.mark.parametrize("borrow", [exclusive, preserve_rng, quiet], ids=lambda f: f.__name__)
 def test_a_student_waits_for_nobody(borrow: Callable[[], Any]) -> None:
     x = X[:, :2]
-    fast = distill(teacher, x, num_steps=4, batch_size=16, seed=0, progress=False, num_samples=7)
+    fast = distill_flat(
+        teacher, x, num_steps=4, batch_size=16, seed=0, progress=False, num_samples=7
+    )
     expected = fast.dirichlet(x).mean
 
     def ask() -> Tensor:

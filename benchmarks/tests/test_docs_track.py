@@ -13,7 +13,8 @@ import pyro_opu
 PAGE = Path(__file__).parents[2] / "docs" / "how_to" / "track.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
 #: The student is refined, so that steps count from 0 twice.
-REFINED = {"loss": "energy", "num_steps": 20, "evaluate_every": 10, "progress": False}
+SHORT = pyro_opu.Training(num_steps=20, evaluate_every=10)
+REFINED = {"loss": "energy", "training": SHORT, "progress": False}
 PHASES = ("start", "warm start", "objective")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # few steps, and warnings of the trackers
@@ -27,6 +28,7 @@ def tracked(monkeypatch, tmp_path):
     distill = pyro_opu.distill
 
     def refined(*args, **options):
+        options.pop("num_steps", None)
         return distill(*args, **options | REFINED)
 
     monkeypatch.setattr(pyro_opu, "distill", refined)

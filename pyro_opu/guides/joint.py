@@ -242,7 +242,7 @@ class JointGuide(nn.Module):
         if count > held:
             raise ValueError(
                 f"`num_draws` must be at most {held}, the draws that a joint student holds; got "
-                f"{count}. Distil one with num_samples={count}."
+                f"{count}. Distil as_teacher(source, num_samples={count})."
             )
         if count == held:
             return None

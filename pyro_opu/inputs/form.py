@@ -118,8 +118,8 @@ class Form:
         raise TypeError(
             "`x`, the input, must be the first positional argument"
             + (f" or the keyword '{name}'" if name else "")
-            + f"; got keywords {sorted(kwargs)}. For a model called otherwise distill with "
-            "inputs=lambda *args, **kwargs: ... that picks the input."
+            + f"; got keywords {sorted(kwargs)}. For a model called otherwise distill "
+            "as_teacher(source, inputs=lambda *args, **kwargs: ...), which picks the input."
         )
 
     def named(self, names: Sequence[str]) -> Form:

@@ -163,7 +163,8 @@ class Several(Outcome):
         if loss not in (None, "moments") and not isinstance(loss, SeveralMoments):
             raise ValueError(
                 '`loss` must be "moments", or left out, as the teacher observes several numbers of '
-                f"every row; got {loss!r}. Distil one site with site=... for another."
+                f"every row; got {loss!r}. For another distil one site: "
+                "as_teacher(source, site=...)."
             )
         return SeveralMoments(self.parts), SeveralMoments(self.parts)
 

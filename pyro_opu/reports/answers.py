@@ -15,7 +15,7 @@ from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides import of_form
 from pyro_opu.inputs import PLAIN, Form, Inputs, form_of
 from pyro_opu.rng import evaluating, seeded
-from pyro_opu.teachers import BaseTeacher, as_teacher
+from pyro_opu.teachers import BaseTeacher, as_teacher, check_of_classes
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.teachers.finished import teacher_of
 from pyro_opu.teachers.function import unpacked_function
@@ -140,7 +140,7 @@ def _of_one_tensor(source: Any, inputs: Inputs) -> Any:
 
 def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
     """The teacher of a classifier, shown one input so that its classes and draws are known."""
-    teacher = as_teacher(source)
+    teacher = check_of_classes(as_teacher(source))
     teacher.probs(x[:1], 1)
     return teacher
 

@@ -13,6 +13,7 @@ from pyro_opu.objectives import EnsembleDistribution, ProxyDirichlet
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import seeded
 from pyro_opu.teachers import Source, as_teacher
+from pyro_opu.training import Training
 
 __all__ = ["endd", "proxy_dirichlet"]
 
@@ -38,16 +39,17 @@ def endd(
     Args:
         temperature: At the start; it falls to 1 over the second third of the steps.
         smoothing: How far draws are moved towards the uniform vector.
-        **settings: Any of :func:`~pyro_opu.distill`, with 3000 steps and a learning rate of 4e-3 by
-            default; ``transfer=HeldOut()`` takes the rows of ``x`` alone, as the paper does without
-            auxiliary data.
+        **settings: Of :func:`~pyro_opu.distill`, with 3000 steps by default, and of
+            :func:`~pyro_opu.as_teacher`; ``batch_size``, ``num_draws``, ``learning_rate``, by
+            default 4e-3; ``transfer=HeldOut()`` takes the
+            rows of ``x`` alone, as the paper does without auxiliary data.
 
     References:
         Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation.
     """
     objective = EnsembleDistribution(temperature, smoothing)
     with seeded(seed):
-        teacher = as_teacher(source, settings.pop("site", None), inputs=settings.get("inputs"))
+        teacher = _teacher(source, settings)
         teacher.probs(teacher.packed(x)[:1])  # now it knows its number of classes
         guide = _Unbent.for_inputs(x, teacher.num_classes)
     return _distill_alone(teacher, x, objective, guide=guide, seed=seed, **settings)
@@ -94,18 +96,30 @@ def _distill_alone(
     objective: EnsembleDistribution | ProxyDirichlet,
     *,
     num_steps: int = 3000,
+    batch_size: int | None = None,
+    num_draws: int | None = None,
     learning_rate: float = 4e-3,
     **settings: Any,
 ) -> OnePassPredictive:
     """Distil by this objective alone, from fresh weights to the last."""
     return distill(
-        source,
+        _teacher(source, settings),
         x,
         loss=objective,
-        warm_start=False,
-        recalibrate=False,
-        num_steps=num_steps,
-        learning_rate=learning_rate,
-        evaluate_every=num_steps,
+        training=Training(
+            num_steps=num_steps,
+            batch_size=batch_size,
+            num_draws=num_draws,
+            learning_rate=learning_rate,
+            warm_start=False,
+            recalibrate=False,
+            evaluate_every=num_steps,
+        ),
         **settings,
     )
+
+
+def _teacher(source: Source, settings: dict[str, Any]) -> Any:
+    """The teacher, by those of the settings that are of ``as_teacher``, which are taken out."""
+    names = ("site", "inputs", "arguments", "return_sites", "num_samples")
+    return as_teacher(source, **{name: settings.pop(name) for name in names if name in settings})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_callable
 from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
 from pyro_opu.programs.sites import refuse_site
@@ -26,13 +27,13 @@ from pyro_opu.teachers.held import HeldTeacher, held_from, hold
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, NumpyroTeacher, is_numpyro
+from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.teachers.outputs import Output, with_output
 from pyro_opu.teachers.posteriors import (
     PosteriorRegressionTeacher,
     PosteriorTeacher,
     is_posterior,
 )
-from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.teachers.regressors import as_regression_teacher
 
 #: What :func:`~pyro_opu.as_teacher` takes.
@@ -58,6 +59,8 @@ def as_teacher(
     *,
     inputs: Callable[..., Tensor] | None = None,
     arguments: Callable[[Any], Any] | None = None,
+    return_sites: Sequence[str] | None = None,
+    num_samples: int | None = None,
     output: Output | None = None,
 ) -> Any:
     r"""Make a teacher, draws :math:`\pi_s = T(x; \theta_s)` on the simplex, from any posterior.
@@ -76,12 +79,18 @@ def as_teacher(
             * a fitted scikit-learn ensemble (:class:`~.estimators.EstimatorsTeacher`);
             * a pair (posterior, function) of draws, an ArviZ ``InferenceData`` or a dict, and of
               what one of them predicts (:class:`~.posteriors.PosteriorTeacher`);
-            * a :class:`Teacher`.
-        site: The observed categorical site of a ``Predictive``'s model, when there are several.
+            * a :class:`Teacher`, of which what else is given here is said then.
+        site: The observed site of a ``Predictive``'s model, when there are several. By default
+            :func:`~pyro_opu.distill` learns all that the ``Predictive`` returns.
         inputs: Picks the input from the arguments of a model that is not called ``model(x)``, such
-            as ``lambda n, x: x``; other arguments without a default are given ``None``.
+            as ``lambda n, x: x``; other arguments without a default are given ``None``. The student
+            is called in the same way.
         arguments: The way back, ``x -> (args, kwargs)`` of the model's call, for ``inputs`` that do
             more than pick one argument.
+        return_sites: Sites that a student gives back; by default those of the ``Predictive``.
+            "probs" asks for the draws of class probabilities, "mean" for those of the mean of a
+            real y.
+        num_samples: S of a student's answers; by default the ``Predictive``'s.
         output: What the numbers of a network are: "classes", "labels" ``(N, L)``, the "mean" of a
             real y (whose noise is then not known, and taken for 1e-3), or its "mean and log
             variance", ``(N, 2)`` or a pair. By default classes, where nothing speaks against it.
@@ -100,31 +109,35 @@ def as_teacher(
         >>> as_teacher(net).probs(torch.zeros(5, 2), num_draws=7).shape
         torch.Size([7, 5, 3])
     """
-    for name, value, form in (
-        ("inputs", inputs, "(*args, **kwargs) -> x"),
-        ("arguments", arguments, "x -> (args, kwargs)"),
-    ):
-        if value is not None:
-            check_callable(name, value, form)
-    source = posterior_of(source)
+    said = SourceOptions(None, site, inputs, arguments, return_sites, num_samples)
+    if isinstance(source, JointDraws) and output is None:
+        known = source.options or SourceOptions(source)
+        if said.empty:
+            return source
+        options = known.updated(said)
+    else:
+        options = replace(said, source=source)
+    teacher = copy.copy(_made(options, output))
+    teacher.options = options if output is None else replace(options, source=teacher)
+    return teacher
+
+
+def _made(options: SourceOptions, output: Output | None = None) -> Any:
+    """The teacher of a source, as far as it is known without a look at the inputs."""
+    source, site, inputs = posterior_of(options.source), options.site, options.inputs
     if output is not None:
         return with_output(_networks(source), output)
-    if isinstance(source, RealTeacher):
-        raise TypeError(
-            "`source` has no class probabilities: it is a regressor, whose y is real. Call its "
-            ".draws(x), or pass it to distill or fidelity."
-        )
     if isinstance(source, PredictiveTeacher) and site is not None:
         return PredictiveTeacher(source.predictive, site, source.call)
     if _is_mixture(source):
-        called: dict[str, Any] = {"inputs": inputs, "arguments": arguments}
-        return MixtureTeacher([as_teacher(member, site, **called) for member in source])
+        members = [_made(replace(options, source=member)) for member in source]
+        return MixtureTeacher([check_of_classes(member) for member in members])
     if isinstance(source, Predictive):
-        return PredictiveTeacher(source, site, call_of(inputs, source.model, arguments))
+        return PredictiveTeacher(source, site, call_of(inputs, source.model, options.arguments))
     if is_numpyro(source):
-        return NumpyroTeacher(source, site, inputs, arguments)
+        return NumpyroTeacher(source, site, inputs, options.arguments)
     refuse_site(site, source)
-    if isinstance(source, BaseTeacher):
+    if isinstance(source, JointDraws):
         return source
     if is_estimator(source):
         return EstimatorsTeacher(source)
@@ -155,6 +168,16 @@ def as_teacher(
         "(posterior, function of one draw and x), or a Teacher; got "
         f"{type(source).__name__}. Wrap it in a function of x."
     )
+
+
+def check_of_classes(teacher: JointDraws) -> BaseTeacher:
+    """Refuse a teacher that has no class probabilities."""
+    if not isinstance(teacher, BaseTeacher):
+        raise TypeError(
+            "`source` has no class probabilities: it is a regressor, whose y is real. Call its "
+            ".draws(x), or pass it to distill or fidelity."
+        )
+    return teacher
 
 
 def _networks(source: Any) -> Any:

@@ -16,6 +16,7 @@ from pyro_opu.programs.cost import Cost, Meter, counted, metered
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.vmap import MOST_COLUMNS
 from pyro_opu.rng import full_precision, preserve_rng
+from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.utils.chunks import numbers_at_once, some_rows
 
 #: Draws, and rows of each, that every call checks to sum to one, as what is read off logits does.
@@ -72,11 +73,17 @@ class JointDraws:
     chunk_size: int | None = None
     max_rows: int | None = None
     form: Form = PLAIN  # of the inputs
+    options: SourceOptions | None = None  # of one that ``as_teacher`` has made
     latents: Mapping[str, str] = {}  # that the posterior lacks, by what becomes of them
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
     queries: int = 0  # evaluations of a draw at an input in all calls so far
     _asked: int = 0
     _cost: Cost | None = None
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether it has been called."""
+        return self._asked > 0
 
     @property
     def num_outputs(self) -> int:

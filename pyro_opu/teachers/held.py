@@ -172,7 +172,7 @@ def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDr
     if teacher.kind not in _HELD:
         raise TypeError(
             f"`source` must be a posterior of one label or one real y per row, whose draws can be "
-            f"held; got one of {teacher._answer_text()}. Name one with site=..."
+            f"held; got one of {teacher._answer_text()}. Name one: as_teacher(source, site=...)."
         )
     whole, size = _answers_whole(teacher), teacher.max_draws
     if whole and size is None:

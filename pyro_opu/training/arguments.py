@@ -23,6 +23,7 @@ from pyro_opu.checks import (
 from pyro_opu.distributed import together
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import full_precision
+from pyro_opu.training.options import Training
 from pyro_opu.training.settings import EFFORTS
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.utils.files import placed
@@ -107,20 +108,15 @@ CHECKS: dict[str, Check] = {
     ),
     "effort": _effort,
     "num_steps": positive_int,
-    "batch_size": positive_int,
-    "num_draws": positive_int,
-    "learning_rate": positive_float,
-    "warm_start": check_bool,
-    "recalibrate": check_bool,
     "seed": lambda name, value: check_seed(value, name),
     "progress": check_bool,
     "device": lambda name, value: check_device(value, name),
-    "site": partial(instance_of, kind=str, expected="the name of a site"),
-    "inputs": partial(check_callable, form="(*args, **kwargs) -> x"),
-    "arguments": partial(check_callable, form="x -> (args, kwargs)"),
-    "num_samples": positive_int,
     "checkpoint": lambda name, value: placed(value, name),
-    "evaluate_every": positive_int,
-    "accumulate": positive_int,
+    "training": partial(
+        instance_of,
+        kind=Training,
+        expected="a pyro_opu.Training",
+        advice="Pass for example Training(num_draws=8).",
+    ),
     "callback": partial(check_callable, form="(record) -> None"),
 }

@@ -45,7 +45,6 @@ class Descent:
         rate: Schedule of the learning rate; ``None`` leaves the optimizer's own.
         rounds: Gradient steps in a step of training.
         clip: Largest norm of a gradient; infinity clips none.
-        accumulate: Batches per gradient step.
         weight: This rank's share of the inputs.
         prefix: Before the names of the parts in records.
     """
@@ -55,7 +54,6 @@ class Descent:
     rate: Schedule | None = None
     rounds: Callable[[int], int] = lambda step: 1
     clip: float = CLIP
-    accumulate: int = 1
     ranks: Ranks = ALONE
     weight: float = 1.0
     prefix: str = ""
@@ -72,15 +70,10 @@ class Descent:
     def _round(self, number: int) -> dict[str, float]:
         self.optimizer.zero_grad(set_to_none=True)
         stepped = [p for group in self.optimizer.param_groups for p in group["params"]]
-        values: dict[str, float] = {}
-        for _ in range(self.accumulate):
-            parts, student = self.losses()
-            for part, value in parts.items():
-                name = self.prefix + part
-                values[name] = values.get(name, 0.0) + float(value.detach()) / self.accumulate
-            if not math.isfinite(sum(values.values())):
-                break
-            loss = torch.stack(list(parts.values())).sum() / self.accumulate
+        parts, student = self.losses()
+        values = {self.prefix + name: float(value.detach()) for name, value in parts.items()}
+        if math.isfinite(sum(values.values())):
+            loss = torch.stack(list(parts.values())).sum()
             loss.backward(inputs=[p for p in stepped if p.requires_grad])
         means = self.ranks.all_reduce_gradients(stepped, list(values.values()), self.weight)
         values = dict(zip(values, means, strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -18,21 +17,18 @@ class Game:
         objective: Its critic has been made.
         meet: Makes a batch, of the next inputs or of these rows of a pool: the teacher's draws, the
             student's answer and its draws.
-        accumulate: Batches in a round, and in a step of the student.
     """
 
-    def __init__(
-        self, objective: Adversarial, meet: Callable[[Tensor | None], Meeting], accumulate: int = 1
-    ) -> None:
+    def __init__(self, objective: Adversarial, meet: Callable[[Tensor | None], Meeting]) -> None:
         self.objective, self.meet = objective, meet
-        self._last: deque[Meeting] = deque(maxlen=accumulate)
+        self._last: Meeting | None = None
 
     def critic_losses(self, rows: Tensor | None = None) -> tuple[dict[str, Tensor], Any]:
         """Named terms of the critic's loss at a new batch, and the student's answer there."""
-        self._last.append(self.meet(rows))
-        return self.objective.critic_loss(self._last[-1]), self._last[-1].student
+        self._last = meeting = self.meet(rows)
+        return self.objective.critic_loss(meeting), meeting.student
 
     def student_losses(self, rows: Tensor | None = None) -> tuple[dict[str, Tensor], Any]:
         """Named terms of the student's loss at the critic's batch, or at a new one."""
-        meeting = self._last.popleft() if self._last else self.meet(rows)
+        meeting, self._last = self._last or self.meet(rows), None
         return self.objective.parts_of(meeting), meeting.student

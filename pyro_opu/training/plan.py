@@ -16,8 +16,8 @@ from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import Scratch
 from pyro_opu.teachers.base import JointDraws
-from pyro_opu.training.autocast import checked_precision
 from pyro_opu.training.checkpoint import weights_sketch
+from pyro_opu.training.options import Training
 from pyro_opu.training.pool import FEWEST_DRAWS, affordable, pool_size
 from pyro_opu.training.settings import (
     BATCH,
@@ -68,14 +68,7 @@ class Asked:
     """
 
     effort: str | float
-    num_steps: int | None
-    batch_size: int | None
-    num_draws: int | None
-    learning_rate: float | None
-    warm_start: bool
-    evaluate_every: int
-    accumulate: int
-    precision: torch.dtype | None
+    training: Training
     begun: float
     default_guide: bool
     follows: bool
@@ -83,7 +76,7 @@ class Asked:
     @property
     def pairs(self) -> bool:
         """Whether the teacher is asked for one draw at a time, and every input twice."""
-        return self.num_draws == 1
+        return self.training.num_draws == 1
 
     @property
     def look(self) -> int | None:
@@ -96,7 +89,7 @@ class Asked:
         if not self.pairs:
             return None
         steps, most = EFFORTS[self.effort if isinstance(self.effort, str) else "default"]
-        teach = min((self.num_steps or steps) * (self.batch_size or BATCH), most)
+        teach = min((self.training.num_steps or steps) * (self.training.batch_size or BATCH), most)
         return round(HELD_OUT_SHARE * teach / self.fewer[1])
 
     def ask(self, teacher: JointDraws) -> Callable[[Tensor, int], Tensor]:
@@ -107,9 +100,9 @@ class Asked:
 
     def _would_learn_luck(self, guide: nn.Module, teacher: JointDraws) -> bool:
         """Whether a student that meets labels of so few draws again learns them by heart."""
-        if self.num_draws is None or self.pairs or not isinstance(self.effort, str):
+        if self.training.num_draws is None or self.pairs or not isinstance(self.effort, str):
             return False  # nobody asked for few, or queries or seconds are what is dear
-        few = self.num_draws < min(FEWEST_DRAWS, teacher.max_draws or FEWEST_DRAWS)
+        few = self.training.num_draws < min(FEWEST_DRAWS, teacher.max_draws or FEWEST_DRAWS)
         return few and has_many_weights(guide)
 
     @property
@@ -129,11 +122,13 @@ class Asked:
     ) -> Settings:
         """Numbers of the run, the same on all ranks; ``x`` are the inputs to teach at."""
         large = self.default_guide and has_many_weights(guide)
-        first = closed_form if self.warm_start else objective
-        scratch = Scratch() if self.warm_start else objective.scratch
-        batch_size = self.batch_size or round(scratch.batch * (LARGE_BATCH if large else BATCH))
-        larger = LARGE_BATCH // BATCH if large and not self.batch_size else 1
-        num_draws = self.num_draws
+        first = closed_form if self.training.warm_start else objective
+        scratch = Scratch() if self.training.warm_start else objective.scratch
+        batch_size = self.training.batch_size or round(
+            scratch.batch * (LARGE_BATCH if large else BATCH)
+        )
+        larger = LARGE_BATCH // BATCH if large and not self.training.batch_size else 1
+        num_draws = self.training.num_draws
         if self.pairs:
             batch_size, num_draws = -(-batch_size // 2), 2
         most = first.most_draws
@@ -158,11 +153,11 @@ class Asked:
             most_inputs = each * ranks.size
         if self.pairs:
             most_inputs = -(-most_inputs // 2)
-        steps = self.num_steps or steps
-        warm = warm_steps(steps, objective, closed_form, self.warm_start)
+        steps = self.training.num_steps or steps
+        warm = warm_steps(steps, objective, closed_form, self.training.warm_start)
         opening = first.batches(warm or steps)
-        inputs = opening * self.accumulate * batch_size
-        fixed = self.num_draws is not None or not isinstance(effort, str)
+        inputs = opening * batch_size
+        fixed = self.training.num_draws is not None or not isinstance(effort, str)
         cost = pass_operations(guide, held_out.x) if large else 0
         share = fewer_labels * (TOLD if told else 1)
         size = min(inputs, most_inputs), per_step[0], fixed, share, 3 * opening * batch_size * cost
@@ -177,10 +172,8 @@ class Asked:
             steps - warm,
             batch_size,
             *ranks.broadcast(per_step),
-            self.learning_rate or scratch.rate * default_rate(guide),
-            self.evaluate_every,
-            accumulate=self.accumulate,
-            precision=checked_precision(self.precision, guide),
+            self.training.learning_rate or scratch.rate * default_rate(guide),
+            self.training.evaluate_every,
             pool=PoolSize(*ranks.broadcast(astuple(pool))),
             calibration=CALIBRATION_NUMBERS // (fewer * (TOLD if told else 1)),
             start=weights_sketch(guide) if self.follows else None,

@@ -140,7 +140,7 @@ def labelled(
         draws = batches.ask(block, size.draws).to(batches.device, torch.float32)
         found.append(objective.statistics(draws))
     statistics = {name: torch.cat([each[name] for each in found]) for name in found[0]}
-    taken = objective.batches(steps) * batches.settings.accumulate
+    taken = objective.batches(steps)
     return Pool(x.to(batches.device), statistics, taken)
 
 

@@ -68,8 +68,6 @@ class Settings:
     evaluate_every: int
     patience: int = 5
     averaging: float = 0.99
-    accumulate: int = 1
-    precision: str | None = None
     pool: PoolSize = PoolSize()
     calibration: int = 0
     start: dict[str, list[float]] | None = None

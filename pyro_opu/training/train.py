@@ -17,7 +17,6 @@ from pyro_opu.judging import Judge
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.objectives.base import Meeting
 from pyro_opu.rng import RandomStream, fold_in
-from pyro_opu.training.autocast import in_precision
 from pyro_opu.training.checkpoint import Checkpoint, fingerprint
 from pyro_opu.training.descent import Descent, RecordedDescent, RecordedRounds, Steps
 from pyro_opu.training.fit import NEAR, Callback, KeepBest, Phase, fit, kept_record
@@ -85,12 +84,11 @@ def distillation_phase(
     """
     descent = partial(
         Descent,
-        accumulate=batches.settings.accumulate,
         ranks=batches.ranks,
         weight=batches.share / batches.settings.batch_size,
     )
     reader = guide
-    if pool is not None and batches.settings.precision is None:
+    if pool is not None:
         reader, pool = read_once(guide, pool)
 
     def labelled_batch(rows: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
@@ -114,7 +112,7 @@ def distillation_phase(
             x, statistics = labelled_batch(rows)
             return objective.meet(student_at(reader, x), statistics["draws"].movedim(0, 1), x)
 
-        game = Game(objective, meet, batches.settings.accumulate)
+        game = Game(objective, meet)
         losses, rival = game.student_losses, objective.critic_optimizer()
         pace = falling(objective.critic_learning_rate, steps), objective.critic_rounds
         if recorded:
@@ -142,12 +140,10 @@ def distillation_phase(
 
 def _recordable(pool: Pool, objective: Objective, batches: Batches) -> bool:
     """Whether a step is one run of kernels on one GPU, the same for every batch."""
-    settings = batches.settings
     if isinstance(objective, Adversarial):
         if type(objective).critic_rounds is not Adversarial.critic_rounds:
             return False  # they may differ from step to step
-    plain = settings.accumulate == 1 and settings.precision is None and batches.ranks.size == 1
-    return pool.x.is_cuda and plain
+    return pool.x.is_cuda and batches.ranks.size == 1
 
 
 def train(
@@ -221,10 +217,7 @@ def train(
             skip_below=skip_below,
         )
         phases.append(refinement)
-    with (
-        in_precision(guide, settings.precision),
-        few_threads(selection.average, validation.x, batches.share),
-    ):
+    with few_threads(selection.average, validation.x, batches.share):
         fit(
             phases,
             selection,

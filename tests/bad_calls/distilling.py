@@ -8,11 +8,12 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
+from flat import distill_flat
 from pyro.infer import MCMC, NUTS, Predictive
 from torch import nn
 
 from bad_calls.table import calls, values, without
-from pyro_opu import EnergyDistance, PredictiveGuide, distill
+from pyro_opu import EnergyDistance, PredictiveGuide, Training
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.transfer import HeldOut, Mixture, TransferPolicy
 
@@ -46,7 +47,7 @@ def real(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def short(source: Any = None, x: Any = X, **arguments: Any) -> Any:
-    return distill(draws if source is None else source, x, **{**SHORT, **arguments})
+    return distill_flat(draws if source is None else source, x, **{**SHORT, **arguments})
 
 
 def with_entry(value: float, x: torch.Tensor = X) -> torch.Tensor:
@@ -216,10 +217,10 @@ TRANSFERRED: dict[str, Any] = {
 values("distill", short, source=SOURCES)
 values("distill", short, num_steps=[0, -1, 2.5, "3", True, NAN], batch_size=[0, -1, 2.5, "3", True],
     num_draws=[0, -3, 2.5, "3", True], learning_rate=[0.0, -1.0, NAN, math.inf, "a", True, [0.1]],
-    evaluate_every=[0, -1, 2.5, "3", None], accumulate=[0, 1.5, "3", None],
+    evaluate_every=[0, -1, 2.5, "3", None],
     num_samples=[0, -1, 2.5, "3", True], seed=[1.5, "0", True, 2**70, NAN, [0]],
     warm_start=["no", 1, None], recalibrate=["no", 0, None], progress=[1, "yes", None],
-    device=["gpu", "meta", 0, "cuda:99"], precision=[torch.float16, torch.int64, "bfloat16", 16],
+    device=["gpu", "meta", 0, "cuda:99"], training=[None, {"num_draws": 8}, Training],
     loss={"'kl'": "kl", "3": 3, "of torch": nn.CrossEntropyLoss()},
     return_sites=["probs", ["label"], ["weight"], [3], 3],
     inputs={"'x'": "x", "3": 3, "a tensor": X},

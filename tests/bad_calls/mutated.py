@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import pyro
 import torch
+from flat import distill_flat
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
@@ -222,12 +223,12 @@ ONE = neural_network.perceptron((D, 5, 1))
 #: Those that take a tenth of a second and more.
 LONG: dict[str, Call] = {
     "distill": (
-        lambda **given: pyro_opu.distill(teacher, **given).dirichlet(X).mean,
+        lambda **given: distill_flat(teacher, **given).dirichlet(X).mean,
         {"x": X, "num_draws": 4, "learning_rate": 1e-3, "warm_start": True, **QUICK},
     ),
     "distill a real y": (
         lambda x, **given: (
-            pyro_opu.distill(
+            distill_flat(
                 lambda x: (W[..., 0].to(x.dtype) @ x.mT, torch.ones(S, 1, dtype=x.dtype)),
                 x,
                 **given,

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
+from flat import distill_flat
 from torch import Tensor
 
-from pyro_opu import PredictiveGuide, as_teacher, distill
+from pyro_opu import PredictiveGuide, as_teacher
 from pyro_opu.transfer import Gaussian, HeldOut, Mixture, TransferPolicy
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -65,7 +66,7 @@ class TestTeacher:
     )
     def test_that_changes(self, change, error, message, after) -> None:
         with pytest.raises(error, match=rf"^`source`.*{message}.*at call {after}"):
-            distill(later(change, after), X, **SHORT)
+            distill_flat(later(change, after), X, **SHORT)
 
     def test_the_source_is_named(self) -> None:
         with pytest.raises(RuntimeError, match=r"FunctionTeacher\(failing") as caught:
@@ -114,7 +115,7 @@ class TestPolicy:
     )
     def test_that_gives_other_inputs(self, change, error, message, wrap) -> None:
         with pytest.raises(error, match=rf"^`Changed\(\)`, a transfer policy, must .*{message}"):
-            distill(draws, X, transfer=wrap(Changed(change)), **SHORT)
+            distill_flat(draws, X, transfer=wrap(Changed(change)), **SHORT)
 
     def test_overflow_names_the_policy(self) -> None:
         with pytest.raises(ValueError, match=r"`Gaussian\(scale=1e\+38.*Is its scale too large"):
@@ -147,14 +148,14 @@ def test_argument(name, value, error, message) -> None:
 
     expected = f"`{name}` is" if message is None else f"`{name}` must be .*{message}"
     with pytest.raises(error, match=expected):
-        distill(unasked, X, **{**SHORT, name: value})
+        distill_flat(unasked, X, **{**SHORT, name: value})
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_distil_where_gradients_are_off(mode) -> None:
-    expected = distill(draws, X, **SHORT).dirichlet(X).mean
+    expected = distill_flat(draws, X, **SHORT).dirichlet(X).mean
     with mode():
         made_inside = X + 0  # under inference_mode a tensor that no gradient may use
-        fast = distill(draws, made_inside, **SHORT)
+        fast = distill_flat(draws, made_inside, **SHORT)
         assert not torch.is_grad_enabled()
     torch.testing.assert_close(fast.dirichlet(X).mean, expected)

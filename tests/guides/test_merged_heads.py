@@ -13,7 +13,6 @@ from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.networks import MOST_OFF
 from pyro_opu.guides.plug_in import MANY, SUMMED
-from pyro_opu.training.autocast import in_precision
 
 X = torch.randn(2 * MANY, 6, generator=torch.Generator().manual_seed(0))
 
@@ -110,12 +109,7 @@ def test_a_file_says_whether_they_merge():
 
 
 def test_half_precision_runs_the_trunk_by_itself():
-    guide = student()
-    x = X[:MANY]
-    with in_precision(guide, "bfloat16"):
-        found, expected = answer(guide, x), side_by_side(guide, x)
-    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
-    halved = copy.deepcopy(guide).bfloat16()
+    halved = copy.deepcopy(student()).bfloat16()
     assert not halved.trunk.merges()
 
 

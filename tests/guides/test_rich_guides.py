@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from flat import distill_flat
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
@@ -16,7 +17,6 @@ from pyro_opu import (
     OnePassPredictive,
     PredictiveDirichlet,
     WassersteinELBO,
-    distill,
     fidelity,
     out_of_domain,
     uncertainty,
@@ -67,7 +67,7 @@ def quick(kind: str | nn.Module, source: Callable = teacher, **changes: Any) -> 
         "seed": 0,
         "progress": False,
     }
-    return distill(source, inputs(), guide=kind, **{**settings, **changes})
+    return distill_flat(source, inputs(), guide=kind, **{**settings, **changes})
 
 
 # All alike -----------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def test_classes_that_go_together_are_learnt_together() -> None:
 @pytest.mark.slow
 def test_distill_recovers_a_mixture() -> None:
     x, fresh = inputs(400), inputs(200, seed=6)
-    fast = distill(
+    fast = distill_flat(
         teacher,
         x,
         guide="mixture",

@@ -6,6 +6,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from torch import nn
 
@@ -110,7 +111,7 @@ class TestRefused:
 class TestAccepted:
     def test_a_joint_student(self):
         """Linear draws, which it has exactly; all of them, or those of a seed."""
-        student = pyro_opu.distill(
+        student = distill_flat(
             posterior, X.repeat(20, 1), guide="joint", num_samples=30, num_steps=3, seed=0,
             progress=False,
         )  # fmt: skip
@@ -123,7 +124,7 @@ class TestAccepted:
     def test_a_joint_student_of_a_real_y(self):
         slopes = SLOPES[:, :, 0]
         line = lambda x: (slopes @ x.mT, torch.full((30, 1), 0.5))  # noqa: E731
-        student = pyro_opu.distill(
+        student = distill_flat(
             line, X.repeat(20, 1), guide="joint", num_samples=30, num_steps=3, seed=0,
             progress=False,
         )  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from flat import distill_flat
 from torch import Tensor
 
 import pyro_opu
@@ -31,9 +32,7 @@ def dirichlet(x: Tensor, num_draws: int = 400) -> Tensor:
 
 
 def distilled(teacher=of_logits, **settings) -> OnePassPredictive:
-    return pyro_opu.distill(
-        teacher, X, **{"num_steps": 40, "seed": 0, "progress": False, **settings}
-    )
+    return distill_flat(teacher, X, **{"num_steps": 40, "seed": 0, "progress": False, **settings})
 
 
 @pytest.fixture(scope="module")

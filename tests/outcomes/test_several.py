@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from flat import distill_flat
 from pyro import poutine
 from pyro.infer import MCMC, NUTS, Predictive
 from torch import Tensor
@@ -222,7 +223,7 @@ def test_numbers_go_to_their_places() -> None:
 
 
 def test_a_site_by_name_is_answered_alone() -> None:
-    fast = distill(source("two sites"), X, site="label", num_steps=3, seed=0, progress=False)
+    fast = distill_flat(source("two sites"), X, site="label", num_steps=3, seed=0, progress=False)
     assert set(fast(X)) == {"label"} and fast.num_classes == 2
 
 
@@ -307,7 +308,7 @@ def test_what_is_refused() -> None:
         ({"return_sites": ["w"]}, "asks for 'w', a latent site"),
     ):
         with pytest.raises(ValueError, match=words):
-            distill(source("labels"), X, progress=False, **options)
+            distill_flat(source("labels"), X, progress=False, **options)
     fast = distill(source("count"), X, num_steps=3, seed=0, progress=False)
     with pytest.raises(TypeError, match="`dirichlet` needs a site of class labels"):
         fast.dirichlet(X)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import torch
+from flat import distill_flat
 from matplotlib import pyplot
 from matplotlib.figure import Figure
 from plotted import held_teacher, record
 
-import pyro_opu
 from pyro_opu import plots
 
 
@@ -44,7 +44,7 @@ def test_training_curves_count_steps_on_and_mark_what_was_kept():
 def test_training_curves_of_a_distillation(agg):
     settings = {"num_steps": 20, "evaluate_every": 5, "seed": 0, "progress": False}
     # So slow a warm start leaves something to refine.
-    fast = pyro_opu.distill(held_teacher, torch.randn(40, 2), learning_rate=1e-5, **settings)
+    fast = distill_flat(held_teacher, torch.randn(40, 2), learning_rate=1e-5, **settings)
     above, below = plots.training_curves(fast)
     assert above.lines[0].get_xdata()[-1] == 20
     energies = [entry["energy_distance"] for entry in fast.report["history"]]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from flat import distill_flat
 from torch import Tensor
 from torch.func import grad, jacfwd, jacrev, vmap
 
-from pyro_opu import OnePassPredictive, as_teacher, distill, fidelity
+from pyro_opu import OnePassPredictive, as_teacher, fidelity
 from pyro_opu.guides.novelty import answer_and_features
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -33,10 +34,10 @@ def real(x: Tensor) -> tuple[Tensor, Tensor]:
 def taught(family: str) -> OnePassPredictive:
     options: dict[str, Any] = {"num_steps": 20, "seed": 0, "progress": False, "batch_size": 32}
     if family == "real":
-        return distill(real, X, **options)
+        return distill_flat(real, X, **options)
     if family == "labels":
-        return distill(lambda x: draws(x)[..., :2].softmax(-1), X, **options)
-    return distill(draws, X, guide=None if family == "default" else family, **options)
+        return distill_flat(lambda x: draws(x)[..., :2].softmax(-1), X, **options)
+    return distill_flat(draws, X, guide=None if family == "default" else family, **options)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -13,6 +13,7 @@ import pyro.distributions as dist
 import pytest
 import safetensors.torch
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from scipy import stats
 from torch import Tensor, nn
@@ -569,15 +570,16 @@ def test_sources_with_nothing_to_teach() -> None:
     settings = {"num_steps": 4, "loss": "moments", "progress": False, "seed": 0}
     x = torch.randn(20, D)
     with pytest.raises(ValueError, match="holds one posterior draw; expected at least two"):
-        distill(Predictive(model, {"w": torch.randn(1, D, 3)}), x, **settings)
+        distill_flat(Predictive(model, {"w": torch.randn(1, D, 3)}), x, **settings)
     with pytest.raises(ValueError, match="holds one posterior draw"):
-        distill([nn.Linear(D, 3)], x, **settings)
+        distill_flat([nn.Linear(D, 3)], x, **settings)
     with pytest.raises(ValueError, match=r"at least two classes \(C >= 2\)"):
-        distill(lambda x: torch.ones(5, len(x), 1), x, **settings)
+        distill_flat(lambda x: torch.ones(5, len(x), 1), x, **settings)
+    source = Predictive(model, {"w": torch.randn(5, D, 3)})
     with pytest.raises(ValueError, match="asks for 'w', a latent site"):
-        distill(Predictive(model, {"w": torch.randn(5, D, 3)}), x, return_sites=["w"], **settings)
+        distill_flat(source, x, return_sites=["w"], **settings)
     with pytest.raises(ValueError, match="`site` must name .*got 'w', a latent site"):
-        distill(Predictive(model, {"w": torch.randn(5, D, 3)}), x, site="w", **settings)
+        distill_flat(source, x, site="w", **settings)
 
 
 def test_what_else_a_predictive_has() -> None:

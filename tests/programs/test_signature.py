@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from torch import Tensor
 
@@ -33,13 +34,15 @@ def keyword(y: Tensor | None = None, *, x: Tensor) -> Tensor:
 def test_input_by_keyword_only_is_swapped() -> None:
     predictive = Predictive(keyword, {"w": W})
     pick = {"inputs": lambda y=None, *, x: x}
-    fast = distill(predictive, X, **pick, num_steps=4, progress=False, seed=0)
+    fast = distill_flat(predictive, X, **pick, num_steps=4, progress=False, seed=0)
     assert fast(x=X)["obs"].shape == predictive(x=X)["obs"].shape
 
 
 def test_input_in_second_place_is_swapped() -> None:
     predictive = Predictive(second, {"w": W})
-    fast = distill(predictive, X, inputs=lambda scale, x: x, num_steps=4, progress=False, seed=0)
+    fast = distill_flat(
+        predictive, X, inputs=lambda scale, x: x, num_steps=4, progress=False, seed=0
+    )
     teacher = as_teacher(predictive, inputs=lambda scale, x: x)
     found, expected = (
         fidelity(fast, source, X, wasserstein_inputs=0, seed=0).kl
@@ -78,10 +81,10 @@ def test_inputs_that_do_more_than_pick_need_a_way_back() -> None:
     pick = {"inputs": lambda batch: batch["x"]}
     back = {"arguments": lambda x: (({"x": x, "shift": 1.0},), {})}
     with pytest.raises(ValueError, match="pass the way back, arguments="):
-        distill(predictive, X, **pick, num_steps=4, progress=False)
+        distill_flat(predictive, X, **pick, num_steps=4, progress=False)
     teacher = as_teacher(predictive, **pick, **back)
     torch.testing.assert_close(teacher.probs(X), ((X + 1) @ W).softmax(-1))
-    fast = distill(predictive, X, **pick, **back, num_steps=4, progress=False, seed=0)
+    fast = distill_flat(predictive, X, **pick, **back, num_steps=4, progress=False, seed=0)
     assert fast({"x": X[:3], "shift": torch.ones(3, 1)})["obs"].shape == (5, 3)
 
 
@@ -97,7 +100,7 @@ def test_arguments_that_are_none(wrong: Callable[[Tensor], Any], found: str) -> 
     with pytest.raises(ValueError, match=rf"`arguments` must return \(args, kwargs\).*got {found}"):
         as_teacher(Predictive(second, {"w": W}), arguments=wrong).probs(X)
     with pytest.raises(TypeError, match="`arguments` must be a callable x -> .args, kwargs."):
-        distill(Predictive(second, {"w": W}), X, arguments=3)
+        distill_flat(Predictive(second, {"w": W}), X, arguments=3)
 
 
 def test_a_model_that_cannot_be_run_says_what_to_do() -> None:

@@ -11,9 +11,10 @@ from random import Random
 from typing import Any
 
 import torch
+from flat import distill_flat
 from torch import Tensor
 
-from pyro_opu import EnergyDistance, OnePassPredictive, WassersteinELBO, distill
+from pyro_opu import EnergyDistance, OnePassPredictive, WassersteinELBO
 from pyro_opu.utils import files
 
 WEIGHTS = torch.randn(40, 4, 3, generator=torch.Generator().manual_seed(0))
@@ -41,7 +42,7 @@ def posterior(x: Tensor) -> Tensor:
 
 def student(loss: str, **changes: Any) -> OnePassPredictive:
     """One distillation of that posterior."""
-    return distill(posterior, X, **{**SHORT, "loss": LOSSES[loss](), "seed": 0, **changes})
+    return distill_flat(posterior, X, **{**SHORT, "loss": LOSSES[loss](), "seed": 0, **changes})
 
 
 def contents(fast: OnePassPredictive) -> bytes:

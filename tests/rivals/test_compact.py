@@ -9,6 +9,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from flat import distill_flat
 from posteriors import SOURCES, C, D, S, X, drawing, function, guide, model, network, samples
 from pyro.infer import Predictive
 from sklearn.metrics import roc_auc_score
@@ -531,7 +532,7 @@ class TestSaving:
             load_compact(path, Predictive(local_model, num_samples=1)).distribution(X)
         with pytest.raises(FileNotFoundError, match="does not exist"):
             load_compact(tmp_path / "other", predictive)
-        pyro_opu.distill(predictive, X, num_steps=1, **QUIET).save(path)
+        distill_flat(predictive, X, num_steps=1, **QUIET).save(path)
         with pytest.raises(ValueError, match="must hold what compact_approx made"):
             load_compact(path, predictive)
 
@@ -539,5 +540,5 @@ class TestSaving:
 def test_held_teacher_is_a_teacher():
     held = hold(as_teacher(network([nn.Dropout()])), X, 30)
     assert isinstance(held, HeldTeacher) and as_teacher(held) is held
-    fast = pyro_opu.distill(held, X, num_steps=2, **QUIET)
+    fast = distill_flat(held, X, num_steps=2, **QUIET)
     assert fast.num_samples == 30

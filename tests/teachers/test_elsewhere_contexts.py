@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
@@ -230,11 +231,11 @@ def test_distill_says_so() -> None:
     options: dict[str, Any] = {"num_steps": 2, "seed": 0, "progress": False, "num_draws": 2}
     state = torch.get_rng_state()
     with pytest.warns(MemorizedWarning, match="fitted to these rows.*out_of_bag"):
-        distill(forest, own, **options)
+        distill_flat(forest, own, **options)
     assert torch.equal(torch.get_rng_state(), state)
     with warnings.catch_warnings():
         warnings.simplefilter("error", MemorizedWarning)
-        distill(out_of_bag(forest, own), own, **options)
+        distill_flat(out_of_bag(forest, own), own, **options)
 
 
 def test_where_nothing_can_be_said() -> None:

@@ -8,10 +8,11 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from torch import Tensor
 
-from pyro_opu import as_teacher, distill
+from pyro_opu import as_teacher
 from pyro_opu.transfer import HeldOut, Jitter, Shuffle, default_transfer
 from pyro_opu.transfer.indices import index_columns
 
@@ -50,7 +51,7 @@ def test_an_index_is_found_and_the_policy_named() -> None:
     state = torch.get_rng_state()
     assert index_columns(as_teacher(posterior).stream, x) == [0]
     with pytest.raises(ValueError, match=r"columns \[0\] as indices.*transfer=HeldOut\(\)"):
-        distill(posterior, x, **SHORT)
+        distill_flat(posterior, x, **SHORT)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -64,7 +65,7 @@ def test_the_policies_that_are_named_ask_about_indices_alone(policy: HeldOut | S
         return (torch.randn(S, GROUPS, 3)[:, x[:, 0].long()] + x[:, 1:2]).softmax(-1)
 
     with torch.random.fork_rng(devices=[]):
-        distill(teacher, x, transfer=policy, **SHORT)
+        distill_flat(teacher, x, transfer=policy, **SHORT)
     assert set(torch.cat(seen).tolist()) <= set(range(GROUPS))
 
 
@@ -130,11 +131,11 @@ def test_regression() -> None:
         return a[:, x[:, 0].long()], torch.full((S, len(x)), 1e-3)
 
     with pytest.raises(ValueError, match=r"columns \[0\] as indices"):
-        distill(teacher, data(), **SHORT)
+        distill_flat(teacher, data(), **SHORT)
 
 
 def test_an_index_error_is_explained() -> None:
     """Of a policy that was asked for, and where the default is asked for by name."""
     for policy in (Jitter(), default_transfer(data())):
         with pytest.raises(ValueError, match=r"raised IndexError.*transfer=HeldOut\(\)"):
-            distill(grouped(), data(), transfer=policy, **SHORT)
+            distill_flat(grouped(), data(), transfer=policy, **SHORT)

@@ -136,7 +136,7 @@ class TestTeacher:
         teacher = as_regression_teacher(predictive())
         assert not hasattr(teacher, "probs") and not hasattr(teacher, "log_probs")
         with pytest.raises(TypeError, match="no class probabilities"):
-            pyro_opu.as_teacher(teacher)
+            pyro_opu.as_teacher([teacher, pyro_opu.as_teacher(torch.nn.Dropout())])
 
 
 def test_a_prior_whose_site_is_named_by_the_predictive() -> None:

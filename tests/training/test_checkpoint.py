@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from flat import distill_flat
 from taught import X, teacher
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from pyro_opu import MomentMatching, Objective, OnePassPredictive, PredictiveGuide, distill
+from pyro_opu import MomentMatching, Objective, OnePassPredictive, PredictiveGuide
 from pyro_opu.distributed import differences
 from pyro_opu.training.checkpoint import describe, digest, sketch, text
 from pyro_opu.transfer import HeldOut, Jitter, Mixture, TransferPolicy
@@ -33,7 +34,7 @@ QUICK: dict[str, Any] = {
 
 
 def quick(source: Any = teacher, x: Any = X, **changes: Any) -> OnePassPredictive:
-    return distill(source, x, **{**QUICK, **changes})
+    return distill_flat(source, x, **{**QUICK, **changes})
 
 
 def narrow(x: Tensor) -> Tensor:
@@ -122,10 +123,10 @@ def test_a_regressor_of_less_spread_is_refused(tmp_path: Path) -> None:
         return lambda x: (spread * (slopes - slopes.mean()) * x[:, 0], torch.ones(20, 1))
 
     settings = {**QUICK, "checkpoint": tmp_path / "run.safetensors"}
-    distill(source(1.0), X, **settings)
-    distill(source(1.0), X, **settings)
+    distill_flat(source(1.0), X, **settings)
+    distill_flat(source(1.0), X, **settings)
     with pytest.raises(ValueError, match=r"another run: \['teacher'\] differ"):
-        distill(source(0.2), X, **settings)
+        distill_flat(source(0.2), X, **settings)
 
 
 # The user's own objects ----------------------------------------------------------------------

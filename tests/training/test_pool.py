@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from flat import distill_flat
 from quick_distill import C, inputs, quick, teacher, truth
 from torch import Tensor, nn
 
@@ -249,7 +250,7 @@ def test_effort_may_be_seconds() -> None:
 
 def test_effort_is_a_number_of_steps() -> None:
     settings = {"batch_size": 8, "num_draws": 4, "progress": False, "seed": 0}
-    fast = pyro_opu.distill(teacher(), inputs(), effort="quick", evaluate_every=500, **settings)
+    fast = distill_flat(teacher(), inputs(), effort="quick", evaluate_every=500, **settings)
     assert fast.report["history"][-1]["step"] == 1000
     with pytest.raises(ValueError, match="`effort` must be one of .*'quick'.*; got 'much'"):
-        pyro_opu.distill(teacher(), inputs(), effort="much", **settings)
+        distill_flat(teacher(), inputs(), effort="much", **settings)

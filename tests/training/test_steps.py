@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from flat import distill_flat
 from quick_distill import QUICK, C, inputs, quick_wasserstein, teacher, truth
 from torch import Tensor
 
-from pyro_opu import PredictiveGuide, distill, distillation
+from pyro_opu import PredictiveGuide, distillation
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
 from pyro_opu.training import plan
 from pyro_opu.training.fit import Phase
@@ -65,7 +66,7 @@ def test_draws_of_a_step(held, cost, given, rows, warm, refine, monkeypatch) -> 
     monkeypatch.setattr(distillation, "check_alone", lambda *_: None)
     counting = Counting(held, cost)
     settings = {**QUICK, "num_draws": given, "batch_size": rows, "num_steps": 10}
-    distill(counting.teacher(), inputs(), **settings)
+    distill_flat(counting.teacher(), inputs(), **settings)
     # All inputs of 9 warm steps are labelled first, in blocks; the step of the objective asks for
     # its four blocks whole with all draws that are held, or where the warm start may take as many.
     pool, refined = 9 * rows, (refine, rows // 4)
@@ -149,7 +150,7 @@ def settings_of(width: int, monkeypatch, **given: Any) -> Settings:
     monkeypatch.setattr(distillation, "train", lambda *args: seen.append(args[3].settings) or {})
     monkeypatch.setattr(plan, "BEGINS_NEAR", math.inf)  # whatever the weights, it begins far away
     with pytest.raises(KeyError):  # there is no history to report
-        distill(network, torch.randn(60, 3), seed=0, progress=False, **given)
+        distill_flat(network, torch.randn(60, 3), seed=0, progress=False, **given)
     (settings,) = seen
     return settings
 
