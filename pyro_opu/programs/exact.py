@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Hashable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
 import torch
-from pyro import poutine
 from pyro.distributions import Delta
 from pyro.infer import Predictive
 from pyro.poutine.runtime import am_i_wrapped
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
 from pyro_opu.checks import positive_int
 from pyro_opu.programs.cost import Cost, metered
+from pyro_opu.programs.forms import Call, Forms
 from pyro_opu.programs.samples import check_unweighed
-from pyro_opu.programs.sites import arguments_of, unwrap
+from pyro_opu.programs.site_programs import COMPARED, Runs, Shape, SitePrograms
+from pyro_opu.programs.sites import unwrap
 from pyro_opu.programs.trace import quiet
 from pyro_opu.programs.vmap import Batched, Draws, has_nan, loop
 from pyro_opu.programs.vmap_rewrites import QuickOps
 from pyro_opu.rng import exclusive, preserve_rng
 from pyro_opu.utils.chunks import numbers_at_once
 
-Shape = tuple[int, ...]
 #: Numbers in the widest tensor of a draw above which a processor convolves faster one by one.
 WIDE_CONVOLUTION = 2**16
 #: Draws with attention of which fewer fit in a block run one by one, by torch's fused kernels.
 FEWEST_ATTENDED = 5
-#: Draws that are compared with the loop, and draws of the two runs whose tensors are measured.
-COMPARED, MEASURED = 2, (2, 3)
+#: Draws of the two runs whose tensors are measured.
+MEASURED = 2, 3
 
 
 def batched(predictive: Predictive, *, chunk_size: int | None = None) -> BatchedPredictive:
@@ -42,9 +40,12 @@ def batched(predictive: Predictive, *, chunk_size: int | None = None) -> Batched
     Nothing is learned: ``batched(predictive)(x)`` has the sites, shapes and dtypes of
     ``predictive(x)`` under the same posterior draws, joint over the inputs. What a draw determines
     (its latents, deterministic sites, class probabilities) is equal to rounding; what the model
-    samples afresh, such as labels, has the same distribution. The model runs under
-    :func:`torch.vmap`, without Pyro's validation. The first call compares it with the loop; a model
-    that ``vmap`` cannot run is looped over, and a warning says why.
+    samples afresh, such as labels, has the same distribution. The first call
+    records what the model does to tensors, under all draws at once (:mod:`.programs.recorded`);
+    later calls of that form run this record alone, without Pyro, for any number of rows where the
+    model allows it. So change what the model reads besides its arguments, its parameters and its
+    modules' mode, and make another. The first call compares with the loop; what cannot be recorded
+    runs under :func:`torch.vmap`, and what that cannot run is looped over, and a warning says why.
 
     Args:
         predictive: From posterior samples, a guide or the prior; it is not changed. ``parallel`` is
@@ -103,6 +104,8 @@ class BatchedPredictive(Predictive):
         self._of_guide, self._of_model = Batched("the guide"), Batched("the model")
         #: Of a draw, and what was in it, by the shapes of the arguments.
         self._widths: dict[Any, tuple[int, QuickOps]] = {}
+        self._programs: Forms[SitePrograms] = Forms()
+        self._never: set[Hashable] = set()  # forms of call that cannot be recorded
 
     @torch.no_grad()
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -113,13 +116,37 @@ class BatchedPredictive(Predictive):
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
         if am_i_wrapped():
             return super().forward(*args, **kwargs)
-        model = _Runs(partial(self.model, *args, **kwargs))
-        guide = None if self.guide is None else _Runs(partial(self.guide, *args, **kwargs))
+        call = Call(args, kwargs)
+        form = call.form()
+        for key in ((form, call.rows), form):
+            programs = self._programs[key]
+            if programs is not None and programs.serves(call):
+                with quiet():
+                    answered = programs(call.tensors)
+                if answered is not None:
+                    return answered
+        return self._run(call, form)
+
+    def _run(self, call: Call, form: Hashable) -> dict[str, Tensor]:
+        """What runs of the model give; from now on without them, where they can be recorded."""
+        with preserve_rng():
+            model = Runs(self.model, call)
+            guide = None if self.guide is None else Runs(self.guide, call)
         shapes = self._asked(model)
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        found: dict[str, Tensor] = {}
         with quiet():
-            size, ops = self._draws_at_once(model, guide, shapes, tensors)
+            size, ops = self._draws_at_once(model, guide, shapes, call.tensors)
+        held = all(name in self.posterior_samples for name in shapes)
+        if size > 1 and not held and form is not None and form not in self._never:
+            programs = self._recorded(model, guide, shapes, call)
+            if programs is None:
+                self._never.add(form)
+            else:
+                self._programs[form if programs.free else (form, call.rows)] = programs
+                with quiet():
+                    answered = programs(call.tensors)
+                if answered is not None:
+                    return answered
+        found: dict[str, Tensor] = {}
         with quiet(), ops:
             for start in range(0, self.num_samples, size):
                 block = slice(start, start + size)
@@ -129,7 +156,26 @@ class BatchedPredictive(Predictive):
                     found[name][block] = values.reshape(len(values), *shapes[name])
         return {name: found[name] for name in shapes}
 
-    def _asked(self, model: _Runs) -> dict[str, Shape]:
+    def _recorded(
+        self, model: Runs, guide: Runs | None, shapes: dict[str, Shape], call: Call
+    ) -> SitePrograms | None:
+        """The programs of this form of call, for any rows or else for as many as it has."""
+        if False in (self._of_model.use_vmap, self._of_guide.use_vmap):
+            return None
+        samples = {"": torch.arange(self.num_samples)} | dict(self.posterior_samples)
+        own, names = (self._of_guide.own_tensors, self._of_model.own_tensors), tuple(shapes)
+        for free in (True, False) if call.rows else (False,):
+            try:
+                with preserve_rng(), quiet():
+                    more = own, free, self.chunk_size
+                    programs = SitePrograms(model, guide, names, samples, *more)
+                    if programs.serves(call):
+                        return programs
+            except Exception:  # noqa: BLE001, S112 - whatever cannot be recorded is run
+                continue
+        return None
+
+    def _asked(self, model: Runs) -> dict[str, Shape]:
         """Shapes of what a call gives, chosen and ordered as ``Predictive`` does."""
         sites = self.return_sites
         if not sites:
@@ -145,16 +191,14 @@ class BatchedPredictive(Predictive):
             shapes["_RETURN"] = model.returned
         return shapes
 
-    def _values(
-        self, model: _Runs, guide: _Runs | None, names: Iterable[str], block: slice
-    ) -> Draws:
+    def _values(self, model: Runs, guide: Runs | None, names: Iterable[str], block: slice) -> Draws:
         """Values of sites under these draws, ``(s, ...)`` each; held ones need no run."""
         known = self._latents(guide, block)
         values = {name: known[name] for name in names if name in known}
         fresh = [name for name in names if name not in known]
         return values | self._of_model(partial(model.values, fresh), known) if fresh else values
 
-    def _latents(self, guide: _Runs | None, block: slice) -> Draws:
+    def _latents(self, guide: Runs | None, block: slice) -> Draws:
         """Draws of the latents ``(s, ...)``, and a counter, as there may be none."""
         draws = {"": torch.arange(self.num_samples)[block]}
         if guide is None:
@@ -166,8 +210,8 @@ class BatchedPredictive(Predictive):
 
     def _draws_at_once(
         self,
-        model: _Runs,
-        guide: _Runs | None,
+        model: Runs,
+        guide: Runs | None,
         names: Iterable[str],
         tensors: list[Tensor],
     ) -> tuple[int, AbstractContextManager[Any]]:
@@ -203,49 +247,7 @@ class BatchedPredictive(Predictive):
         return math.ceil(self.num_samples / math.ceil(self.num_samples / most)), QuickOps()
 
 
-class _Runs:
-    """Runs of a model or guide under one call's arguments, and what the first of them tells.
-
-    Attributes:
-        shapes: Of its sites for one draw, as ``Predictive`` gives and orders them.
-        returned: Shape of its value, ``None`` where that is no tensor.
-    """
-
-    def __init__(self, run: Callable[[], Any]) -> None:
-        self.run = run
-        trace = poutine.trace(run).get_trace()
-        nodes: list[Any] = [n for n in trace.nodes.values() if n["type"] == "sample"]
-        dims = [each.dim for n in nodes for each in n["cond_indep_stack"] if each.vectorized]
-        plates = -min(dims, default=0)
-        self.shapes: dict[str, Shape] = {}
-        for node in sorted(nodes, key=lambda node: bool(node["is_observed"])):
-            if not site_is_subsample(node):
-                ones = (1,) * (plates - len(node["fn"].batch_shape))
-                self.shapes[node["name"]] = ones + tuple(node["value"].shape)
-        value = trace.nodes["_RETURN"]["value"]
-        self.returned = tuple(value.shape) if isinstance(value, Tensor) else None
-
-    def nodes(self, latents: Draws) -> Any:
-        """What one run tells with these latents fixed."""
-        return poutine.trace(poutine.condition(self.run, data=latents)).get_trace().nodes
-
-    def values(self, names: Iterable[str], latents: Draws) -> Draws:
-        """Values of sites in one run."""
-        nodes = self.nodes(latents)
-        return {name: nodes[name]["value"] for name in names}
-
-    def tensors(self, latents: Draws) -> Draws:
-        """Values of all sites in one run, and the arguments of their distributions."""
-        found: Draws = {}
-        for name, node in self.nodes(latents).items():
-            if name in self.shapes:
-                found[name] = node["value"]
-                if not isinstance(unwrap(node["fn"]), Delta):  # whose argument is the value
-                    found |= {f"{name} {arg}": value for arg, value in arguments_of(node["fn"])}
-        return found
-
-
-def _compare(batched: Batched, runs: _Runs, known: Draws) -> None:
+def _compare(batched: Batched, runs: Runs, known: Draws) -> None:
     """Let ``vmap`` do for a few draws what the loop does, given all that the loop draws."""
     first = runs.nodes({name: value[0] for name, value in known.items()})
     drawn = loop(partial(runs.values, runs.shapes), known)

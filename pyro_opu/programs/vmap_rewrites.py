@@ -8,7 +8,9 @@ halves takes a fifteenth of the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -63,6 +65,29 @@ _CONVOLUTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
 _ATTENTION = {functional.scaled_dot_product_attention, functional.multi_head_attention_forward}
 
 
+_CHECKS: ContextVar[list[Tensor] | None] = ContextVar("checks of a program", default=None)
+
+
+@contextmanager
+def later() -> Iterator[list[Tensor]]:
+    """Inside, what is asked of numbers is kept as tensors, all of which must hold in the end."""
+    checks: list[Tensor] = []
+    token = _CHECKS.set(checks)
+    try:
+        yield checks
+    finally:
+        _CHECKS.reset(token)
+
+
+def require(checks: Callable[[], tuple[Tensor, ...]], message: str) -> None:
+    """Raise ``message`` unless all of these hold, or keep them for who asks :func:`later`."""
+    kept = _CHECKS.get()
+    if kept is not None:
+        kept.extend(checks())
+    elif not all(bool(check) for check in checks()):
+        raise RuntimeError(message)
+
+
 class _Labels(torch.autograd.Function):
     """Labels from probabilities: of each number, or if ``classes`` of each last axis ``(..., 1)``.
 
@@ -110,8 +135,11 @@ def _pooled(x: Tensor) -> Tensor:
 
 def _ones(probs: Tensor) -> Tensor:
     """1 with these probabilities, else 0."""
-    if probs.numel() and not (bool(probs.amin() >= 0) and bool(probs.amax() <= 1)):
-        raise RuntimeError("a Bernoulli's probabilities must be numbers from 0 to 1")
+    if probs.numel():
+        require(
+            lambda: ((ends := probs.aminmax()).min >= 0, ends.max <= 1),
+            "a Bernoulli's probabilities must be numbers from 0 to 1",
+        )
     return (torch.rand_like(probs) < probs).to(probs.dtype)
 
 
@@ -119,9 +147,10 @@ def _classes(weights: Tensor) -> Tensor:
     """A class ``(..., 1)`` of each row of weights, which need not sum to 1."""
     bounds = weights.cumsum(-1)
     total = bounds[..., -1:]
-    if weights.numel() and not (
-        bool(weights.amin() >= 0) and bool(total.amin() > 0) and bool(total.amax().isfinite())
-    ):
-        raise RuntimeError("a categorical's probabilities must be finite and not negative")
+    if weights.numel():
+        require(
+            lambda: (weights.amin() >= 0, (total.amin() > 0) & total.amax().isfinite()),
+            "a categorical's probabilities must be finite and not negative",
+        )
     below_one = 1 - torch.finfo(weights.dtype).eps  # a class of weight 0 is never drawn
     return (bounds <= torch.rand_like(total) * (total * below_one)).sum(-1, keepdim=True)

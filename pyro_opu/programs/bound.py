@@ -1,0 +1,146 @@
+"""A recorded program with its draws, and the blocks in which it runs."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from pyro_opu.programs.recorded import Draws, Recorded, Size, after, is_random, is_view, output
+
+#: Numbers that are kept of a draw, in multiples of those in it, where they follow from it alone.
+KEPT = 4
+#: Numbers in the widest tensor of a block, of which the quickest is found.
+TRIED, QUICK = (2**15, 2**17, 2**19), 2**17
+
+
+class Bound:
+    """A recorded program with its draws: what follows from them alone is computed once.
+
+    Attributes:
+        random: Names of what differs from call to call.
+    """
+
+    def __init__(self, recorded: Recorded, draws: Draws) -> None:
+        self.recorded, self.random = recorded, recorded.random
+        self.num_draws = len(next(iter(draws.values())))
+        early, self._late, sliced = _split(recorded.program, draws)
+        with torch.no_grad():
+            values = early(self.num_draws, 0, *draws.values())
+        self._values = list(zip(values, sliced, strict=True))
+        self._own = _made_anew(self._late)
+
+    def __call__(self, inputs: Sequence[Tensor], block: slice = slice(None)) -> Draws:
+        """What the program gives under a block of the draws."""
+        start, stop, _ = block.indices(self.num_draws)
+        values = [value for value, _ in self._values]
+        if stop - start < self.num_draws:
+            values = [value[start:stop] if cut else value for value, cut in self._values]
+        found = self._late(stop - start, self.recorded.of_rows(inputs), *values, *inputs)
+        return {
+            name: value if own else value.clone(memory_format=torch.contiguous_format)
+            for name, value, own in zip(self.recorded.names, found, self._own, strict=True)
+        }
+
+
+def _split(
+    program: fx.GraphModule, draws: Draws
+) -> tuple[fx.GraphModule, fx.GraphModule, list[bool]]:
+    """The part that follows from the draws alone, the rest, and which values are of draws."""
+    nodes = list(program.graph.nodes)
+    numbers, taken = nodes[:2], nodes[2 : 2 + len(draws)]
+    given = [node for node in nodes if node.op == "placeholder"][2 + len(draws) :]
+    of_draws = after(program, lambda node: node is numbers[0] or node in taken)
+    late = after(program, lambda node: node in given or node is numbers[1] or is_random(node))
+    per_draw = sum(value[0].numel() for value in draws.values())
+
+    def keeps(node: fx.Node) -> bool:
+        if node not in of_draws:
+            return "sizes" in node.meta or node.op == "get_attr"
+        if node in taken:
+            return True
+        sizes = node.meta.get("sizes", ())
+        first = bool(sizes) and sizes[0] == Size(0, 1, 0, 0)
+        whole = all(not (size.draws or size.both) for size in sizes[1:])
+        return first and whole and math.prod(s.at(1, 0) for s in sizes) <= KEPT * per_draw + 64
+
+    kept: list[fx.Node] = []
+    for node in reversed(nodes):
+        if node.op == "output":
+            late.add(node)
+        elif node not in late and node not in numbers and any(user in late for user in node.users):
+            kept.append(node) if keeps(node) else late.add(node)
+    kept.reverse()
+    early = _part(program, [*numbers, *taken], kept, late)
+    rest = _part(program, [*numbers, *kept, *given], output(program), set(nodes) - late)
+    return early, rest, [node in of_draws for node in kept]
+
+
+def _made_anew(program: fx.GraphModule) -> list[bool]:
+    """Whether each value that a program gives is a tensor of its own, not a view of others."""
+    found, seen = [], set()
+    for node in output(program):
+        base: Any = node
+        expanded = False
+        while is_view(base):
+            expanded |= base.target is torch.ops.aten.expand.default
+            base = base.args[0]
+        found.append(base.op == "call_function" and not expanded and base not in seen)
+        seen.add(base)
+    return found
+
+
+def _part(
+    program: fx.GraphModule, given: list[fx.Node], wanted: list[fx.Node], without: set[fx.Node]
+) -> fx.GraphModule:
+    """The operations from these nodes to those, as a program of its own."""
+    graph, made = fx.Graph(), {}
+    for node in given:
+        made[node] = graph.placeholder(node.name)
+        made[node].meta = dict(node.meta)
+    for node in program.graph.nodes:
+        if node not in made and node not in without and node.op in ("call_function", "get_attr"):
+            made[node] = graph.node_copy(node, lambda each: made[each])
+    graph.output([made[node] for node in wanted])
+    graph.eliminate_dead_code()
+    return fx.GraphModule(program, graph)
+
+
+class Pace:
+    """In blocks of how many draws the work goes quickest, found while it is done.
+
+    Attributes:
+        size: Draws of the next block.
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._left = [*sizes, *sizes] if len(sizes) > 1 else []
+        self._seconds: dict[int, float] = {}
+        self.size = self._left.pop(0) if self._left else sizes[0]
+
+    @classmethod
+    def of(cls, draws: int, width: int, most: int, timed: bool) -> Pace:
+        """One for draws that make tensors of ``width`` numbers, in blocks of ``most`` at most.
+
+        Where the work is not to depend on the clock, as what is drawn at random must not, the size
+        is one that is quick for most programs.
+        """
+        numbers = [each for each in (*TRIED, most) if each <= most] if timed else [min(QUICK, most)]
+        return cls(sorted({max(1, min(draws, each // width)) for each in numbers}))
+
+    @contextmanager
+    def timed(self, draws: int) -> Iterator[None]:
+        """Inside, a block of so many draws is done."""
+        began = time.perf_counter()
+        yield
+        if draws == self.size and self._left:
+            seconds = (time.perf_counter() - began) / draws
+            self._seconds[draws] = min(seconds, self._seconds.get(draws, math.inf))
+            self.size = self._left.pop(0)
+            if not self._left:
+                self.size = min(self._seconds, key=self._seconds.__getitem__)

@@ -1,0 +1,79 @@
+"""The form of a call: by what it is known, besides the numbers in its tensors."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+T = TypeVar("T")
+#: Forms of which the programs are kept.
+MOST_FORMS = 32
+
+
+class Call:
+    """The arguments of a call, as their tensors and the rest.
+
+    Attributes:
+        tensors: All tensors among the arguments, in order.
+        rows: As many as the first tensor has that has rows, 0 if there is none.
+    """
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._leaves: list[Any]
+        self._spec: Any
+        if any(isinstance(each, tuple | list | dict) for each in (*args, *kwargs.values())):
+            self._leaves, self._spec = tree_flatten((args, kwargs))
+        else:
+            self._leaves, self._spec = [*args, *kwargs.values()], (len(args), tuple(kwargs))
+        self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
+        self.rows = next((len(x) for x in self.tensors if x.dim()), 0)
+
+    def given(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with other tensors in the place of these."""
+        rest = iter(tensors)
+        leaves = [next(rest) if isinstance(leaf, Tensor) else leaf for leaf in self._leaves]
+        if isinstance(self._spec, tuple):
+            count, names = self._spec
+            return tuple(leaves[:count]), dict(zip(names, leaves[count:], strict=True))
+        given: tuple[tuple[Any, ...], dict[str, Any]] = tree_unflatten(leaves, self._spec)
+        return given
+
+    def form(self) -> Hashable:
+        """What calls have in common that differ in numbers and rows; ``None``: they have none."""
+        state = torch.get_default_dtype(), torch.is_autocast_enabled()
+        spec = self._spec if isinstance(self._spec, tuple) else repr(self._spec)
+        key = (spec, state, *map(self._leaf, self._leaves))
+        try:
+            hash(key)
+        except TypeError:
+            return None
+        return key
+
+    def _leaf(self, leaf: Any) -> Hashable:
+        if isinstance(leaf, Tensor):
+            shape = leaf.shape[1:] if leaf.dim() and len(leaf) == self.rows else leaf.shape
+            return leaf.dim(), shape, leaf.dtype, leaf.device
+        return type(leaf), leaf
+
+
+class Forms(Generic[T]):
+    """What is kept for forms of calls, or for a form and its number of rows; the latest ones."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Hashable, T | None] = OrderedDict()
+
+    def __getitem__(self, key: Hashable) -> T | None:
+        return self._kept.get(key)
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._kept
+
+    def __setitem__(self, key: Hashable, value: T | None) -> None:
+        self._kept[key] = value
+        while len(self._kept) > MOST_FORMS:
+            self._kept.popitem(last=False)

@@ -1,0 +1,315 @@
+"""A program of posterior draws and inputs, recorded once as tensor operations.
+
+A Pyro model under :func:`torch.vmap` is one sequence of tensor operations on all draws; what costs
+time is Python on the way to them. It is recorded at four small sizes, two numbers of draws by two
+of rows. Where the four sequences are alike but for whole numbers that are bilinear in both, they
+are one program for any number of draws and rows, which runs without Pyro and without ``vmap``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+from torch.func import functionalize
+from torch.fx.experimental.proxy_tensor import make_fx
+
+Draws = dict[str, Tensor]
+#: ``(draws (S, ...), inputs) -> {name: (S, ...)}``.
+Together = Callable[[Draws, Sequence[Tensor]], Draws]
+Corner = tuple[int, int]
+#: By this name a program gives whether all that it samples from could be sampled.
+VALID = "\0valid"
+aten = torch.ops.aten
+#: Draws, and rows, at which a program is recorded.
+DRAWS, ROWS = (3, 5), (7, 11)
+#: Operations that change nothing where they keep the sizes.
+_VIEWS = {
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.expand.default,
+    aten.reshape.default,
+    aten.detach.default,
+    aten.alias.default,
+    aten.lift_fresh_copy.default,
+    aten.clone.default,
+}
+
+
+class NotRecorded(Exception):
+    """A program that is not one sequence of operations for all numbers of draws and rows."""
+
+
+class Size(NamedTuple):
+    """A whole number that follows from the numbers of draws and rows: a + b S + c N + d S N."""
+
+    constant: int
+    draws: int
+    rows: int
+    both: int
+
+    @classmethod
+    def through(cls, values: Mapping[Corner, int]) -> Size:
+        """The one that takes these values at the corners, or an error if there is none."""
+        (s0, n0), (s1, n1) = min(values), max(values)
+        ds, dn = s1 - s0, n1 - n0
+        low, high = values[s0, n0], values[s1, n0]
+        both, rows, rests = 0, 0, [0]
+        if dn:
+            beside, far = values[s0, n1], values[s1, n1]
+            both, rest = divmod(far - high - beside + low, ds * dn)
+            rows, other = divmod(beside - low - both * s0 * dn, dn)
+            rests = [rest, other]
+        draws, rest = divmod(high - low - both * ds * n0, ds)
+        if rest or any(rests):
+            raise NotRecorded(f"a size that is {sorted(values.values())} at {sorted(values)}")
+        return cls(low - draws * s0 - rows * n0 - both * s0 * n0, draws, rows, both)
+
+    def at(self, draws: Any, rows: Any) -> Any:
+        return self.constant + self.draws * draws + self.rows * rows + self.both * draws * rows
+
+
+class Recorded:
+    """A program for any number of draws, and of rows where these are free.
+
+    Args:
+        together: The program as ``vmap`` runs it, ``(draws, inputs) -> {name: (S, ...)}``.
+        draws: Some posterior draws ``(S, ...)`` each.
+        inputs: Tensors; those with as many rows as the first that has rows have N.
+        free: Whether any number of rows is wanted, or this one alone.
+
+    Attributes:
+        rows: N, where it is fixed.
+        random: Names of what differs from call to call.
+
+    Raises:
+        NotRecorded: the operations depend on the numbers of draws or rows in another way.
+    """
+
+    def __init__(
+        self, together: Together, draws: Draws, inputs: Sequence[Tensor], *, free: bool = True
+    ) -> None:
+        self._first = next((i for i, x in enumerate(inputs) if x.dim()), None)
+        count = self._count(inputs)
+        self.rows = None if free else count
+        self._draws = list(draws)
+        sizes = ROWS if free else (count,)
+        graphs = {
+            (s, n): _recorded(together, few(draws, s), _resized(inputs, count, n))
+            for s in DRAWS
+            for n in sizes
+        }
+        self.names = list(next(iter(graphs.values())).names)
+        self.program = _merged({corner: each.graph for corner, each in graphs.items()})
+        _simplify(self.program)
+        varying = after(self.program, is_random)
+        outputs = output(self.program)
+        self.random = {
+            name for name, node in zip(self.names, outputs, strict=True) if node in varying
+        }
+
+    def __call__(self, draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+        """What the program gives for these draws and inputs."""
+        size = len(next(iter(draws.values())))
+        values = self.program(
+            size, self.of_rows(inputs), *(draws[name] for name in self._draws), *inputs
+        )
+        return dict(zip(self.names, values, strict=True))
+
+    def constants(self) -> list[Any]:
+        """What is in it besides draws and inputs: parameters and tensors of the model."""
+        nodes = self.program.graph.nodes
+        return [getattr(self.program, node.target) for node in nodes if node.op == "get_attr"]
+
+    def width(self, rows: int) -> int:
+        """Numbers in the widest tensor that a draw makes of so many rows."""
+        counts = [
+            math.prod(size.at(1, rows) for size in node.meta["sizes"])
+            for node in self.program.graph.nodes
+            if node.op == "call_function" and "sizes" in node.meta and not is_view(node)
+        ]
+        return max(counts, default=1)
+
+    def _count(self, inputs: Sequence[Tensor]) -> int:
+        return 0 if self._first is None else len(inputs[self._first])
+
+    def of_rows(self, inputs: Sequence[Tensor]) -> int:
+        """N of these inputs, or that which is fixed."""
+        return self._count(inputs) if self.rows is None else self.rows
+
+
+class _Graph(NamedTuple):
+    graph: fx.GraphModule
+    names: tuple[str, ...]
+
+
+def few(draws: Draws, count: int) -> Draws:
+    """The first draws, again and again if there are fewer."""
+    return {name: value[torch.arange(count) % len(value)] for name, value in draws.items()}
+
+
+def _resized(inputs: Sequence[Tensor], count: int, rows: int) -> list[Tensor]:
+    """The same inputs with so many rows, where they have ``count``."""
+    index = torch.arange(rows) % max(count, 1)
+    return [x[index] if rows != count and x.dim() and len(x) == count else x for x in inputs]
+
+
+def _recorded(together: Together, draws: Draws, inputs: list[Tensor]) -> _Graph:
+    """One run of the program as a graph of its tensor operations, none in place."""
+    names: tuple[str, ...] = ()
+
+    def run(*leaves: Tensor) -> list[Tensor]:
+        nonlocal names
+        found = together(
+            dict(zip(draws, leaves[: len(draws)], strict=True)), list(leaves[len(draws) :])
+        )
+        names = tuple(found)
+        return list(found.values())
+
+    leaves = (*draws.values(), *inputs)
+    with torch.no_grad():
+        graph = make_fx(run)(*leaves)
+        if any(_schema(node) and _schema(node).is_mutable for node in graph.graph.nodes):
+            graph = make_fx(functionalize(graph, remove="mutations"))(*leaves)
+    graph.graph.eliminate_dead_code()
+    return _Graph(graph, names)
+
+
+def _schema(node: fx.Node) -> Any:
+    return getattr(node.target, "_schema", None) if node.op == "call_function" else None
+
+
+def _merged(graphs: Mapping[Corner, fx.GraphModule]) -> fx.GraphModule:
+    """One program ``(S, N, *tensors)`` of graphs that are alike but for sizes."""
+    corners, modules = list(graphs), list(graphs.values())
+    lists = [list(module.graph.nodes) for module in modules]
+    if len({len(nodes) for nodes in lists}) > 1:
+        raise NotRecorded("as many operations as there are rows or draws")
+    graph, root = fx.Graph(), nn.Module()
+    numbers = graph.placeholder("draws"), graph.placeholder("rows")
+    made: list[dict[fx.Node, fx.Node]] = [{} for _ in modules]
+    sizes: dict[Size, fx.Node] = {}
+
+    def through(values: Sequence[int]) -> Size:
+        return Size.through(dict(zip(corners, values, strict=True)))
+
+    def merge(values: Sequence[Any]) -> Any:
+        one = values[0]
+        if isinstance(one, fx.Node):
+            nodes = {table.get(value) for table, value in zip(made, values, strict=True)}
+            if len(nodes) > 1 or None in nodes:
+                raise NotRecorded("operations in another order")
+            return nodes.pop()
+        if isinstance(one, list | tuple):
+            if len({len(value) for value in values}) > 1:
+                raise NotRecorded("as many arguments as there are rows or draws")
+            return type(one)(merge(each) for each in zip(*values, strict=True))
+        if isinstance(one, dict):
+            return {key: merge([value[key] for value in values]) for key in one}
+        if type(one) is int and len(set(values)) > 1:
+            size = through(values)
+            if size not in sizes:
+                sizes[size] = graph.call_function(_sized, (tuple(size), *numbers))
+            return sizes[size]
+        if not all(_alike(one, value) for value in values):
+            raise NotRecorded(f"an argument that is {one} or {values[-1]}")
+        return one
+
+    for nodes in zip(*lists, strict=True):
+        one = nodes[0]
+        if len({(node.op, node.op == "get_attr" or node.target) for node in nodes}) > 1 and (
+            one.op != "placeholder"
+        ):
+            raise NotRecorded("other operations for other numbers of rows or draws")
+        if one.op == "get_attr":
+            held = [
+                getattr(module, node.target) for module, node in zip(modules, nodes, strict=True)
+            ]
+            if not all(_alike(held[0], each) for each in held):
+                raise NotRecorded("a constant that depends on the number of rows or draws")
+            setattr(root, one.target, held[0])
+            node = graph.get_attr(one.target)
+        elif one.op == "placeholder":
+            node = graph.placeholder(one.name)
+        elif one.op == "output":
+            node = graph.output(merge([each.args[0] for each in nodes]))
+        else:
+            arguments = merge([each.args for each in nodes])
+            keywords = merge([dict(each.kwargs) for each in nodes])
+            node = graph.call_function(one.target, arguments, keywords)
+        values = [each.meta.get("val") for each in nodes]
+        if all(isinstance(value, Tensor) for value in values):
+            if len({value.dim() for value in values}) > 1:
+                raise NotRecorded("another number of dimensions")
+            node.meta["sizes"] = tuple(
+                through(each) for each in zip(*(v.shape for v in values), strict=True)
+            )
+            node.meta["dtype"] = values[0].dtype
+        for table, each in zip(made, nodes, strict=True):
+            table[each] = node
+    return fx.GraphModule(root, graph)
+
+
+def _sized(size: tuple[int, int, int, int], draws: Any, rows: Any) -> Any:
+    return Size(*size).at(draws, rows)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return (
+            isinstance(other, Tensor)
+            and (one.shape, one.dtype) == (other.shape, other.dtype)
+            and bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=True).all())
+        )
+    return type(one) is type(other) and bool(one == other or (one != one and other != other))
+
+
+def _simplify(program: fx.GraphModule) -> None:
+    """Leave out views and copies to what is there."""
+    graph = program.graph
+    for node in list(graph.nodes):
+        source = node.args[0] if node.op == "call_function" and node.args else None
+        if isinstance(source, fx.Node) and _is_same(node, source):
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+        elif node.target in (aten.view.default, aten._unsafe_view.default):
+            node.target = aten.reshape.default  # what it is given may have other strides now
+    graph.eliminate_dead_code()
+    program.recompile()
+
+
+def _is_same(node: fx.Node, source: fx.Node) -> bool:
+    """Whether a node is its first argument."""
+    known = "sizes" in node.meta and "sizes" in source.meta
+    if not known or any(node.meta[key] != source.meta[key] for key in ("sizes", "dtype")):
+        return False
+    if node.target is aten.permute.default:
+        dims: Any = node.args[1]
+        return all(dim % len(dims) == i for i, dim in enumerate(dims))
+    copied = node.target is aten._to_copy.default and set(node.kwargs) <= {"dtype", "device"}
+    return copied or node.target in _VIEWS
+
+
+def is_view(node: fx.Node) -> bool:
+    return node.target in _VIEWS or bool(getattr(node.target, "is_view", False))
+
+
+def is_random(node: fx.Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return node.op == "call_function" and torch.Tag.nondeterministic_seeded in tags
+
+
+def after(program: fx.GraphModule, begins: Callable[[fx.Node], bool]) -> set[fx.Node]:
+    """Nodes that depend on those where something begins, and these."""
+    found: set[fx.Node] = set()
+    for node in program.graph.nodes:
+        if begins(node) or any(each in found for each in node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def output(program: fx.GraphModule) -> list[fx.Node]:
+    return list(next(node for node in program.graph.nodes if node.op == "output").args[0])

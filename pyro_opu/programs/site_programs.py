@@ -1,0 +1,224 @@
+"""Sites of a ``Predictive`` under all draws: runs of its model and guide, and their records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.distributions import Delta
+from pyro.poutine.util import site_is_subsample
+from torch import Tensor, nn
+
+from pyro_opu.programs.bound import Bound, Pace
+from pyro_opu.programs.forms import Call
+from pyro_opu.programs.recorded import VALID, Draws, Recorded, Together, few
+from pyro_opu.programs.sites import arguments_of, unwrap
+from pyro_opu.programs.trace import quiet
+from pyro_opu.programs.vmap import close, vectorized
+from pyro_opu.programs.vmap_rewrites import QuickOps, later
+from pyro_opu.rng import seeded
+from pyro_opu.utils.chunks import numbers_at_once
+
+Shape = tuple[int, ...]
+#: Draws that are compared.
+COMPARED = 2
+
+
+class Runs:
+    """Runs of a model or guide under one call's arguments, and what the first of them tells.
+
+    Attributes:
+        shapes: Of its sites for one draw, as ``Predictive`` gives and orders them.
+        returned: Shape of its value, ``None`` where that is no tensor.
+    """
+
+    def __init__(self, function: Callable[..., Any], call: Call) -> None:
+        self.function, self.call = function, call
+        args, kwargs = call.given(call.tensors)
+        trace = poutine.trace(function).get_trace(*args, **kwargs)
+        nodes: list[Any] = [n for n in trace.nodes.values() if n["type"] == "sample"]
+        dims = [each.dim for n in nodes for each in n["cond_indep_stack"] if each.vectorized]
+        plates = -min(dims, default=0)
+        self.shapes: dict[str, Shape] = {}
+        for node in sorted(nodes, key=lambda node: bool(node["is_observed"])):
+            if not site_is_subsample(node):
+                ones = (1,) * (plates - len(node["fn"].batch_shape))
+                self.shapes[node["name"]] = ones + tuple(node["value"].shape)
+        value = trace.nodes["_RETURN"]["value"]
+        self.returned = tuple(value.shape) if isinstance(value, Tensor) else None
+
+    def nodes(self, latents: Draws, tensors: Sequence[Tensor] | None = None) -> Any:
+        """What one run tells with these latents fixed, of the call or with other tensors."""
+        args, kwargs = self.call.given(self.call.tensors if tensors is None else tensors)
+        model = poutine.condition(self.function, data=latents)
+        return poutine.trace(model).get_trace(*args, **kwargs).nodes
+
+    def values(
+        self, names: Iterable[str], latents: Draws, tensors: Sequence[Tensor] | None = None
+    ) -> Draws:
+        """Values of sites in one run."""
+        nodes = self.nodes(latents, tensors)
+        return {name: nodes[name]["value"] for name in names}
+
+    def laid_out(self, names: Iterable[str], latents: Draws, tensors: Sequence[Tensor]) -> Draws:
+        """Values of sites in one run, with the dimensions that ``Predictive`` gives them."""
+        values = self.values(names, latents, tensors)
+        dims = {name: len(self.shapes.get(name, value.shape)) for name, value in values.items()}
+        return {name: _with_ones(value, 0, dims[name]) for name, value in values.items()}
+
+    def together(self, names: Sequence[str], own_tensors: bool) -> Together:
+        """:meth:`laid_out` under all draws, with all that must hold of them as one more value."""
+
+        def together(draws: Draws, tensors: Sequence[Tensor]) -> Draws:
+            with quiet(), QuickOps(), later() as checks:
+                one = partial(self.laid_out, names, tensors=tensors)
+                found = vectorized(one, draws, own_tensors=own_tensors)
+            return found | ({VALID: torch.stack(checks).all()} if checks else {})
+
+        return together
+
+    def tensors(self, latents: Draws) -> Draws:
+        """Values of all sites in one run, and the arguments of their distributions."""
+        found: Draws = {}
+        for name, node in self.nodes(latents).items():
+            if name in self.shapes:
+                found[name] = node["value"]
+                if not isinstance(unwrap(node["fn"]), Delta):  # whose argument is the value
+                    found |= {f"{name} {arg}": value for arg, value in arguments_of(node["fn"])}
+        return found
+
+    def state(self) -> tuple[bool, ...]:
+        """Whether each module in a model that is one is in training mode."""
+        function: Any = self.function
+        modules = function.modules() if isinstance(function, nn.Module) else ()
+        return tuple(module.training for module in modules)
+
+
+def _with_ones(value: Tensor, place: int, dims: int) -> Tensor:
+    """The value with so many dimensions from a place on: those of plates that it is not in."""
+    ones = (1,) * (dims + place - value.dim())
+    return value.reshape(value.shape[:place] + ones + value.shape[place:])
+
+
+class SitePrograms:
+    """What a form of call gives, without its model: recorded programs of guide and model.
+
+    Attributes:
+        free: Whether they serve any number of rows.
+    """
+
+    def __init__(
+        self,
+        model: Runs,
+        guide: Runs | None,
+        names: Sequence[str],
+        samples: Draws,
+        own_tensors: tuple[bool, bool],
+        free: bool,
+        numbers: int | None,
+    ) -> None:
+        self.free, self._names, self._samples, self._numbers = free, names, samples, numbers
+        tensors = model.call.tensors
+        self._runs = [runs for runs in (guide, model) if runs is not None]
+        self._states = [runs.state() for runs in self._runs]
+        self._parts: list[tuple[Together, Recorded]] = []
+        latents = samples
+        if guide is not None and guide.shapes:
+            latents = {"": samples[""]}
+            self._record(guide.together(tuple(guide.shapes), own_tensors[0]), latents, tensors)
+            latents = self._latents(latents, tensors)
+        self._fresh = [name for name in names if name not in latents]
+        self._record(model.together(self._fresh, own_tensors[1]), latents, tensors)
+        self._bound = None if self._guided else Bound(self._parts[-1][1], samples)
+        held = [each for _, recorded in self._parts for each in recorded.constants()]
+        self._params = {
+            name: param
+            for name, param in pyro.get_param_store().named_parameters()
+            if any(param is each for each in held)
+        }
+        self._dims = {name: len(shape) for name, shape in model.shapes.items()}
+        self._checked: set[int] = set()
+        self._paces: dict[int, Pace] = {}
+
+    def _record(self, together: Together, draws: Draws, tensors: Sequence[Tensor]) -> None:
+        recorded = Recorded(together, draws, tensors, free=self.free)
+        self._parts.append((together, recorded))
+
+    @property
+    def _guided(self) -> bool:
+        return len(self._parts) > 1
+
+    def _latents(self, draws: Draws, tensors: Sequence[Tensor]) -> Draws:
+        """The guide's latents under these draws of it."""
+        return draws | self._parts[0][1](draws, tensors)
+
+    def serves(self, call: Call) -> bool:
+        """Whether the model is as it was, and gives what they give, compared once for N rows."""
+        store = dict(pyro.get_param_store().named_parameters()) if self._params else {}
+        same = all(store.get(name) is param for name, param in self._params.items())
+        if not same or self._states != [runs.state() for runs in self._runs]:
+            return False
+        if call.rows not in self._checked and self._agrees(call.tensors):
+            self._checked.add(call.rows)
+        return call.rows in self._checked
+
+    def _agrees(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether ``vmap`` gives the same under a few draws, by the same random numbers."""
+        draws = few({"": self._samples[""]} if self._guided else self._samples, COMPARED)
+        for together, recorded in self._parts:
+            with seeded(0):
+                expected = together(draws, tensors)
+            with seeded(0):
+                found = recorded(draws, tensors)
+            if found.keys() != expected.keys() or not close(found, expected):
+                return False
+            draws = draws | found
+        return True
+
+    def __call__(self, tensors: Sequence[Tensor]) -> dict[str, Tensor] | None:
+        """Draws of the sites, or ``None`` if one of them cannot be sampled."""
+        size, recorded = len(self._samples[""]), self._parts[-1][1]
+        rows = recorded.of_rows(tensors)
+        if (pace := self._paces.get(rows.bit_length())) is None:
+            width = recorded.width(rows)
+            device = (tensors or [self._samples[""]])[0].device
+            most = self._numbers or numbers_at_once(device)
+            timed = not any(recorded.random for _, recorded in self._parts)
+            pace = self._paces[rows.bit_length()] = Pace.of(size, width, most, timed)
+        found: Draws = {}
+        start = 0
+        while start < size:
+            block = slice(start, min(size, start + pace.size))
+            with pace.timed(block.stop - start):
+                values = self._block(block, tensors)
+            if values is None:
+                return None
+            if block.stop - start == size:
+                found = values
+                break
+            for name, value in values.items():
+                if start == 0:
+                    found[name] = value.new_empty((size, *value.shape[1:]))
+                found[name][block] = value
+            start = block.stop
+        return {name: found[name] for name in self._names}
+
+    def _block(self, block: slice, tensors: Sequence[Tensor]) -> Draws | None:
+        """Values of the sites under a block of draws."""
+        if self._bound is not None:
+            names = (name for name in self._names if name in self._samples)
+            latents = {name: self._samples[name][block] for name in names}
+            found = self._bound(tensors, block)
+        else:
+            latents = self._latents({"": self._samples[""][block]}, tensors)
+            if not bool(latents.get(VALID, True)):
+                return None
+            found = self._parts[-1][1](latents, tensors)
+        for name in self._names:
+            if name in latents:
+                found[name] = _with_ones(latents[name], 1, self._dims[name]).clone()
+        return found if bool(found.pop(VALID, True)) else None

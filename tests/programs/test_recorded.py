@@ -1,0 +1,266 @@
+"""Recorded programs give what ``vmap`` gives, at any number of draws and rows, or are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from posteriors import SOURCES, X, model, samples
+from pyro.infer import Predictive
+from torch import Tensor, nn
+
+from pyro_opu import batched
+from pyro_opu.programs.bound import Bound, Pace
+from pyro_opu.programs.recorded import NotRecorded, Recorded, Size
+from pyro_opu.rng import seeded
+
+Draws = dict[str, Tensor]
+S, D = 9, 3
+DRAWS = {"w": torch.randn(S, D), "s": torch.rand(S)}
+
+
+def affine(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    w = draws["w"] * draws["s"].exp()[:, None]
+    return {"z": torch.einsum("nd,sd->sn", inputs[0], w)}
+
+
+def centred(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    x = inputs[0] - inputs[0].mean(0)  # rows depend on each other
+    return {"z": torch.einsum("nd,sd->sn", x, draws["w"]), "w": draws["w"]}
+
+
+def noisy(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    z = affine(draws, inputs)["z"]
+    return {"y": z + torch.randn_like(z), "z": z}
+
+
+def in_place(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    z = affine(draws, inputs)["z"].clone()
+    z[:, 0] += 1
+    z.mul_(2)
+    return {"z": z}
+
+
+def flat(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    z = affine(draws, inputs)["z"]
+    return {"flat": z.reshape(-1), "twice": z.repeat(1, 2), "rows": z.new_full((len(z),), 2.0)}
+
+
+PROGRAMS: dict[str, Callable[[Draws, Sequence[Tensor]], Draws]] = {
+    each.__name__: each for each in (affine, centred, noisy, in_place, flat)
+}
+
+
+def same(one: Draws, other: Draws) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(value, other[name])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 30])
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_any_rows_and_draws(program: Callable[..., Draws], rows: int) -> None:
+    recorded = Recorded(program, DRAWS, [torch.randn(5, D)])
+    x = torch.randn(rows, D)
+    for draws in (DRAWS, {name: value[:2] for name, value in DRAWS.items()}):
+        with seeded(0):
+            found = recorded(draws, [x])
+        with seeded(0):
+            same(found, program(draws, [x]))
+
+
+def test_of_no_rows() -> None:
+    assert Recorded(affine, DRAWS, [X[:5, :D]])(DRAWS, [torch.randn(0, D)])["z"].shape == (S, 0)
+
+
+def branches(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    z = affine(draws, inputs)["z"]
+    return {"z": z if len(inputs[0]) < 9 else -z}
+
+
+def loops(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    total = torch.zeros(len(draws["w"]))
+    for row in inputs[0]:
+        total = total + draws["w"] @ row
+    return {"total": total}
+
+
+def scaled(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    return {"z": affine(draws, inputs)["z"] * (100.0 / len(inputs[0]))}
+
+
+def listed(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    return {"z": affine(draws, inputs)["z"] + torch.tensor(list(range(len(inputs[0]))))}
+
+
+def halved(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    return {"z": affine(draws, inputs)["z"][:, : len(inputs[0]) // 2]}
+
+
+def valued(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+    return {"z": affine(draws, inputs)["z"] * (1 if inputs[0].sum() > 0 else 2)}
+
+
+@pytest.mark.parametrize("program", [branches, loops, scaled, listed, halved])
+def test_what_depends_on_the_rows_otherwise_is_recorded_at_these_alone(
+    program: Callable[..., Draws],
+) -> None:
+    x = torch.randn(5, D)
+    with pytest.raises(NotRecorded):
+        Recorded(program, DRAWS, [x])
+    recorded = Recorded(program, DRAWS, [x], free=False)
+    other = torch.randn(5, D)
+    same(recorded(DRAWS, [other]), program(DRAWS, [other]))
+
+
+def test_a_branch_on_a_value_is_not_recorded() -> None:
+    with pytest.raises(RuntimeError, match="value out of a tracing tensor"):
+        Recorded(valued, DRAWS, [X[:5, :D]])
+
+
+class TestBound:
+    @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+    def test_blocks_are_the_whole(self, program: Callable[..., Draws]) -> None:
+        if program in (noisy, flat):
+            pytest.skip("random, or no draws along its first axis")
+        x = torch.randn(6, D)
+        bound = Bound(Recorded(program, DRAWS, [x]), DRAWS)
+        blocks = [bound([x], slice(start, start + 4)) for start in (0, 4, 8)]
+        whole = {name: torch.cat([each[name] for each in blocks]) for name in blocks[0]}
+        same(whole, program(DRAWS, [x]))
+
+    def test_computes_once_what_follows_from_the_draws(self) -> None:
+        x = torch.randn(6, D)
+        bound = Bound(Recorded(affine, DRAWS, [x]), DRAWS)
+        targets = {str(node.target) for node in bound._late.graph.nodes}
+        assert not any("exp.default" in each for each in targets)
+        assert any("exp.default" in str(n.target) for n in bound.recorded.program.graph.nodes)
+
+    def test_answers_are_nobody_elses(self) -> None:
+        """Whoever writes into them changes no draw and no later answer."""
+        x = torch.randn(6, D)
+        bound = Bound(Recorded(centred, DRAWS, [x]), DRAWS)
+        before = {name: value.clone() for name, value in DRAWS.items()}
+        first = bound([x])
+        kept = {name: value.clone() for name, value in first.items()}
+        for value in first.values():
+            value.zero_()
+        same(bound([x]), kept)
+        same(DRAWS, before)
+
+
+@pytest.mark.parametrize(
+    ("values", "size"),
+    [
+        ({(3, 7): 4, (3, 11): 4, (5, 7): 4, (5, 11): 4}, Size(4, 0, 0, 0)),
+        ({(3, 7): 22, (3, 11): 34, (5, 7): 36, (5, 11): 56}, Size(1, 0, 0, 1)),
+        ({(3, 7): 17, (3, 11): 25, (5, 7): 19, (5, 11): 27}, Size(0, 1, 2, 0)),
+        ({(3, 0): 6, (5, 0): 10}, Size(0, 2, 0, 0)),
+    ],
+)
+def test_a_size_goes_through_the_corners(values: dict[tuple[int, int], int], size: Size) -> None:
+    assert Size.through(values) == size
+    assert all(size.at(*corner) == value for corner, value in values.items())
+
+
+class TestPace:
+    def test_the_quickest_is_kept(self) -> None:
+        pace = Pace.of(100, 2**12, 2**21, timed=True)
+        for _ in range(20):
+            with pace.timed(pace.size):
+                sum(range(100 * abs(pace.size - 32) + 1))
+        assert pace.size == 32
+
+    def test_what_is_random_does_not_depend_on_the_clock(self) -> None:
+        assert len({Pace.of(100, 2**12, 2**21, timed=False).size for _ in range(3)}) == 1
+
+    def test_no_block_is_larger_than_allowed(self) -> None:
+        pace = Pace.of(100, 1000, 5000, timed=True)
+        assert max(pace.size, *pace._left, 1) <= 5
+
+
+class TestModels:
+    """Of ``batched``: what a recorded form of call follows, and what it does not."""
+
+    def test_no_model_runs_after_the_first_call(self) -> None:
+        runs: list[int] = []
+
+        def counted(x: Tensor) -> None:
+            runs.append(len(x))
+            model(x)
+
+        exact = batched(Predictive(counted, samples(), return_sites=None))
+        exact(X)
+        first = len(runs)
+        exact(X + 1)
+        assert len(runs) == first
+        exact(X[:5])  # another number of rows is compared once
+        compared = len(runs)
+        exact(X[:5] * 2)
+        assert len(runs) == compared <= first + 2
+
+    @pytest.mark.parametrize("name", ["samples", "guide", "prior"])
+    def test_the_same_seed_gives_the_same_draws(self, name: str) -> None:
+        exact = batched(SOURCES[name][0]())
+        exact(X)
+        with seeded(1):
+            one = exact(X)
+        with seeded(1):
+            same(exact(X), one)
+
+    def test_parameters_that_are_replaced(self) -> None:
+        def source(x: Tensor) -> None:
+            scale = pyro.param("scale", torch.tensor(1.0))
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            pyro.deterministic("z", scale * (x @ w))
+
+        predictive = Predictive(source, {"w": torch.randn(S, D)}, return_sites=("z",))
+        exact, x = batched(predictive), torch.randn(6, D)
+        same(exact(x), predictive(x))
+        with torch.no_grad():
+            pyro.get_param_store()["scale"].mul_(3)
+        same(exact(x), predictive(x))
+        pyro.clear_param_store()
+        pyro.param("scale", torch.tensor(5.0))
+        same(exact(x), predictive(x))
+
+    def test_modules_that_change_their_mode(self) -> None:
+        class Source(nn.Module):
+            def forward(self, x: Tensor) -> None:
+                w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+                pyro.deterministic("z", (2.0 if self.training else 1.0) * (x @ w))
+
+        source = Source()
+        predictive = Predictive(source, {"w": torch.randn(S, D)}, return_sites=("z",))
+        exact, x = batched(predictive), torch.randn(6, D)
+        same(exact(x), predictive(x))
+        source.eval()
+        same(exact(x), predictive(x))
+
+    def test_a_branch_on_the_rows(self) -> None:
+        """Taken at another number than those recorded; compared, and recorded anew."""
+
+        def source(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            pyro.deterministic("z", (x @ w) * (-1 if len(x) > 20 else 1))
+
+        predictive = Predictive(source, {"w": torch.randn(S, D)}, return_sites=("z",))
+        exact = batched(predictive)
+        for rows in (6, 30, 6, 31):
+            x = torch.randn(rows, D)
+            same(exact(x), predictive(x))
+
+    def test_what_cannot_be_sampled_raises_as_in_the_loop(self) -> None:
+        def source(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                pyro.sample("obs", dist.Bernoulli(torch.sigmoid(x @ w)))
+
+        exact, x = batched(Predictive(source, {"w": torch.randn(S, D)})), torch.randn(6, D)
+        exact(x)
+        x[2] = torch.nan
+        with pytest.raises(ValueError, match="Expected parameter probs"):
+            exact(x)
