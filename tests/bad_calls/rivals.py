@@ -40,7 +40,9 @@ ONLINE = partial(rivals.online_dark_knowledge, num_draws=2, **QUIET)
 values("online_dark_knowledge", partial(ONLINE, KERNEL, (X, Y), X), warmup_steps=[-1, 1.5],
     batch_size=[0, 1.5])
 values("online_dark_knowledge", partial(ONLINE, KERNEL, (X, Y), X, warmup_steps=0),
-    num_samples=[0, 1.5], optimizer=["adam"])
+    num_samples=[0, 1.5], optimizer=["adam"], form=["mixture"])
+values("online_dark_knowledge", partial(rivals.online_dark_knowledge, KERNEL, (X, Y), X, **QUIET),
+    num_draws=[0])
 arguments("online_dark_knowledge", ONLINE, {
     "data that are a tensor": (KERNEL, X, X),
     "no data": (KERNEL, None, X),
@@ -49,6 +51,7 @@ arguments("online_dark_knowledge", ONLINE, {
     "another kernel": (samplers.PolyaGammaGibbs(MODEL2), (X, Y), X)})
 values(partial(rivals.endd, teacher, X, num_steps=2, **QUIET), temperature=[0.5, NAN, "10"],
     smoothing=[-0.1, 1.0, NAN], learning_rate=[0.0, NAN], batch_size=[0, "256"], seed=[1.5, "0"])
+values(partial(rivals.endd, teacher, X, **QUIET), num_steps=[0, 2.5])
 PROXY = partial(rivals.proxy_dirichlet, teacher, X, **QUIET)
 values("proxy_dirichlet", PROXY, num_steps=[0, 1.5])
 values("proxy_dirichlet", partial(PROXY, num_steps=2), num_draws=[0, 2.5])
@@ -57,7 +60,9 @@ values("prior_network",
     concentration=[0.0, NAN, INF, "1"], outside_weight=[-1.0, NAN, "1"], form=["both", 3],
     learning_rate=[0.0, NAN, INF, "1"],
     y={"out of range": Y + 1, "float": Y.float(), "short": Y[:7], "a list": Y.tolist()},
-    hidden=[(0,), 8, "8"],
+    hidden=[(0,), 8, "8"], num_steps=[0, 1.5], batch_size=[0, 2.5],
+    outside={"of another width": 9 * X[:, :2], "of one row": X[:1], "with NaN": BROKEN,
+        "labels": Y},
     x={"of one row": X[:1], "with NaN": BROKEN, "of another width": X[:, :2]})
 values("compact_approx",
     lambda **given: rivals.compact_approx(POSTERIOR, X, **{"size": 2, **QUIET, **given}),

@@ -108,29 +108,3 @@ def test_temperature_and_smoothing_matter() -> None:
         for settings in ({}, {"temperature": 1.0}, {"smoothing": 0.1})
     ]
     assert not torch.equal(answers[0], answers[1]) and not torch.equal(answers[0], answers[2])
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "message"),
-    [
-        (
-            endd,
-            {"temperature": 0.0},
-            "`temperature` must be a finite number of at least 1; got 0.0",
-        ),
-        (endd, {"smoothing": -0.1}, r"`smoothing` must be a number in \[0, 1\); got -0.1"),
-        (endd, {"num_steps": 0}, "`num_steps` must be a positive integer; got 0"),
-        (endd, {"num_steps": 2.5}, "`num_steps` must be a positive integer; got 2.5"),
-        (
-            proxy_dirichlet,
-            {"learning_rate": 0.0},
-            "`learning_rate` must be a positive finite number; got 0.0",
-        ),
-        (proxy_dirichlet, {"return_sites": ["w"]}, "w"),
-    ],
-)
-def test_bad_settings(
-    method: Callable[..., OnePassPredictive], settings: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        fitted(method, **settings)

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import pyro
-import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import Predictive
-from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from pyro_opu import OnePassPredictive, fidelity, out_of_domain
+from pyro_opu import OnePassPredictive
 from pyro_opu.distributions.bridge import inverse_laplace_bridge, laplace_bridge
-from pyro_opu.models.neural_network import dropout_network
 from pyro_opu.rivals import LaplaceBridgeGuide, laplace_bridge_predictive
 
 DOUBLE = torch.float64
-
-
-@pytest.fixture(scope="module")
-def data() -> tuple[Tensor, Tensor]:
-    """Three blobs in the plane."""
-    generator = torch.Generator().manual_seed(0)
-    y = torch.arange(90) % 3
-    centres = torch.tensor([[0.0, 2.0], [-2.0, -1.0], [2.0, -1.0]])
-    return centres[y] + torch.randn(90, 2, generator=generator), y
 
 
 class Given:
@@ -123,46 +109,6 @@ def test_draws_that_rule_out_a_class_or_all_agree() -> None:
     torch.testing.assert_close(answer.mean, sure[0], rtol=0.0, atol=1e-4)
 
 
-@pytest.fixture
-def predictive(data) -> Predictive:
-    """A Pyro posterior with latent weights, and the probabilities as a site."""
-    x, y = data
-
-    def model(x, y=None):
-        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([2, 3]).to_event(2))
-        probs = pyro.deterministic("p", (x @ w).softmax(-1))
-        with pyro.plate("data", len(x)):
-            return pyro.sample("obs", dist.Categorical(probs), obs=y)
-
-    w = torch.tensor([[0.0, -1.5, 1.5], [2.0, -1.0, -1.0]]) + 0.3 * torch.randn(30, 2, 3)
-    return Predictive(model, {"w": w}, return_sites=["obs", "p"])
-
-
-def test_same_call_as_predictive(predictive, data) -> None:
-    x = data[0]
-    fast, slow = laplace_bridge_predictive(predictive, x), predictive
-    for name, value in slow(x).items():
-        assert fast(x)[name].shape == value.shape and fast(x)[name].dtype == value.dtype
-    assert set(fast(x=x)) == {"obs", "p"}
-    named = laplace_bridge_predictive(
-        predictive, x, site="obs", return_sites=["obs"], num_samples=4, progress=False
-    )
-    assert {k: v.shape for k, v in named(x).items()} == {"obs": (4, 90)}
-
-
-def test_judged_as_any_student(predictive, data) -> None:
-    x = data[0]
-    fast = laplace_bridge_predictive(predictive, x)
-    report = fidelity(fast, predictive, x, num_draws=15)
-    assert report.kl < report.kl_trivial
-    scores = out_of_domain(fast, x, x + 1.0)
-    answers = [fast.uncertainty(inputs) for inputs in (x, x + 1.0)]
-    for name, measure in {"mutual_information": "epistemic", "entropy": "total"}.items():
-        values = torch.cat([getattr(answer, measure) for answer in answers])
-        expected = roc_auc_score([0] * 90 + [1] * 90, values)
-        assert scores[name].auroc == pytest.approx(expected)
-
-
 def test_a_layer_named_logits_is_a_layer() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -177,25 +123,3 @@ def test_a_layer_named_logits_is_a_layer() -> None:
     assert not fast.report["one_pass"]
     assert fast.dirichlet(torch.randn(6, 4)).batch_shape == (6,)
     assert network.training and all(p.requires_grad for p in network.parameters())
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "error", "message"),
-    [
-        (3, {}, TypeError, "`source` must be"),
-        (
-            dropout_network((2, 4, 3)),
-            {"num_draws": 1},
-            ValueError,
-            "`num_draws` must be at least 2",
-        ),
-        (dropout_network((2, 4, 3)), {"site": "obs"}, ValueError, "`site` names a site"),
-        (Given(True), {"site": "obs"}, ValueError, "`site` names a site"),
-        (Given(True), {"return_sites": ["w"]}, ValueError, "`return_sites` asks for 'w'"),
-        (Given(True), {"x": torch.zeros(2, 2).long()}, TypeError, "`x` must have a floating dtype"),
-    ],
-)
-def test_refused(source, options, error, message) -> None:
-    arguments = {"x": torch.randn(5, 2), **options}
-    with pytest.raises(error, match=message):
-        laplace_bridge_predictive(source, **arguments)
