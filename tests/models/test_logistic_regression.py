@@ -244,27 +244,6 @@ def test_every_way_is_a_teacher(way, classes):
     torch.testing.assert_close(probs, logits.softmax(-1), rtol=1e-4, atol=1e-5)  # float32
 
 
-X, Y = torch.tensor([[1.0], [2.0], [-1.0]]), torch.tensor([0, 1, 1])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((X, torch.tensor([0, 2, 1]), 2), r"`y` must hold.*from 0 to 1; got 2 in 1 of 3 rows"),
-        ((X, torch.tensor([0.0, torch.nan, 1.0]), 2), r"from 0 to 1; got nan"),
-        ((X, torch.tensor([0.5, 0.0, 1.0]), 3), r"from 0 to 2; got 0\.5"),
-        ((X, Y[:, None], 2), r"`y` must hold one label .* \(3,\); got \(3, 1\)"),
-        ((X[None], Y, 2), r"shape \(N, D\).*got \(1, 3, 1\)"),
-        ((X, Y, 1), r"`num_classes` must be an integer of at least 2.*got 1"),
-        ((X, Y, 2, 0.0), r"`scale` must be a positive finite number; got 0"),
-        ((X * torch.nan, Y, 2), r"`x` must be finite"),
-    ],
-)
-def test_failures_of_laplace(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        laplace(*arguments)
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_density_of_the_guide_is_that_of_the_gaussian(classes):
     x, y = data(classes)

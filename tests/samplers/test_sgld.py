@@ -512,24 +512,6 @@ def no_latents(x: Tensor, y: Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"step_size": 0.0}, r"`step_size` must be positive and finite; got 0.0"),
-        ({"step_size": math.nan}, r"`step_size` must be positive and finite; got nan"),
-        ({"thinning": 0}, r"`thinning` must be a positive integer.*got 0"),
-        ({"preconditioner": "adam"}, r"`preconditioner` must be one of .*rmsprop.*; got 'adam'"),
-        ({"rms_decay": 1.0}, r"`rms_decay` must be a number in \[0, 1\)"),
-        ({"temperature": -1.0}, r"`temperature` must be a finite number of at least 0; got -1.0"),
-    ],
-)
-def test_failures_at_construction(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SGLD(regression, **{"step_size": 1e-3, **options})
-    with pytest.raises(TypeError, match="`step_size` must be a number or a callable"):
-        SGLD(regression, step_size="1e-3")
-
-
-@pytest.mark.parametrize(
     ("model", "options", "message"),
     [
         (regression, {"batch_size": 21}, "`batch_size` must be from 1 to 20, .*; got 21"),
