@@ -16,7 +16,7 @@ from torch import Tensor
 from pyro_opu import SGLD, as_teacher, distill, mixing
 from pyro_opu.samplers import PolyaGammaGibbs
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 def model(x: Tensor, y: Tensor | None = None) -> Tensor:

@@ -16,7 +16,7 @@ from pyro_opu import OnePassPredictive, distill
 from pyro_opu.__main__ import main
 from pyro_opu.utils.csv_rows import csv_rows
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 torch.manual_seed(0)
 X, W = torch.randn(80, 3), torch.randn(40, 3, 4)

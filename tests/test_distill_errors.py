@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from pyro_opu import DistillationError, PredictiveGuide
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 def test_classes_that_come_with_the_inputs_are_refused() -> None:

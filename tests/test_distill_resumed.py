@@ -14,7 +14,7 @@ from quick_distill import C, inputs, quick, quick_wasserstein, same, teacher
 from pyro_opu import EnergyDistance, MomentMatching, Objective, OnePassPredictive, PredictiveGuide
 from pyro_opu.training.fit import Phase
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 class Killed(Exception):

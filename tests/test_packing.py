@@ -33,7 +33,7 @@ from pyro_opu.guides.plug_in import PlugInTrunk
 from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.transfer import Jitter, Seen, default_transfer
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 def one_number(x: Tensor, y: Tensor | None = None) -> None:

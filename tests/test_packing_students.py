@@ -18,7 +18,7 @@ from pyro_opu import OnePassPredictive
 from pyro_opu.predictive.student_file import KIND
 from pyro_opu.utils import files
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 class Own(nn.Module):

@@ -21,7 +21,7 @@ from pyro_opu.transfer import HeldOut
 from pyro_opu.transfer import stream as streams
 from pyro_opu.transfer.stream import Passes, Stream, is_loader, row_keys
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 WEIGHTS = torch.tensor([[1.0, -0.5, 0.2], [0.0, 0.8, -0.6]])
 

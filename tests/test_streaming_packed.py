@@ -20,7 +20,7 @@ from pyro_opu.transfer import HeldOut
 from pyro_opu.transfer import stream as streams
 from pyro_opu.transfer.stream import Passes, Stream
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 ROWS = 90
 X = torch.randn(ROWS, 2, generator=torch.Generator().manual_seed(0))

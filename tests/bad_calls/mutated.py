@@ -12,7 +12,7 @@ import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -355,7 +355,8 @@ class Mutant:
 
     name: str
     call: Callable[[], Any]
-    right: Callable[[], Any]
+    #: The right call's answer, which is the same for all of its mutants.
+    right: Callable[[], list[Tensor]]
     reading: Reading
 
 
@@ -402,11 +403,12 @@ def every(calls: Mapping[str, Call]) -> list[Mutant]:
     """All mutants of these calls, in order."""
     found = []
     for name, (function, given) in calls.items():
+        right = cache(partial(answered, partial(function, **given)))
         for argument, value in given.items():
             for text, other, reading in mutants(value):
                 key = f"{name}, {argument}: {text}"
                 call = partial(function, **{**given, argument: other})
-                found.append(Mutant(key, call, partial(function, **given), READ.get(key, reading)))
+                found.append(Mutant(key, call, right, READ.get(key, reading)))
     return found
 
 
@@ -417,7 +419,7 @@ def some(calls: Mapping[str, Call], count: int, seed: int) -> list[Mutant]:
 
 def outcome(mutant: Mutant) -> tuple[str, str]:
     """ "clear", "raw", "right" or "silent", and what was said or returned."""
-    right = answered(mutant.right)
+    right = mutant.right()
     with confined(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -26,7 +26,7 @@ from pyro_opu.interop import summary
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.outcomes import SiteLayout
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 N = 40
 model = logistic_regression(2)

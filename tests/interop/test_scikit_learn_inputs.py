@@ -25,7 +25,7 @@ from pyro_opu.interop.scikit_learn import (
     logistic_teacher,
 )
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 needs_polyagamma = pytest.mark.skipif(find_spec("polyagamma") is None, reason="needs polyagamma")
 RANDOM = np.random.default_rng(0)

@@ -172,7 +172,7 @@ def test_all_ways_agree_on_much_data():
     x, y = data(2, rows=500, features=2)
     x, y = x.float(), y.float()
     model = logistic_regression(2)
-    mcmc = MCMC(PolyaGammaGibbs(model), 2500, 100, disable_progbar=True)
+    mcmc = MCMC(PolyaGammaGibbs(model), 1500, 100, disable_progbar=True)
     mcmc.run(x, y)
     mean, sd = moments(mcmc.get_samples())
 

@@ -337,11 +337,7 @@ def linear_data(rows=80):
 class TestVariational:
     @pytest.mark.parametrize(
         ("beta", "batch_size"),
-        [
-            (0.25, None),
-            pytest.param(1.0, None, marks=pytest.mark.slow),
-            pytest.param(1.0, 20, marks=pytest.mark.slow),
-        ],
+        [(0.25, None), pytest.param(1.0, 20, marks=pytest.mark.slow)],
     )
     def test_mean_field_of_linear_regression(self, beta, batch_size):
         """The optimum has the exact mean, and variances 1 / diag(precision) (eqs. 11 and 13).

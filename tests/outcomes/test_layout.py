@@ -20,7 +20,7 @@ from pyro_opu.outcomes import Classes, SiteLayout
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.teachers import BaseTeacher, as_teacher
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 D = 3
 

@@ -22,7 +22,7 @@ from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.teachers.several import SeveralTeacher
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 S, D, L = 30, 3, 2
 X = torch.randn(40, D, generator=torch.Generator().manual_seed(0))

@@ -20,7 +20,7 @@ from pyro_opu import plots
 from pyro_opu.distributions import DirichletMixture, Empirical
 from pyro_opu.plots.colours import SERIES
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 # Histograms
 

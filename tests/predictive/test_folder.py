@@ -12,7 +12,7 @@ import torch
 from pyro_opu import OnePassPredictive, distill, fidelity
 from pyro_opu.predictive.folder import model_card
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 torch.manual_seed(0)
 X, W = torch.randn(80, 3), torch.randn(40, 3, 4)

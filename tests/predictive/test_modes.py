@@ -14,7 +14,7 @@ from torch.func import grad, jacfwd, jacrev, vmap
 from pyro_opu import OnePassPredictive, as_teacher, fidelity
 from pyro_opu.guides.novelty import answer_and_features
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 torch.manual_seed(0)
 X, W = torch.randn(200, 3), torch.randn(40, 3, 4)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 #: Draws of a guide, and of a chain of NUTS.
 DRAWS, CHAIN, WARMUP = 500, 200, 100
-#: Steps of SVI and of a chain's warmup where the posterior need not be a good one.
-BRIEF = 20
+#: Steps of SVI and of a chain's warmup, and its draws, where the posterior need not be a good one.
+BRIEF, FEW = 20, 50
 _brief: ContextVar[bool] = ContextVar("brief inference", default=False)
 
 
@@ -122,7 +122,10 @@ def by_nuts(
     model: Callable[..., Any], *args: Any, kernel: Any = None, draws: int = CHAIN, **kwargs: Any
 ) -> dict[str, Tensor]:
     """Draws of a short chain."""
-    warmup = BRIEF if _brief.get() else WARMUP
+    if _brief.get():
+        draws, warmup = min(draws, FEW), BRIEF
+    else:
+        warmup = WARMUP
     options: dict[str, Any] = {"num_samples": draws, "warmup_steps": warmup}
     chain = MCMC(kernel or NUTS(model, max_tree_depth=5), disable_progbar=True, **options)
     chain.run(*args, **kwargs)

@@ -29,7 +29,7 @@ CLASSES = ("faithful", "not faithful", "warned", "refused", "failed")
 #: Standard errors at most between two means, and characters kept of what was said.
 ERRORS, SHOWN = 6.0, 1500
 #: Training steps of a quick program, whose student is good for nothing.
-QUICK = 20
+QUICK = 5
 
 
 def measured(title: str, seed: int = 0, quick: bool = False) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
     return found
 
 
-@pytest.mark.usefixtures("coarse")
+@pytest.mark.usefixtures("brief")
 @pytest.mark.parametrize(
     "title", [pytest.param(t, marks=() if t in QUICK else pytest.mark.slow) for t in PROGRAMS]
 )

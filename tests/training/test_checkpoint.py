@@ -19,7 +19,7 @@ from pyro_opu.distributed import differences
 from pyro_opu.training.checkpoint import describe, digest, sketch, text
 from pyro_opu.transfer import HeldOut, Jitter, Mixture, TransferPolicy
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 QUICK: dict[str, Any] = {
     "num_steps": 4,
