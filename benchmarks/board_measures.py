@@ -31,8 +31,7 @@ from pyro_opu.judging.yardstick import typical_factor
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
 from pyro_opu.reports.answers import teacher_of
-from pyro_opu.reports.fidelity import views_of
-from pyro_opu.reports.real_judging import RealJudge
+from pyro_opu.reports.comparing import RealComparison, comparisons_of
 
 #: Draws afresh that a teacher's epistemic part is taken from, and those of a joint total.
 FRESH, TOTAL = 2000, 500
@@ -70,9 +69,9 @@ def student(name: str, seed: int, steps: float = 1.0) -> Numbers:
     options = {"num_draws": 500, "seed": seed, "wasserstein_inputs": 0}
     found = pyro_opu.fidelity(fast, asked.source, asked.test, **options)
     numbers = {"draws": found.draws}
-    ((judge, view),) = views_of(fast, teacher).values()
-    if isinstance(judge, RealJudge):
-        numbers |= of_reals(judge, view, teacher.max_draws or FRESH, asked.test)
+    (both,) = comparisons_of(fast, teacher)
+    if isinstance(both, RealComparison):
+        numbers |= of_reals(both, teacher.max_draws or FRESH, asked.test)
     else:
         numbers |= of_classes(fast, teacher, asked.test)
         numbers |= {"within 50": found.coverage_50, "within 90": found.coverage_90}
@@ -104,10 +103,10 @@ def of_classes(fast: Any, teacher: Any, x: Tensor) -> Numbers:
     return {"single": factor(fast.uncertainty(x).epistemic, theirs)}
 
 
-def of_reals(judge: RealJudge, view: Any, count: int, x: Tensor) -> Numbers:
+def of_reals(both: RealComparison, count: int, x: Tensor) -> Numbers:
     """The variance of the mean f, and the teacher's draws of it in the student's intervals."""
-    draws = judge.draws(x, count)
-    mine, f = judge.ask(view, x).normal(), draws[..., 0]
+    draws = both.draws(x, count)
+    mine, f = both.ask(x).normal(), draws[..., 0]
     off = (f - mine.mean.flatten()).abs() / mine.epistemic.flatten().sqrt()
     inside = {f"within {share}": float((off < z).double().mean()) for share, z in NORMAL.items()}
     theirs = teacher_moments(draws).epistemic.flatten()

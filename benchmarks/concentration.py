@@ -22,9 +22,9 @@ import pyro_opu
 from benchmarks.digits import digits
 from benchmarks.posteriors import SIZES
 from benchmarks.results import Tables, parser, record_seeds
+from pyro_opu.judging.classes import CERTAINTY, class_of
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.objectives.moments import gini_parts
-from pyro_opu.reports.certainty import NAMES, class_of
 
 #: Logits of three classes are these times the inputs: largest means from .35 to beyond .9999.
 WEIGHTS = torch.tensor([[4.0, -2.0, -2.0], [0.0, 2.0, -2.0]])
@@ -112,7 +112,7 @@ def dropout_rows(
 def by_class(found: dict, mean: Tensor, log_ratio: Tensor) -> list[dict]:
     """One row per class of certainty with ten inputs or more."""
     rows, classes = [], class_of(mean)
-    for number, label in enumerate(NAMES):
+    for number, label in enumerate(CERTAINTY):
         here = classes == number
         if here.sum() < 10:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -20,8 +21,12 @@ from pyro_opu.objectives.energy import joint_energy_distance
 from pyro_opu.rng import seeded
 from pyro_opu.utils.chunks import chunks
 
-__all__ = ["Judge", "PartJudge"]
+__all__ = ["LEVELS", "Judge", "Judged", "PartJudge"]
 
+#: Levels of the central intervals, by the name of the row of their coverage.
+LEVELS = {"coverage_50": 0.5, "coverage_90": 0.9}
+#: One number per input, by column and quantity.
+Judged = dict[tuple[str, str], Tensor]
 #: KL in nats that float32 answers resolve; no attainable one counts as less.
 RESOLVED = 1e-7
 #: Seed of the split into halves; by the numbers that made the draws it would be a split by size.
@@ -56,9 +61,19 @@ class Judge(ABC):
         """:meth:`summary` of an answer."""
 
     @property
+    def size(self) -> float:
+        """Draws M that the posterior holds; infinite where every call draws afresh."""
+        return self.held or math.inf
+
+    @property
     def num_judging(self) -> int:
-        """Draws in each half."""
+        """Draws S in each half."""
         return max(1, len(self.draws) // 2)
+
+    @property
+    def left(self) -> float:
+        """The share 1 - S / M of the posterior's draws that a half lacks."""
+        return 1 - self.num_judging / self.size
 
     def sampling_distance(self) -> float:
         """The energy distance that the draws themselves have: a student below it is not refined."""
@@ -158,17 +173,59 @@ class PartJudge(Judge):
         """What each half of the draws says of the mean."""
         return [self.mean_of_draws(half) for half in self.halves]
 
+    def turns(self, answer: Any, trivial: Any, costly: Tensor, cut: int) -> list[Judged]:
+        """Numbers of every input for a report, by column and quantity.
+
+        Each half of the draws judges in turn, the other being the floor; where the posterior draws
+        afresh the first alone. The column "verdict" has what the verdict needs besides.
+
+        Args:
+            answer: The student's, batch shape ``(N,)``.
+            trivial: One answer for all inputs, ``(N,)``.
+            costly: Inputs ``(N,)`` at which a costly distance is taken.
+            cut: Draws that it is taken by, at most.
+        """
+        common = self.of_all(answer)
+        order = [(0, 1), (1, 0)][: 1 if math.isinf(self.size) else 2]
+        return [common | self.turn(answer, trivial, *each, costly, cut) for each in order]
+
+    @abstractmethod
+    def of_all(self, answer: Any) -> Judged:
+        """What all draws say, in every turn."""
+
+    @abstractmethod
+    def turn(
+        self, answer: Any, trivial: Any, one: int, other: int, costly: Tensor, cut: int
+    ) -> Judged:
+        """What the half ``one`` says of the answers and of the ``other``."""
+
+    def extrapolated(self, whole: Tensor, halves: Sequence[Tensor]) -> Tensor:
+        r"""Distance of the posterior from the answer with its moments, by all 2 S draws and by S.
+
+        The answer with the moments of n draws has a distance to these of
+        :math:`D_n = D + c / n + O(1 / n^2)`, since they are a sample and the moments are fitted to
+        them. The line is followed to the number of draws M that the posterior holds:
+
+        .. math:: D_M = D_{2S} - (1 - 2 S / M)\, (D_S - D_{2S})
+        """
+        return whole - (2 * self.left - 1) * (torch.stack(list(halves)).mean(0) - whole)
+
     def kl_by_halves(self, mean: Any) -> float:
         """The mean KL from both halves of the draws."""
         found = [float(self.kl(half, mean).mean()) for half in self.means]
         return sum(found) / len(found)
 
     @cached_property
-    def attainable(self) -> float:
-        """The KL of a perfect student, by halves; see :func:`~pyro_opu.fidelity`."""
-        left = 1 - self.num_judging / (self.held or math.inf)
+    def attainables(self) -> list[Tensor]:
+        """The KL of a perfect student, by each half, ``(N,)``; see :func:`~pyro_opu.fidelity`."""
         whole = self.mean_of_draws(torch.cat(self.halves))
-        return max(2 * left * self.kl_by_halves(whole), RESOLVED)
+        return [2 * self.left * self.kl(half, whole) for half in self.means]
+
+    @cached_property
+    def attainable(self) -> float:
+        """The mean of these."""
+        found = [float(each.mean()) for each in self.attainables]
+        return max(sum(found) / len(found), RESOLVED)
 
     @cached_property
     def trivial(self) -> float:
@@ -188,7 +245,7 @@ class PartJudge(Judge):
     def summary_of(self, answer: Any) -> dict[str, Any]:
         energy, of_draws = self.energies(answer)
         mine, theirs, per_draw = self.epistemic_parts(answer)
-        factor = single_factor(mine, theirs, per_draw, self.held or math.inf)
+        factor = single_factor(mine, theirs, per_draw, self.size)
         return {
             "family": type(answer).__name__,
             "num_held_out": len(self.x),

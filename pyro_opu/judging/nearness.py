@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pyro_opu.judging.base import LEVELS
 from pyro_opu.judging.yardstick import (
     BEYOND,
     FEWEST,
@@ -24,10 +25,8 @@ from pyro_opu.judging.yardstick import (
     quotient,
 )
 
-__all__ = ["LEVELS", "Nearness", "nearness"]
+__all__ = ["Nearness", "nearness"]
 
-#: Levels of the central intervals, by the name of the row of their coverage.
-LEVELS = {"coverage_50": 0.5, "coverage_90": 0.9}
 #: Share of the inputs at which a mean differs by no more than is said.
 MOST_INPUTS = 0.95
 

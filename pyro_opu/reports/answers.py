@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from pyro_opu.checks import check_mapping, check_row_shape, lent
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
+from pyro_opu.distributions.several import SeveralAnswer
 from pyro_opu.guides import of_form
 from pyro_opu.inputs import PLAIN, Form, Inputs, form_of
 from pyro_opu.rng import evaluating, seeded
@@ -32,21 +33,23 @@ _WORDS: dict[type[Answer], tuple[str, str]] = {
         "a PredictiveNormal or a mixture of them",
         "Pass the result of `distill`, or its `.guide`.",
     ),
+    SeveralAnswer: (
+        "a SeveralAnswer, as the teacher observes several numbers of every row",
+        "Pass the result of `distill`.",
+    ),
 }
 
 
-def student_answer(
-    student: Any, x: Tensor, kind: type[Answer] = SimplexDistribution, columns: int = 1
-) -> Any:
+def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribution) -> Any:
     r"""The student's answer at ``x``, mostly :math:`\mathrm{Dir}(\alpha(x))`, without gradient.
 
     Modules are put in evaluation mode for the call, and each part back in its mode after it.
 
     The student has a method ``distribution(x)``, such as a ``OnePassPredictive``, or
-    ``dirichlet(x)``, or is a callable, such as a guide; ``kind`` is what it must answer with, for
-    so many ``columns``, numbers of a row, each.
+    ``dirichlet(x)``, or is a callable, such as a guide; ``kind`` is what it must answer with.
     """
-    call = getattr(student, "distribution", None) or getattr(student, "dirichlet", student)
+    names = ("answer",) if kind is SeveralAnswer else ("distribution", "dirichlet")
+    call = next((getattr(student, name) for name in names if hasattr(student, name)), student)
     if not callable(call):
         raise TypeError(
             "`student` must have a method `dirichlet(x)` or be a callable x -> Dirichlet; got "
@@ -60,7 +63,7 @@ def student_answer(
             f"`student` must answer an input with {wanted}; {type(student).__name__} returned "
             f"{type(answer).__name__}. {advice}"
         )
-    if answer.batch_shape != (len(x) * columns,):
+    if answer.batch_shape != (len(x),):
         raise ValueError(
             f"`student` must answer with batch shape (N,) = ({len(x)},); got "
             f"{tuple(answer.batch_shape)} for inputs of shape {tuple(x.shape)}."

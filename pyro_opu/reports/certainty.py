@@ -7,26 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from pyro_opu.judging.nearness import LEVELS, nearness
+from pyro_opu.judging.base import LEVELS
+from pyro_opu.judging.classes import CERTAINTY
+from pyro_opu.judging.nearness import nearness
 from pyro_opu.judging.yardstick import FAITHFUL, FEWEST, Array, quotient
 
-__all__ = ["CertaintyRow", "certainty_rows", "class_of", "values_of"]
+__all__ = ["CertaintyRow", "certainty_rows", "values_of"]
 
-#: Upper ends of the classes of certainty: the largest mean probability of the teacher.
-ENDS = (0.7, 0.9, 0.99, 0.999)
-NAMES = ("below .7", ".7-.9", ".9-.99", ".99-.999", "above .999")
 #: Nats that float32 answers do not resolve.
 RESOLVED = 1e-7
-#: Of the values of a verdict, those that stand in another column than "certainty".
-_OTHERS = {
-    "kl": ("student", "kl"),
-    "distance": ("student", "energy_distance"),
-    "spread": ("teacher", "spread"),
-    **{name: ("student", name) for name in LEVELS},
-}
 
 
 @dataclass(frozen=True)
@@ -58,35 +48,29 @@ class CertaintyRow:
     faithful: bool | None
 
 
-def class_of(mean: Tensor) -> Tensor:
-    """Number of the class of certainty of mean probabilities ``(N, C)``, ``(N,)``."""
-    ends = torch.tensor(ENDS, dtype=torch.float64, device=mean.device)
-    return torch.bucketize(mean.double().amax(-1), ends, right=True)
-
-
 def values_of(
-    turns: Sequence[Mapping[tuple[str, str], Array]],
+    turns: Sequence[Mapping[tuple[str, str], Array]], energy: str
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Numbers ``(N,)`` for the verdict, averaged over turns: of all inputs, and for their classes.
 
-    The latter over turns that agree on the classes. "between" and "within" are the parts of the
-    Gini uncertainty.
+    The latter over turns that agree on the classes, and none of a real y. "between" and "within"
+    are the parts of the Gini uncertainty. ``energy`` is the row of the energy distance.
     """
-    whole = _averaged(turns)
-    classes = [turn["certainty", "class"] for turn in turns]
+    keys = {name: (column, name) for column, name in turns[0] if column == "verdict"}
+    keys |= {"kl": ("student", "kl"), "distance": ("student", energy)}
+    keys |= {"spread": ("teacher", "spread"), **{name: ("student", name) for name in LEVELS}}
+
+    def averaged(some: Sequence[Mapping[tuple[str, str], Array]]) -> dict[str, Array]:
+        return {name: np.mean([turn[key] for turn in some], 0) for name, key in keys.items()}
+
+    whole = averaged(turns)
+    if "class" not in keys:
+        return whole, {}
+    classes = [turn["verdict", "class"] for turn in turns]
     alike = all((each == classes[0]).all() for each in classes)
-    parts = whole if alike else _averaged(turns[:1])
-    whole = {
-        **whole,
-        "kl_attainable": whole["kl_attainable_of_all"],
-        "noise": whole["noise_of_all"],
-    }
-    return whole, parts
-
-
-def _averaged(turns: Sequence[Mapping[tuple[str, str], Array]]) -> dict[str, Array]:
-    keys = {name: (column, name) for column, name in turns[0] if column == "certainty"} | _OTHERS
-    return {name: np.mean([turn[key] for turn in turns], 0) for name, key in keys.items()}
+    parts = whole if alike else averaged(turns[:1])
+    of_all = {name: whole[f"{name}_of_all"] for name in ("kl_attainable", "noise")}
+    return whole | of_all, parts
 
 
 def certainty_rows(
@@ -100,7 +84,7 @@ def certainty_rows(
             num_draws,
             held,
         )
-        for number, name in enumerate(NAMES)
+        for number, name in enumerate(CERTAINTY)
     )
 
 

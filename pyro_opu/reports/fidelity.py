@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_seed, positive_int
-from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
 from pyro_opu.judging.advice import Known
 from pyro_opu.reports.answers import at_border, named_inputs, teacher_of
-from pyro_opu.reports.class_judging import ClassJudge
+from pyro_opu.reports.comparing import Plan, comparisons_of
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
-from pyro_opu.reports.judging import Judge, Plan
 from pyro_opu.reports.local import Where, regions
-from pyro_opu.reports.real_judging import RealJudge
-from pyro_opu.reports.regions import Region, corrected
+from pyro_opu.reports.regions import corrected
 from pyro_opu.rng import seeded
-from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.several import SeveralDraws
 
 __all__ = ["FidelityReport", "SetFidelity", "fidelity"]
 
-#: Judges by the ``kind`` of a teacher.
-JUDGES: dict[str, type[Judge]] = {
-    "classes": ClassJudge,
-    "trials": ClassJudge,
-    "real": RealJudge,
-    "counts": RealJudge,
-}
 #: Novelty of inputs beyond 99 of 100 transfer inputs, and inputs at which it is looked for.
 NOVEL, LOOKED_AT = 0.99, 2048
 #: The name of the main input set in the report.
@@ -100,8 +86,8 @@ def fidelity(
       draws), classes weighted by the mean of :math:`B`;
     - ``agreement``: share of inputs where the likeliest class is that of :math:`A`.
 
-    Of a regressor :math:`A` judges in one turn, the best and the trivial answer are normals, and
-    the rows are ``kl`` and ``kl_ratio``, of the normals with the moments of draws and answer; and
+    Of a regressor the best and the trivial answer are normals, and the rows are ``kl`` and
+    ``kl_ratio``, of the normals with the moments of draws and answer; and
 
     - ``coverage_50``, ``coverage_90``: of f, and ``energy_share``, that of f;
     - ``mean_error``: root mean square, in units of A's deviation of y;
@@ -188,9 +174,9 @@ def fidelity(
     with seeded(check_seed(seed)), torch.no_grad():
         source = teacher_of(teacher, x)
         source.draws(x[:1], None if source.kind == "real" and source.max_draws is None else 1)
-        views = views_of(student, source)
-        for judge, view in views.values():
-            judge.ask(view, x[:1])
+        parts = comparisons_of(student, source)
+        for part in parts:
+            part.ask(x[:1])
         held = source.max_draws
         if held is not None and held < 4:
             raise ValueError(
@@ -199,62 +185,21 @@ def fidelity(
             )
         plan = Plan(
             num_draws=num_draws if held is None else min(num_draws, held // 2),
-            size=math.inf if held is None else held,
+            held=held,
             chunk_size=chunk_size,
             wasserstein_inputs=wasserstein_inputs,
             wasserstein_draws=wasserstein_draws,
         )
-        for judge, _ in views.values():
-            judge.begin(plan, x)
-        found = {
-            name + ending: judge.compare(name + ending, view, inputs, known_of(student, inputs))
+        for part in parts:
+            part.begin(plan, x)
+        sets = [
+            part.compare(name, inputs, known_of(student, inputs))
             for name, inputs in {HELD_OUT: x, **others}.items()
-            for ending, (judge, view) in views.items()
-        }
-        local: list[Region] = []
-        if where is not None:
-            for ending, (judge, view) in views.items():
-                local += regions(judge, view, x, where, held, ending)
+            for part in parts
+        ]
+        local = [] if where is None else [r for part in parts for r in regions(part, x, where)]
+    found = {each.name: each for each in sets}
     return FidelityReport(found, plan.num_draws, held, corrected(local))
-
-
-@dataclass(frozen=True)
-class _PartOf:
-    """One observed site of a student or a teacher of several, whose numbers are rows."""
-
-    source: Any
-    number: int
-    part: Part
-
-    @property
-    def num_outputs(self) -> int:
-        return self.part.width
-
-    def distribution(self, x: Tensor) -> Any:
-        """The student's answer, batch shape ``(N L,)``."""
-        answer = getattr(self.source, "answer", self.source)(x)
-        if not isinstance(answer, SeveralAnswer):
-            raise TypeError(
-                "`student` must answer with a SeveralAnswer, as the teacher observes several "
-                f"numbers of every row; got {type(answer).__name__}. Pass the result of `distill`."
-            )
-        return answer.answers[self.number]
-
-    def draws(self, x: Tensor, num_draws: int) -> Tensor:
-        """The teacher's draws, ``(S, N L, width)``."""
-        return by_part(self.source.draws(x, num_draws), self.source.parts)[self.number]
-
-
-def views_of(student: Any, teacher: JointDraws) -> dict[str, tuple[Judge, Any]]:
-    """Judges, and what they judge, by the ending of the name of their set: one of each site."""
-    if not isinstance(teacher, SeveralDraws):
-        return {"": (JUDGES[teacher.kind](teacher), student)}
-    views: dict[str, tuple[Judge, Any]] = {}
-    for number, part in enumerate(teacher.parts):
-        ending = f", {part.site}" if len(teacher.parts) > 1 else ""
-        judge = JUDGES[part.kind](_PartOf(teacher, number, part), part.columns)
-        views[ending] = judge, _PartOf(student, number, part)
-    return views
 
 
 def known_of(student: Any, x: Tensor) -> Known:

@@ -197,9 +197,6 @@ class RealSetFidelity(SetFidelity):
         "Error of the mean and energy distances in the teacher's deviations."
     )
 
-    def draws_text(self, num_draws: int, max_draws: int | None) -> str:
-        return super().draws_text(num_draws, None)  # one set judges, in one turn
-
 
 @dataclass(frozen=True, repr=False)
 class FidelityReport(NamedNumbers):

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.reports.judging import Judge
-from pyro_opu.reports.real_judging import RealJudge
+from pyro_opu.reports.comparing import Comparison, RealComparison
 from pyro_opu.reports.regions import Region
 
 __all__ = ["regions"]
@@ -28,23 +27,18 @@ MOST_REGIONS, LEAST_SHARE = 8, 1 / 16
 Where = str | Sequence[str] | Tensor | Callable[[Tensor], Tensor]
 
 
-def regions(
-    judge: Judge, student: Any, x: Tensor, where: Where, held: int | None, ending: str = ""
-) -> list[Region]:
+def regions(one: Comparison, x: Tensor, where: Where) -> list[Region]:
     """The regions of one site, whose p-values are not corrected yet.
 
     Args:
-        judge: Of the site; ``fidelity`` has begun it.
-        student: What it judges.
+        one: Of the site.
         x: Inputs ``(N, ...)``.
         where: As of :func:`~pyro_opu.fidelity`.
-        held: Draws that the teacher holds.
-        ending: Of the regions' names.
     """
     features, names, labels = _described(x, where)
-    few = max(FEWEST, min(ROWS, NUMBERS // (judge.teacher.num_outputs * judge.columns)))
+    few = max(FEWEST, min(ROWS, NUMBERS // (one.width * one.columns)))
     rows = torch.randperm(len(x))[:few]
-    distances = _permuted(*_samples(judge, student, x[rows.to(x.device)], held))
+    distances = _permuted(*_samples(one, x[rows.to(x.device)]))
     # In units of what draws of one law have there, so that sure and unsure inputs count alike.
     usual = distances.mean(0)
     excess = torch.where(usual > 0, distances / usual, torch.ones_like(distances))
@@ -59,7 +53,7 @@ def regions(
         p_value = float((told >= told[0]).double().mean())
         apart, perfect = distances[0, inside].mean(), usual[inside].mean()
         count = int(inside.sum())
-        found.append(Region(name + ending, count, float(apart), float(perfect), p_value, False))
+        found.append(Region(name + one.ending, count, float(apart), float(perfect), p_value, False))
     return found
 
 
@@ -91,13 +85,13 @@ def _described(x: Tensor, where: Where) -> tuple[Tensor, list[str], Tensor | Non
     )
 
 
-def _samples(judge: Judge, student: Any, x: Tensor, held: int | None) -> tuple[Tensor, Tensor]:
+def _samples(one: Comparison, x: Tensor) -> tuple[Tensor, Tensor]:
     """Draws ``(S, N, K)`` of the teacher and of the student, independent between inputs."""
-    parameters = judge.ask(student, x).predict(DRAWS, True)[1]
-    mine = parameters.unflatten(1, (len(x), judge.columns)).flatten(2)
+    parameters, held = one.ask(x).predict(DRAWS, True)[1], one.teacher.max_draws
+    mine = parameters.unflatten(1, (len(x), one.columns)).flatten(2)
     theirs = []
     for block in x.split(1 if held is None else BLOCK):  # draws of a call are joint
-        draws = _read(judge, block, held or DRAWS)
+        draws = _read(one, block, held or DRAWS)
         if held is not None:
             index = torch.randint(held, (DRAWS, len(block), 1), device=draws.device)
             draws = draws.gather(0, index.expand(-1, -1, draws.shape[-1]))
@@ -105,10 +99,10 @@ def _samples(judge: Judge, student: Any, x: Tensor, held: int | None) -> tuple[T
     return torch.cat(theirs, 1).double().cpu(), mine.double().cpu()
 
 
-def _read(judge: Judge, x: Tensor, count: int) -> Tensor:
+def _read(one: Comparison, x: Tensor, count: int) -> Tensor:
     """The teacher's draws of class probabilities or of the mean of y, ``(S, N, K)``."""
-    draws = judge.draws(x, count).unflatten(1, (len(x), judge.columns))
-    return (draws[..., :1] if isinstance(judge, RealJudge) else draws).flatten(2)
+    draws = one.draws(x, count).unflatten(1, (len(x), one.columns))
+    return (draws[..., :1] if isinstance(one, RealComparison) else draws).flatten(2)
 
 
 def _permuted(theirs: Tensor, mine: Tensor) -> Tensor:

@@ -105,7 +105,7 @@ class TestFidelity:
         x, source = torch.randn(20, D), predictive(30)
         report = fidelity(quick(source), source, x, num_draws=500, seed=0)
         text = str(report)
-        assert "epistemic variance" in text and "15 teacher draws judge" in text
+        assert "epistemic variance" in text and "two disjoint random sets of 15" in text
         assert json.loads(json.dumps(report.to_dict()))["num_draws"] == 15
         again = fidelity(quick(source), source, x, seed=0)
         assert again["kl"].floor == report["kl"].floor

@@ -20,7 +20,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", KINDS)
 def test_one_student_of_each_kind(name: str) -> None:
-    report = judged(name, 0)
+    report = judged(name, 1)
     assert report.faithful is KINDS[name].expected
     if name in WRONG:
         beyond = report.verdict.partition("Beyond its limit: ")[2].partition("Next: ")[0]
