@@ -173,7 +173,7 @@ class PartJudge(Judge):
         """What each half of the draws says of the mean."""
         return [self.mean_of_draws(half) for half in self.halves]
 
-    def turns(self, answer: Any, trivial: Any, costly: Tensor, cut: int) -> list[Judged]:
+    def turns(self, answer: Any, trivial: Any, costly: Tensor) -> list[Judged]:
         """Numbers of every input for a report, by column and quantity.
 
         Each half of the draws judges in turn, the other being the floor; where the posterior draws
@@ -183,20 +183,17 @@ class PartJudge(Judge):
             answer: The student's, batch shape ``(N,)``.
             trivial: One answer for all inputs, ``(N,)``.
             costly: Inputs ``(N,)`` at which a costly distance is taken.
-            cut: Draws that it is taken by, at most.
         """
         common = self.of_all(answer)
         order = [(0, 1), (1, 0)][: 1 if math.isinf(self.size) else 2]
-        return [common | self.turn(answer, trivial, *each, costly, cut) for each in order]
+        return [common | self.turn(answer, trivial, *each, costly) for each in order]
 
     @abstractmethod
     def of_all(self, answer: Any) -> Judged:
         """What all draws say, in every turn."""
 
     @abstractmethod
-    def turn(
-        self, answer: Any, trivial: Any, one: int, other: int, costly: Tensor, cut: int
-    ) -> Judged:
+    def turn(self, answer: Any, trivial: Any, one: int, other: int, costly: Tensor) -> Judged:
         """What the half ``one`` says of the answers and of the ``other``."""
 
     def extrapolated(self, whole: Tensor, halves: Sequence[Tensor]) -> Tensor:

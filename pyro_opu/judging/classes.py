@@ -27,6 +27,8 @@ __all__ = ["CERTAINTY", "ClassJudge", "Measured", "class_of"]
 #: Student's draws per input that the energy distance is judged by, and those of a report, at least,
 #: that say where central intervals end.
 JUDGING_DRAWS, FEWEST_DRAWS = 256, 200
+#: Draws that the 1-Wasserstein distance between more than two classes is taken by, at most.
+COSTLY_DRAWS = 200
 #: Upper ends of the classes of certainty: the largest mean probability of the teacher.
 ENDS = (0.7, 0.9, 0.99, 0.999)
 CERTAINTY = ("below .7", ".7-.9", ".9-.99", ".99-.999", "above .999")
@@ -188,7 +190,6 @@ class ClassJudge(PartJudge):
         one: int,
         other: int,
         costly: Tensor,
-        cut: int,
     ) -> Judged:
         target, floor, attainable = self.sides[one], self.sides[other], self.attainables[one]
         count = len(target.draws)
@@ -209,7 +210,7 @@ class ClassJudge(PartJudge):
             ("attainable", "agreement"): 1 - missed * math.sqrt(2 * self.left),
         }
         weights = floor.log_mean.exp()
-        draws = target.draws[: None if target.draws.shape[-1] == 2 else min(cut, count)]
+        draws = target.draws[: None if target.draws.shape[-1] == 2 else min(COSTLY_DRAWS, count)]
         for column, each in answers.items():
             if column == "best":  # any mean can be that of a Dirichlet
                 kl, distance = attainable, self.best.distance

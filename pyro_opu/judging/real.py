@@ -114,7 +114,6 @@ class RealJudge(PartJudge):
         one: int,
         other: int,
         costly: Tensor,
-        cut: int,
     ) -> Judged:
         a, b = self.halves[one], self.halves[other]
         teacher, floor, best = self.means[one], self.means[other], self.best

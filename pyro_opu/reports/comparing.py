@@ -56,7 +56,6 @@ class Plan:
     held: int | None  # M, draws that the posterior holds; None where it draws afresh
     chunk_size: int | None
     wasserstein_inputs: int
-    wasserstein_draws: int
 
 
 class Comparison(ABC):
@@ -142,7 +141,7 @@ class Comparison(ABC):
             judge = self.judge(x[some], self.draws(x[some], 2 * plan.num_draws), plan.held)
             trivial = _repeated(self.trivial, judge.draws.shape[1])
             picked = by_input[some].flatten()
-            found.append(judge.turns(answer, trivial, picked, plan.wasserstein_draws))
+            found.append(judge.turns(answer, trivial, picked))
         turns = [_joined(turn) for turn in zip(*found, strict=True)]
         whole, by_class = values_of(turns, self.energy)
         judges = plan.num_draws, plan.held or math.inf

@@ -36,7 +36,6 @@ def fidelity(
     seed: int | None = None,
     where: Where | None = None,
     wasserstein_inputs: int = 64,
-    wasserstein_draws: int = 200,
 ) -> FidelityReport:
     r"""Compare a student's answers with draws of its teacher, and with what a perfect one scores.
 
@@ -144,8 +143,7 @@ def fidelity(
             reports (:class:`~pyro_opu.reports.regions.Region`). One that is not perfect is found
             wrong if there are rows enough: read how wrong beside the p-value.
         wasserstein_inputs: Inputs used for the 1-Wasserstein distance, at most; 0 leaves it out. It
-            is of classes alone.
-        wasserstein_draws: Draws used for it with more than two classes, at most.
+            is of classes alone, by at most 200 draws if there are more than two.
 
     Returns:
         The report; ``print`` it, read ``report.faithful``, ``report.draws``, ``report.kl``,
@@ -170,7 +168,6 @@ def fidelity(
     wasserstein_inputs = positive_int(
         "wasserstein_inputs", wasserstein_inputs, 0, "0 leaves the distance out."
     )
-    wasserstein_draws = positive_int("wasserstein_draws", wasserstein_draws)
     with seeded(check_seed(seed)), torch.no_grad():
         source = teacher_of(teacher, x)
         source.draws(x[:1], None if source.kind == "real" and source.max_draws is None else 1)
@@ -188,7 +185,6 @@ def fidelity(
             held=held,
             chunk_size=chunk_size,
             wasserstein_inputs=wasserstein_inputs,
-            wasserstein_draws=wasserstein_draws,
         )
         for part in parts:
             part.begin(plan, x)

@@ -140,7 +140,7 @@ class MixingReport(Report):
         return table([*header, "limit"], rows) + f"\n{verdict}: {self.reason}"
 
 
-def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> MixingReport:
+def mixing(source: TeacherSource, x: Tensor) -> MixingReport:
     r"""R-hat and effective draws of what a teacher's draws say of the outcome, in their order.
 
     A network's weights have symmetries, so that their own R-hat means nothing; class probabilities
@@ -176,7 +176,6 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
         source: What :func:`~pyro_opu.distill` takes; a ``Predictive`` with posterior samples or a
             sequence of networks (snapshots of a sampler) is checked.
         x: Inputs ``(N, ...)``, of which the first 128 are used, fewer where there are many draws.
-        site: The observed site, when the model has several.
 
     Returns:
         The report.
@@ -196,7 +195,7 @@ def mixing(source: TeacherSource, x: Tensor, *, site: str | None = None) -> Mixi
         project's.
     """
     inputs = inputs_for(x, source)
-    x, teacher = inputs.tensor, teacher_of(source, inputs.tensor, site, form=inputs.form)
+    x, teacher = inputs.tensor, teacher_of(source, inputs.tensor, form=inputs.form)
     exempt = _exempt(teacher)
     if exempt is not None:
         return exempt

@@ -189,7 +189,6 @@ arguments(pyro_opu.mixing, {
     "NaN": (POSTERIOR, broken(X)),
     "samples": (SAMPLES, X),
     "another width": (POSTERIOR, torch.randn(6, 5))})
-values(pyro_opu.mixing, POSTERIOR, X, site=["label"])
 
 arguments(pyro_opu.detection, {
     **{f"labels {w}": (student, teacher, X, labels) for w, labels in WRONG_LABELS.items()},

@@ -1,4 +1,4 @@
-"""Judging a student by held-out draws, and recalibrating its concentration."""
+"""Recalibrating the concentration of a student."""
 
 from __future__ import annotations
 
@@ -10,57 +10,11 @@ from quick_distill import quick
 from torch import Tensor, nn
 
 from pyro_opu import PredictiveDirichlet
-from pyro_opu.distributions import Empirical
 from pyro_opu.judging import ClassJudge, laws
 from pyro_opu.judging.laws import calibrating_shift
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.rng import seeded
-
-
-class Points(nn.Module):
-    """A student that answers with given draws at any inputs."""
-
-    def __init__(self, draws: Tensor) -> None:
-        super().__init__()
-        self.draws = draws
-
-    def forward(self, x: Tensor) -> Empirical:
-        return Empirical(self.draws.log())
-
-
-@pytest.mark.parametrize("judging", [40, 200])
-def test_half_of_the_held_draws_are_not_nearer_than_the_draws(judging: int) -> None:
-    posterior = torch.distributions.Dirichlet(torch.tensor([2.0, 1.0, 3.0]))
-    held = posterior.sample((200, 300))
-    x = torch.zeros(300, 1)
-    labelled = ClassJudge(x, held[:judging], held=200)
-    scores = {
-        share: labelled.scores(Points(part))["energy_distance"]
-        for share, part in {"half": held[::2], "tenth": held[::10], "all": held}.items()
-    }
-    spread = float((held[:, None] - held).abs().sum(-1).sum((0, 1)).mean()) / (200 * 199)
-    # Monte Carlo of the 256 draws of the student, over 300 inputs.
-    assert scores["all"] == pytest.approx(-spread / 200, abs=3e-4)
-    assert scores["half"] == pytest.approx(0.0, abs=3e-4)
-    enough = labelled.sampling_distance()
-    assert scores["tenth"] > enough
-    # 200 of 200 draws are the posterior; 40 of them are further from it than half of them.
-    assert scores["half"] > enough if judging == 200 else scores["half"] < enough
-
-
-def test_sampling_distance_is_what_draws_leave_of_their_posterior() -> None:
-    torch.manual_seed(0)
-    posterior = torch.distributions.Dirichlet(torch.tensor([2.0, 1.0, 3.0]))
-    few = posterior.sample((20, 2000))
-    truth = posterior.sample((2000, 1))
-    # The distance of 20 draws from 2000, with the few draws' pairs with themselves counted in.
-    cross = torch.stack([(few[:, n, None] - truth[:, 0]).abs().sum(-1).mean() for n in range(2000)])
-    within = (few[:, None] - few).abs().sum(-1).mean((0, 1))
-    other = (truth[:, 0, None] - truth[:, 0]).abs().sum(-1).sum() / (2000 * 1999)
-    expected = (2 * cross - within - other).mean()
-    found = ClassJudge(torch.zeros(2000, 1), few).sampling_distance()
-    assert found == pytest.approx(float(expected), rel=0.05)  # 2000 repeats, error 2 %
 
 
 class AsSure(nn.Module):
@@ -151,38 +105,6 @@ def test_recalibration_can_be_left_out() -> None:
     assert fast.guide.calibration.tolist() == [1.0, 0.0]
     assert "recalibration" not in fast.report
     assert quick().report["recalibration"]["shift"] != 0
-
-
-@pytest.mark.parametrize("concentration", [3.0, 1e3, 1e5])
-def test_what_is_attainable_of_fresh_draws_is_known(concentration: float) -> None:
-    """A half of S draws judges: (C - 1) / S (alpha_0 + 1), to second order."""
-    alpha = concentration * torch.tensor([0.2, 0.5, 0.3])
-    draws = torch.distributions.Dirichlet(alpha).sample((100, 2000))
-    found = ClassJudge(torch.zeros(2000, 1), draws).attainable
-    # 2,000 rows with two degrees of freedom: a standard error of 2 %; 1 % is of third order.
-    assert found == pytest.approx(0.02 / (concentration + 1), rel=0.11)
-    held = ClassJudge(torch.zeros(2000, 1), draws, held=100)
-    assert held.attainable == pytest.approx(found / 2)
-
-
-def test_no_error_below_what_float32_resolves_is_held_against_a_student() -> None:
-    """Logits of a network are rounded by 1e-5, which is a KL of 1e-11, where all draws agree."""
-    logits = torch.randn(300, 3)
-    draws = logits.softmax(-1).expand(20, -1, -1)
-    answer = (logits + 1e-5 * torch.randn(300, 3)).log_softmax(-1)
-    guide = nn.Identity()
-    guide.forward = lambda x: PredictiveDirichlet(answer, torch.full((300,), 16.0))
-    assert ClassJudge(torch.zeros(300, 1), draws).scores(guide)["kl_ratio"] < 1
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_halves_do_not_follow_the_numbers_that_made_the_draws(seed: int) -> None:
-    """Draws by the first numbers of a usual seed, one for each; a split by them is by size."""
-    torch.manual_seed(seed)
-    p = torch.rand(40, 500)
-    labelled = ClassJudge(torch.zeros(500, 1), torch.stack([p, 1 - p], -1))
-    one, other = (half.exp()[:, 0] for half in labelled.means)
-    assert (one - other).abs().mean() < 0.15  # by size it is 0.5, by chance 0.07
 
 
 def test_sticks_are_tried_for_a_hundred_classes_and_not_for_a_thousand() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,139 +11,16 @@ import pytest
 import regressions
 import torch
 from quick_distill import quick, truth
-from torch import Tensor, nn
 
 from pyro_opu import (
     FidelityWarning,
     OnePassPredictive,
-    PredictiveDirichlet,
-    epistemic_uncertainty,
-    fidelity,
     rivals,
 )
-from pyro_opu.distributions import Empirical
-from pyro_opu.judging import ClassJudge, RealJudge
 from pyro_opu.judging.yardstick import in_draws
 from pyro_opu.predictive.distillation_report import DistillationReport
-from pyro_opu.regression import PredictiveNormal
-from pyro_opu.rng import seeded
 
 pytestmark = pytest.mark.usefixtures("coarse")
-
-S, N = 200, 400
-PARAMETERS = torch.tensor([2.0, 1.0, 3.0])
-
-
-class Says(nn.Module):
-    """A student with one answer at any inputs."""
-
-    def __init__(self, answer: Any) -> None:
-        super().__init__()
-        self.answer = answer
-
-    def forward(self, x: Tensor) -> Any:
-        return self.answer
-
-
-def kl(p: Tensor, q: Tensor) -> float:
-    return float((p * (p / q).log()).sum(-1).mean())
-
-
-class TestClasses:
-    with seeded(0):
-        draws = torch.distributions.Dirichlet(PARAMETERS).sample((S, N))
-    x = torch.zeros(N, 1)
-
-    def test_a_student_of_all_held_draws_attains_what_halves_leave(self) -> None:
-        labelled = ClassJudge(self.x, self.draws, held=S)
-        mine = Says(Empirical(self.draws.log()))
-        assert labelled.scores(mine)["kl_ratio"] == pytest.approx(1.0, rel=1e-3)  # float32 answers
-        # The mean of half of S held draws has variance V (1 / (S / 2) - 1 / S) = V / S, and the KL
-        # is sum_k V_k / (2 m_k) to second order; 400 inputs of 2 numbers, error 5 %.
-        p = PARAMETERS / 6
-        expected = float((p * (1 - p) / 7 / (2 * p)).sum()) / S
-        found = labelled.summary(mine)
-        assert found["kl_attainable"] == pytest.approx(expected, rel=0.15)
-        shared = self.draws.mean((0, 1)).expand(N, -1)
-        halves = [half.exp().float() for half in labelled.means]
-        assert found["kl_trivial"] == pytest.approx(
-            sum(kl(h, shared) for h in halves) / 2, rel=1e-3
-        )
-        assert found["energy_to_posterior"] == pytest.approx(0.0, abs=5e-4)  # 256 draws of it
-
-    def test_the_posterior_itself_attains_what_fresh_draws_leave(self) -> None:
-        labelled = ClassJudge(self.x, self.draws)
-        # One answer for all inputs is the truth here: 3 standard errors of 400 inputs.
-        perfect = Says(
-            PredictiveDirichlet(
-                (PARAMETERS / 6).log().expand(N, 3), torch.full((N,), math.log(6.0))
-            )
-        )
-        assert labelled.scores(perfect)["kl_ratio"] == pytest.approx(1.0, abs=0.15)
-        found = labelled.summary(perfect)
-        assert found["kl_trivial"] == pytest.approx(found["kl_attainable"], rel=0.15)
-        ratio = found["mutual_information"] / found["mutual_information_teacher"]
-        assert ratio == pytest.approx(1.0, abs=0.01)  # 400 x 200 draws
-
-    def test_energy_and_information_of_few_draws_are_without_bias(self) -> None:
-        sets = torch.distributions.Dirichlet(PARAMETERS).sample((2, 20, 16 * N))
-        others = Says(Empirical(sets[0].log()))
-        found = ClassJudge(torch.zeros(16 * N, 1), sets[1]).summary(others)
-        # Monte Carlo of 256 draws from 20, over 6,400 inputs: five deviations.
-        assert found["energy_to_posterior"] == pytest.approx(found["energy_of_draws"], rel=0.08)
-        exact = ClassJudge(self.x, self.draws).summary(Says(Empirical(self.draws.log())))
-        mine, theirs = (each["mutual_information_teacher"] for each in (found, exact))
-        assert mine == pytest.approx(theirs, rel=0.02)
-
-    @pytest.mark.parametrize(("held", "share"), [(20, 0.0), (40, 0.5), (None, 1.0)])
-    def test_information_is_that_of_as_many_draws_as_are_held(
-        self, held: int | None, share: float
-    ) -> None:
-        """Of S among M draws a part 1 / S - 1 / M is missing, which is none where S is M."""
-        draws = self.draws[:20]
-        found = ClassJudge(self.x, draws, held=held).summary(Says(Empirical(draws.log())))
-        plain = float(epistemic_uncertainty(draws).mean())
-        expected = plain * (1 + share / 20)  # to first order
-        assert found["mutual_information_teacher"] == pytest.approx(expected, rel=0.01)
-
-    def test_it_is_the_ratio_of_fidelity(self) -> None:
-        held = torch.randn(400, 2, 3, generator=torch.Generator().manual_seed(0))
-        x = torch.randn(800, 2, generator=torch.Generator().manual_seed(1))
-
-        def source(x: Tensor) -> Tensor:
-            return (x @ (held + torch.tensor([1.0, 0.0, -1.0]))).softmax(-1)
-
-        fast = quick(source, x, loss=None, num_steps=60, batch_size=64, evaluate_every=20)
-        ratio = fidelity(fast, source, x, num_draws=200, seed=0).kl_ratio
-        # 120 held-out inputs stand for 800.
-        assert fast.report["kl_ratio"] == pytest.approx(ratio, rel=0.4) and ratio > 1.2
-
-
-class TestReal:
-    def test_a_student_of_all_moments_attains_what_halves_leave(self) -> None:
-        f, log_scale = torch.randn(S, N), torch.zeros(S, N)
-        draws, x = torch.stack([f, log_scale], -1), torch.zeros(N, 1)
-        normal = PredictiveNormal(f.mean(0), torch.zeros(N), f.var(0).log())
-        for by_moments in (True, False):
-            labelled = RealJudge(x, draws, S, by_moments=by_moments)
-            assert labelled.scores(Says(normal))["kl_ratio"] == pytest.approx(1.0, rel=1e-3)
-            found = labelled.summary(Says(normal))
-            # Errors of mean and of variance, V / S and 2 V^2 / S, in units of the variance 2 of y:
-            # (1 / 2 + 2 / 4 / 2) / (2 S).
-            assert found["kl_attainable"] == pytest.approx(0.75 / (2 * S), rel=0.15)
-            assert found["epistemic_share"] == pytest.approx(found["epistemic_share_teacher"])
-            assert found["epistemic_share"] == pytest.approx(0.5, rel=0.02)
-            assert abs(found["energy_to_posterior"]) < 0.2 * found["energy_of_draws"]
-            fresh = RealJudge(x, draws, by_moments=by_moments)
-            truth = Says(PredictiveNormal(torch.zeros(N), torch.zeros(N), torch.zeros(N)))
-            assert fresh.scores(truth)["kl_ratio"] == pytest.approx(1.0, abs=0.2)
-
-    def test_two_draws_are_judged_whole(self) -> None:
-        draws = torch.stack([torch.randn(2, N), torch.zeros(2, N)], -1)
-        normal = PredictiveNormal(draws[..., 0].mean(0), torch.zeros(N), torch.zeros(N))
-        found = RealJudge(torch.zeros(N, 1), draws, held=2).scores(Says(normal))
-        assert math.isfinite(found["kl_ratio"])
-
 
 STUDENTS: dict[str, Any] = {
     "dirichlet": lambda: quick(loss=None),

@@ -217,7 +217,7 @@ def test_a_regressor_is_judged_by_its_means_and_scales() -> None:
     x, slopes = torch.randn(30, 2), two_modes(200)[:, 0]
     report = mixing(Predictive(line, {"w": slopes}), x)
     assert report.mixed is False and "R-hat of the means and scales is" in report.reason
-    assert mixing(Predictive(line, {"w": slopes[torch.randperm(200)]}), x, site="obs").mixed
+    assert mixing(Predictive(line, {"w": slopes[torch.randperm(200)]}), x).mixed
 
 
 def test_saturated_classes_are_left_out() -> None:
