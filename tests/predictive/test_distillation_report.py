@@ -95,7 +95,7 @@ def test_what_more_would_bring(case: str) -> None:
 def test_a_worthless_student_is_warned_of_and_a_good_one_is_not() -> None:
     with pytest.warns(FidelityWarning, match=r"held-out KL of .* one answer .*num_steps") as found:
         report = quick(num_steps=2).report
-    assert found[0].filename.endswith("quick_distill.py")
+    assert found[0].filename.endswith("flat.py")
     assert report["kl_ratio"] * report["kl_attainable"] > 0.5 * report["kl_trivial"]
     with warnings.catch_warnings():
         warnings.simplefilter("error", FidelityWarning)
