@@ -46,7 +46,8 @@ def student_name(end: str, guide: Any) -> str:
     """ "default (the posterior's network, 32-32 on it)" or "teacher's widths (400-400)"."""
     trunk = guide.config["trunk"]
     widths = "-".join(map(str, trunk["hidden"]))
-    if trunk["kind"] == "plug_in":  # a small network beside what the posterior's computes
-        told = "moments of logits" if trunk["outputs"] else "the posterior's network"
-        widths = f"{told}, {widths} on {'them' if trunk['outputs'] else 'it'}"
+    moments = trunk["kind"] in ("moments", "process")
+    if moments or trunk["kind"] in ("network", "tempered"):  # a small network beside it
+        own = f"moments of logits, {widths} on them"
+        widths = own if moments else f"the posterior's network, {widths} on it"
     return f"{end.removeprefix(', ') or 'default'} ({widths})"

@@ -7,10 +7,10 @@ from typing import Any
 import pyro
 import pyro.distributions as dist
 import torch
+from flat import distill_flat
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-import pyro_opu
 from pyro_opu import OnePassPredictive
 
 N, G, S = 60, 5, 30
@@ -62,4 +62,4 @@ FORMS: dict[str, Any] = {
 
 def quick(source: Any, x: Any, **settings: Any) -> OnePassPredictive:
     given: dict[str, Any] = {"num_steps": 10, "seed": 0, "progress": False}
-    return pyro_opu.distill(source, x, **(given | settings))
+    return distill_flat(source, x, **(given | settings))

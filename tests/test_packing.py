@@ -29,7 +29,7 @@ from torch import Tensor
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.guides.networks import Indexed
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.transfer import Jitter, Seen, default_transfer
 
@@ -129,7 +129,7 @@ def test_networks_are_given_their_inputs_as_they_are(form: str) -> None:
 def test_a_student_is_called_as_the_model_is(form: str, guide: str | None, tmp_path: Any) -> None:
     x = FORMS[form]
     fast = quick(posterior(), x, guide=guide)
-    assert isinstance(fast.guide.trunk, PlugInTrunk if guide is None else Indexed)
+    assert isinstance(fast.guide.trunk, NetworkTrunk if guide is None else Indexed)
     expected = fast.dirichlet(x).mean
     for answers in (fast(NUMBERS, GROUP), fast(x=NUMBERS, group=GROUP), fast(x)):
         assert answers["obs"].shape == (S, N)

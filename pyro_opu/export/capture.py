@@ -14,7 +14,7 @@ from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import in_dtype_of, trunks_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import marginal_of
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.graphs import record
@@ -212,7 +212,7 @@ def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None 
     like = in_dtype_of(guide, example.detach())
     copied = _snapshot(guide, precision)
     for module in copied.modules() if like.is_cuda else ():
-        if isinstance(module, PlugInTrunk):
+        if isinstance(module, NetworkTrunk):
             module.rows = len(like)
     with torch.no_grad():
         answer = as_answer(copied(like))  # errors of the guide itself are raised here

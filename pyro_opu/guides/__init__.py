@@ -12,7 +12,7 @@ from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide, PointGui
 from pyro_opu.guides.implicit import ImplicitGuide
 from pyro_opu.guides.networks import Perceptron
 from pyro_opu.guides.normal import REGRESSION_GUIDES
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import PLAIN, Form, Unpacked
 
 __all__ = [
@@ -50,10 +50,10 @@ def guide_at(
         x: Inputs ``(N, *input_shape)``, by which features are standardised.
         log_concentration: The g of every input, where the moments do not say it.
     """
-    config = PlugInTrunk.describe(start, x)
+    config = NetworkTrunk.describe(start, x)
     shape = {"trunk": config, "num_classes": len(start.head), "shared": True}
     guide = GUIDES[name].from_config(shape).to(x.device)
-    assert isinstance(guide.trunk, PlugInTrunk)
+    assert isinstance(guide.trunk, NetworkTrunk)
     head = guide.trunk.start_at(start, x)
     if isinstance(guide, PredictiveGuide):
         for layer, rows in ((guide.mean_head, head[:-1]), (guide.concentration_head, head[-1:])):

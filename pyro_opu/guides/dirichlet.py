@@ -13,7 +13,7 @@ from pyro_opu.distributions import NormalSticks
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.guides.trunks import build_trunk
 from pyro_opu.inputs import Inputs
 
@@ -164,7 +164,7 @@ class PredictiveGuide(nn.Module):
     def forward(self, x: Tensor) -> PredictiveDirichlet | NormalSticks:
         """The answer at ``x``, of :attr:`law`: batch shape ``(N,)``, event shape ``(C,)``."""
         trunk = self.trunk
-        if type(trunk) is PlugInTrunk and self.has_linear_heads() and trunk.merges(len(x)):
+        if isinstance(trunk, NetworkTrunk) and self.has_linear_heads() and trunk.merges(len(x)):
             return self._merged(trunk, x)
         features = trunk(x)
         other = features if self.concentration_trunk is None else self.concentration_trunk(x)
@@ -175,7 +175,7 @@ class PredictiveGuide(nn.Module):
         """Whether both heads are on one trunk, and nobody has put anything else in their place."""
         return self.shared and type(self.mean_head) is type(self.concentration_head) is nn.Linear
 
-    def _merged(self, trunk: PlugInTrunk, x: Tensor) -> PredictiveDirichlet | NormalSticks:
+    def _merged(self, trunk: NetworkTrunk, x: Tensor) -> PredictiveDirichlet | NormalSticks:
         """The answer from both heads in one product, to rounding."""
         heads = self.mean_head, self.concentration_head
         weight, bias = (torch.cat([getattr(h, name) for h in heads]) for name in ("weight", "bias"))

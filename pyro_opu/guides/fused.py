@@ -14,7 +14,7 @@ from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import PredictiveGuide, answer_of, soft_clamp
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 
 __all__ = ["fused", "is_fused"]
 
@@ -58,7 +58,7 @@ class OneHeadGuide(HeadGuide):
             rows = torch.cat([getattr(head, name).detach() for head in heads])
             setattr(self.head, name, nn.Parameter(rows))
         parts: Sequence[Tensor | None] = (None, None, None)
-        if type(guide.trunk) is PlugInTrunk and guide.trunk.merges():
+        if isinstance(guide.trunk, NetworkTrunk) and guide.trunk.merges():
             parts = guide.trunk.merged(self.head.weight.detach(), self.head.bias.detach())
         for name, part in zip(("first", "first_bias", "last"), parts, strict=True):
             self.register_buffer(name, part, persistent=False)
@@ -66,7 +66,7 @@ class OneHeadGuide(HeadGuide):
     def forward(self, x: Tensor) -> Any:
         """The answer at ``x``: batch shape ``(N,)``, event shape ``(C,)``."""
         trunk = self.trunk
-        if self.last is not None and type(trunk) is PlugInTrunk:  # not what stands for it
+        if self.last is not None and isinstance(trunk, NetworkTrunk):  # not what stands for it
             outputs = trunk.through(x, self.first, self.first_bias, self.last)
         else:
             outputs = self.head(trunk(x))

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from pyro_opu.guides.networks import Convolutions, Indexed, Perceptron
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import TRUNKS
 
 __all__ = ["build_trunk"]
 
@@ -17,8 +17,8 @@ _SIZED = {"perceptron": Perceptron, "convolutions": Convolutions}
 
 def build_trunk(config: dict[str, Any]) -> tuple[nn.Module, int]:
     """Build the trunk of a description; returns it with the width of its features."""
-    if config["kind"] == "plug_in":
-        trunk = PlugInTrunk(config)
+    if config["kind"] in TRUNKS:
+        trunk = TRUNKS[config["kind"]](config)
         return trunk, trunk.num_features
     shape, hidden = tuple(config["input_shape"]), tuple(config["hidden"])
     activation = config.get("activation", "relu")  # the only one, before it was written down

@@ -91,11 +91,6 @@ class Outcome(SiteReader):
             form: The form of several inputs, which ``x`` holds as one tensor.
         """
 
-    def tell_again(  # noqa: B027 - most guides are told nothing
-        self, guide: nn.Module, start: Start
-    ) -> None:
-        """Give a guide, if it is told anything of the posterior, what is true of it now."""
-
     @abstractmethod
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None

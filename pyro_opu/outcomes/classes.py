@@ -20,7 +20,7 @@ from pyro_opu.distributions import (
 from pyro_opu.guides import GUIDES, ImplicitGuide, PredictiveGuide, guide_at
 from pyro_opu.guides.base import family
 from pyro_opu.guides.beginning import SCRATCH, NoBeginning, Start, check_digits, find_beginning
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import TemperedTrunk
 from pyro_opu.inputs import PLAIN, Form, Inputs
 from pyro_opu.judging import ClassJudge
 from pyro_opu.judging.laws import (
@@ -213,15 +213,10 @@ class Classes(Outcome):
         single = build("dirichlet")
         if _weights(mixture) <= MOST_WEIGHTS * _weights(single):
             return mixture
-        if isinstance(single, PredictiveGuide) and getattr(single.trunk, "spread", False):
+        if isinstance(single, PredictiveGuide) and isinstance(single.trunk, TemperedTrunk):
             # Moments, which the likeliest classes decide, ask for a g that suits no other class.
             single.concentration_head.requires_grad_(False)
         return single
-
-    def tell_again(self, guide: nn.Module, start: Start) -> None:
-        trunk = getattr(guide, "trunk", None)
-        if isinstance(trunk, PlugInTrunk) and start.beginning is not None:
-            trunk.tell_again(start.beginning)
 
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None

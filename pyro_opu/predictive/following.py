@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pyro_opu.guides.beginning import Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import JointGuide, marginal_of
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import Form
 from pyro_opu.judging import Judge
 from pyro_opu.judging.advice import BY_GUIDE
@@ -118,12 +118,10 @@ def begun_at(
     by_default = default if start is None else start.report.get(BY_DEFAULT, False)
     if start is not None and type(guide) is type(marginal_of(start.guide)):
         begun, reason = "student", "`start` was given"
-    elif not isinstance(trunk, PlugInTrunk):
-        begun, reason = "scratch", found.reason
-    elif trunk.outputs or trunk.temperature is not None:
-        begun, reason = "moments", "the posterior is a Gaussian process, or over a linear head"
+    elif isinstance(trunk, NetworkTrunk):
+        begun, reason = trunk.begins
     else:
-        begun, reason = "network", "the operations of its teacher's network are known"
+        begun, reason = "scratch", found.reason
     return {"start": begun, "start_reason": reason, BY_DEFAULT: by_default}
 
 
@@ -166,7 +164,9 @@ def follow(
         now = outcome.guide(None, x, held_out, found, begin, form)
         if type(now) is not type(guide):
             return now
-    outcome.tell_again(guide, begin)
+    trunk = getattr(guide, "trunk", None)
+    if isinstance(trunk, NetworkTrunk) and begin.beginning is not None:
+        trunk.update_moments(begin.beginning)
     return guide
 
 

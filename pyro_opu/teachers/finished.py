@@ -113,7 +113,7 @@ def _begun(
             teacher = as_teacher(source, site)
         teacher.unpack_by(form)
     if teacher is not source:
-        teacher.options = said
+        teacher.options = replace(said, source=teacher)  # its outcome is known
     return teacher, draws
 
 

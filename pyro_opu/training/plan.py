@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pyro_opu.distributed import Ranks
 from pyro_opu.guides import PredictiveGuide
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import Scratch
@@ -184,4 +184,4 @@ def _tells_one_logit(guide: nn.Module) -> bool:
     """Whether it begins with what one normal logit averages to, which is exact."""
     if not isinstance(guide, PredictiveGuide):
         return False
-    return isinstance(guide.trunk, PlugInTrunk) and guide.trunk.outputs == 1
+    return isinstance(guide.trunk, NetworkTrunk) and guide.trunk.has_one_logit

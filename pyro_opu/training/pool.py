@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.guides.base import in_dtype_of, student_at
-from pyro_opu.guides.plug_in import AfterTold, PlugInTrunk
+from pyro_opu.guides.plug_in import AfterMoments, MomentsTrunk
 from pyro_opu.objectives import Objective
 from pyro_opu.teachers.base import JointDraws
 from pyro_opu.training.console import tracked
@@ -151,11 +151,11 @@ def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
     It then has its own weights, and the pool what is told in the place of the inputs.
     """
     trunk = getattr(guide, "trunk", None)
-    if type(trunk) is not PlugInTrunk or not trunk.stays:
+    if not (isinstance(trunk, MomentsTrunk) and trunk.stays):
         return guide, pool
-    told = torch.cat([trunk.told_at(in_dtype_of(guide, some)) for some in pool.x.split(ROWS)])
+    told = torch.cat([trunk.moments_at(in_dtype_of(guide, some)) for some in pool.x.split(ROWS)])
     rest = copy.copy(guide)
-    rest._modules = {**guide._modules, "trunk": AfterTold(trunk)}
+    rest._modules = {**guide._modules, "trunk": AfterMoments(trunk)}
     return rest, replace(pool, x=told)
 
 

@@ -18,7 +18,7 @@ from pyro_opu.export import capture as module
 from pyro_opu.export.capture import GraphPass
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.normal import GaussianGuide
-from pyro_opu.guides.plug_in import MANY, PlugInTrunk
+from pyro_opu.guides.plug_in import MANY, NetworkTrunk
 from pyro_opu.outcomes import Real
 from pyro_opu.predictive import OnePassPredictive
 
@@ -213,12 +213,12 @@ class TestCompiled:
     ) -> None:
         told: list[int] = []
 
-        def through(self: PlugInTrunk, *args: Tensor) -> Tensor:
+        def through(self: NetworkTrunk, *args: Tensor) -> Tensor:
             told.append(self.rows)
             return original(self, *args)
 
-        original = PlugInTrunk.through
-        monkeypatch.setattr(PlugInTrunk, "through", through)
+        original = NetworkTrunk.through
+        monkeypatch.setattr(NetworkTrunk, "through", through)
         guide = as_network(torch.randn(2 * MANY, D), C)
         fast = OnePassPredictive(guide.requires_grad_(False).eval(), (D,), C)
         assert fast.capture(torch.randn(B, D)).kind == "cuda graph" and set(told) == {B}

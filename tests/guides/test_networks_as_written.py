@@ -18,7 +18,7 @@ from pyro_opu.guides import beginning
 from pyro_opu.guides.beginning import NoBeginning, check_digits
 from pyro_opu.guides.networks import SET_UP, Standardize
 from pyro_opu.guides.operations import Operations
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.guides.recording import record
 from pyro_opu.guides.writes import Unrecorded
 from pyro_opu.programs.plug_in import PlugIn
@@ -197,7 +197,7 @@ def test_a_student_begins_at_the_network(name: str, monkeypatch: pytest.MonkeyPa
             network(x)  # so that statistics are not the first ones
     network.eval()
     fast = quick(network, x, num_samples=5, num_draws=8, **STILL)
-    assert fast.report["start"] == "network" and isinstance(fast.guide.trunk, PlugInTrunk)
+    assert fast.report["start"] == "network" and isinstance(fast.guide.trunk, NetworkTrunk)
     torch.testing.assert_close(fast.guide.trunk.shaped(x), network[:-2](x), rtol=0, atol=1e-5)
 
 

@@ -21,7 +21,7 @@ import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.guides import PredictiveGuide, beginning, guide_at, plug_in
 from pyro_opu.guides.beginning import NoBeginning, find_beginning
-from pyro_opu.guides.plug_in import AfterTold, PlugInTrunk
+from pyro_opu.guides.plug_in import AfterMoments, NetworkTrunk
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
@@ -161,7 +161,7 @@ def test_a_student_begins_as_the_network_of_its_teacher(source, monkeypatch):
     monkeypatch.setattr(beginning, "MOST_WORSE", 0.0)  # with its own activations
     (_, x), (plug_ins, start) = source, begun(*source)
     guide = guide_at("dirichlet", start, x)
-    assert isinstance(guide.trunk, PlugInTrunk)
+    assert isinstance(guide.trunk, NetworkTrunk)
     mean = as_teacher(source[0]).probs(x).mean(0)
     answers = [plug_ins[0].log_probs(weights, x).detach() for weights in plug_ins[0].candidates]
     nearest = max(answers, key=lambda answer: float((mean * answer).sum()))
@@ -337,7 +337,7 @@ def test_its_description_builds_it_again(source):
 
 def test_a_file_of_it_needs_no_code_of_the_model(source, tmp_path):
     fast = pyro_opu.distill(source[0], source[1], num_steps=4, seed=0, progress=False)
-    assert isinstance(fast.guide.trunk, PlugInTrunk)
+    assert isinstance(fast.guide.trunk, NetworkTrunk)
     fast.save(tmp_path / "student")
     again = OnePassPredictive.load(tmp_path / "student")
     x = source[1]
@@ -372,7 +372,7 @@ def test_what_has_no_hidden_layer_or_depends_on_values_is_not_read():
 def test_a_network_of_this_package_is_had_by_name():
     source, x = SOURCES["dropout"]()
     fast = pyro_opu.distill(source, x, guide="network", num_steps=4, seed=0, progress=False)
-    assert not isinstance(fast.guide.trunk, PlugInTrunk)
+    assert not isinstance(fast.guide.trunk, NetworkTrunk)
 
 
 def test_the_nearest_candidate_is_taken():
@@ -423,7 +423,7 @@ def test_what_is_told_is_read_once():
     predictive = Predictive(logistic, {"w": torch.ones(6) + 0.3 * torch.randn(50, 6)})
     guide = guide_at("dirichlet", begun(predictive, X)[1], X)
     rest, pool = read_once(guide, Pool(X, {"mean": torch.zeros(40)}))
-    assert isinstance(rest.trunk, AfterTold) and len(pool.x) == 40
+    assert isinstance(rest.trunk, AfterMoments) and len(pool.x) == 40
     assert {id(p) for p in rest.parameters()} == {id(p) for p in guide.parameters()}
     gradients = []
     for each, x in ((guide, X), (rest, pool.x)):
@@ -445,7 +445,7 @@ def test_what_training_changes_is_read_at_every_step(source):
 @pytest.mark.parametrize(("widths", "least"), [((6, 64, 64, 3), 64), ((64, 1024, 1024, 10), 32)])
 def test_the_small_network_is_wide_enough_and_a_few_hundredths_of_a_large_one(widths, least):
     x = torch.randn(20, widths[0])
-    config = PlugInTrunk.describe(begun([perceptron(widths) for _ in range(2)], x)[1], x)
+    config = NetworkTrunk.describe(begun([perceptron(widths) for _ in range(2)], x)[1], x)
     width, size = config["hidden"][0], config["size"]
     teachers = sum(before * after for before, after in itertools.pairwise(widths))
     assert size == widths[-2] and width >= least

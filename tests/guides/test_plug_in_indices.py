@@ -19,7 +19,7 @@ import pyro_opu
 from pyro_opu import OnePassPredictive
 from pyro_opu.guides import products
 from pyro_opu.guides.networks import Indexed
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recording import record
 from pyro_opu.inputs import form_of
@@ -68,7 +68,7 @@ def test_a_varying_intercept_begins_at_what_is_attainable(tmp_path: Path) -> Non
     """The moments of the logit are known, and no step is taken."""
     x = FORMS["dict"]
     fast = quick(posterior(), x, **STILL)
-    assert isinstance(fast.guide.trunk, PlugInTrunk) and fast.guide.trunk.outputs == 1
+    assert isinstance(fast.guide.trunk, NetworkTrunk) and fast.guide.trunk.outputs == 1
     report = pyro_opu.fidelity(fast, posterior(), x, seed=0)
     # A normal law of the logit, in the place of 30 draws that are normal.
     assert report.kl_ratio < 1.2
@@ -99,14 +99,14 @@ def test_two_factors_of_which_one_is_not_centred() -> None:
     source = Predictive(crossed, {name: 0.6 * torch.randn(shape) for name, shape in draws.items()})
     x = (torch.randn(N), torch.arange(N) % 4, torch.arange(N) // 7 % 3)
     fast = quick(source, x, **STILL)
-    assert isinstance(fast.guide.trunk, PlugInTrunk) and fast.guide.trunk.outputs == 1
+    assert isinstance(fast.guide.trunk, NetworkTrunk) and fast.guide.trunk.outputs == 1
     assert pyro_opu.fidelity(fast, source, x, seed=0).kl_ratio < 1.5  # 40 draws
 
 
 def test_a_networks_embedding_is_read() -> None:
     network = TwoInputs()
     fast = quick(network, FORMS["tuple"], num_steps=1, num_samples=20)
-    assert isinstance(fast.guide.trunk, PlugInTrunk)
+    assert isinstance(fast.guide.trunk, NetworkTrunk)
     assert any(value.shape == (G, 3) for value in fast.guide.trunk.network.state_dict().values())
 
 

@@ -13,7 +13,7 @@ import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
 from pyro_opu.guides import guide_at
 from pyro_opu.guides.beginning import NoBeginning, find_beginning
-from pyro_opu.guides.plug_in import PlugInTrunk
+from pyro_opu.guides.plug_in import NetworkTrunk, ProcessTrunk
 from pyro_opu.guides.products import with_products
 from pyro_opu.guides.recorded import Recorded, Step
 from pyro_opu.guides.recording import record
@@ -51,7 +51,7 @@ def beginning(source, x=X):
 
 def trunk_of(start):
     guide = guide_at("dirichlet", start, X)
-    assert isinstance(guide.trunk, PlugInTrunk)
+    assert isinstance(guide.trunk, NetworkTrunk)
     return guide.trunk
 
 
@@ -248,7 +248,10 @@ def test_a_default_student_begins_there_and_lives_in_a_file(tmp_path, num_classe
     model, draws = process(num_classes, spread=0.1)
     source = Predictive(model, draws)
     fast = pyro_opu.distill(source, X, num_steps=20, seed=0, progress=False)
-    assert fast.guide.trunk.process and fast.guide.trunk.outputs == (1, 3)[num_classes > 2]
+    assert (
+        isinstance(fast.guide.trunk, ProcessTrunk)
+        and fast.guide.trunk.outputs == (1, 3)[num_classes > 2]
+    )
     assert not list(fast.guide.trunk.network.parameters())
     fast.save(tmp_path / "student.safetensors")
     again = OnePassPredictive.load(tmp_path / "student.safetensors")

@@ -69,10 +69,10 @@ def judged(program: Program, seed: int, steps: dict[str, int]) -> dict[str, Any]
     """The student of a program, and how it does."""
     source, start = program.source, time.process_time()
     options = program.options
-    fast = pyro_opu.distill(source, program.x, seed=seed, progress=False, **options, **steps)
+    teacher = pyro_opu.as_teacher(source, **options) if options else source
+    fast = pyro_opu.distill(teacher, program.x, seed=seed, progress=False, **steps)
     row: dict[str, Any] = {"distil, s": time.process_time() - start}
     # First: a Predictive in training mode changes what its network says.
-    teacher = pyro_opu.as_teacher(source, **options) if options else source
     found = pyro_opu.fidelity(fast, teacher, program.new, seed=seed, wasserstein_inputs=0)
     if isinstance(source, Predictive):
         args, kwargs = called(program)
