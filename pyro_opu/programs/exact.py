@@ -22,7 +22,7 @@ from pyro_opu.programs.site_programs import COMPARED, Runs, Shape, SitePrograms
 from pyro_opu.programs.sites import unwrap
 from pyro_opu.programs.trace import quiet
 from pyro_opu.programs.vmap import Batched, Draws, has_nan, loop
-from pyro_opu.programs.vmap_rewrites import QuickOps
+from pyro_opu.programs.vmap_rewrites import Rewrites
 from pyro_opu.rng import exclusive, preserve_rng
 from pyro_opu.utils.chunks import numbers_at_once
 
@@ -103,7 +103,7 @@ class BatchedPredictive(Predictive):
         self.chunk_size = chunk_size
         self._of_guide, self._of_model = Batched("the guide"), Batched("the model")
         #: Of a draw, and what was in it, by the shapes of the arguments.
-        self._widths: dict[Any, tuple[int, QuickOps]] = {}
+        self._widths: dict[Any, tuple[int, Rewrites]] = {}
         self._programs: Forms[SitePrograms] = Forms()
         self._never: set[Hashable] = set()  # forms of call that cannot be recorded
 
@@ -220,10 +220,10 @@ class BatchedPredictive(Predictive):
         The first call compares with the loop.
         """
         if self.num_samples == 1 or all(name in self.posterior_samples for name in names):
-            return self.num_samples, QuickOps()
+            return self.num_samples, Rewrites()
         asked = tuple((tensor.shape, tensor.device) for tensor in tensors)
         if asked not in self._widths:
-            with preserve_rng(), QuickOps() as ops:
+            with preserve_rng(), Rewrites() as ops:
                 if not self._widths:
                     if guide is not None and guide.shapes:
                         _compare(self._of_guide, guide, {"": torch.arange(COMPARED)})
@@ -240,11 +240,11 @@ class BatchedPredictive(Predictive):
         on_gpus = [tensor.device for tensor in tensors if tensor.is_cuda]
         device = on_gpus[0] if on_gpus else torch.device("cpu")
         if ops.convolved and not on_gpus and width > WIDE_CONVOLUTION:
-            return 1, QuickOps()
+            return 1, Rewrites()
         most = max(1, (self.chunk_size or numbers_at_once(device)) // width)
         if ops.attended and most < FEWEST_ATTENDED:
             return 1, nullcontext()
-        return math.ceil(self.num_samples / math.ceil(self.num_samples / most)), QuickOps()
+        return math.ceil(self.num_samples / math.ceil(self.num_samples / most)), Rewrites()
 
 
 def _compare(batched: Batched, runs: Runs, known: Draws) -> None:

@@ -13,6 +13,7 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.inputs import PLAIN, Form
+from pyro_opu.programs.cost import Meter, metered
 from pyro_opu.programs.latents import FreeSites
 from pyro_opu.programs.rows import AnyRows, explained, tied_to_rows
 from pyro_opu.programs.samples import Latents, check_ungrouped, choose
@@ -24,6 +25,7 @@ from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.chunks import some_rows
 
 Few = tuple[Draws, Draws]
+Seen = tuple[tuple[Run, Meter], tuple[Run, Meter]]
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ class Program:
     Attributes:
         predictive: The ``Predictive`` that it is read from.
         posterior: Where its draws come from; its model, at any number of rows.
-        runs: At two and at three rows, under one draw.
+        runs, meters: At two and at three rows, under one draw, and what they cost.
         sites: Those that the posterior does not fix.
         picked: Draws, if the runs were under the first of them.
         run: Evaluates the model for many draws.
@@ -125,6 +127,7 @@ class Program:
     predictive: Predictive
     posterior: Posterior
     runs: tuple[Run, Run]
+    meters: tuple[Meter, Meter]
     sites: FreeSites
     picked: Latents | None = None
     run: Batched = field(default_factory=partial(Batched, "the model"))
@@ -158,10 +161,11 @@ class Program:
             picked = posterior.pick(x, num_draws)
             first = {name: value[0] for name, value in picked.values.items()}
             few = {**few[0], **first}, {**few[1], **first}
-        posterior, runs, few = _run_twice(posterior, few, x, form)
+        posterior, seen, few = _run_twice(posterior, few, x, form)
+        runs, meters = (seen[0][0], seen[1][0]), (seen[0][1], seen[1][1])
         sites = FreeSites(posterior.model, runs, few[0], posterior.shared, x, posterior.is_prior)
         picked = None if picked is None else picked.without(posterior.tied)
-        return cls(predictive, posterior, runs, sites, picked)
+        return cls(predictive, posterior, runs, meters, sites, picked)
 
     @property
     def model(self) -> AnyRows:
@@ -206,7 +210,7 @@ class Program:
 
 def _run_twice(
     posterior: Posterior, few: Few, x: Tensor, form: Form
-) -> tuple[Posterior, tuple[Run, Run], Few]:
+) -> tuple[Posterior, Seen, Few]:
     """Runs at two rows and at three; latents that belong to other rows are left out of the rest."""
     two, three = few_rows(x, 2), few_rows(x, 3)  # what grows grows with the rows
     model, samples = posterior.model, posterior.samples
@@ -214,8 +218,13 @@ def _run_twice(
     def prior() -> Draws:
         return model.freed(lambda: fresh_latents(model, {}, two))
 
-    def run() -> tuple[Run, Run]:
-        return Run.of(partial(model, two), few[0]), Run.of(partial(model, three), few[1])
+    def run() -> Seen:
+        seen = []
+        for latents, rows in zip(few, (two, three), strict=True):
+            with metered() as meter:
+                found = Run.of(model, latents, rows)
+            seen.append((found, meter))
+        return seen[0], seen[1]
 
     def leave_out(names: frozenset[str]) -> tuple[Posterior, Few]:
         left = [{k: v for k, v in each.items() if k not in names} for each in few]
@@ -223,15 +232,15 @@ def _run_twice(
 
     with quiet(), preserve_rng(), explained(model, x, samples, form):
         try:
-            runs = model.freed(run)
+            seen = model.freed(run)
         except Exception:
             check_ungrouped(samples, prior)
             if not (tied := tied_to_rows(model, few[0], (two, three))):
                 raise
             posterior, few = leave_out(tied)
-            runs = model.freed(run)
-    posterior, few = leave_out(runs[0].left_out)
-    own = {k: node["fn"].shape() for k, node in runs[0].nodes.items()}
+            seen = model.freed(run)
+    posterior, few = leave_out(seen[0][0].left_out)
+    own = {k: node["fn"].shape() for k, node in seen[0][0].nodes.items()}
     if any(own.get(k, v.shape[1:]) != v.shape[1:] for k, v in posterior.samples.items()):
         check_ungrouped(samples, prior)
-    return posterior, runs, few
+    return posterior, seen, few

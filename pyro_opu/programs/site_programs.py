@@ -8,18 +8,16 @@ from typing import Any
 
 import pyro
 import torch
-from pyro import poutine
 from pyro.distributions import Delta
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyro_opu.programs.bound import Bound, Pace
 from pyro_opu.programs.forms import Call
 from pyro_opu.programs.recorded import VALID, Draws, Recorded, Together, few
 from pyro_opu.programs.sites import arguments_of, unwrap
-from pyro_opu.programs.trace import quiet
+from pyro_opu.programs.trace import Run, quiet, trace_of
 from pyro_opu.programs.vmap import close, vectorized
-from pyro_opu.programs.vmap_rewrites import QuickOps, later
+from pyro_opu.programs.vmap_rewrites import later
 from pyro_opu.rng import seeded
 from pyro_opu.utils.chunks import numbers_at_once
 
@@ -39,23 +37,15 @@ class Runs:
     def __init__(self, function: Callable[..., Any], call: Call) -> None:
         self.function, self.call = function, call
         args, kwargs = call.given(call.tensors)
-        trace = poutine.trace(function).get_trace(*args, **kwargs)
-        nodes: list[Any] = [n for n in trace.nodes.values() if n["type"] == "sample"]
-        dims = [each.dim for n in nodes for each in n["cond_indep_stack"] if each.vectorized]
-        plates = -min(dims, default=0)
-        self.shapes: dict[str, Shape] = {}
-        for node in sorted(nodes, key=lambda node: bool(node["is_observed"])):
-            if not site_is_subsample(node):
-                ones = (1,) * (plates - len(node["fn"].batch_shape))
-                self.shapes[node["name"]] = ones + tuple(node["value"].shape)
-        value = trace.nodes["_RETURN"]["value"]
+        first = Run.of(function, {}, *args, **kwargs)
+        self.shapes: dict[str, Shape] = first.shapes
+        value = first.returned
         self.returned = tuple(value.shape) if isinstance(value, Tensor) else None
 
     def nodes(self, latents: Draws, tensors: Sequence[Tensor] | None = None) -> Any:
         """What one run tells with these latents fixed, of the call or with other tensors."""
         args, kwargs = self.call.given(self.call.tensors if tensors is None else tensors)
-        model = poutine.condition(self.function, data=latents)
-        return poutine.trace(model).get_trace(*args, **kwargs).nodes
+        return trace_of(self.function, latents, *args, **kwargs).nodes
 
     def values(
         self, names: Iterable[str], latents: Draws, tensors: Sequence[Tensor] | None = None
@@ -74,7 +64,7 @@ class Runs:
         """:meth:`laid_out` under all draws, with all that must hold of them as one more value."""
 
         def together(draws: Draws, tensors: Sequence[Tensor]) -> Draws:
-            with quiet(), QuickOps(), later() as checks:
+            with quiet(), later() as checks:
                 one = partial(self.laid_out, names, tensors=tensors)
                 found = vectorized(one, draws, own_tensors=own_tensors)
             return found | ({VALID: torch.stack(checks).all()} if checks else {})

@@ -1,4 +1,4 @@
-"""One run of a Pyro model: its sites, their shapes and its cost."""
+"""One run of a Pyro model: its sites and their shapes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
-from pyro_opu.programs.cost import Meter, metered
 from pyro_opu.programs.signature import Model
 from pyro_opu.programs.sites import stand_in
 from pyro_opu.programs.vmap import Draws
@@ -30,32 +29,36 @@ class Run:
     Attributes:
         nodes: Its sample sites by name, without those of subsampling.
         plates: Dimensions that its plates take.
-        meter: Its cost.
         returned: What the model returned.
         left_out: Names of those latents that are deterministic or observed in the model.
     """
 
     nodes: dict[str, Any]
     plates: int
-    meter: Meter
     returned: Any = None
     left_out: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, run: Callable[[], Any], latents: Draws) -> Run:
-        """Run a model with these latents fixed."""
-        with metered() as meter, _Latents(data=latents) as fixed:
-            trace = poutine.trace(run).get_trace()
+    def of(cls, model: Model, latents: Draws, *args: Any, **kwargs: Any) -> Run:
+        """Run a model called with these arguments, with these latents fixed."""
+        with _Latents(data=latents) as fixed:
+            trace = poutine.trace(model).get_trace(*args, **kwargs)
         sites = _sample_sites(trace)
         dims = [each.dim for n in sites for each in n["cond_indep_stack"] if each.vectorized]
         nodes = {node["name"]: node for node in sites if not site_is_subsample(node)}
         returned, left_out = trace.nodes["_RETURN"]["value"], frozenset(fixed.left_out)
-        return cls(nodes, -min(dims, default=0), meter, returned, left_out)
+        return cls(nodes, -min(dims, default=0), returned, left_out)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a site after the S axis, as ``Predictive`` gives it."""
         node = self.nodes[name]
         return (1,) * (self.plates - len(node["fn"].batch_shape)) + tuple(node["value"].shape)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Those of all sites, as ``Predictive`` gives and orders them."""
+        names = sorted(self.nodes, key=lambda name: bool(self.nodes[name]["is_observed"]))
+        return {name: self.shape(name) for name in names}
 
     def fresh(self, without: str | None = None) -> Draws:
         """Values that the run drew itself."""
@@ -102,10 +105,10 @@ class GivenValues(Messenger):
             msg["value"] = self.value(msg["fn"], msg["name"])
 
 
-def trace_of(model: Model, latents: Draws, x: Tensor) -> poutine.Trace:
-    """One run of a model at the inputs, with these latents fixed."""
+def trace_of(model: Model, latents: Draws, *args: Any, **kwargs: Any) -> poutine.Trace:
+    """One run of a model called with these arguments, with these latents fixed."""
     with poutine.condition(data=latents):
-        return poutine.trace(model).get_trace(x)
+        return poutine.trace(model).get_trace(*args, **kwargs)
 
 
 def _sample_sites(trace: poutine.Trace) -> list[Any]:

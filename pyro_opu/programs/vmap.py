@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import dirichlet as torch_dirichlet
-from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
-from pyro_opu.rng import preserve_rng, replaced, seeded
+from pyro_opu.programs.vmap_rewrites import Rewrites, dirichlet_by_gammas
+from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.utils.warnings import warn_user
 
 Draws = dict[str, Tensor]
-#: Columns of w up to which the one product is faster on a processor: 40 times at 1 (500 draws, 256
-#: inputs, 57 features), 5 times at 10, and as fast at 50.
-MOST_COLUMNS = 32
 #: Error of a GPU's product, as a part of the largest number: convolutions there keep 10 bits by
 #: default, of one draw and of many by kernels of their own.
 TF32 = 2**-8
 #: Runs of the loop that are compared to see whether a function is random.
 LOOPED = 4
+#: Parts of vmap's message where what differs between draws is written into what does not; the
+#: second is that of some functions before torch 2.14.
+_IN_PLACE = (
+    "is not possible because there exists a Tensor",
+    "of the written-to tensor refers to a single memory location",
+)
 
 
 def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:
@@ -43,13 +41,13 @@ def vectorized(fn: Callable[[Draws], Any], draws: Draws, *, own_tensors: bool = 
     With ``own_tensors`` a tensor that ``fn`` makes, such as ``torch.zeros(3)``, is one for every
     draw, so that what differs between draws can be written into it.
     """
-    mode = _Rewritten()
+    mode = Rewrites()
 
     def run(draw: Draws) -> Any:
         mode.zero = torch.zeros_like(next(iter(draw.values()))).sum() if own_tensors else None
         return fn(draw)
 
-    with mode, _dirichlet_by_gammas():
+    with mode, dirichlet_by_gammas():
         return torch.vmap(run, randomness="different")(draws)
 
 
@@ -160,102 +158,6 @@ def _cure(reason: str) -> str:
     return "Posterior samples in the place of what it draws, or another operation, may be fast."
 
 
-class _Rewritten(TorchFunctionMode):
-    """Rewrites what ``vmap`` refuses or is slow at.
-
-    ``torch.empty(...).normal_()`` and the like go out of place; the tensor that was to be filled
-    then holds NaN, so that code which reads it does not go on unnoticed. Thin products of inputs
-    and weights are :func:`.shared_product`.
-
-    Attributes:
-        zero: Of the draw; added to tensors that are made, which then differ between draws.
-    """
-
-    zero: Tensor | None = None
-
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func in _MAKERS and self.zero is not None:
-            made = func(*args, **kwargs)
-            return made + self.zero.to(made)
-        if func is torch.binomial and len(args) == 2:  # vmap wants both to differ between draws
-            args = args[0] + torch.zeros_like(args[1]), args[1]
-        if func not in _OUT_OF_PLACE:
-            product = shared_product(func, args, kwargs)
-            return func(*args, **kwargs) if product is None else product
-        fresh = _OUT_OF_PLACE[func](*args, **kwargs)
-        try:
-            return args[0].copy_(fresh)  # works where the tensor differs between draws already
-        except RuntimeError:
-            args[0].fill_(math.nan)
-            return fresh
-
-
-#: In-place functions of torch.distributions: samplers that fill a new tensor, and the clamping
-#: of Gamma variates, which vmap does slowly and with a warning.
-_OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {
-    Tensor.normal_: lambda like, mean=0.0, std=1.0: torch.randn_like(like) * std + mean,
-    Tensor.uniform_: lambda like, low=0.0, high=1.0: torch.rand_like(like) * (high - low) + low,
-    Tensor.exponential_: lambda like, rate=1.0: -torch.log1p(-torch.rand_like(like)) / rate,
-    Tensor.cauchy_: lambda like, median=0.0, scale=1.0: (
-        torch.tan(math.pi * (torch.rand_like(like) - 0.5)) * scale + median
-    ),
-    Tensor.clamp_: Tensor.clamp,
-}
-
-
-#: Parts of vmap's message where what differs between draws is written into what does not; the
-#: second is that of some functions before torch 2.14.
-_IN_PLACE = (
-    "is not possible because there exists a Tensor",
-    "of the written-to tensor refers to a single memory location",
-)
-_MAKERS = {
-    getattr(place, prefix + name + suffix)
-    for name in ("zeros", "ones", "empty", "full")
-    for place, prefix, suffix in (
-        (torch, "", ""),
-        (torch, "", "_like"),
-        (Tensor, "new_", ""),
-    )
-} | {Tensor.new}
-
-_BY_GAMMAS: ContextVar[bool] = ContextVar("Dirichlet variates by gamma variates", default=False)
-
-
-class _Dirichlet:
-    """In the place of torch's function of this name, which ``vmap`` refuses."""
-
-    original = torch_dirichlet._Dirichlet
-
-    @classmethod
-    def apply(cls, concentration: Tensor) -> Any:
-        """Variates, as torch draws them, or inside ``vmap`` as gamma variates over their sum."""
-        if not _BY_GAMMAS.get():
-            return cls.original.apply(concentration)
-        gammas = torch._standard_gamma(concentration).clamp_min(
-            torch.finfo(concentration.dtype).tiny
-        )
-        return gammas / gammas.sum(-1, keepdim=True)
-
-
-@contextmanager
-def _dirichlet_by_gammas() -> Iterator[None]:
-    """Let Dirichlet and Beta variates, and those of LKJ made of them, be drawn under ``vmap``."""
-    token = _BY_GAMMAS.set(True)  # for threads that are not ours it does what it did
-    try:
-        with replaced(torch_dirichlet, "_Dirichlet", _Dirichlet):
-            yield
-    finally:
-        _BY_GAMMAS.reset(token)
-
-
 def close(a: Any, b: Any) -> bool:
     """Equal to float rounding; a function with randomness of its own never is."""
     if isinstance(a, dict):
@@ -273,64 +175,3 @@ def has_nan(a: Any) -> bool:
     """Whether a tensor, or one of a dict, has a NaN."""
     leaves = a.values() if isinstance(a, dict) else [a]
     return any(bool(leaf.isnan().any()) for leaf in leaves)
-
-
-class SharedProduct(torch.autograd.Function):
-    """Matrix product of ``(N, D)`` and ``(D, K)``; with S matrices ``w`` it is one of ``(D, S K)``.
-
-    A batch of S products with few columns K each, as ``vmap`` has it, is mostly overhead.
-    """
-
-    @staticmethod
-    def forward(x: Tensor, w: Tensor) -> Tensor:
-        return x @ w
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        x, w = ctx.saved_tensors
-        return grad @ w.T, x.T @ grad
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, int | None], x: Tensor, w: Tensor
-    ) -> tuple[Tensor, int]:
-        """One product where only ``w`` has the axis of the draws, otherwise a batch of them."""
-        of_x, of_w = in_dims
-        if of_x is not None or of_w is None:
-            x, w = (
-                part if dim is None else part.movedim(dim, 0)
-                for part, dim in zip((x, w), in_dims, strict=True)
-            )
-            return torch.matmul(w.mT, x.mT).mT, 0  # K rows are faster than K columns
-        side_by_side = w.movedim(of_w, 1)  # (D, S, K)
-        return (x @ side_by_side.flatten(1)).unflatten(1, side_by_side.shape[1:]), 1
-
-
-def shared_product(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What ``func`` gives if it is a thin matrix product of inputs and weights, else None."""
-    if func is functional.linear:
-        return _linear(*args, **kwargs)
-    if func in _PRODUCTS and len(args) == 2 and not kwargs:
-        return _product(*args)
-    return None
-
-
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
-    found = _product(input, weight.T) if weight.dim() == 2 else None
-    return found if found is None or bias is None else found + bias
-
-
-def _product(x: Any, w: Any) -> Tensor | None:
-    tensors = isinstance(x, Tensor) and isinstance(w, Tensor)
-    if not tensors or x.dim() != 2 or w.dim() not in (1, 2) or x.dtype != w.dtype:
-        return None
-    if w.dim() == 1:
-        return SharedProduct.apply(x, w[:, None]).squeeze(-1)
-    return SharedProduct.apply(x, w) if w.shape[1] <= MOST_COLUMNS else None
-
-
-_PRODUCTS = {torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm}

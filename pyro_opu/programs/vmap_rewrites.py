@@ -1,13 +1,14 @@
-"""Quicker ways to what torch is slow at, on a processor, for many draws of few classes.
+"""Other ways to what ``torch.vmap`` refuses, or torch is slow at for many draws of few classes.
 
-Without them labels and softmax are most of what a logistic regression costs: 2.5 million numbers in
-rows of 10 take ``softmax`` 36 ms and ``exp`` 2 ms, and a categorical label takes as many
-exponential variates as there are classes. Of a convolutional network pooling is most: a maximum of
-halves takes a fifteenth of the time.
+Without them labels and softmax are most of what a logistic regression costs on a processor: 2.5
+million numbers in rows of 10 take ``softmax`` 36 ms and ``exp`` 2 ms, and a categorical label takes
+as many exponential variates as there are classes. Of a convolutional network pooling is most: a
+maximum of halves takes a fifteenth of the time.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,27 +16,30 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import dirichlet as torch_dirichlet
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from pyro_opu.rng import replaced
+
 #: Numbers in a row from which torch's softmax is as fast as its exp.
 LONG_ROW = 32
+#: Columns of w up to which the one product is faster on a processor: 40 times at 1 (500 draws, 256
+#: inputs, 57 features), 5 times at 10, and as fast at 50.
+MOST_COLUMNS = 32
 
 
-class QuickOps(TorchFunctionMode):
-    """Inside, a label takes one uniform number, and softmax of a short row an exp of each number.
-
-    That is of ``torch.bernoulli``, ``torch.multinomial`` and ``torch.nn.functional.softmax``, which
-    torch's distributions call. A ``max_pool2d`` of pairs is the maximum of slices.
+class Rewrites(TorchFunctionMode):
+    """Inside, functions of :data:`_OTHERS` are computed in another way, where they have one.
 
     Attributes:
+        zero: Of the draw; added to tensors that are made, which then differ between draws.
         convolved: Whether there was a convolution.
         attended: Whether there was attention, of which torch has fused kernels outside alone.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.convolved = self.attended = False
+    zero: Tensor | None = None
+    convolved = attended = False
 
     def __torch_function__(
         self,
@@ -45,24 +49,73 @@ class QuickOps(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is functional.softmax and kwargs.get("dim") == -1 and not kwargs.get("dtype"):
-            x = args[0]
-            if not x.is_cuda and x.dim() and 0 < x.shape[-1] < LONG_ROW:
-                return (x - x.logsumexp(-1, keepdim=True)).exp()
-        if func is functional.max_pool2d and not args[0].is_cuda and _of_pairs(*args, **kwargs):
-            return _pooled(args[0])
-        one_each = func is torch.multinomial and len(args) > 1 and args[1] == 1
-        if (one_each or func is torch.bernoulli) and len(args) < 4 and not kwargs:
-            return _Labels.apply(args[0], one_each)
-        if func is torch.binomial and len(args) == 2:  # vmap wants both to differ between draws
-            args = args[0] + torch.zeros_like(args[1]), args[1]
         self.convolved |= func in _CONVOLUTIONS
         self.attended |= func in _ATTENTION
-        return func(*args, **kwargs)
+        if func in _MAKERS and self.zero is not None:
+            made = func(*args, **kwargs)
+            return made + self.zero.to(made)
+        if func in _OUT_OF_PLACE:
+            return _filled(args[0], _OUT_OF_PLACE[func](*args, **kwargs))
+        other = _OTHERS.get(func)
+        found = None if other is None else other(*args, **kwargs)
+        return func(*args, **kwargs) if found is None else found
 
 
-_CONVOLUTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
-_ATTENTION = {functional.scaled_dot_product_attention, functional.multi_head_attention_forward}
+def _filled(x: Tensor, fresh: Tensor) -> Tensor:
+    """``torch.empty(...).normal_()`` and the like out of place.
+
+    The tensor that was to be filled then holds NaN, so that code which reads it does not go on
+    unnoticed.
+    """
+    try:
+        return x.copy_(fresh)  # works where the tensor differs between draws already
+    except RuntimeError:
+        x.fill_(math.nan)
+        return fresh
+
+
+# Other ways: each gives None where it has none -------------------------------------------------
+
+
+def _softmax(x: Tensor, dim: int | None = None, dtype: Any = None, **_: Any) -> Tensor | None:
+    """Of a short row, an exp of each number."""
+    short = dim == -1 and not dtype and not x.is_cuda and x.dim() and 0 < x.shape[-1] < LONG_ROW
+    return (x - x.logsumexp(-1, keepdim=True)).exp() if short else None
+
+
+def _max_pool2d(
+    x: Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Tensor | None:
+    """The maximum of every 2 x 2 numbers, by slices; a last odd row or column is left out."""
+    plain = not (x.is_cuda or ceil_mode or return_indices) and padding in (0, (0, 0))
+    twos = kernel_size in (2, (2, 2)) and stride in (None, 2, (2, 2))
+    if not (plain and twos and dilation in (1, (1, 1)) and min(x.shape[-2:]) > 1):
+        return None
+    x = x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2]
+    rows = torch.maximum(x[..., ::2, :], x[..., 1::2, :])
+    return torch.maximum(rows[..., ::2], rows[..., 1::2])
+
+
+def _binomial(count: Tensor, probs: Tensor, *more: Any, **named: Any) -> Tensor | None:
+    """``vmap`` wants both to differ between draws."""
+    return None if more or named else torch.binomial(count + torch.zeros_like(probs), probs)
+
+
+def _bernoulli(probs: Tensor, *more: Any, **named: Any) -> Tensor | None:
+    found: Tensor | None = None if len(more) > 2 or named else _Labels.apply(probs, False)
+    return found
+
+
+def _multinomial(weights: Tensor, count: Any = 0, *more: Any, **named: Any) -> Tensor | None:
+    plain = count == 1 and len(more) < 2 and not named
+    found: Tensor | None = _Labels.apply(weights, True) if plain else None
+    return found
 
 
 _CHECKS: ContextVar[list[Tensor] | None] = ContextVar("checks of a program", default=None)
@@ -89,7 +142,7 @@ def require(checks: Callable[[], tuple[Tensor, ...]], message: str) -> None:
 
 
 class _Labels(torch.autograd.Function):
-    """Labels from probabilities: of each number, or if ``classes`` of each last axis ``(..., 1)``.
+    """Labels, each from one uniform number: of each probability, or of each row ``(..., 1)``.
 
     ``vmap`` hands over the tensors of all draws, so that what they hold can be refused.
     """
@@ -109,28 +162,6 @@ class _Labels(torch.autograd.Function):
         else:
             probs = probs.movedim(in_dims[0], 0)
         return _Labels.apply(probs, classes), 0
-
-
-def _of_pairs(
-    x: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
-) -> bool:
-    """Whether a pooling halves both axes."""
-    plain = not ceil_mode and not return_indices and padding in (0, (0, 0))
-    twos = kernel_size in (2, (2, 2)) and stride in (None, 2, (2, 2))
-    return plain and twos and dilation in (1, (1, 1)) and min(x.shape[-2:]) > 1
-
-
-def _pooled(x: Tensor) -> Tensor:
-    """The maximum of every 2 x 2 numbers; a last odd row or column is left out."""
-    x = x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2]
-    rows = torch.maximum(x[..., ::2, :], x[..., 1::2, :])
-    return torch.maximum(rows[..., ::2], rows[..., 1::2])
 
 
 def _ones(probs: Tensor) -> Tensor:
@@ -154,3 +185,112 @@ def _classes(weights: Tensor) -> Tensor:
         )
     below_one = 1 - torch.finfo(weights.dtype).eps  # a class of weight 0 is never drawn
     return (bounds <= torch.rand_like(total) * (total * below_one)).sum(-1, keepdim=True)
+
+
+class SharedProduct(torch.autograd.Function):
+    """Matrix product of ``(N, D)`` and ``(D, K)``; with S matrices ``w`` it is one of ``(D, S K)``.
+
+    A batch of S products with few columns K each, as ``vmap`` has it, is mostly overhead.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor) -> Tensor:
+        return x @ w
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x, w = ctx.saved_tensors
+        return grad @ w.T, x.T @ grad
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[int | None, int | None], x: Tensor, w: Tensor
+    ) -> tuple[Tensor, int]:
+        """One product where only ``w`` has the axis of the draws, otherwise a batch of them."""
+        of_x, of_w = in_dims
+        if of_x is not None or of_w is None:
+            x, w = (
+                part if dim is None else part.movedim(dim, 0)
+                for part, dim in zip((x, w), in_dims, strict=True)
+            )
+            return torch.matmul(w.mT, x.mT).mT, 0  # K rows are faster than K columns
+        side_by_side = w.movedim(of_w, 1)  # (D, S, K)
+        return (x @ side_by_side.flatten(1)).unflatten(1, side_by_side.shape[1:]), 1
+
+
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
+    found = _product(input, weight.T) if weight.dim() == 2 else None
+    return found if found is None or bias is None else found + bias
+
+
+def _product(x: Any, w: Any = None, **named: Any) -> Tensor | None:
+    """A thin product of inputs and weights."""
+    tensors = isinstance(x, Tensor) and isinstance(w, Tensor) and not named
+    if not tensors or x.dim() != 2 or w.dim() not in (1, 2) or x.dtype != w.dtype:
+        return None
+    if w.dim() == 1:
+        return SharedProduct.apply(x, w[:, None]).squeeze(-1)
+    return SharedProduct.apply(x, w) if w.shape[1] <= MOST_COLUMNS else None
+
+
+_PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm)
+_OTHERS: dict[Callable[..., Any], Callable[..., Tensor | None]] = {
+    functional.softmax: _softmax,
+    functional.max_pool2d: _max_pool2d,
+    torch.binomial: _binomial,
+    torch.bernoulli: _bernoulli,
+    torch.multinomial: _multinomial,
+    functional.linear: _linear,
+    **dict.fromkeys(_PRODUCTS, _product),
+}
+_CONVOLUTIONS = {torch.conv1d, torch.conv2d, torch.conv3d}
+_ATTENTION = {functional.scaled_dot_product_attention, functional.multi_head_attention_forward}
+#: In-place functions of torch.distributions: samplers that fill a new tensor, and the clamping
+#: of Gamma variates, which vmap does slowly and with a warning.
+_OUT_OF_PLACE: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    Tensor.normal_: lambda like, mean=0.0, std=1.0: torch.randn_like(like) * std + mean,
+    Tensor.uniform_: lambda like, low=0.0, high=1.0: torch.rand_like(like) * (high - low) + low,
+    Tensor.exponential_: lambda like, rate=1.0: -torch.log1p(-torch.rand_like(like)) / rate,
+    Tensor.cauchy_: lambda like, median=0.0, scale=1.0: (
+        torch.tan(math.pi * (torch.rand_like(like) - 0.5)) * scale + median
+    ),
+    Tensor.clamp_: Tensor.clamp,
+}
+_MAKERS = {
+    getattr(place, prefix + name + suffix)
+    for name in ("zeros", "ones", "empty", "full")
+    for place, prefix, suffix in ((torch, "", ""), (torch, "", "_like"), (Tensor, "new_", ""))
+} | {Tensor.new}
+
+_BY_GAMMAS: ContextVar[bool] = ContextVar("Dirichlet variates by gamma variates", default=False)
+
+
+class _Dirichlet:
+    """In the place of torch's function of this name, which ``vmap`` refuses."""
+
+    original = torch_dirichlet._Dirichlet
+
+    @classmethod
+    def apply(cls, concentration: Tensor) -> Any:
+        """Variates, as torch draws them, or inside ``vmap`` as gamma variates over their sum."""
+        if not _BY_GAMMAS.get():
+            return cls.original.apply(concentration)
+        gammas = torch._standard_gamma(concentration).clamp_min(
+            torch.finfo(concentration.dtype).tiny
+        )
+        return gammas / gammas.sum(-1, keepdim=True)
+
+
+@contextmanager
+def dirichlet_by_gammas() -> Iterator[None]:
+    """Let Dirichlet and Beta variates, and those of LKJ made of them, be drawn under ``vmap``."""
+    token = _BY_GAMMAS.set(True)  # for threads that are not ours it does what it did
+    try:
+        with replaced(torch_dirichlet, "_Dirichlet", _Dirichlet):
+            yield
+    finally:
+        _BY_GAMMAS.reset(token)

@@ -14,7 +14,7 @@ from pyro_opu.checks import lent, positive_int, simplex_tolerance
 from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.programs.cost import Cost, Meter, counted, metered
 from pyro_opu.programs.plug_in import PlugIn
-from pyro_opu.programs.vmap import MOST_COLUMNS
+from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS
 from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.utils.chunks import numbers_at_once, some_rows

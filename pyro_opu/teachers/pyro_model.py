@@ -199,7 +199,7 @@ class ModelDraws(JointDraws):
         return self._read_all(fns, len(x))
 
     def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
-        two, three = (run.meter for run in self.program.runs)
+        two, three = self.program.meters
         known = Cost.of(x.shape[1:], two, three, 1).serves(x.shape[1:]) and self._cost is None
         if known and not self._mixture:
             return two, three, self._outputs

@@ -26,7 +26,7 @@ from pyro_opu import as_teacher, batched, rng
 from pyro_opu.models.dropout import DropoutGuide
 from pyro_opu.models.neural_network import bayesian_network
 from pyro_opu.programs.site_programs import SitePrograms
-from pyro_opu.programs.vmap_rewrites import QuickOps
+from pyro_opu.programs.vmap_rewrites import Rewrites
 
 Draws = dict[str, Tensor]
 NETWORK = network([nn.Dropout()])
@@ -171,13 +171,13 @@ class TestLabels:
     def test_of_two_classes(self, monkeypatch: pytest.MonkeyPatch) -> None:
         probs, u = torch.rand(S, len(X)), torch.rand(S, len(X))
         monkeypatch.setattr(torch, "rand_like", lambda like: u.reshape(like.shape))
-        with QuickOps():
+        with Rewrites():
             found = torch.func.vmap(torch.bernoulli, randomness="different")(probs)
         assert torch.equal(found, (u < probs).float())
 
     def test_frequencies(self) -> None:
         probs = torch.tensor([[0.0, 0.1, 0.0, 0.9], [0.25, 0.0, 0.5, 0.25]])
-        with QuickOps():
+        with Rewrites():
             drawn = torch.func.vmap(
                 lambda p: torch.multinomial(p, 1, True), randomness="different"
             )(probs.expand(40_000, 2, 4))[..., 0]
@@ -186,17 +186,17 @@ class TestLabels:
 
     @pytest.mark.parametrize("bad", [float("nan"), -0.5, 1.5])
     def test_bad_probabilities(self, bad: float) -> None:
-        with QuickOps(), pytest.raises(RuntimeError, match="from 0 to 1"):
+        with Rewrites(), pytest.raises(RuntimeError, match="from 0 to 1"):
             torch.bernoulli(torch.tensor([0.5, bad]))
 
     @pytest.mark.parametrize("bad", [float("nan"), -0.5, float("inf")])
     def test_bad_weights(self, bad: float) -> None:
-        with QuickOps(), pytest.raises(RuntimeError, match="finite and not negative"):
+        with Rewrites(), pytest.raises(RuntimeError, match="finite and not negative"):
             torch.multinomial(torch.tensor([0.5, bad]), 1, True)
 
     def test_softmax_is_torchs(self) -> None:
         x = torch.tensor([[0.0, 1000.0, -1000.0], [1.0, 2.0, 3.0]])
-        with QuickOps():
+        with Rewrites():
             found = torch.nn.functional.softmax(x, dim=-1)
         torch.testing.assert_close(found, x.softmax(-1))
 
@@ -209,10 +209,10 @@ def test_pooling_is_torchs(size: tuple[int, int], options: dict[str, Any]) -> No
     try:
         expected = pool(x)
     except RuntimeError:  # nothing to pool
-        with QuickOps(), pytest.raises(RuntimeError):
+        with Rewrites(), pytest.raises(RuntimeError):
             pool(x)
     else:
-        with QuickOps():
+        with Rewrites():
             assert torch.equal(pool(x), expected)
 
 
@@ -384,6 +384,31 @@ class TestBlocks:
         else:
             assert len(seen) == 1 + blocks  # one for the shapes
             assert set(seen[1:]) == {modes}
+
+
+class TestForms:
+    """What is known of a call serves others of its form alone."""
+
+    def test_sites_that_depend_on_the_values_of_the_inputs(self) -> None:
+        def source(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            pyro.deterministic("sum", x.sum(0) @ w)
+            if x.min() > 0:
+                pyro.deterministic("logs", x.log() @ w)
+
+        predictive = Predictive(source, {"w": torch.randn(S, D)}, return_sites=None)
+        exact = batched(predictive)
+        for x in (X, X.abs() + 1, X, X.abs() + 1):
+            found, expected = exact(x), predictive(x)
+            assert layout(found) == layout(expected)
+            for name, value in expected.items():
+                torch.testing.assert_close(found[name], value)
+
+    def test_arguments_that_change_what_is_observed(self) -> None:
+        exact = batched(Predictive(many, {"a": torch.randn(S, D)}))
+        free, held = exact(X), exact(X, y=torch.ones(len(X), dtype=torch.long))
+        assert (held["obs"] == 1).all() and not (free["obs"] == 1).all()
+        assert not (exact(X)["obs"] == 1).all()
 
 
 class TestFallback:

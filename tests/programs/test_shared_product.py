@@ -5,7 +5,8 @@ import torch
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pyro_opu.programs.vmap import MOST_COLUMNS, SharedProduct, loop, vectorized
+from pyro_opu.programs.vmap import loop, vectorized
+from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS, SharedProduct
 
 S, N, D = 7, 5, 3
 
