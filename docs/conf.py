@@ -64,7 +64,7 @@ nitpick_ignore_regex = [
     ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf)"),  # type variables
     (
         "py:.*",
-        r"pyro_opu\.(transfer\.stream\.Stream|teachers\.base\.JointDraws|guides\.beginning\.Start)",
+        r"pyro_opu\.(transfer\.stream\.Stream|guides\.beginning\.Start)",
     ),
     ("py:.*", r"pyro_opu\.outcomes\..*"),
 ]

@@ -38,8 +38,8 @@ import pyro_opu
 from benchmarks.results import Tables, parser, record_seeds, spread
 from papers import datasets
 from papers.chains import relu_student
+from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.models.neural_network import bayesian_network, perceptron
-from pyro_opu.regression import GaussianGuide
 from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.samplers import SGLD
 from pyro_opu.transfer import Jitter

@@ -29,11 +29,12 @@ from benchmarks.results import Tables, over_seeds, parser, record_seeds, say
 from papers import datasets
 from papers.chains import Samples, descended, four_chains, relu_student, sgld
 from papers.pictures import cubics
+from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.models.likelihoods import regression
 from pyro_opu.models.neural_network import bayesian_network, perceptron
-from pyro_opu.regression import GaussianGuide, RegressionTeacher
 from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.samplers import SGLD
+from pyro_opu.teachers import PredictiveTeacher
 from pyro_opu.transfer import Box
 
 STEP, RATE, THINNING = 1e-4, 1e-2, 20
@@ -97,7 +98,7 @@ class Problem:
 
     def draws(self, samples: Samples) -> Tensor:
         """f and the logarithm of the noise on the grid, ``(S, N, 2)``."""
-        return RegressionTeacher(Predictive(self.model, samples)).draws(self.grid)
+        return PredictiveTeacher(Predictive(self.model, samples)).draws(self.grid)
 
     def of_samples(self, samples: Samples) -> Tensor:
         """The answer of posterior draws."""

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from pyro_opu.choosing import choice_of
 from pyro_opu.distributed import together
 from pyro_opu.guides import of_form
 from pyro_opu.inputs import Structured
 from pyro_opu.objectives import Adversarial, Objective
-from pyro_opu.outcomes import outcome_of
 from pyro_opu.predictive import OnePassPredictive, following
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import student_of
@@ -79,7 +79,7 @@ def distill(
     labels are needed, and where the student is taught decides what it knows: the transfer policy
     makes inputs around and away from ``x`` too.
 
-    The outcome decides the guides, losses and scores (``pyro_opu.outcomes.Outcome``). For a
+    The outcome decides the guides, losses and scores (:mod:`pyro_opu.choosing`). For a
     regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)`` of
     draws ``(S, N)``, the student is :math:`N(\mu(x), a(x) + e(x))`: the mean of y, the aleatoric
     variance :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one
@@ -189,18 +189,18 @@ def distill(
             # The teacher, and the inputs at which it is asked.
             teacher = finished_teacher(source, x, form=form, num_draws=asked.look)
             said = teacher.options or SourceOptions()
-            outcome = outcome_of(teacher)
+            choice = choice_of(teacher.outcome)
             if not asked.pairs:
                 check_alone(teacher, x)
             if transfer is None and not form.indices and not teacher.in_steps:
                 check_indices(teacher.stream, x)
-            sites = outcome.layouts(teacher, x, said.return_sites)
+            sites = teacher.layouts(x, said.return_sites)
             joint = guide == JOINT or (start is not None and start.joint)
             guide = None if guide == JOINT else guide
-            guide = following.begin_at(start, guide, outcome, x, form, sites)
+            guide = following.begin_at(start, guide, choice, x, form, sites)
             # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
             chosen, rest = hold_out(x)
-            label = partial(validation_set, teacher, outcome, device=target, progress=progress)
+            label = partial(validation_set, teacher, choice, device=target, progress=progress)
             held_out = label(
                 chosen, numbers=VALIDATION_NUMBERS, phase="held out", queries=asked.judging
             )
@@ -215,31 +215,31 @@ def distill(
             if joint:  # draws of its own, so that the marginal answer is the default's
                 with seeded(fold_in(seed, JOINT_STREAM)):
                     held = hold(teacher, x, said.num_samples)
-            found = ranks.broadcast(outcome.describe(held_out))
-            begin = following.find_start(teacher, outcome, x, held_out, form, begun_here, start)
+            found = ranks.broadcast(choice.describe(held_out))
+            begin = following.find_start(teacher, choice, x, held_out, form, begun_here, start)
             if guide is None or isinstance(guide, str):
-                guide = outcome.guide(guide, x, held_out, found, begin, form)
+                guide = choice.guide(guide, x, held_out, found, begin, form)
             guide = prepare_guide(of_form(guide, form), target)
             before = following.moved(start, guide, held_out)
-            guide = following.follow(start, guide, outcome, x, held_out, found, begin, form)
+            guide = following.follow(start, guide, choice, x, held_out, found, begin, form)
             guide = prepare_guide(guide, target)
-            closed_form, objective = outcome.objectives(guide, x[:2].to(target), loss)
+            closed_form, objective = choice.objectives(guide, x[:2].to(target), loss)
             held_out = held_out.for_objective(closed_form).for_objective(objective)
             if open_law and not training.warm_start and isinstance(objective, Adversarial):
-                outcome.teach_as(guide, held_out)
+                choice.teach_as(guide, held_out)
             settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
             ask = at_made_up_inputs(asked.ask(teacher))
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
         run = (guide, closed_form, objective, batches, held_out, x, random, saved)
         report = train(*run, progress, callback)
-        if training.recalibrate and not asked.pairs and outcome.recalibrates(guide):
+        if training.recalibrate and not asked.pairs and choice.recalibrates(guide):
             shift: dict[str, Any] = {}
             if ranks.first:
                 with random.borrowed():
                     many = label(x, numbers=settings.calibration, phase="calibration")
-                    shift = outcome.calibration(guide, many, open_law)
+                    shift = choice.calibration(guide, many, open_law)
             report["recalibration"] = ranks.broadcast(shift)
-            outcome.recalibrate(guide, report["recalibration"])
+            choice.recalibrate(guide, report["recalibration"])
         steps = settings.warm_steps + settings.refine_steps
         if held is not None:
             of_draws = (
@@ -266,7 +266,7 @@ def distill(
             "seed": seed,
             "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",
             "loss": type(objective).__name__,
-            **outcome.about(guide, found),
+            **choice.about(guide, found),
             **following.begun_at(start, guide, begin, begun_here),
             "mixing": mixing.to_dict(),
             **report,

@@ -161,11 +161,11 @@ def three(x: Tensor) -> None:
         pyro.sample("count", dist.Poisson((1 + x @ slope).exp()))
 
 
-#: Name, as a teacher's ``kind``, -> a posterior of a model that observes it.
+#: Name, as in a file, -> a posterior of a model that observes it.
 OUTCOMES: dict[str, Callable[[], Predictive]] = {
     "classes": lambda: Predictive(model, samples()),
     "real": lambda: Predictive(line, {"weight": torch.randn(S, D)}),
-    "several": lambda: Predictive(
+    "table": lambda: Predictive(
         three, {"weight": torch.randn(S, D, 2, 3), "slope": 0.2 * torch.randn(S, D)}
     ),
 }

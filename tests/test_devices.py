@@ -27,13 +27,13 @@ from torch import Tensor, nn
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher, joint
 from pyro_opu.distributions import Answer
+from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.models.gaussian_process import gaussian_process
 from pyro_opu.models.last_layer import last_layer_laplace, on_features
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import fit_network
 from pyro_opu.models.sgpmc import sgpmc
 from pyro_opu.objectives import Objective
-from pyro_opu.regression import PredictiveNormal
 from pyro_opu.samplers import SGLD
 
 pytestmark = pytest.mark.usefixtures("coarse")

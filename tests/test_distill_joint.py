@@ -26,7 +26,6 @@ from pyro_opu import (
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads
 from pyro_opu.objectives.joint import JointWitness
-from pyro_opu.regression import as_regression_teacher
 from pyro_opu.teachers.held import hold
 from pyro_opu.training import joint as taught
 
@@ -301,7 +300,7 @@ def test_held_draws_of_a_real_y_are_the_same_twice() -> None:
             pyro.sample("y", dist.Normal(x @ w, 0.5))
 
     weights = torch.randn(S, 4)
-    held = hold(as_regression_teacher(Predictive(model, {"w": weights})), X, 5)
+    held = hold(as_teacher(Predictive(model, {"w": weights})), X, 5)
     found = held.draws(NEW)
     assert torch.equal(found, held.draws(NEW))
     assert found.shape == (5, len(NEW), 2)

@@ -48,7 +48,7 @@ OURS = {
     "MomentMatching",
     "PredictiveDirichlet",
     "PredictiveNormalMixture",
-    "RegressionTeacher",
+    "PredictiveTeacher",
     "Stretch",
     "expected_pairwise_kl",
     "total",

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from pyro_opu import OnePassPredictive, PredictiveDirichlet
 from pyro_opu.distributions import DirichletMixture, Empirical, LogisticNormal, NormalSticks
-from pyro_opu.regression import PredictiveNormal
+from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.rng import FairLock, RandomStream, drawing, preserve_rng, seeded
 
 QUICK: dict[str, Any] = {

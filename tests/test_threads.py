@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from pyro_opu import as_teacher, batched
 from pyro_opu.programs.trace import quiet
-from pyro_opu.regression import as_regression_teacher
 from pyro_opu.rng import evaluating, exclusive, preserve_rng, replaced
 
 S, N, D = 20, 30, 3
@@ -74,7 +73,7 @@ def of_teacher(model: Any) -> Callable[[float], Callable[[], Tensor]]:
 
 
 def of_regression(scale: float) -> Callable[[], Tensor]:
-    found = as_regression_teacher(Predictive(regression, samples(scale)))
+    found = as_teacher(Predictive(regression, samples(scale)))
     return lambda: found.draws(X)[..., 0]
 
 

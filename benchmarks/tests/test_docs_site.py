@@ -254,8 +254,8 @@ def test_examples_run(page, number, code, monkeypatch, tmp_path):
 
 def test_words_in_the_tables_of_choices_exist():
     from pyro_opu.guides import GUIDES
+    from pyro_opu.guides.normal import REGRESSION_GUIDES
     from pyro_opu.objectives import as_objective
-    from pyro_opu.regression import REGRESSION_GUIDES
     from pyro_opu.training.joint import JOINT
 
     text = (DOCS / "choosing.md").read_text()

@@ -110,7 +110,7 @@ class PredictiveNormal(RealAnswer, dist.Normal):
     as in torch.
 
     Example:
-        >>> from pyro_opu.regression import PredictiveNormal
+        >>> from pyro_opu.distributions import PredictiveNormal
         >>> y = PredictiveNormal(torch.zeros(2), torch.zeros(2), torch.tensor([0.0, 3.0]).log())
         >>> y.variance, y.aleatoric, y.epistemic
         (tensor([1., 4.]), tensor([1., 1.]), tensor([0., 3.]))

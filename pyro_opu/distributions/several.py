@@ -64,6 +64,11 @@ class Part:
         return part
 
     @property
+    def described(self) -> str:
+        """Its kind and shape, in words."""
+        return f"{self.kind} {self.shape}" if self.shape else self.kind
+
+    @property
     def columns(self) -> int:
         """Numbers L that it observes of one row."""
         return prod(self.shape)

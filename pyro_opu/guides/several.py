@@ -37,7 +37,7 @@ class SeveralGuide(HeadGuide):
     and of its epistemic variance over the mean squared.
     """
 
-    kind = "several"
+    kind = "table"
     form = "one answer for each number of {0.sites}"
 
     def __init__(

@@ -272,7 +272,7 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
         teacher: "dropout" (:func:`~.ready_teachers.dropout_teacher`), "linear"
             (:func:`~.ready_teachers.linear_teacher`), a function ``(x, y) -> teacher`` of
             standardised float32 inputs ``(N, D)`` and y ``(N,)`` that returns what
-            :func:`pyro_opu.regression.as_regression_teacher` takes, or an estimator.
+            :func:`pyro_opu.as_teacher` takes, or an estimator.
         guide, loss, num_steps, random_state: As of :class:`OnePassClassifier`.
 
     Attributes:

@@ -163,7 +163,7 @@ def _drawn(source: Any, x: Tensor, num_draws: int | None, seed: int | None) -> P
             kind, draws = source.outcome.kind, source.draws(asked, num_draws, seed)
         else:
             teacher = teacher_of(source, x)
-            kind, draws = teacher.kind, teacher.draws(asked, num_draws)
+            kind, draws = teacher.outcome.kind, teacher.draws(asked, num_draws)
     if kind not in ("classes", "real"):
         raise TypeError(
             "`source` must observe one label or one real y in every row; got several numbers. Pass "

@@ -163,7 +163,7 @@ def uncertainty(source: Source | RealAnswer) -> Uncertainty | RegressionUncertai
 
     Returns:
         An :class:`~pyro_opu.metrics.uncertainty.Uncertainty` of ``(N,)`` tensors, or the
-        :class:`~pyro_opu.regression.RegressionUncertainty` of a real y.
+        :class:`~pyro_opu.metrics.uncertainty.RegressionUncertainty` of a real y.
 
     Raises:
         ValueError: Draws are not ``(S, N, C)``, not on the simplex, NaN, or fewer than 2.

@@ -8,16 +8,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.inputs import PLAIN, Form
-from pyro_opu.outcomes import SiteLayout, outcome_of
+from pyro_opu.parts import SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.programs.signature import parameters_of
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.pyro_model import ModelDraws
 
 
 def student_of(
     guide: nn.Module,
-    teacher: JointDraws,
+    teacher: BaseTeacher,
     x: Tensor,
     sites: Sequence[SiteLayout] | None = None,
     *,
@@ -32,7 +32,6 @@ def student_of(
     The teacher has seen an input; the layouts of the ``sites`` are read where they are not given.
     The other arguments are those of :func:`~pyro_opu.distill`.
     """
-    outcome = outcome_of(teacher)
     if num_samples is None:
         num_samples = teacher.max_draws or teacher.default_draws
     name = None  # of the model's first parameter: the input may be passed by keyword too
@@ -45,8 +44,8 @@ def student_of(
     return OnePassPredictive(
         guide.requires_grad_(False).eval(),
         x.shape[1:],
-        outcome,
-        sites=outcome.layouts(teacher, x, return_sites) if sites is None else sites,
+        teacher.outcome,
+        sites=teacher.layouts(x, return_sites) if sites is None else sites,
         num_samples=num_samples,
         input_name=name,
         inputs=inputs,

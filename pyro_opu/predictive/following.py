@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.choosing import NETWORK, Choice
 from pyro_opu.guides.beginning import Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import JointGuide, marginal_of
@@ -15,10 +16,9 @@ from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import Form
 from pyro_opu.judging import Judge
 from pyro_opu.judging.advice import BY_GUIDE
-from pyro_opu.outcomes import Outcome, SiteLayout
-from pyro_opu.outcomes.base import NETWORK
+from pyro_opu.parts import SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.utils.warnings import warn_user
 
@@ -31,7 +31,7 @@ BY_DEFAULT = "family_by_default"
 def begin_at(
     start: OnePassPredictive | None,
     guide: Any,
-    outcome: Outcome,
+    choice: Choice,
     x: Tensor,
     form: Form,
     sites: Sequence[SiteLayout],
@@ -41,7 +41,7 @@ def begin_at(
     Args:
         start: The earlier student; ``None`` gives back the guide.
         guide: What ``distill`` was given beside it.
-        outcome, x, form, sites: Of this distillation.
+        choice, x, form, sites: Of this distillation.
     """
     if start is None:
         return guide
@@ -56,7 +56,7 @@ def begin_at(
         )
     form = form.named([part.name for part in start.form.parts])
     for what, mine, theirs in (
-        ("the outcome", start.outcome, outcome),
+        ("the outcome", start.outcome, choice.outcome),
         ("the form of several inputs", start.form, form),
         ("the shape of an input", start.input_shape, tuple(x.shape[1:])),
         ("the sites that come back", start.sites, tuple(sites)),
@@ -70,8 +70,8 @@ def begin_at(
 
 
 def find_start(
-    teacher: JointDraws,
-    outcome: Outcome,
+    teacher: BaseTeacher,
+    choice: Choice,
     x: Tensor,
     held_out: Judge,
     form: Form,
@@ -81,16 +81,16 @@ def find_start(
     """Where a student of this teacher begins, with a warning of a network that cannot be read.
 
     Args:
-        teacher, outcome, x, held_out, form: Of this distillation.
+        teacher, choice, x, held_out, form: Of this distillation.
         default: Whether ``guide`` was left out, which otherwise is where it begins.
         start: The earlier student, if there is one.
     """
     if not default:
         return Start(None, BY_GUIDE)
-    found = outcome.beginning(x, held_out, teacher.plug_ins(x), form)
+    found = choice.beginning(x, held_out, teacher.plug_ins(x), form)
     of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
     scratch = start is None and found.beginning is None
-    if scratch and of_networks and outcome.kind == "classes":
+    if scratch and of_networks and choice.begins_at_networks:
         warn_user(
             f"The student begins from scratch, not at the network that `source` is: {found.reason}."
             " It takes more steps, and may not come as near: see fast.report['start_reason']."
@@ -140,7 +140,7 @@ def law_is_open(start: OnePassPredictive | None, guide: Any) -> bool:
 def follow(
     start: OnePassPredictive | None,
     guide: nn.Module,
-    outcome: Outcome,
+    choice: Choice,
     x: Tensor,
     held_out: Judge,
     found: dict[str, Any],
@@ -156,12 +156,12 @@ def follow(
     Args:
         start: The earlier student; ``None`` gives back the guide.
         guide: Its guide, which is told in place.
-        outcome, x, held_out, found, begin, form: As of ``Outcome.guide``.
+        choice, x, held_out, found, begin, form: As of ``Choice.guide``.
     """
     if start is None:
         return guide
     if start.report.get(BY_DEFAULT, False):
-        now = outcome.guide(None, x, held_out, found, begin, form)
+        now = choice.guide(None, x, held_out, found, begin, form)
         if type(now) is not type(guide):
             return now
     trunk = getattr(guide, "trunk", None)

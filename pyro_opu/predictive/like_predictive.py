@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.inputs import Form
-from pyro_opu.outcomes import SiteLayout
+from pyro_opu.parts import SiteLayout
 
 #: Picks the input from the arguments of a call.
 InputPicker = Callable[..., Tensor]

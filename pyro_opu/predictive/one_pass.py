@@ -26,7 +26,7 @@ from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.inputs import PLAIN, Form
-from pyro_opu.outcomes import Classes, Outcome, SiteLayout
+from pyro_opu.parts import Classes, Outcome, SiteLayout
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_student
 from pyro_opu.predictive.like_predictive import InputPicker, LikePredictive
@@ -65,7 +65,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         guide: ``x -> Dirichlet`` or another answer (:mod:`pyro_opu.distributions`), batch shape
             ``(N,)``, event shape ``(C,)``, or ``()`` for a real y.
         input_shape: Shape of one input.
-        outcome: What is observed: a number of classes C, or an :class:`~pyro_opu.outcomes.Outcome`.
+        outcome: What is observed: a number of classes C, or an :class:`~pyro_opu.parts.Outcome`.
         sites: Layouts of the sites that come back; by default the observed ones.
         num_samples: S.
         input_name: Keyword under which the input may be passed too.

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_callable, instance_of
+from pyro_opu.choosing import choice_of
 from pyro_opu.guides import of_form
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import DrawHeads, JointGuide
 from pyro_opu.guides.novelty import Novelty
 from pyro_opu.inputs import Form
-from pyro_opu.outcomes import SiteLayout, outcome_from
+from pyro_opu.parts import SiteLayout, outcome_from
 from pyro_opu.utils import files
 
 #: The kind of the files of :meth:`~pyro_opu.OnePassPredictive.save`.
@@ -133,7 +134,7 @@ def restore_guide(
                 "made is read by pyro_opu.rivals.load_compact(path, source)."
             )
         with files.description_of(path), torch.device("meta"):
-            guide = _built(config["guide"], config["outcome"].guides)
+            guide = _built(config["guide"], choice_of(config["outcome"]).guides)
             _check_match(guide, tensors, config["outcome"].num_classes)
     advice = "Build it, or leave it out for a guide of this package."
     instance_of("guide", guide, nn.Module, "a module with the architecture that was saved", advice)

@@ -16,8 +16,7 @@ from pyro_opu.distributions.several import SeveralAnswer
 from pyro_opu.guides import of_form
 from pyro_opu.inputs import PLAIN, Form, Inputs, form_of
 from pyro_opu.rng import evaluating, seeded
-from pyro_opu.teachers import BaseTeacher, as_teacher, check_of_classes
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.finished import teacher_of
 from pyro_opu.teachers.function import unpacked_function
 
@@ -128,7 +127,7 @@ def at_border(x: Any, *sources: Any, name: str = "x") -> tuple[Form, Tensor, *tu
 def _of_one_tensor(source: Any, inputs: Inputs) -> Any:
     """A student or a teacher that takes inputs in one tensor."""
     x, form = inputs.tensor, inputs.form
-    if isinstance(source, JointDraws):
+    if isinstance(source, BaseTeacher):
         source.unpack_by(form)
     if form is PLAIN or isinstance(getattr(source, "form", None), Form):
         return source
@@ -143,7 +142,7 @@ def _of_one_tensor(source: Any, inputs: Inputs) -> Any:
 
 def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
     """The teacher of a classifier, shown one input so that its classes and draws are known."""
-    teacher = check_of_classes(as_teacher(source))
+    teacher = as_teacher(source)
     teacher.probs(x[:1], 1)
     return teacher
 

@@ -30,8 +30,7 @@ from pyro_opu.reports.answers import check_numbers, student_answer
 from pyro_opu.reports.certainty import certainty_rows, values_of
 from pyro_opu.reports.fidelity_report import RealSetFidelity, Row, SetFidelity
 from pyro_opu.reports.verdict import CLASSES, REAL, Terms, verdict_of
-from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.several import SeveralDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["ClassComparison", "Comparison", "Plan", "RealComparison", "comparisons_of"]
@@ -77,12 +76,12 @@ class Comparison(ABC):
     energy: ClassVar[str] = "energy_distance"
 
     def __init__(
-        self, student: Any, teacher: JointDraws, part: Part | None = None, number: int = 0
+        self, student: Any, teacher: BaseTeacher, part: Part | None = None, number: int = 0
     ) -> None:
         self.student, self.teacher, self.part, self.number = student, teacher, part, number
         self.columns = 1 if part is None else part.columns
         self.width = teacher.num_outputs if part is None else part.width
-        alone = not isinstance(teacher, SeveralDraws) or len(teacher.parts) == 1
+        alone = part is None or len(teacher.outcome.parts) == 1
         self.ending = "" if part is None or alone else f", {part.site}"
 
     @property
@@ -104,9 +103,9 @@ class Comparison(ABC):
         """The teacher's joint draws ``(S, N L, width)``, in random order, as no chain has it."""
         draws = self.teacher.draws(x, count)
         draws = draws[torch.randperm(len(draws), device=draws.device)]
-        if isinstance(self.teacher, SeveralDraws):
-            return by_part(draws, self.teacher.parts)[self.number]
-        return draws
+        if self.part is None:
+            return draws
+        return by_part(draws, self.teacher.outcome.parts)[self.number]
 
     def begin(self, plan: Plan, x: Tensor) -> None:
         """Keep the plan, and make the trivial answer from draws at the main inputs ``(N, ...)``."""
@@ -284,11 +283,11 @@ COMPARISONS: dict[str, type[Comparison]] = {
 }
 
 
-def comparisons_of(student: Any, teacher: JointDraws) -> list[Comparison]:
+def comparisons_of(student: Any, teacher: BaseTeacher) -> list[Comparison]:
     """One of every site that the teacher observes."""
-    if not isinstance(teacher, SeveralDraws):
-        return [COMPARISONS[teacher.kind](student, teacher)]
-    parts = enumerate(teacher.parts)
+    if teacher.outcome.single:
+        return [COMPARISONS[teacher.outcome.kind](student, teacher)]
+    parts = enumerate(teacher.outcome.parts)
     return [COMPARISONS[part.kind](student, teacher, part, number) for number, part in parts]
 
 

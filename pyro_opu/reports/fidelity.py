@@ -170,7 +170,7 @@ def fidelity(
     )
     with seeded(check_seed(seed)), torch.no_grad():
         source = teacher_of(teacher, x)
-        source.draws(x[:1], None if source.kind == "real" and source.max_draws is None else 1)
+        source.draws(x[:1], 1)
         parts = comparisons_of(student, source)
         for part in parts:
             part.ask(x[:1])

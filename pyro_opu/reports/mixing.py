@@ -12,12 +12,11 @@ from torch import Tensor
 
 from pyro_opu.checks import check_tensor
 from pyro_opu.metrics.ranks import ranks
-from pyro_opu.outcomes import outcome_of
 from pyro_opu.reports.answers import inputs_for, teacher_of
 from pyro_opu.reports.base import Report
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import Source as TeacherSource
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.utils.tables import cell, table
 from pyro_opu.utils.warnings import warn_user
 
@@ -228,7 +227,7 @@ def draws_mixing(draws: Tensor, quantity: str = "class probabilities") -> Mixing
     return MixingReport(mixed, reason, count, inputs, *numbers)
 
 
-def check_mixing(teacher: JointDraws, x: Tensor, draws: Tensor) -> MixingReport:
+def check_mixing(teacher: BaseTeacher, x: Tensor, draws: Tensor) -> MixingReport:
     """`mixing` before a distillation, with a warning of draws that have not mixed or are alike.
 
     ``draws`` are the teacher's at held-out inputs ``x``; they are used where they are all that it
@@ -237,9 +236,9 @@ def check_mixing(teacher: JointDraws, x: Tensor, draws: Tensor) -> MixingReport:
     report = _exempt(teacher)
     if report is None:
         report = _of_teacher(teacher, x, draws if len(draws) == teacher.max_draws else None)
-    if report.mixed is None and bool((outcome_of(teacher).chain(draws).std(0) <= STILL).all()):
+    if report.mixed is None and bool((teacher.outcome.chain(draws).std(0) <= STILL).all()):
         warn_user(
-            f"All {len(draws)} draws of the teacher give the same {outcome_of(teacher).quantity}: "
+            f"All {len(draws)} draws of the teacher give the same {teacher.outcome.quantity}: "
             "there is no epistemic uncertainty to learn. Is its guide a point estimate, such as "
             "AutoDelta? Take AutoNormal, or draws of NUTS.",
             MixingWarning,
@@ -254,18 +253,17 @@ def check_mixing(teacher: JointDraws, x: Tensor, draws: Tensor) -> MixingReport:
     return report
 
 
-def _of_teacher(teacher: JointDraws, x: Tensor, draws: Tensor | None = None) -> MixingReport:
+def _of_teacher(teacher: BaseTeacher, x: Tensor, draws: Tensor | None = None) -> MixingReport:
     """The report of held draws in order, at as many inputs as there is room for."""
     assert teacher.max_draws is not None
     room = MOST_NUMBERS // (teacher.max_draws * teacher.num_outputs)
     rows = min(MOST_INPUTS, max(2, room))
     with preserve_rng():
         draws = teacher.draws(x[:rows]) if draws is None else draws[:, :rows]
-    outcome = outcome_of(teacher)
-    return draws_mixing(outcome.chain(draws), outcome.quantity)
+    return draws_mixing(teacher.outcome.chain(draws), teacher.outcome.quantity)
 
 
-def _exempt(teacher: JointDraws) -> MixingReport | None:
+def _exempt(teacher: BaseTeacher) -> MixingReport | None:
     """The report of a teacher whose draws have no order, or are too few."""
     count = teacher.max_draws
     if count is None or not teacher.of_chains:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.rng import seeded
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["MemorizedWarning", "OwnRows", "check_own_rows", "own_rows"]
@@ -45,7 +45,7 @@ class OwnRows(NamedTuple):
 
 
 @torch.no_grad()
-def own_rows(teacher: JointDraws, x: Tensor) -> OwnRows | None:
+def own_rows(teacher: BaseTeacher, x: Tensor) -> OwnRows | None:
     """Compare the spread of a teacher's draws at rows of ``x`` with that beside them.
 
     A row beside has half of its columns, chosen at random, from one of its 8 nearest neighbours: as
@@ -54,7 +54,7 @@ def own_rows(teacher: JointDraws, x: Tensor) -> OwnRows | None:
     """
     if x.ndim != 2 or len(x) < FEWEST or not 1 < x.shape[1] <= MOST_COLUMNS:
         return None
-    if teacher.kind not in ("classes", "real"):
+    if not teacher.outcome.single:
         return None
     with seeded(0):
         among = x[torch.randperm(len(x), device=x.device)[:AMONG]]
@@ -62,7 +62,7 @@ def own_rows(teacher: JointDraws, x: Tensor) -> OwnRows | None:
         beside = torch.where(torch.rand_like(rows) < 0.5, _neighbours(rows, among), rows)
         both = torch.cat([rows, beside])
         draws = teacher.draws(both, min(DRAWS, teacher.max_draws or DRAWS)).double()
-    means = draws[..., :1] if teacher.kind == "real" else draws
+    means = teacher.outcome.means(draws)
     at, near = means.var(0).sum(-1).chunk(2)
     gap = near - at
     error = float(gap.std()) / math.sqrt(len(gap))
@@ -82,7 +82,7 @@ def _neighbours(rows: Tensor, among: Tensor) -> Tensor:
     return among[near.gather(1, chosen)[:, 0]]
 
 
-def check_own_rows(teacher: JointDraws, x: Tensor) -> OwnRows | None:
+def check_own_rows(teacher: BaseTeacher, x: Tensor) -> OwnRows | None:
     """:func:`own_rows` before a distillation, with a warning of a teacher that knows the rows."""
     found = own_rows(teacher, x)
     if found is not None and found.memorized:

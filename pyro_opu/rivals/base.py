@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.predictive import OnePassPredictive, student_of
-from pyro_opu.teachers import Source, as_regression_teacher, as_teacher
+from pyro_opu.teachers import Source, as_teacher
 
 __all__ = ["Call"]
 
@@ -23,10 +23,9 @@ class Call:
     return_sites: Sequence[str] | None = None
     num_samples: int | None = None
 
-    def teacher(self, source: Source, *, real: bool = False) -> Any:
-        """The teacher of class probabilities, or of a real y."""
-        find: Callable[..., Any] = as_regression_teacher if real else as_teacher
-        return find(source, self.site, inputs=self.inputs)
+    def teacher(self, source: Source) -> Any:
+        """The teacher of a source."""
+        return as_teacher(source, self.site, inputs=self.inputs)
 
     def student(
         self, guide: nn.Module, teacher: Any, x: Tensor, report: dict[str, Any]

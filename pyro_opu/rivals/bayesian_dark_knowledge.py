@@ -20,14 +20,14 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
+from pyro_opu.choosing import choice_of
 from pyro_opu.guides import GUIDES, REGRESSION_GUIDES, family, of_form, student_at
 from pyro_opu.inputs import Inputs
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, NormalMoments, Objective
-from pyro_opu.outcomes import outcome_of
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rivals.base import Call
 from pyro_opu.rng import seeded
-from pyro_opu.teachers import JointDraws, Source
+from pyro_opu.teachers import BaseTeacher, Source
 from pyro_opu.training import minimize
 from pyro_opu.transfer import TransferPolicy, transfer_for
 
@@ -79,7 +79,7 @@ def dark_knowledge(
     Args:
         form: "point", class probabilities alone, whose epistemic uncertainty is 0; "dirichlet", a
             single head taught by :class:`~pyro_opu.DirichletLikelihood` (BDK-Dir of Cui et al.); or
-            "normal" for a regressor, taught by :class:`~pyro_opu.regression.NormalMoments`, eqs. 5
+            "normal" for a regressor, taught by :class:`~.objectives.normal.NormalMoments`, eqs. 5
             and 6 with the variances of the noise and of the mean apart.
         guide: The student, a family by name or a module, which is trained in place.
         transfer: The student data generator D'; by default as for :func:`~pyro_opu.distill`.
@@ -107,7 +107,7 @@ def dark_knowledge(
     )
     served = Call(**call)
     with seeded(seed):
-        teacher = served.teacher(source, real=form == "normal")
+        teacher = served.teacher(source)
         x = teacher.packed(x)
         draws = repeat(lambda batch: teacher.draws(batch, 1))
         student, loss = learner.teach(teacher, x, draws, num_steps)
@@ -140,7 +140,7 @@ class Learner:
         check_bool("progress", self.progress)
 
     def teach(
-        self, teacher: JointDraws, x: Tensor, draws: Draws, num_steps: int
+        self, teacher: BaseTeacher, x: Tensor, draws: Draws, num_steps: int
     ) -> tuple[nn.Module, float]:
         """Make the guide and teach it one draw a step; also returns a running mean of the loss."""
         guide = self._student(teacher, x)
@@ -160,7 +160,7 @@ class Learner:
         )
         return guide, loss
 
-    def _student(self, teacher: JointDraws, x: Tensor) -> nn.Module:
+    def _student(self, teacher: BaseTeacher, x: Tensor) -> nn.Module:
         """The guide, made where it is only named, and checked."""
         draw = teacher.draws(x[:UNIT_INPUTS], 1)
         guide: Any = FORMS[self.form][0] if self.guide is None else self.guide
@@ -174,5 +174,5 @@ class Learner:
         advice = "Leave it out, or pass a guide of pyro_opu.guides."
         student = instance_of("guide", guide, nn.Module, "a name or a module", advice)
         student = of_form(student, teacher.form)
-        outcome_of(teacher).answer_of(student.requires_grad_(True), x[:2])
+        choice_of(teacher.outcome).answer_of(student.requires_grad_(True), x[:2])
         return student.train()

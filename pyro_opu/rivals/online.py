@@ -84,7 +84,7 @@ def online_dark_knowledge(
         draws = kernel.stream(*data, num_samples=num_draws, warmup_steps=warmup_steps)
         first = next(draws)
         one = Predictive(kernel.model, {name: value[None] for name, value in first.items()})
-        teacher = served.teacher(one, real=form == "normal")
+        teacher = served.teacher(one)
         asked = (partial(_under, teacher, draw) for draw in chain([first], draws))
         student, loss = learner.teach(teacher, x, asked, num_draws)
         next(draws, None)  # the sampler cleans up after its last draw

@@ -1,4 +1,4 @@
-"""Teachers: any posterior as draws of class probabilities on the simplex."""
+"""Teachers: any posterior as draws of what it says of a row."""
 
 from __future__ import annotations
 
@@ -13,37 +13,26 @@ from torch import Tensor, nn
 from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
 from pyro_opu.programs.sites import refuse_site
+from pyro_opu.teachers.agreement import PredictiveTeacher
 from pyro_opu.teachers.arrays import ArrayFunction
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
-from pyro_opu.teachers.classes import PredictiveTeacher
+from pyro_opu.teachers.base import BaseTeacher, Teacher
 from pyro_opu.teachers.contexts import OutOfBagTeacher, bagged_contexts, out_of_bag
-from pyro_opu.teachers.estimators import (
-    EstimatorsRegressionTeacher,
-    EstimatorsTeacher,
-    is_estimator,
-)
+from pyro_opu.teachers.estimators import EstimatorsTeacher, is_estimator
 from pyro_opu.teachers.function import FunctionTeacher, MembersTeacher
 from pyro_opu.teachers.held import HeldTeacher, held_from, hold
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
-from pyro_opu.teachers.numpyro import NumpyroRegressionTeacher, NumpyroTeacher, is_numpyro
+from pyro_opu.teachers.numpyro import NumpyroTeacher, is_numpyro
 from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.teachers.outputs import Output, with_output
-from pyro_opu.teachers.posteriors import (
-    PosteriorRegressionTeacher,
-    PosteriorTeacher,
-    is_posterior,
-)
-from pyro_opu.teachers.regressors import as_regression_teacher
+from pyro_opu.teachers.posteriors import PosteriorTeacher, is_posterior
 
 #: What :func:`~pyro_opu.as_teacher` takes.
-Source = (
-    Predictive | MCMC | nn.Module | Sequence[Any] | Callable[..., Tensor] | Teacher | JointDraws
-)
+Source = Predictive | MCMC | nn.Module | Sequence[Any] | Callable[..., Any] | Teacher
 
 __all__ = [
     "ArrayFunction",
-    "EstimatorsRegressionTeacher",
+    "EstimatorsTeacher",
     "MixtureTeacher",
     "PosteriorTeacher",
     "Teacher",
@@ -110,7 +99,7 @@ def as_teacher(
         torch.Size([7, 5, 3])
     """
     said = SourceOptions(None, site, inputs, arguments, return_sites, num_samples)
-    if isinstance(source, JointDraws) and output is None:
+    if isinstance(source, BaseTeacher) and output is None:
         known = source.options or SourceOptions(source)
         if said.empty:
             return source
@@ -131,13 +120,13 @@ def _made(options: SourceOptions, output: Output | None = None) -> Any:
         return PredictiveTeacher(source.predictive, site, source.call)
     if _is_mixture(source):
         members = [_made(replace(options, source=member)) for member in source]
-        return MixtureTeacher([check_of_classes(member) for member in members])
+        return MixtureTeacher(members)
     if isinstance(source, Predictive):
         return PredictiveTeacher(source, site, call_of(inputs, source.model, options.arguments))
     if is_numpyro(source):
         return NumpyroTeacher(source, site, inputs, options.arguments)
     refuse_site(site, source)
-    if isinstance(source, JointDraws):
+    if isinstance(source, BaseTeacher):
         return source
     if is_estimator(source):
         return EstimatorsTeacher(source)
@@ -168,16 +157,6 @@ def _made(options: SourceOptions, output: Output | None = None) -> Any:
         "(posterior, function of one draw and x), or a Teacher; got "
         f"{type(source).__name__}. Wrap it in a function of x."
     )
-
-
-def check_of_classes(teacher: JointDraws) -> BaseTeacher:
-    """Refuse a teacher that has no class probabilities."""
-    if not isinstance(teacher, BaseTeacher):
-        raise TypeError(
-            "`source` has no class probabilities: it is a regressor, whose y is real. Call its "
-            ".draws(x), or pass it to distill or fidelity."
-        )
-    return teacher
 
 
 def _networks(source: Any) -> Any:

@@ -22,7 +22,6 @@ from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_opu.programs.enumerated import Mixture
-from pyro_opu.programs.program import Program
 from pyro_opu.programs.rows import AnyRows
 from pyro_opu.programs.signature import Model
 from pyro_opu.programs.sites import arguments_of, unwrap
@@ -44,24 +43,39 @@ TEACHERS = 10**7
 AT_ONCE = 2**12
 
 
-class ComparedDraws(ModelDraws):
-    """Draws of a model that is compared with itself as it is written.
+class PredictiveTeacher(ModelDraws):
+    r"""The observed sites of a :class:`pyro.infer.Predictive` as draws of what they say.
+
+    The model is conditioned on each posterior draw :math:`\theta_s` and run at ``x``; class
+    log-probabilities, or mean and scale, are read off the distributions of the observed sites, so
+    nothing is lost to noise; of a law of numbers that is no normal they are its moments.
+    All draws go through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap`` cannot
+    run is looped over.
+
+    With ``posterior_samples`` the draws are those, in order. With a ``guide`` (or neither, the
+    prior) every call draws afresh: latents of the whole model once for all rows of ``x``, latents
+    local to a row for each row.
+
+    Args:
+        predictive: The ``Predictive`` to read; it is not changed.
+        site: Name of the one observed site to read; by default all that the ``Predictive`` returns.
+        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
 
     Attributes:
-        compared: At how many rows of the inputs it has been.
+        compared: At how many rows of the inputs the model has been compared with itself as it is
+            written.
         incomparable: Why Predictive cannot run it at these, "" where it can.
     """
 
     compared: int = 0
     incomparable: str = ""
 
-    def _choose_site(self, program: Program) -> str:
-        answered = [] if self._asked_site else program.sites.answered(program.returned)
-        if len(answered) == 1:  # of whatever kind it is
-            program.check_each_row(answered[0])
-        site = super()._choose_site(program)
-        program.check_each_row(site)
-        return site
+    def finish(self, x: Tensor, num_draws: int | None = None) -> None:
+        self.prepare(x, self.predictive.num_samples)
+        draws = self.program.picked
+        with preserve_rng():
+            self.compare(self._pick(x, min(2, self.max_draws or 2)) if draws is None else draws, x)
+        self.look(x[:2], draws, None if self.max_draws else num_draws)
 
     def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
         self.compare(draws, x)
@@ -94,10 +108,6 @@ class ComparedDraws(ModelDraws):
                 "Compare a few answers of the teacher with your own."
             )
 
-    def _mixed_apart(self, one: Tensor, two: Tensor) -> float:
-        """The largest difference of what two mixtures say ``(N, K)``."""
-        raise NotImplementedError
-
     def _choose_rule(self, draws: Any, x: Tensor) -> None:
         """Sum normals of the rows out by the rule that errs least, and say so where it errs.
 
@@ -113,10 +123,11 @@ class ComparedDraws(ModelDraws):
                 return self._under(latents, few, fixed)
 
         errors: list[tuple[float, Mixture]] = []
+        mixed = self.outcome.mixed
         for rules in self._mixture.rules():
             with quiet():
-                said = [[self._mixed(*rule.of(partial(under, e))) for rule in rules] for e in ends]
-            errors.append((max(self._mixed_apart(*pair) for pair in said), rules[0]))
+                said = [[mixed(*rule.of(partial(under, e))) for rule in rules] for e in ends]
+            errors.append((max(self.outcome.apart(*pair) for pair in said), rules[0]))
             if errors[-1][0] <= SMOOTH:
                 break
         error, self._mixture = min(errors, key=lambda pair: pair[0])

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.rng import seeded
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.utils.chunks import spread_rows
 
 __all__ = ["check_alone"]
@@ -22,7 +22,7 @@ ERRORS = 6.0
 
 
 @torch.no_grad()
-def check_alone(teacher: JointDraws, x: Tensor) -> None:
+def check_alone(teacher: BaseTeacher, x: Tensor) -> None:
     """Refuse a teacher whose answer at a row depends on the other rows that it is asked at.
 
     A few rows are asked again with fewer others, in another order. A teacher that draws noise for
@@ -59,13 +59,13 @@ def check_alone(teacher: JointDraws, x: Tensor) -> None:
     )
 
 
-def _asked(teacher: JointDraws, x: Tensor, most: int, seed: int = 0) -> Tensor:
+def _asked(teacher: BaseTeacher, x: Tensor, most: int, seed: int = 0) -> Tensor:
     """The same draws at every call of the same seed, as far as they do not depend on ``x``."""
     with seeded(seed):
         return teacher.draws(x, min(most, teacher.max_draws or most))
 
 
-def _repeats(teacher: JointDraws, x: Tensor) -> bool:
+def _repeats(teacher: BaseTeacher, x: Tensor) -> bool:
     """Whether all draws are those of another call, so that there is no noise in them."""
     if teacher.max_draws is None:
         return False

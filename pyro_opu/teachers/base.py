@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import lent, positive_int, simplex_tolerance
+from pyro_opu.checks import lent, positive_int
 from pyro_opu.inputs import PLAIN, Form, form_of
+from pyro_opu.parts import Classes, Outcome, SiteLayout
+from pyro_opu.parts.sites import layouts_of
+from pyro_opu.parts.values import read_values
 from pyro_opu.programs.cost import Cost, Meter, counted, metered
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS
@@ -19,8 +22,6 @@ from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.utils.chunks import numbers_at_once, some_rows
 
-#: Draws, and rows of each, that every call checks to sum to one, as what is read off logits does.
-SUMMED = (2**4, 2**6)
 #: Draws taken by default from a posterior that can give any number of them.
 DEFAULT_DRAWS = 500
 
@@ -45,12 +46,12 @@ class Teacher(Protocol):
         """Their logarithms ``(S, N, C)``, accurate near the corners of the simplex."""
 
 
-class JointDraws:
+class BaseTeacher(Teacher):
     """Base of all teachers: it picks draws, evaluates them in chunks and checks the results.
 
     A subclass says how to pick draws (``_pick``) and how to evaluate some of them at some
-    inputs (``_evaluate``), or gives all draws at once (``_blocks``). The K numbers that a draw
-    says of an input are class probabilities, or a mean and a scale.
+    inputs (``_evaluate``), or gives all draws at once (``_blocks``). What the K numbers that a draw
+    says of an input mean, its outcome knows, once the teacher has seen an input.
 
     Attributes:
         max_draws: How many draws the posterior holds, or ``None`` where every call draws afresh.
@@ -60,8 +61,6 @@ class JointDraws:
         max_rows: The most inputs of one evaluation, or ``None``.
     """
 
-    #: "classes" or "real", a key of ``pyro_opu.outcomes.OUTCOMES``.
-    kind: ClassVar[str]
     #: Whether the draws that it holds may be those of a sampler's chains, in order.
     of_chains: ClassVar[bool] = False
     #: Whether its answers are constant in pieces by their kind, and take any number.
@@ -78,21 +77,83 @@ class JointDraws:
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
     queries: int = 0  # evaluations of a draw at an input in all calls so far
     _asked: int = 0
+    _summed: int = 0  # the last call in which some rows have been added up
     _cost: Cost | None = None
+    _outcome: Outcome | None = None
 
     @property
-    def has_answered(self) -> bool:
-        """Whether it has been called."""
-        return self._asked > 0
+    def outcome(self) -> Outcome:
+        """What is observed; known once the teacher has seen an input."""
+        if self._outcome is None:
+            raise unseen("outcome")
+        return self._outcome
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the outcome is."""
+        return self._outcome is not None
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes ``C``."""
+        if self._outcome is None:
+            raise unseen("num_classes")
+        self._outcome.check_classes("a posterior")
+        return self._outcome.num_outputs
 
     @property
     def num_outputs(self) -> int:
         """Numbers K that a draw says of an input; known once the teacher has seen one."""
-        raise NotImplementedError
+        return self.outcome.num_outputs
 
     def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """What joint posterior draws say of the inputs, ``(S, N, K)``."""
-        return _joined(list(self.stream(x, num_draws)), dim=1)
+        """What joint posterior draws say of the inputs, ``(S, N, K)``.
+
+        Class probabilities; or the mean :math:`f_s(x)` of a real y, in its units, and the logarithm
+        of the noise's standard deviation, :math:`\\log\\sigma_s(x)`; or those of all sites, side by
+        side.
+        """
+        said = _joined(list(self.stream(x, num_draws)), dim=1)
+        return self.outcome.plain(said)
+
+    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
+        return self.log_probs(x, num_draws).exp_()
+
+    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
+        """Log class probabilities ``(S, N, C)`` of joint posterior draws.
+
+        Args:
+            x: Inputs ``(N, ...)``, floating and finite.
+            num_draws: S, at most as many as the posterior holds; fewer are a random subset without
+                replacement. By default all of them.
+
+        Raises:
+            TypeError: ``x`` is not a floating tensor; what is observed is no class label.
+            ValueError: bad ``x`` or ``num_draws``; the model does not give class probabilities.
+        """
+        found = _joined(list(self.stream(x, num_draws)), dim=1)
+        self.outcome.check_classes("a posterior")
+        return found
+
+    def prepare(self, x: Tensor) -> None:
+        """Know the outcome, by a look at two rows under a draw where no one has looked."""
+        if self._outcome is None:
+            with preserve_rng():
+                self.look(x[:2], None, 1)
+
+    def finish(self, x: Tensor, num_draws: int | None = None) -> None:
+        """Know all that is to be known: outcome, classes, draws, sites and cost.
+
+        ``num_draws`` are looked at of a teacher that draws afresh; by default all that it gives.
+        """
+        self.look(x[:2], None, None if self.max_draws else num_draws)
+
+    def layouts(
+        self, x: Tensor, return_sites: Collection[str] | None = None
+    ) -> tuple[SiteLayout, ...]:
+        """The sites that a student of this teacher gives back."""
+        return layouts_of(self.outcome, x, return_sites)
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """Networks that a student may begin with, none where the posterior is over no network."""
@@ -107,8 +168,18 @@ class JointDraws:
         raise NotImplementedError
 
     def _check_output(self, draws: Tensor, rows: int) -> Tensor:
-        """Refuse what cannot be draws ``(s, rows, K)``."""
-        raise NotImplementedError
+        """Refuse what cannot be draws ``(s, rows, K)``, of classes where nothing else is known."""
+        outcome = self._outcome or Classes.of_teacher(draws.shape[-1])
+        sums, self._summed = self._summed != self._asked, self._asked
+        checked = outcome.checked(draws, rows, sums)
+        self._outcome = outcome
+        return checked
+
+    def _read(self, values: Any, rows: int) -> Tensor:
+        """Draws that a function returned, by which the outcome is known."""
+        outcome, draws = read_values(values, rows)
+        self._outcome = outcome if self._outcome is None else self._outcome
+        return draws
 
     def __repr__(self) -> str:
         shown = [self._source_text(), self._draws_text(), self._answer_text()]
@@ -124,7 +195,7 @@ class JointDraws:
         return f"{self.max_draws} draws"
 
     def _answer_text(self) -> str:
-        raise NotImplementedError
+        return "outcome unknown yet" if self._outcome is None else str(self._outcome)
 
     def unpack_by(self, form: Form) -> None:
         """Give the model its inputs in this form, from one tensor, from now on."""
@@ -250,88 +321,6 @@ class JointDraws:
         with metered() as two:
             outputs = self._evaluate(draws[:1], some_rows(x, 2)).shape[-1]
         return two, three, outputs
-
-
-class BaseTeacher(JointDraws, Teacher):
-    """A teacher of class probabilities: draws of points on the simplex."""
-
-    kind = "classes"
-    _num_classes: int | None = None
-    _summed: int = 0  # the last call in which some rows have been added up
-
-    def _answer_text(self) -> str:
-        known = self._num_classes is not None
-        return f"{self._num_classes} classes" if known else "classes unknown yet"
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes ``C``."""
-        if self._num_classes is None:
-            raise unseen("num_classes")
-        return self._num_classes
-
-    @property
-    def num_outputs(self) -> int:
-        """:attr:`num_classes`."""
-        return self.num_classes
-
-    def draws(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """:meth:`probs`."""
-        return self.probs(x, num_draws)
-
-    def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
-        return self.log_probs(x, num_draws).exp_()
-
-    def log_probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
-        """Log class probabilities ``(S, N, C)`` of joint posterior draws.
-
-        Args:
-            x: Inputs ``(N, ...)``, floating and finite.
-            num_draws: S, at most as many as the posterior holds; fewer are a random subset without
-                replacement. By default all of them.
-
-        Raises:
-            TypeError: ``x`` is not a floating tensor.
-            ValueError: bad ``x`` or ``num_draws``; the model does not give class probabilities.
-        """
-        return _joined(list(self.stream(x, num_draws)), dim=1)
-
-    def _check_output(self, log_probs: Tensor, rows: int) -> Tensor:
-        if log_probs.ndim != 3 or log_probs.shape[1] != rows:
-            raise ValueError(
-                "`source` must give one row of class probabilities per input, shape "
-                f"(S, {rows}, C) for {rows} inputs; got {tuple(log_probs.shape)}. Let the model "
-                "keep the inputs on axis 0 and return one row of logits for each."
-            )
-        if torch.isnan(log_probs.sum()):
-            raise ValueError(
-                "`source`'s class probabilities must be numbers; got NaN. Check the posterior "
-                "draws (torch.isfinite) and the model at these inputs."
-            )
-        classes = log_probs.shape[-1]
-        if self._num_classes not in (None, classes):
-            raise ValueError(
-                "`source` must give as many classes at any number of inputs, and at every call; "
-                f"got {self._num_classes} before and {classes} now. Is an axis of its model that "
-                "of the inputs where the classes belong?"
-            )
-        self._num_classes = classes
-        if self._summed != self._asked:
-            self._check_sums(log_probs)
-        return log_probs.clamp_min(torch.finfo(log_probs.dtype).min / 4)
-
-    def _check_sums(self, log_probs: Tensor) -> None:
-        """Refuse rows that do not sum to one; a few are looked at."""
-        self._summed = self._asked
-        draws, rows = (log_probs.shape[axis] // SUMMED[axis] for axis in (0, 1))
-        some = log_probs[:: 1 + draws, :: 1 + rows]
-        off = float(some.logsumexp(-1).expm1().abs().max())
-        if off > simplex_tolerance(some.dtype):
-            raise ValueError(
-                f"`source` must give probabilities, rows that sum to 1; got a sum off by {off:.3g}."
-                " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
-            )
 
 
 def unseen(what: str) -> AttributeError:

@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.inputs import Form
+from pyro_opu.parts import Classes, Real
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.samples import choose
 from pyro_opu.teachers.arrays import as_arrays, as_tensors
-from pyro_opu.teachers.base import BaseTeacher, JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.ramps import ramp_network
-from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.utils.printing import name_of
 
-__all__ = ["EstimatorsRegressionTeacher", "EstimatorsTeacher", "is_estimator"]
+__all__ = ["EstimatorsTeacher", "is_estimator"]
 
 #: Ensembles whose members are draws.
 ENSEMBLES = (
@@ -143,17 +143,51 @@ _BAGGED = {"BaggingClassifier", "BaggingRegressor"}
 _VOTED = {"VotingClassifier", "VotingRegressor"}
 
 
-class EstimatorsDraws(JointDraws):
-    """Draws that are the members of a fitted ensemble, in order."""
+class EstimatorsTeacher(BaseTeacher):
+    r"""A fitted scikit-learn ensemble: draw s is its member s, in order.
+
+    The mean of the draws is the ensemble's ``predict_proba``; classes are in the order of its
+    ``classes_``. What the members disagree on is the epistemic part. Trees grown to pure leaves
+    are always sure: all their uncertainty is epistemic, and ``min_samples_leaf`` above 1 tells
+    noise from it. At rows that a member was fitted to it is surer than elsewhere
+    (:func:`.out_of_bag`).
+
+    The members of regressors give the mean of y. Of the aleatoric part they say nothing: the noise
+    must come from elsewhere. The root mean square error out of bag is too large for it, as it
+    holds the error of the fit too; repeated measurements, or the residuals of a model that fits,
+    are better.
+
+    Args:
+        source: A random forest, extra trees, ``BaggingClassifier``, soft ``VotingClassifier``
+            (whole weights are so many draws of a member), a ``Pipeline`` that ends in one, a
+            list of fitted classifiers; or such an ensemble of regressors.
+        noise: Of regressors, the standard deviation of y given x: a number, or a function of arrays
+            or tensors ``(N, D)`` that returns ``(N,)``.
+
+    Raises:
+        TypeError: one model, such as boosting; regressors without noise, classifiers with it.
+        ValueError: not fitted; several labels per row; hard votes.
+    """
 
     in_steps = True
 
-    def __init__(self, source: Any) -> None:
-        self.source = source
+    def __init__(self, source: Any, noise: float | Callable[[Any], Any] | None = None) -> None:
+        self.source, self.noise = source, noise
         found = Members.of(source)
         self.estimators, self.transform = found.members, found.transform
         self.max_draws, self.classes = len(self.estimators), found.num_classes
         self._trees = all(member.is_tree for member in self.estimators)
+        if self.classes is None and noise is None:
+            raise TypeError(
+                f"`source` must be a classifier; {self._source_text()} gives the mean of y, and no "
+                "noise. Pass pyro_opu.teachers.EstimatorsTeacher(source, noise)."
+            )
+        if self.classes is not None and noise is not None:
+            raise TypeError(
+                f"`source` must be a regressor; {self._source_text()} is a classifier. Pass it to "
+                "as_teacher or distill itself."
+            )
+        self._outcome = Classes.of_teacher(self.classes) if self.classes else Real()
 
     def _source_text(self) -> str:
         return name_of(self.source[-1] if "Pipeline" in _names(self.source) else self.source)
@@ -194,77 +228,17 @@ class EstimatorsDraws(JointDraws):
         else:
             with ThreadPoolExecutor(threads) as pool:
                 answers = list(pool.map(each, chosen))
-        return self._read(as_tensors(np.stack(answers), x), x)
+        return self._said(as_tensors(np.stack(answers), x), x)
 
     def _of_member(self, member: Member, given: Any) -> NDArray[Any]:
-        raise NotImplementedError
-
-    def _read(self, answers: Tensor, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-class EstimatorsTeacher(EstimatorsDraws, BaseTeacher):
-    r"""A fitted scikit-learn ensemble of classifiers: draw s is its member s.
-
-    The mean of the draws is the ensemble's ``predict_proba``; classes are in the order of its
-    ``classes_``. What the members disagree on is the epistemic part. Trees grown to pure leaves
-    are always sure: all their uncertainty is epistemic, and ``min_samples_leaf`` above 1 tells
-    noise from it. At rows that a member was fitted to it is surer than elsewhere
-    (:func:`.out_of_bag`).
-
-    Args:
-        source: A random forest, extra trees, ``BaggingClassifier``, soft ``VotingClassifier``
-            (whole weights are so many draws of a member), a ``Pipeline`` that ends in one, or a
-            list of fitted classifiers.
-
-    Raises:
-        TypeError: one model, such as boosting.
-        ValueError: not fitted; several labels per row; hard votes.
-    """
-
-    def __init__(self, source: Any) -> None:
-        super().__init__(source)
         if self.classes is None:
-            raise TypeError(
-                f"`source` must be a classifier; {self._source_text()} gives the mean of y, and no "
-                "noise. Pass pyro_opu.teachers.EstimatorsRegressionTeacher(source, noise)."
-            )
-
-    def _of_member(self, member: Member, given: Any) -> NDArray[Any]:
-        assert self.classes is not None
+            return member.asked("predict", given)
         return member.probs(given, self.classes)
 
-    def _read(self, answers: Tensor, x: Tensor) -> Tensor:
-        return answers.clamp_min(torch.finfo(answers.dtype).tiny).log()
-
-
-class EstimatorsRegressionTeacher(EstimatorsDraws, RealTeacher):
-    r"""A fitted scikit-learn ensemble of regressors, whose members give the mean of y.
-
-    The spread of the members is the epistemic part. Of the aleatoric part they say nothing:
-    the noise must come from elsewhere. The root mean square error out of bag is too large for
-    it, as it holds the error of the fit too; repeated measurements, or the residuals of a model
-    that fits, are better.
-
-    Args:
-        source: As of :class:`EstimatorsTeacher`, of regressors.
-        noise: Standard deviation of y given x: a number, or a function of arrays or tensors
-            ``(N, D)`` that returns ``(N,)``.
-    """
-
-    def __init__(self, source: Any, noise: float | Callable[[Any], Any]) -> None:
-        super().__init__(source)
-        if self.classes is not None:
-            raise TypeError(
-                f"`source` must be a regressor; {self._source_text()} is a classifier. Pass it to "
-                "as_teacher or distill itself."
-            )
-        self.noise = noise
-
-    def _of_member(self, member: Member, given: Any) -> NDArray[Any]:
-        return member.asked("predict", given)
-
-    def _read(self, answers: Tensor, x: Tensor) -> Tensor:
+    def _said(self, answers: Tensor, x: Tensor) -> Tensor:
+        """Logarithms of probabilities, or means beside the logarithm of the noise's deviation."""
+        if self.noise is None:
+            return answers.clamp_min(torch.finfo(answers.dtype).tiny).log()
         scale = self.noise(as_arrays(x)) if callable(self.noise) else self.noise
         noise = torch.as_tensor(scale, dtype=answers.dtype, device=answers.device)
         return torch.stack([answers, noise.log().expand_as(answers)], -1)

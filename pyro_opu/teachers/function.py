@@ -7,20 +7,24 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from pyro_opu.checks import lent, rows_off_simplex, simplex_tolerance
+from pyro_opu.checks import lent
 from pyro_opu.inputs import Form
+from pyro_opu.parts.values import check_simplex
 from pyro_opu.programs.samples import choose
 from pyro_opu.rng import full_precision
 from pyro_opu.teachers.arrays import AnyFunction
-from pyro_opu.teachers.base import BaseTeacher, JointDraws, Teacher
+from pyro_opu.teachers.base import BaseTeacher, Teacher
 from pyro_opu.utils.printing import name_of
 
 
-class FunctionDraws(JointDraws):
+class FunctionTeacher(BaseTeacher):
     """A callable ``x -> draws``, or ``(x, num_draws) -> draws``, called once with all rows.
+
+    Draws are class probabilities ``(S, N, C)``; or of a real y a pair (loc, scale), its means and
+    the noise's standard deviations, ``(S, N)`` each, or for the second anything that broadcasts to
+    it.
 
     Without a parameter for the number of draws its S is the size of the posterior, and fewer draws
     are a random subset. It may be one of NumPy arrays (:class:`~.arrays.AnyFunction`).
@@ -32,10 +36,6 @@ class FunctionDraws(JointDraws):
 
     def _unpack_by(self, form: Form) -> None:
         self.function, self._keyword = unpacked_function(self.function, form)
-
-    def _read(self, values: Any, rows: int) -> Tensor:
-        """What the function returned as draws ``(S, rows, K)``, checked."""
-        raise NotImplementedError
 
     def _source_text(self) -> str:
         return name_of(inspect.unwrap(self.function))
@@ -77,18 +77,7 @@ class FunctionDraws(JointDraws):
         yield self._check_output(draws, len(x))
 
 
-class FunctionTeacher(FunctionDraws, BaseTeacher):
-    r"""A callable ``x -> (S, N, C)`` of class probabilities, or ``(x, num_draws) -> (S, N, C)``.
-
-    Args:
-        function: Returns points of the simplex, one :math:`\theta_s` for all rows where possible.
-    """
-
-    def _read(self, values: Any, rows: int) -> Tensor:
-        return read_probs(values, rows)
-
-
-class MembersTeacher(FunctionDraws, BaseTeacher):
+class MembersTeacher(FunctionTeacher):
     """A user's own object with the members of :class:`Teacher`, checked like all."""
 
     def __init__(self, teacher: Teacher) -> None:
@@ -139,42 +128,3 @@ def draws_parameter(function: Callable[..., Any]) -> str | None:
         and parameter.default is parameter.empty
     ]
     return needed[1] if len(needed) == 2 else None
-
-
-def read_probs(values: Any, rows: int) -> Tensor:
-    """Logarithms of draws ``(S, N, C)`` that are checked to be on the simplex."""
-    probs = check_simplex(values, rows)
-    return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
-
-
-def check_simplex(values: Any, rows: int) -> Tensor:
-    """Return ``values`` if they are draws ``(S, N, C)`` on the simplex."""
-    if not isinstance(values, Tensor) or not values.is_floating_point():
-        found = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise TypeError(
-            f"`source` must return a floating tensor of class probabilities (S, {rows}, C); "
-            f"got {found}. Return torch.as_tensor(..., dtype=torch.float32)."
-        )
-    if values.ndim != 3 or values.shape[1] != rows or len(values) == 0:
-        raise ValueError(
-            f"`source` must return draws of shape (S, N, C) with S >= 1 and N = {rows}; got "
-            f"{tuple(values.shape)}. Draws come first, then inputs, then classes."
-        )
-    if values.shape[-1] < 2:
-        raise ValueError(
-            f"`source` must return at least two classes (C >= 2); got {tuple(values.shape)}. "
-            "For two classes return [1 - p, p]."
-        )
-    if torch.isnan(values.sum()):
-        raise ValueError(
-            "`source` must return probabilities; got NaN. Check its posterior draws and the "
-            "inputs (torch.isfinite)."
-        )
-    low, off = rows_off_simplex(values)
-    if low < 0 or off > simplex_tolerance(values.dtype):
-        raise ValueError(
-            "`source` must return probabilities: rows that are >= 0 and sum to 1; got a "
-            f"smallest entry {low:.3g} and a sum off by {off:.3g}. "
-            "Apply softmax over the last axis?"
-        )
-    return values.detach()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,17 +14,16 @@ from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.samples import Latents, choose
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.agreement import ComparedDraws
-from pyro_opu.teachers.base import BaseTeacher, JointDraws
+from pyro_opu.teachers.agreement import PredictiveTeacher
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
-from pyro_opu.teachers.real import RealTeacher
 from pyro_opu.utils.chunks import some_rows
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["HeldDraws", "HeldRealTeacher", "HeldTeacher", "held_from", "hold"]
+__all__ = ["HeldTeacher", "held_from", "hold"]
 
 #: Name of the tensor of draws that are seeds or indices.
 INDEX = "draws"
@@ -32,11 +31,21 @@ INDEX = "draws"
 TRIED = 16
 
 
-class HeldDraws(JointDraws):
+class HeldTeacher(BaseTeacher):
     r"""A teacher with a fixed list of draws, :math:`\theta_1, \dots, \theta_S`, of another one.
 
     :func:`.hold` picks them. A draw is what makes its answer: posterior samples themselves, the
     seed of dropout masks, the index of an ensemble's member. So K of S draws cost K evaluations.
+
+    Example:
+        >>> from pyro_opu import as_teacher
+        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout())
+        >>> x = torch.randn(5, 2)
+        >>> held = hold(as_teacher(net), x, 20)
+        >>> bool((held.probs(x) == held.probs(x)).all())
+        True
+        >>> bool((held.chosen([3, 7]).probs(x) == held.probs(x)[[3, 7]]).all())
+        True
     """
 
     def __init__(self, teacher: Any, draws: Any) -> None:
@@ -44,6 +53,7 @@ class HeldDraws(JointDraws):
         self.picked = draws
         self.size = self.max_draws = len(draws)
         self.chunk_size, self.in_steps = teacher.chunk_size, teacher.in_steps
+        self._outcome = teacher._outcome
 
     def chosen(self, index: Sequence[int] | Tensor) -> Self:
         """Some of the draws, in ascending order of their indices."""
@@ -71,6 +81,7 @@ class HeldDraws(JointDraws):
         index = self.picked[self._some(num_draws)]
         for block in self.teacher.stream(x):
             _check_indices(index, len(block))
+            self._outcome = self.teacher.outcome
             yield self._check_output(block[index.to(block.device)], block.shape[1])
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
@@ -93,30 +104,12 @@ class HeldDraws(JointDraws):
 
     def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
         found: Tensor = self.teacher._evaluate(draws, x)
+        self._outcome = self.teacher._outcome or self._outcome
         return found
 
     def _measured(self, draws: Any, x: Tensor) -> Cost:
         cost: Cost = self.teacher._measured(draws, x)
         return cost
-
-
-class HeldTeacher(HeldDraws, BaseTeacher):
-    """Held draws of class probabilities.
-
-    Example:
-        >>> from pyro_opu import as_teacher
-        >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Dropout())
-        >>> x = torch.randn(5, 2)
-        >>> held = hold(as_teacher(net), x, 20)
-        >>> bool((held.probs(x) == held.probs(x)).all())
-        True
-        >>> bool((held.chosen([3, 7]).probs(x) == held.probs(x)[[3, 7]]).all())
-        True
-    """
-
-
-class HeldRealTeacher(HeldDraws, RealTeacher):
-    """Held draws of a real y."""
 
 
 class _HeldMixture(HeldTeacher):
@@ -146,11 +139,7 @@ class _HeldMixture(HeldTeacher):
             yield self._check_output(joined(parts), parts[0].shape[1])
 
 
-@overload
-def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldTeacher: ...
-@overload
-def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDraws: ...
-def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDraws:
+def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldTeacher:
     """Pick draws of a teacher once and hold them.
 
     Args:
@@ -160,7 +149,7 @@ def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDr
             afresh. A mixture gives S / K draws of each of its K members, one member after another.
     """
     check_inputs(x)
-    if isinstance(teacher, HeldDraws):
+    if isinstance(teacher, HeldTeacher):
         return teacher.chosen(choose(teacher.size, teacher._checked(num_draws)))
     with preserve_rng():
         teacher.draws(some_rows(x, 2), 1)  # refuses what is no teacher; counts its draws
@@ -169,11 +158,7 @@ def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDr
         share, more = divmod(count, len(teacher.members))
         members = enumerate(teacher.members[:count])
         return _HeldMixture(teacher, [hold(each, x, share + (k < more)) for k, each in members])
-    if teacher.kind not in _HELD:
-        raise TypeError(
-            f"`source` must be a posterior of one label or one real y per row, whose draws can be "
-            f"held; got one of {teacher._answer_text()}. Name one: as_teacher(source, site=...)."
-        )
+    teacher.outcome.check_single()
     whole, size = _answers_whole(teacher), teacher.max_draws
     if whole and size is None:
         raise ValueError(
@@ -182,20 +167,12 @@ def hold(teacher: JointDraws, x: Tensor, num_draws: int | None = None) -> HeldDr
             "Predictive, network or ensemble itself."
         )
     draws = choose(size, count).sort().values if whole and size else teacher._pick(x, count)
-    held = _HELD[teacher.kind](teacher, draws)
+    held = HeldTeacher(teacher, draws)
     _check_repeats(held, x)
     return held
 
 
-#: Held draws by the kind of the teacher.
-_HELD: dict[str, type[HeldDraws]] = {"classes": HeldTeacher, "real": HeldRealTeacher}
-
-
-@overload
-def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher: ...
-@overload
-def held_from(teacher: JointDraws, tensors: dict[str, Tensor]) -> HeldDraws: ...
-def held_from(teacher: Any, tensors: dict[str, Tensor]) -> HeldDraws:
+def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:
     """Make a teacher of these draws, ``tensors``, evaluated by another one."""
     if isinstance(teacher, HeldTeacher):
         return held_from(teacher.teacher, tensors)
@@ -208,17 +185,17 @@ def held_from(teacher: Any, tensors: dict[str, Tensor]) -> HeldDraws:
             parts[int(number)][rest] = value
         pairs = zip(teacher.members, parts, strict=True)
         return _HeldMixture(teacher, [held_from(each, part) for each, part in pairs if part])
-    if isinstance(teacher, ComparedDraws) and tensors:
+    if isinstance(teacher, PredictiveTeacher) and tensors:
         latents = Latents(tensors, len(next(iter(tensors.values()))))
-        return _HELD[teacher.kind](teacher, latents)
-    if isinstance(teacher, ComparedDraws) or set(tensors) != {INDEX}:
+        return HeldTeacher(teacher, latents)
+    if isinstance(teacher, PredictiveTeacher) or set(tensors) != {INDEX}:
         raise _unlike(teacher, tensors)
     return HeldTeacher(teacher, tensors[INDEX])
 
 
-def _answers_whole(teacher: JointDraws) -> bool:
+def _answers_whole(teacher: BaseTeacher) -> bool:
     """Whether a teacher gives all its draws at once: a function, an object of the user's."""
-    return type(teacher)._pick is JointDraws._pick
+    return type(teacher)._pick is BaseTeacher._pick
 
 
 def _at(draws: Any, index: Tensor) -> Any:
@@ -233,9 +210,9 @@ def _at(draws: Any, index: Tensor) -> Any:
     )
 
 
-def _check_fit(teacher: JointDraws, draws: Any, x: Tensor) -> None:
+def _check_fit(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
     """Refuse draws that the teacher cannot evaluate."""
-    if isinstance(teacher, ComparedDraws):
+    if isinstance(teacher, PredictiveTeacher):
         teacher.prepare(x)
         shared = teacher.program.posterior.shared
         if set(shared) != set(draws.values):
@@ -263,7 +240,7 @@ def _unlike(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> ValueError:
     )
 
 
-def _check_repeats(held: HeldDraws, x: Tensor) -> None:
+def _check_repeats(held: HeldTeacher, x: Tensor) -> None:
     """Refuse draws that do not fix the answer."""
     few, rows = held.chosen(range(min(TRIED, held.size))), some_rows(x, TRIED)
     with preserve_rng():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.inputs import Form
+from pyro_opu.parts import Outcome
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.teachers.base import BaseTeacher
 
@@ -86,7 +87,7 @@ class MixtureTeacher(BaseTeacher):
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:
         for member in self.members:
             if member.uncounted:
-                member.probs(x[:1])
+                member.draws(x[:1])
         draws = self._checked(num_draws)
         order = torch.randperm(draws)
         streams = [
@@ -95,8 +96,21 @@ class MixtureTeacher(BaseTeacher):
             if count
         ]
         for parts in in_step(streams):
-            log_probs = joined(parts)
-            yield self._check_output(log_probs[order.to(log_probs.device)], log_probs.shape[1])
+            said = joined(parts)
+            self._outcome = self._outcome or self._common()
+            yield self._check_output(said[order.to(said.device)], said.shape[1])
+
+    def _common(self) -> Outcome | None:
+        """The outcome of the members that have been asked."""
+        known = {m.outcome for m in self.members if m.is_known}
+        for outcome in known:
+            outcome.check_single()
+        if len(known) > 1:
+            raise ValueError(
+                "`source`'s members must observe the same; got "
+                f"{sorted(map(str, known))}. Were they fitted to the same data?"
+            )
+        return known.pop() if known else None
 
     def _counts(self, draws: int) -> list[int]:
         """Draws of each member."""

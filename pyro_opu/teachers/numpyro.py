@@ -10,29 +10,33 @@ from typing import Any, TypeGuard
 import numpy as np
 from torch import Tensor
 
+from pyro_opu.parts.kinds import has_own_moments
 from pyro_opu.programs.latents import DRAWN, SHARED, behind
 from pyro_opu.programs.samples import unknown_name
 from pyro_opu.programs.signature import call_of, parameters_of
 from pyro_opu.rng import exclusive
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction
-from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.kinds import has_own_moments
-from pyro_opu.teachers.posteriors import PosteriorDraws
-from pyro_opu.teachers.real import RealTeacher, read_normals
+from pyro_opu.teachers.posteriors import PosteriorTeacher
 from pyro_opu.utils.laws import own_members
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["NumpyroRegressionTeacher", "NumpyroTeacher", "is_numpyro"]
+__all__ = ["NumpyroTeacher", "is_numpyro"]
 
 ALLOWED = "Categorical, Bernoulli or another law of class labels, or of a real y"
 
 
-class NumpyroDraws(PosteriorDraws):
+class NumpyroTeacher(PosteriorTeacher):
     """The observed site of a ``numpyro.infer.Predictive`` as draws of its parameters.
 
     The model runs under its handlers with the sites of a draw substituted, for all draws at once by
     ``jax.vmap``, and the distribution of the observed site is read: no label is sampled. What the
-    posterior samples lack is drawn with one key for each draw.
+    posterior samples lack is drawn with one key for each draw. A real y may have any law with a
+    mean and a variance.
+
+    Args:
+        predictive: With posterior samples.
+        site: The observed site, where the model has several.
+        inputs, arguments: As in :func:`~pyro_opu.as_teacher`.
     """
 
     def __init__(
@@ -60,6 +64,12 @@ class NumpyroDraws(PosteriorDraws):
 
     def _source_text(self) -> str:
         return f"NumPyro's {self.predictive.model.__name__}"
+
+    def _read(self, values: Any, rows: int) -> Tensor:
+        if isinstance(values, tuple):
+            return super()._read(values, rows)
+        log_probs: Tensor = values
+        return log_probs
 
     def _predicted(self, draws: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Log class probabilities ``(S, N, C)``, or mean and scale ``(S, N)``, as arrays."""
@@ -171,36 +181,6 @@ class NumpyroDraws(PosteriorDraws):
             f"do not hold the model has {found or 'none'}. Pass site='...'; give labels a default "
             "of None, so that they are not observed here."
         )
-
-
-class NumpyroTeacher(NumpyroDraws, BaseTeacher):
-    """A ``numpyro.infer.Predictive`` of class labels, which ``as_teacher(predictive)`` makes.
-
-    Args:
-        predictive: With posterior samples.
-        site: The observed site, where the model has several.
-        inputs, arguments: As in :func:`~pyro_opu.as_teacher`.
-    """
-
-    def _read(self, values: Any, rows: int) -> Tensor:
-        if isinstance(values, tuple):
-            raise TypeError(
-                f"`source` must observe class labels; its site '{self.site}' is a real y. Pass it "
-                "to distill, or to pyro_opu.regression.as_regression_teacher."
-            )
-        found: Tensor = values
-        return found
-
-
-class NumpyroRegressionTeacher(NumpyroDraws, RealTeacher):
-    """A ``numpyro.infer.Predictive`` that observes a real y, normal or by the moments of its law.
-
-    Args:
-        predictive, site, inputs, arguments: As of :class:`NumpyroTeacher`.
-    """
-
-    def _read(self, values: Any, rows: int) -> Tensor:
-        return read_normals(values, rows)
 
 
 def is_numpyro(source: Any) -> TypeGuard[Any]:

@@ -11,15 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from pyro_opu.checks import one_of
-from pyro_opu.distributions.several import Part
 from pyro_opu.inputs import Form
+from pyro_opu.parts import Part, Real, Table
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.sites import logits_of
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.classifiers import WithLogits, returned_by
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
-from pyro_opu.teachers.real import RealTeacher
-from pyro_opu.teachers.several import SeveralDraws
 
 __all__ = ["Output", "with_output"]
 
@@ -86,8 +84,10 @@ class Numbers(nn.Module):
         return torch.cat([numbers, -torch.ones_like(numbers[:, :1])], -1)
 
 
-class NetworkDraws(JointDraws):
+class NetworkTeacher(BaseTeacher):
     """A network with dropout, or several, whose numbers are not those of classes.
+
+    Of a mean alone the noise is not known: its deviation is taken for 1e-3.
 
     Args:
         teacher: Of the networks as :class:`Numbers`.
@@ -131,36 +131,17 @@ class NetworkDraws(JointDraws):
         return self._said(numbers.to(self.reading.dtype))
 
     def _said(self, numbers: Tensor) -> Tensor:
-        """What the numbers ``(s, n, K)`` of the networks say."""
-        raise NotImplementedError
-
-
-class NetworkRegressionTeacher(NetworkDraws, RealTeacher):
-    """Networks of a real y: its mean, or its mean and the logarithm of its noise's variance.
-
-    Of a mean alone the noise is not known: its deviation is taken for 1e-3.
-    """
-
-    def _said(self, numbers: Tensor) -> Tensor:
-        mean = numbers[..., 0]
+        """What the numbers ``(s, n, K)`` of the networks say, by which the outcome is known."""
+        if self.reading.output == "labels":
+            columns = (numbers.shape[-1],) if numbers.shape[-1] > 1 else ()
+            self._outcome = Table((Part("obs", "classes", columns, 2),))
+            return torch.stack([F.logsigmoid(-numbers), F.logsigmoid(numbers)], -1).flatten(-2)
+        self._outcome, mean = Real(), numbers[..., 0]
         none = torch.full_like(mean, math.log(NO_NOISE))
         return torch.stack([mean, numbers[..., 1] / 2 if numbers.shape[-1] > 1 else none], -1)
 
 
-class NetworkLabelsTeacher(NetworkDraws, SeveralDraws):
-    """Networks of several labels, each of which holds or does not."""
-
-    @property
-    def parts(self) -> tuple[Part, ...]:  # type: ignore[override]
-        """The labels, once a network has been asked."""
-        columns = self.reading.columns
-        return (Part("obs", "classes", (columns,) if columns > 1 else (), 2),)
-
-    def _said(self, numbers: Tensor) -> Tensor:
-        return torch.stack([F.logsigmoid(-numbers), F.logsigmoid(numbers)], -1).flatten(-2)
-
-
-def with_output(source: nn.Module | Sequence[nn.Module], output: Output) -> JointDraws:
+def with_output(source: nn.Module | Sequence[nn.Module], output: Output) -> BaseTeacher:
     """The teacher of a network with dropout, or of several, whose numbers are of a kind.
 
     Raises:
@@ -174,9 +155,8 @@ def with_output(source: nn.Module | Sequence[nn.Module], output: Output) -> Join
         members: Any = WithLogits(one) if alone else [WithLogits(each) for each in one]
         return _of_networks(members)
     reading = Reading(output)
-    kind = NetworkLabelsTeacher if output == "labels" else NetworkRegressionTeacher
     members = Numbers(one, reading) if alone else [Numbers(each, reading) for each in one]
-    return kind(_of_networks(members), reading)
+    return NetworkTeacher(_of_networks(members), reading)
 
 
 def _of_networks(networks: Any) -> DropoutTeacher | EnsembleTeacher:

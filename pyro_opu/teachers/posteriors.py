@@ -17,14 +17,12 @@ from pyro_opu.programs.samples import choose
 from pyro_opu.programs.signature import Call, first_argument
 from pyro_opu.programs.vmap import Batched, Draws
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction, as_arrays, as_tensors
-from pyro_opu.teachers.base import BaseTeacher, JointDraws
-from pyro_opu.teachers.function import read_probs
-from pyro_opu.teachers.real import RealTeacher, read_normals
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.printing import name_of
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["PosteriorRegressionTeacher", "PosteriorTeacher", "is_posterior", "samples_of"]
+__all__ = ["PosteriorTeacher", "is_posterior", "samples_of"]
 
 #: Chains that a sampler has at most, and how far a sum of probabilities may be off one.
 MOST_CHAINS, LEAST_SUM = 16, 1e-3
@@ -34,8 +32,31 @@ FORMS = (
 )
 
 
-class PosteriorDraws(JointDraws):
-    """Draws of parameters by name, and a function that says what one of them predicts."""
+class PosteriorTeacher(BaseTeacher):
+    r"""Draws of parameters, from PyMC, Stan, NumPyro or any sampler, with a function of them.
+
+    ``as_teacher((posterior, function))`` and ``distill((posterior, function), x)`` make it, too.
+
+    Args:
+        posterior: An ArviZ ``InferenceData``, whose chains are joined; its posterior group; or a
+            dict ``{name: draws (S, ...)}`` of arrays or tensors.
+        function: ``(draw, x) -> probabilities (N, C)`` with the parameters of one draw by name,
+            tensors or arrays as the function takes them; of tensors it runs under
+            :func:`torch.vmap` where it can. Of a real y it returns ``(loc, scale)``,
+            ``(N,)`` each, or the scale a number.
+        of_all: The function takes all draws, ``(S, ...)`` each, and returns ``(S, N, C)``.
+
+    Raises:
+        TypeError: ``posterior`` is none of these.
+        ValueError: no draws, or parameters with another number of draws.
+
+    Example:
+        >>> from pyro_opu import as_teacher
+        >>> posterior = {"w": torch.randn(50, 4, 3), "b": torch.randn(50, 3)}
+        >>> teacher = as_teacher((posterior, lambda t, x: (x @ t["w"] + t["b"]).softmax(-1)))
+        >>> teacher.probs(torch.zeros(5, 4)).shape
+        torch.Size([50, 5, 3])
+    """
 
     of_chains = True
 
@@ -72,13 +93,6 @@ class PosteriorDraws(JointDraws):
 
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
         return self._read(self._values(draws, x), len(x))
-
-    def _read(self, values: Any, rows: int) -> Tensor:
-        raise NotImplementedError
-
-    def is_pair(self, x: Tensor) -> bool:
-        """Whether it says a mean and a scale."""
-        return isinstance(self._values(torch.arange(1), x), tuple)
 
     def _of_arrays(self, x: Tensor) -> bool:
         if not self._function.known:
@@ -134,46 +148,6 @@ class PosteriorDraws(JointDraws):
         else:
             found = self._run(one, draws, x)
         return tuple(found.values()) if len(found) > 1 else found["0"]
-
-
-class PosteriorTeacher(PosteriorDraws, BaseTeacher):
-    r"""Draws of parameters, from PyMC, Stan, NumPyro or any sampler, with a function of them.
-
-    ``as_teacher((posterior, function))`` and ``distill((posterior, function), x)`` make it, too.
-
-    Args:
-        posterior: An ArviZ ``InferenceData``, whose chains are joined; its posterior group; or a
-            dict ``{name: draws (S, ...)}`` of arrays or tensors.
-        function: ``(draw, x) -> probabilities (N, C)`` with the parameters of one draw by name,
-            tensors or arrays as the function takes them; of tensors it runs under
-            :func:`torch.vmap` where it can. Of a real y it returns ``(loc, scale)``
-            (``PosteriorRegressionTeacher``).
-        of_all: The function takes all draws, ``(S, ...)`` each, and returns ``(S, N, C)``.
-
-    Raises:
-        TypeError: ``posterior`` is none of these.
-        ValueError: no draws, or parameters with another number of draws.
-
-    Example:
-        >>> from pyro_opu import as_teacher
-        >>> posterior = {"w": torch.randn(50, 4, 3), "b": torch.randn(50, 3)}
-        >>> teacher = as_teacher((posterior, lambda t, x: (x @ t["w"] + t["b"]).softmax(-1)))
-        >>> teacher.probs(torch.zeros(5, 4)).shape
-        torch.Size([50, 5, 3])
-    """
-
-    def _read(self, values: Any, rows: int) -> Tensor:
-        return read_probs(values, rows)
-
-
-class PosteriorRegressionTeacher(PosteriorDraws, RealTeacher):
-    """:class:`PosteriorTeacher` of a real y: the function of one draw gives ``(loc, scale)``.
-
-    Each is ``(N,)``, or the scale a number; of all draws ``(S, N)`` each.
-    """
-
-    def _read(self, values: Any, rows: int) -> Tensor:
-        return read_normals(values, rows)
 
 
 def is_posterior(source: Any) -> TypeGuard[tuple[Any, Callable[..., Any]]]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any
 
 from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.inputs import Form
+from pyro_opu.parts import SiteLayout
+from pyro_opu.parts.kinds import check_law, warn_of_moments
+from pyro_opu.parts.observed import observed_by
+from pyro_opu.parts.sites import layouts_of
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.enumerated import Mixture
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn, at_means, plug_in, plug_in_draws
@@ -18,20 +23,14 @@ from pyro_opu.programs.samples import Latents, check_samples, check_unweighed
 from pyro_opu.programs.signature import Call, Given, first_argument
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import JointDraws, unseen
-from pyro_opu.teachers.kinds import check_law, cure, described, warn_of_moments
+from pyro_opu.teachers.base import BaseTeacher, unseen
 from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.printing import name_of
 
 
-class ModelDraws(JointDraws):
-    """The observed site of a :class:`pyro.infer.Predictive`, read under each posterior draw.
+class ModelDraws(BaseTeacher):
+    """The observed sites of a :class:`pyro.infer.Predictive`, read under each posterior draw."""
 
-    A subclass says which distributions it may have, and what they say.
-    """
-
-    #: Distributions that the observed site may have, in words.
-    allowed: ClassVar[str]
     of_chains = True
 
     def __init__(
@@ -43,7 +42,7 @@ class ModelDraws(JointDraws):
         self.default_draws = predictive.num_samples
         self.max_draws = predictive.num_samples if predictive.posterior_samples else None
         self._asked_site = site
-        self._site: str | None = None
+        self._axes: dict[str, int] | None = None  # by observed site, of the rows
         self._program: Program | None = None
         self._mixture = Mixture()  # over latents of the rows that are summed out
         self._outputs = 0
@@ -66,82 +65,45 @@ class ModelDraws(JointDraws):
         return self._program
 
     @property
-    def site(self) -> str:
-        """Name of the observed site."""
-        if self._site is None:
-            raise unseen("site")
-        return self._site
-
-    @property
     def observed(self) -> tuple[str, ...]:
         """Names of the observed sites that it reads."""
-        return (self.site,)
+        if self._axes is None:
+            raise unseen("observed")
+        return tuple(self._axes)
 
-    def prepare(self, x: Tensor) -> None:
-        """Look at the model, by runs at two and three rows, where no one has."""
+    def prepare(self, x: Tensor, num_draws: int | None = None) -> None:
+        """Look at the model, by runs at two and three rows, under the first of so many draws."""
         if self._program is None:
-            self.know(Program.of(self.predictive, self.call, x, form=self.form))
+            args = self.predictive, self.call, x, num_draws, self.form
+            self._know(Program.of(*args), x)
 
-    def know(self, program: Program) -> Self:
-        """Find the observed site of a program that has been looked at, and what is said there."""
-        self._site = site = self._choose_site(program)
+    def _know(self, program: Program, x: Tensor) -> None:
+        """Find the observed sites of a program that has been looked at, and what is said there."""
+        self._outcome, self._axes = observed_by(program, x, self._asked_site)
         program.sites.check_names(program.posterior.samples, self.observed)
         mixture, latents = program.sites.summed_out(self.observed)
         fns = {name: program.runs[0].nodes[name]["fn"] for name in self.observed}
         for name, fn in fns.items():
             check_law(fn, name)
             warn_of_moments(fn, name)
-        read = self._read_all(fns, 2)
+        read = self.outcome.read(fns, 2, self._axes)
         if program.picked is not None and not program.posterior.local and not mixture:
             program.run.expected = read[None]
         self._outputs, self._mixture, self.latents = read.shape[-1], mixture, latents
-        self.max_rows, self._program = program.model.max_rows, program.observing(site)
-        return self
+        self.max_rows, self._program = program.model.max_rows, program.observing(self.observed[0])
 
-    def _choose_site(self, program: Program) -> str:
-        """The observed site; errors name the candidates."""
-        asked, free, nodes = self._asked_site, program.sites.fns, program.runs[0].nodes
-        fits = [name for name, fn in free.items() if self._fits(fn)]
-        if asked in fits:
-            return asked
-        if asked is None:
-            free = {name: free[name] for name in program.sites.answered(program.returned)}
-            fits = [name for name in fits if name in free]
-            named = [name for name in fits if name in program.returned]
-            return named[0] if len(named) == 1 else self._only_site(fits, free, program)
-        kind = (
-            "a latent site of the posterior"
-            if asked in program.sites.latents
-            else f"a {described(nodes[asked]['fn'])}"
-            if asked in nodes
-            else "which the model does not have"
-        )
-        raise ValueError(
-            f"`site` must name an observed site that is {self.allowed}; got '{asked}', {kind}. "
-            f"Candidates: {fits}. {cure({asked: free[asked]}) if asked in free else ''}"
-        )
-
-    def _fits(self, fn: Any) -> bool:
-        """Whether an observed site may have this distribution."""
-        raise NotImplementedError
-
-    def _only_site(self, fits: list[str], found: dict[str, Any], program: Program) -> str:
-        """The one site that fits; ``found`` has the distributions of all that may be observed."""
-        raise NotImplementedError
-
-    def _read_all(self, fns: dict[str, Any], rows: int) -> Tensor:
-        """What the observed sites' distributions say of each row, ``(rows, K)``."""
-        return self._read(fns[self.site], rows, self.site)
-
-    def _read(self, fn: Any, rows: int, site: str) -> Tensor:
-        """What the observed site's distribution says of each row, ``(rows, K)``."""
-        raise NotImplementedError
+    def layouts(
+        self, x: Tensor, return_sites: Collection[str] | None = None
+    ) -> tuple[SiteLayout, ...]:
+        """The sites that a student gives back, as the ``Predictive`` does."""
+        self.prepare(x)
+        return layouts_of(self.outcome, x, return_sites, self.program, self.observed)
 
     def _source_text(self) -> str:
         guide = self.predictive.guide
         drawn = "the prior" if guide is None else f"guide {name_of(guide)}"
         source = "posterior samples" if self.max_draws else drawn
-        return source if self._site is None else f"site '{self._site}', {source}"
+        return f"site '{self.observed[0]}', {source}" if self._axes else source
 
     def _measured(self, draws: Any, x: Tensor) -> Cost:
         """What many draws cost together too, where they are evaluated so."""
@@ -165,10 +127,10 @@ class ModelDraws(JointDraws):
 
     def _pick(self, x: Tensor, num_draws: int) -> Latents:
         if self._program is None:
-            args = self.predictive, self.call, x, num_draws, self.form
-            if (picked := self.know(Program.of(*args)).program.picked) is not None:
-                return picked
-        return self.program.posterior.pick(x, num_draws, without=self.site)
+            self.prepare(x, num_draws)
+            if self.program.picked is not None:
+                return self.program.picked
+        return self.program.posterior.pick(x, num_draws, without=self.observed[0])
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """The model under the mean of the latents, or under a draw of them."""
@@ -185,18 +147,15 @@ class ModelDraws(JointDraws):
         """What one draw says of the inputs."""
         if not self._mixture:
             return self._under(latents, x)
-        return self._mixed(*self._mixture.of(partial(self._under, latents, x)))
-
-    def _mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
-        """What a mixture says, of V in it ``(V, N, K)`` with weights ``(V, N)``."""
-        raise NotImplementedError
+        return self.outcome.mixed(*self._mixture.of(partial(self._under, latents, x)))
 
     def _under(
         self, latents: Draws, x: Tensor, fixed: AbstractContextManager[Any] | None = None
     ) -> Tensor:
         with fixed or nullcontext():
             fns = self.program.under(latents, x, self.observed)
-        return self._read_all(fns, len(x))
+        assert self._axes is not None
+        return self.outcome.read(fns, len(x), self._axes)
 
     def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
         two, three = self.program.meters

@@ -14,8 +14,8 @@ from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads, output
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.objectives.joint import JointWitness, joint_energy
 from pyro_opu.rng import RandomStream
-from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.held import HeldDraws
+from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.held import HeldTeacher
 from pyro_opu.training.console import tracked
 from pyro_opu.training.descent import Descent, Losses
 from pyro_opu.training.fit import KeepLast, Phase, fit
@@ -48,7 +48,7 @@ WITNESS_RATE, WARM = 1e-3, 150
 
 def joint_guide(
     marginal: nn.Module,
-    teacher: HeldDraws,
+    teacher: HeldTeacher,
     policy: Sampler,
     held_out: Tensor,
     steps: int,
@@ -110,7 +110,7 @@ def joint_guide(
 
 def _taught(
     marginal: nn.Module,
-    teacher: HeldDraws,
+    teacher: HeldTeacher,
     policy: Sampler,
     held_out: Tensor,
     steps: int,
@@ -143,7 +143,7 @@ def _taught(
     }
 
 
-def _count(teacher: HeldDraws, x: Tensor) -> int:
+def _count(teacher: HeldTeacher, x: Tensor) -> int:
     """Inputs to teach at, by memory and cost."""
     count, cost = teacher.size, teacher.operations(x)
     by_cost = MOST if cost is None else OPERATIONS // max(1, cost * count)
@@ -151,7 +151,7 @@ def _count(teacher: HeldDraws, x: Tensor) -> int:
 
 
 @torch.no_grad()
-def _ask(teacher: JointDraws, x: Tensor, device: torch.device, progress: bool = False) -> Tensor:
+def _ask(teacher: BaseTeacher, x: Tensor, device: torch.device, progress: bool = False) -> Tensor:
     blocks = tracked(((len(b), b) for b in x.split(1024)), "joint labels", len(x), progress)
     said = [torch.cat(list(teacher.stream(block)), 1) for block in blocks]
     return torch.cat(said, 1).to(device, torch.float32)

@@ -15,7 +15,7 @@ from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import Scratch
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training.checkpoint import weights_sketch
 from pyro_opu.training.options import Training
 from pyro_opu.training.pool import FEWEST_DRAWS, affordable, pool_size
@@ -92,13 +92,13 @@ class Asked:
         teach = min((self.training.num_steps or steps) * (self.training.batch_size or BATCH), most)
         return round(HELD_OUT_SHARE * teach / self.fewer[1])
 
-    def ask(self, teacher: JointDraws) -> Callable[[Tensor, int], Tensor]:
+    def ask(self, teacher: BaseTeacher) -> Callable[[Tensor, int], Tensor]:
         """The teacher's draws; two of one input are from two calls where it draws afresh."""
         if not self.pairs or teacher.max_draws is not None:
             return teacher.draws
         return lambda x, count: torch.cat([teacher.draws(x, 1) for _ in range(count)])
 
-    def _would_learn_luck(self, guide: nn.Module, teacher: JointDraws) -> bool:
+    def _would_learn_luck(self, guide: nn.Module, teacher: BaseTeacher) -> bool:
         """Whether a student that meets labels of so few draws again learns them by heart."""
         if self.training.num_draws is None or self.pairs or not isinstance(self.effort, str):
             return False  # nobody asked for few, or queries or seconds are what is dear
@@ -115,7 +115,7 @@ class Asked:
         guide: nn.Module,
         closed_form: Objective,
         objective: Objective,
-        teacher: JointDraws,
+        teacher: BaseTeacher,
         x: Tensor,
         held_out: Judge,
         ranks: Ranks,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from pyro_opu.guides.base import in_dtype_of, student_at
 from pyro_opu.guides.plug_in import AfterMoments, MomentsTrunk
 from pyro_opu.objectives import Objective
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training.console import tracked
 from pyro_opu.training.settings import MOST_DRAWS, Batches, PoolSize
 
@@ -80,7 +80,7 @@ class Pool:
 
 
 def pool_size(
-    teacher: JointDraws,
+    teacher: BaseTeacher,
     x: Tensor,
     objective: Objective,
     wanted: int,

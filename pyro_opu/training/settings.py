@@ -14,7 +14,7 @@ from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.objectives import Objective
 from pyro_opu.programs.cost import counted, metered
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 
 #: Teacher's draws per input and step. The noise of so few averages out over the steps, but not at
 #: inputs that few batches come near: the warm start takes more, up to so many operations in matrix
@@ -154,7 +154,7 @@ def warm_steps(
 
 
 def draws_per_step(
-    teacher: JointDraws,
+    teacher: BaseTeacher,
     x: Tensor,
     num_draws: int | None,
     batch_size: int,

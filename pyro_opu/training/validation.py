@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs
+from pyro_opu.choosing import Choice
 from pyro_opu.distributed import Ranks
 from pyro_opu.inputs import Inputs
-from pyro_opu.outcomes import Outcome
 from pyro_opu.rng import fold_in
-from pyro_opu.teachers.base import JointDraws
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training.console import tracked
 from pyro_opu.transfer.stream import Stream, is_loader
 
@@ -53,8 +53,8 @@ def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def validation_set(
-    teacher: JointDraws,
-    outcome: Outcome,
+    teacher: BaseTeacher,
+    choice: Choice,
     x: Tensor,
     device: torch.device,
     numbers: int,
@@ -80,4 +80,4 @@ def validation_set(
     blocks = some.chunk(LABEL_BLOCKS) if teacher.max_draws is None else [some]
     items = tracked(((len(block), block) for block in blocks), phase, len(some), progress)
     draws = torch.cat([teacher.draws(block, count) for block in items], 1)
-    return outcome.judge(some.to(device), draws.to(device, torch.float32), teacher.max_draws)
+    return choice.judge(some.to(device), draws.to(device, torch.float32), teacher.max_draws)

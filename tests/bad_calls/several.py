@@ -14,7 +14,7 @@ from bad_calls.distilling import INPUTS, X, draws, predictive, short
 from bad_calls.table import arguments, calls, values
 from pyro_opu import OnePassPredictive, as_teacher, fidelity
 from pyro_opu.distributions import PredictiveCount, PredictiveTrials
-from pyro_opu.outcomes import Several
+from pyro_opu.parts import Several
 
 WEIGHTS = {"w": torch.randn(8, 3, 2, generator=torch.Generator().manual_seed(0))}
 

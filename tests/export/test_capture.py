@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pyro_opu import distill
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
+from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.export.capture import StaticPass, capture
 from pyro_opu.guides import (
     ImplicitGuide,
@@ -21,9 +22,8 @@ from pyro_opu.guides import (
     SingleHeadGuide,
 )
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
-from pyro_opu.outcomes import Real
+from pyro_opu.parts import Real
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.regression import PredictiveNormal
 
 D, C, B = 6, 3, 4
 FAMILIES = [SingleHeadGuide, MixtureGuide, LogisticNormalGuide, ImplicitGuide]

@@ -19,7 +19,7 @@ from pyro_opu.export.capture import GraphPass
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.guides.plug_in import MANY, NetworkTrunk
-from pyro_opu.outcomes import Real
+from pyro_opu.parts import Real
 from pyro_opu.predictive import OnePassPredictive
 
 D, C, B = 6, 3, 4

@@ -32,7 +32,7 @@ from pyro_opu.export.program import StudentProgram, far_inputs, trace
 from pyro_opu.guides import GUIDES, PredictiveGuide
 from pyro_opu.guides.normal import REGRESSION_GUIDES
 from pyro_opu.metrics.uncertainty import uncertainty
-from pyro_opu.outcomes import Real
+from pyro_opu.parts import Real
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.utils import files
 

@@ -10,7 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.guides.normal import LOG_VARIANCES
+from pyro_opu.distributions.normal import Components, PredictiveNormal, PredictiveNormalMixture
+from pyro_opu.guides.normal import (
+    LOG_VARIANCES,
+    REGRESSION_GUIDES,
+    GaussianGuide,
+    NormalMixtureGuide,
+)
 from pyro_opu.metrics.normals import (
     crps_of_mean,
     crps_of_y,
@@ -26,17 +32,11 @@ from pyro_opu.metrics.normals import (
     teacher_moments,
 )
 from pyro_opu.objectives import MomentMatching
-from pyro_opu.objectives.normal import as_regression_objective
-from pyro_opu.regression import (
-    REGRESSION_GUIDES,
-    Components,
-    GaussianGuide,
+from pyro_opu.objectives.normal import (
     NormalCRPS,
-    NormalMixtureGuide,
     NormalMoments,
-    PredictiveNormal,
-    PredictiveNormalMixture,
     RegressionObjective,
+    as_regression_objective,
 )
 
 N, K, S = 5, 3, 7

@@ -24,7 +24,7 @@ from pyro_opu import SGLD, OnePassPredictive, PolyaGammaGibbs, to_inference_data
 from pyro_opu.distributions import Empirical
 from pyro_opu.interop import summary
 from pyro_opu.models.logistic_regression import logistic_regression
-from pyro_opu.outcomes import SiteLayout
+from pyro_opu.parts import SiteLayout
 
 pytestmark = pytest.mark.usefixtures("brief")
 

@@ -11,8 +11,8 @@ from pyro_opu import PredictiveDirichlet, PredictiveGuide
 from pyro_opu.guides import MixtureGuide
 from pyro_opu.judging import ClassJudge
 from pyro_opu.judging.laws import FEWEST_DRAWS, lack_of_fit
-from pyro_opu.outcomes import classes
-from pyro_opu.outcomes.classes import MOST_LACK_OF_FIT
+from pyro_opu.parts import classes
+from pyro_opu.parts.classes import MOST_LACK_OF_FIT
 
 CORNERS = 0.85 * torch.eye(3) + 0.05
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions import Dirichlet
 
 from pyro_opu import CrossEntropy, Objective, PredictiveDirichlet, PredictiveGuide
-from pyro_opu.regression import PredictiveNormal
+from pyro_opu.distributions.normal import PredictiveNormal
 
 C = 3
 every_objective = pytest.mark.parametrize("build", OBJECTIVES.values(), ids=OBJECTIVES)

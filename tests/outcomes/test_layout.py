@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from pyro_opu.distillation import distill
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.outcomes import Classes, SiteLayout
+from pyro_opu.parts import SiteLayout
 from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.teachers import BaseTeacher, as_teacher
+from pyro_opu.teachers import as_teacher
 
 pytestmark = pytest.mark.usefixtures("brief")
 
@@ -143,27 +143,23 @@ CASES = [
 ]
 
 
-def read_layouts(
-    teacher: BaseTeacher, x: Tensor, sites: object, classes: int = 3
-) -> tuple[SiteLayout, ...]:
-    return Classes(classes).layouts(teacher, x, sites)
-
-
 def samples_for(model: Callable, shape: tuple[int, ...], draws: int) -> dict[str, Tensor]:
     name = "layer.weight" if isinstance(model, nn.Module) else "w"
     samples = {name: torch.randn(draws, *shape)}
     return samples if model is not _nested else {**samples, "a": torch.randn(draws, 4, 1)}
 
 
-def drop_in(predictive: Predictive, x: Tensor, sites: object = None) -> OnePassPredictive:
+def drop_in(
+    predictive: Predictive, x: Tensor, sites: object = None, site: str | None = None
+) -> OnePassPredictive:
     """An untrained student with the form of the answer that `distill` gives it."""
-    teacher = as_teacher(predictive)
+    teacher = as_teacher(predictive, site)
     classes = teacher.probs(x[:1], 1).shape[-1]
     return OnePassPredictive(
         PredictiveGuide.for_inputs(x.float(), classes),
         x.shape[1:],
         classes,
-        read_layouts(teacher, x, sites, classes),
+        teacher.layouts(x, sites),
         predictive.num_samples,
         input_name="x",
     )
@@ -303,7 +299,8 @@ class TestDefaults:
                 pyro.sample("obs", dist.Categorical(logits=z))
 
         with pytest.warns(UserWarning, match=r"cannot give the sites \['noise', 'z'\]"):
-            fast = drop_in(Predictive(model, {"w": torch.randn(4, D, 3)}), torch.randn(6, D))
+            predictive = Predictive(model, {"w": torch.randn(4, D, 3)})
+            fast = drop_in(predictive, torch.randn(6, D), site="obs")
         assert list(fast(torch.randn(2, D))) == ["obs"]
 
     def test_probs_without_such_a_site(self) -> None:
@@ -324,26 +321,26 @@ class TestDefaults:
         with pytest.warns(UserWarning, match=r"cannot give the sites \['probs'\]"):
             assert list(drop_in(predictive, x)(x)) == ["obs"]
         with pytest.raises(ValueError, match="asks for 'probs', a latent site"):
-            read_layouts(as_teacher(predictive), x, ["probs"])
+            as_teacher(predictive).layouts(x, ["probs"])
 
     def test_sources_without_sites(self) -> None:
         teacher, x = as_teacher([nn.Linear(D, 4), nn.Linear(D, 4)]), torch.randn(2, D)
         teacher.probs(x)
-        (obs,) = read_layouts(teacher, x, None, 4)
+        (obs,) = teacher.layouts(x, None)
         assert obs == SiteLayout("obs", "label", "int64", (-1,))
-        assert read_layouts(teacher, x, [], 4) == (obs,)
-        probs, again = read_layouts(teacher, x, ["probs", "obs"], 4)
+        assert teacher.layouts(x, []) == (obs,)
+        probs, again = teacher.layouts(x, ["probs", "obs"])
         assert probs == SiteLayout("probs", "probs", "float32", (-1, 4)) and again == obs
         with pytest.raises(
             ValueError, match=r"asks for 'w', .*can give some of \['obs', 'probs'\]"
         ):
-            read_layouts(teacher, x, ["w"], 4)
+            teacher.layouts(x, ["w"])
 
     def test_nothing_random_is_touched(self) -> None:
         model, shape, _ = MODELS["p"]
         teacher, x = as_teacher(Predictive(model, samples_for(model, shape, 4))), torch.randn(6, D)
         before = torch.get_rng_state()
-        read_layouts(teacher, x, None)
+        teacher.layouts(x, None)
         assert torch.equal(before, torch.get_rng_state())
 
 
@@ -413,14 +410,14 @@ class TestRefused:
         )
         teacher = as_teacher(Predictive(model, **source))
         with pytest.raises(error, match=message):
-            read_layouts(teacher, torch.randn(6, D), sites)
+            teacher.layouts(torch.randn(6, D), sites)
 
     def test_latent_named_on_the_predictive(self) -> None:
         predictive = Predictive(
             MODELS["categorical"][0], {"w": torch.randn(4, D, 3)}, return_sites=("w", "obs")
         )
         with pytest.raises(ValueError, match="asks for 'w', a latent site"):
-            read_layouts(as_teacher(predictive), torch.randn(6, D), None)
+            as_teacher(predictive).layouts(torch.randn(6, D), None)
 
     def test_other_number_of_the_same_name(self) -> None:
         """1 - p is no probability of the second class."""
@@ -434,7 +431,7 @@ class TestRefused:
         teacher = as_teacher(Predictive(model, {"w": torch.randn(4, D, 1)}))
         x = torch.cat([torch.zeros(1, D), torch.randn(5, D)])  # both are 1/2 at the first input
         with pytest.raises(ValueError, match="asks for 'q', which is neither"):
-            read_layouts(teacher, x, ["q"])
+            teacher.layouts(x, ["q"])
 
     def test_one_label_for_all_inputs(self) -> None:
         def model(x: Tensor) -> None:
@@ -444,4 +441,4 @@ class TestRefused:
         with pytest.raises(
             ValueError, match=r"'obs' must hold a value for every input; got .*plate"
         ):
-            read_layouts(teacher, torch.randn(6, D), None)
+            teacher.layouts(torch.randn(6, D), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -13,15 +14,12 @@ from regressions import D, linear, predictive, quick, samples
 from torch import Tensor, nn
 
 import pyro_opu
-from pyro_opu import MixingWarning, PredictiveGuide, fidelity
-from pyro_opu.regression import (
-    GaussianGuide,
-    NormalCRPS,
-    NormalMixtureGuide,
-    PredictiveNormal,
-    as_regression_teacher,
-    is_regressor,
-)
+from pyro_opu import MixingWarning, PredictiveGuide, as_teacher, fidelity
+from pyro_opu.distributions.normal import PredictiveNormal
+from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
+from pyro_opu.judging import RealJudge
+from pyro_opu.objectives.normal import NormalCRPS
+from pyro_opu.teachers.finished import teacher_of
 from pyro_opu.training.fit import Phase
 
 NOISE = 0.5
@@ -201,23 +199,28 @@ TWO = {"w": torch.randn(6, D, 2)}
 
 
 class TestDispatch:
-    def test_which_sources_are_regressors(self) -> None:
-        x = torch.randn(5, D)
-        assert is_regressor(predictive(), x, None, None)
-        assert is_regressor(as_regression_teacher(predictive()), x, None, None)
-        assert not is_regressor(Predictive(labels, TWO), x, None, None)
-        assert is_regressor(Predictive(labels, TWO), x, "size", None)
-        assert not is_regressor(Predictive(labels, TWO), x, "label", None)
-        assert not is_regressor(Predictive(counts, {"w": TWO["w"][..., 0]}), x, None, None)
-        assert not is_regressor(lambda x: x.softmax(-1)[None], x, None, None)
-        assert not is_regressor(nn.Linear(D, 2), x, None, None)
+    @pytest.mark.parametrize(
+        ("source", "site", "kind"),
+        [
+            (predictive(), None, "real"),
+            (as_teacher(predictive()), None, "real"),
+            (Predictive(labels, TWO), None, "table"),
+            (Predictive(labels, TWO), "size", "real"),
+            (Predictive(labels, TWO), "label", "classes"),
+            (Predictive(counts, {"w": TWO["w"][..., 0]}), None, "table"),
+            (lambda x: x.softmax(-1)[None], None, "classes"),
+            (lambda x: (x[None, :, 0], x.new_ones(1, 1)), None, "real"),
+        ],
+    )
+    def test_which_outcome_a_source_has(self, source: Any, site: str | None, kind: str) -> None:
+        assert teacher_of(source, torch.randn(5, D), site).outcome.kind == kind
 
     def test_a_model_with_a_class_and_a_real_site(self) -> None:
         fast = quick(Predictive(labels, TWO), site="size", return_sites=["size"])
         assert fast.outcome.kind == "real"
         assert fast(torch.randn(4, D))["size"].shape == (6, 4)
         other = quick(Predictive(labels, TWO), return_sites=["label"])
-        assert other.outcome.kind == "several"  # of one label
+        assert other.outcome.kind == "table"  # of one label
 
     def test_functions_of_classes_go_their_way(self) -> None:
         fast = quick(lambda x: torch.stack([x, -x, x]).softmax(-1))

@@ -20,7 +20,6 @@ from pyro_opu.distributions.several import Part
 from pyro_opu.guides.several import SeveralGuide
 from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.teachers.finished import finished_teacher
-from pyro_opu.teachers.several import SeveralTeacher
 
 pytestmark = pytest.mark.usefixtures("brief")
 
@@ -132,7 +131,7 @@ def test_the_teacher_reads_what_a_loop_reads(name: str) -> None:
     model, _, parts = MODELS[name]
     predictive = source(name)
     teacher = finished_teacher(predictive, X)
-    assert teacher.kind == "several" and list(teacher.parts) == parts
+    assert list(teacher.outcome.parts) == parts
     draws = teacher.draws(X)
     expected = []
     for s in range(S):
@@ -160,7 +159,7 @@ def test_the_teacher_reads_what_a_loop_reads(name: str) -> None:
 def test_the_drop_in_has_the_sites_of_the_predictive(name: str, tmp_path: Path) -> None:
     predictive = source(name)
     fast = distill(predictive, X, num_steps=3, seed=0, progress=False)
-    assert fast.outcome.kind == "several"
+    assert fast.outcome.kind == "table"
     expected = predictive(X)
     found = fast(X)
     assert {k: (v.shape, v.dtype) for k, v in found.items()} == {
@@ -243,7 +242,7 @@ def test_a_site_that_another_depends_on_is_no_outcome() -> None:
             pyro.sample("obs", dist.Bernoulli(logits=noise))
 
     teacher = finished_teacher(Predictive(model, {"w": torch.randn(S, D)}), X)
-    assert teacher.kind == "classes" and teacher.site == "obs"
+    assert teacher.outcome.kind == "classes" and teacher.observed == ("obs",)
 
 
 def test_trials_may_be_an_input() -> None:
@@ -278,9 +277,8 @@ def test_trials_are_told_by_all_rows(first: float) -> None:
     total = torch.cat([torch.full((32,), first), torch.full((8,), 9.0)])
     x = torch.cat([torch.randn(40, D), total[:, None]], 1)
     teacher = finished_teacher(Predictive(model, {"w": torch.randn(S, D)}), x)
-    assert isinstance(teacher, SeveralTeacher)
-    assert teacher.parts[0] == Part("obs", "trials", (), 2, trials_column=D)
-    with pytest.raises(ValueError, match=r"one-trial Binomial; got total_count=\d"):
+    assert teacher.outcome.parts[0] == Part("obs", "trials", (), 2, trials_column=D)
+    with pytest.raises(TypeError, match=r"outcome is obs \(trials\)"):
         as_teacher(Predictive(model, {"w": torch.randn(S, D)})).probs(x)
 
 

@@ -23,7 +23,7 @@ from pyro_opu.distillation import distill
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides import GUIDES
 from pyro_opu.guides.dirichlet import PredictiveGuide
-from pyro_opu.outcomes import SiteLayout
+from pyro_opu.parts import SiteLayout
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.student_file import KIND
 from pyro_opu.utils import files

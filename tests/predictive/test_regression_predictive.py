@@ -14,14 +14,11 @@ from pyro.infer.autoguide import AutoNormal
 from regressions import OBSERVE, D, Observe, _deterministic, linear, predictive, quick, samples
 from torch import Tensor, nn
 
-from pyro_opu import OnePassPredictive
+from pyro_opu import OnePassPredictive, as_teacher
+from pyro_opu.distributions.normal import PredictiveNormal
+from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.predictive.drop_in import student_of
-from pyro_opu.regression import (
-    GaussianGuide,
-    PredictiveNormal,
-    RegressionTeacher,
-    as_regression_teacher,
-)
+from pyro_opu.teachers import PredictiveTeacher
 
 
 class TestDropIn:
@@ -31,7 +28,7 @@ class TestDropIn:
     @pytest.mark.parametrize(("draws", "rows"), [(5, 4), (1, 3), (4, 1), (4, 4)])
     def test_same_layout(self, observe: Observe, draws: int, rows: int) -> None:
         source, x = predictive(draws, observe), torch.randn(rows, D)
-        fast = student_of(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
+        fast = student_of(GaussianGuide.for_inputs(x), PredictiveTeacher(source), x)
         expected, found = source(x), fast(x)
         assert set(found) == set(expected)
         for name, value in expected.items():
@@ -43,12 +40,12 @@ class TestDropIn:
     def test_double_precision_of_the_answer(self) -> None:
         source = Predictive(linear(dtype=torch.float64), samples(5, torch.float64))
         x = torch.randn(4, D, dtype=torch.float64)
-        fast = student_of(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
+        fast = student_of(GaussianGuide.for_inputs(x), PredictiveTeacher(source), x)
         assert fast(x)["obs"].dtype == source(x)["obs"].dtype == torch.float64
 
     def test_sites_asked_for(self) -> None:
         x = torch.randn(4, D)
-        teacher = RegressionTeacher(predictive(6, _deterministic))
+        teacher = PredictiveTeacher(predictive(6, _deterministic))
         guide = GaussianGuide.for_inputs(x)
         assert list(student_of(guide, teacher, x)(x)) == ["f", "obs"]
         fast = student_of(guide, teacher, x, return_sites=["obs", "mean"], num_samples=9)
@@ -65,7 +62,7 @@ class TestDropIn:
         guide(x)
         source = Predictive(model, guide=guide, num_samples=6)
         with pytest.warns(UserWarning, match=r"cannot give the sites \['scale', 'w'\]"):
-            fast = student_of(GaussianGuide.for_inputs(x), RegressionTeacher(source), x)
+            fast = student_of(GaussianGuide.for_inputs(x), PredictiveTeacher(source), x)
         assert list(fast(x)) == ["obs"]
 
     def test_draws_have_the_marginals_and_y_lies_around_the_mean(self) -> None:
@@ -74,7 +71,7 @@ class TestDropIn:
                 return PredictiveNormal(x[:, 0], x[:, 1], x[:, 2])
 
         x = torch.tensor([[1.0, 0.0, -1.0], [-2.0, -1.0, 1.0]])
-        teacher = as_regression_teacher(lambda x: (x.new_zeros(2, len(x)), x.new_ones(())))
+        teacher = as_teacher(lambda x: (x.new_zeros(2, len(x)), x.new_ones(())))
         teacher.draws(x)
         fast = student_of(Fixed(), teacher, x, return_sites=["obs", "mean"], num_samples=100_000)
         answer, found = fast.distribution(x), fast(x)

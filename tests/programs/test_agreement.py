@@ -19,7 +19,6 @@ from programs.test_imputed import normal, slopes, smoker
 from pyro_opu import as_teacher, distill
 from pyro_opu.programs import rows as any_rows
 from pyro_opu.programs.rows import AnyRows
-from pyro_opu.regression import as_regression_teacher
 from pyro_opu.teachers import agreement
 from pyro_opu.teachers.agreement import ROWS, RUNS, TEACHERS, ComparedDraws
 from pyro_opu.teachers.held import hold
@@ -222,7 +221,7 @@ def test_a_regression_is_compared() -> None:
         with pyro.plate("data", TRAIN):
             pyro.sample("obs", dist.Normal(loc, 0.5), obs=torch.zeros(TRAIN))
 
-    teacher = as_regression_teacher(Predictive(model, {"w": W}))
+    teacher = as_teacher(Predictive(model, {"w": W}))
     teacher.draws(NEW[7])
     assert isinstance(teacher, ComparedDraws) and teacher.compared == 7
     assert not teacher.incomparable

@@ -19,7 +19,6 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import as_teacher
-from pyro_opu.regression import as_regression_teacher
 
 S, TRAIN, D = 6, 40, 2
 generator = torch.Generator().manual_seed(0)
@@ -258,7 +257,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize("make", COLUMNS.values(), ids=COLUMNS)
-@pytest.mark.parametrize("ask", [as_teacher, as_regression_teacher, pyro_opu.distill])
+@pytest.mark.parametrize("ask", [as_teacher, as_teacher, pyro_opu.distill])
 def test_a_column_of_parameters_in_a_plate_of_rows(make: Any, ask: Any) -> None:
     """N numbers for each of N rows; ``logits.squeeze(-1)`` makes one."""
     source = Predictive(observing(make), {"w": W})
@@ -280,7 +279,7 @@ OVER_ROWS = {
 
 
 @pytest.mark.parametrize("make", OVER_ROWS.values(), ids=OVER_ROWS)
-@pytest.mark.parametrize("ask", [as_teacher, as_regression_teacher, pyro_opu.distill])
+@pytest.mark.parametrize("ask", [as_teacher, as_teacher, pyro_opu.distill])
 def test_one_normal_over_the_rows(make: Any, ask: Any) -> None:
     source = Predictive(observing(make, plate=False), {"w": W})
     with pytest.raises(
@@ -373,7 +372,7 @@ def test_a_run_of_a_regression_is_a_source() -> None:
 
     mcmc = MCMC(NUTS(model), num_samples=S, warmup_steps=2, disable_progbar=True)
     mcmc.run(X)
-    found = as_regression_teacher(mcmc).draws(NEW[7])
+    found = as_teacher(mcmc).draws(NEW[7])
     torch.testing.assert_close(found[..., 0], mcmc.get_samples()["w"] @ NEW[7].T)
 
 

@@ -15,7 +15,6 @@ from torch import Tensor
 import pyro_opu
 from pyro_opu import as_teacher
 from pyro_opu.programs import enumerated
-from pyro_opu.regression import as_regression_teacher
 
 S, N, D, C = 60, 12, 2, 3
 generator = torch.Generator().manual_seed(0)
@@ -131,7 +130,7 @@ def test_a_mixture_of_normals_has_its_moments() -> None:
             z = pyro.sample("z", dist.Categorical(logits=x @ own.T))
             pyro.sample("obs", dist.Normal((x * own[z]).sum(-1), 0.5 + z), obs=y)
 
-    mean, log_scale = as_regression_teacher(Predictive(model, POSTERIOR)).draws(X).unbind(-1)
+    mean, log_scale = as_teacher(Predictive(model, POSTERIOR)).draws(X).unbind(-1)
     means = torch.einsum("nd,scd->snc", X, EXPERTS)
     parts = dist.MixtureSameFamily(
         dist.Categorical(logits=means), dist.Normal(means, 0.5 + torch.arange(C))
@@ -171,7 +170,7 @@ def test_the_latent_is_not_proposed_as_the_site() -> None:
     with pytest.raises(ValueError, match=r"sites, \['label', 'other'\]; got none"):
         as_teacher(Predictive(model, POSTERIOR)).probs(X)
     named = as_teacher(Predictive(model, POSTERIOR, return_sites=["other", "score"]))
-    assert named.probs(X).shape == (S, N, 2) and named.site == "other"
+    assert named.probs(X).shape == (S, N, 2) and named.observed == ("other",)
     p = torch.sigmoid(X @ W.T).T
     torch.testing.assert_close(named.probs(X)[..., 1], 0.1 + 0.5 * p)
 

@@ -14,7 +14,6 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu import as_teacher, batched, distill
-from pyro_opu.regression import as_regression_teacher
 
 S, SLOPE = 2000, 3.0
 KNOWN = torch.tensor([True, False, False, True, False])
@@ -124,7 +123,7 @@ def test_of_a_real_y() -> None:
             pyro.sample("y", dist.Normal(b * full, 0.5), obs=y)
 
     predictive = Predictive(model, slopes(), return_sites=["y"])
-    found = as_regression_teacher(predictive, "y").draws(X)
+    found = as_teacher(predictive, "y").draws(X)
     loc = torch.where(KNOWN, SLOPE * VALUES, torch.tensor(2.0 * SLOPE))
     assert ((found[..., 0].mean(0) - loc).abs() <= 5 * SLOPE / S**0.5).all()
     assert ((found[..., 0].std(0)[~KNOWN] - SLOPE).abs() <= 5 * SLOPE / (2 * S) ** 0.5).all()

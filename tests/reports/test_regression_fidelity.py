@@ -11,8 +11,7 @@ from regressions import D, predictive, quick
 from torch import Tensor, nn
 
 from pyro_opu import FidelityReport, fidelity
-from pyro_opu.distributions.normal import Components, PredictiveNormalMixture
-from pyro_opu.regression import PredictiveNormal
+from pyro_opu.distributions.normal import Components, PredictiveNormal, PredictiveNormalMixture
 
 
 def flat(x: Tensor) -> PredictiveNormal:

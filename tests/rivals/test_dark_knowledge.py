@@ -15,13 +15,11 @@ from torch import nn
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher
+from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.guides import PointGuide, SingleHeadGuide
+from pyro_opu.guides.normal import GaussianGuide
 from pyro_opu.objectives import CrossEntropy
-from pyro_opu.regression import (
-    GaussianGuide,
-    NormalMoments,
-    PredictiveNormal,
-)
+from pyro_opu.objectives.normal import NormalMoments
 from pyro_opu.rivals.bayesian_dark_knowledge import dark_knowledge
 from pyro_opu.rivals.online import online_dark_knowledge
 from pyro_opu.samplers import SGLD, Constant, Halving

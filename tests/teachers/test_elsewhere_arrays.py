@@ -13,8 +13,7 @@ from torch import Tensor
 
 from pyro_opu import as_teacher, distill
 from pyro_opu.teachers import ArrayFunction
-from pyro_opu.teachers.finished import is_regressor
-from pyro_opu.teachers.regressors import as_regression_teacher
+from pyro_opu.teachers.finished import teacher_of
 
 WEIGHTS = np.random.default_rng(0).normal(size=(6, 4, 3))
 X = torch.randn(2500, 4, generator=torch.Generator().manual_seed(1))
@@ -123,8 +122,8 @@ def test_a_real_y() -> None:
     def line(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return slopes * x.astype(float)[:, 0], np.full((8, 1), 0.5)
 
-    assert is_regressor(line, X, None, None) and not is_regressor(held, X, None, None)
-    draws = as_regression_teacher(line).draws(X)
+    assert [teacher_of(each, X).outcome.kind for each in (line, held)] == ["real", "classes"]
+    draws = as_teacher(line).draws(X)
     torch.testing.assert_close(draws[..., 0], torch.as_tensor(slopes).float() * X[:, 0])
     assert bool((draws[..., 1].exp() - 0.5).abs().max() < 1e-6)
     fast = distill(line, X[:200], num_steps=5, seed=0, progress=False)

@@ -12,10 +12,9 @@ import torch
 
 from pyro_opu import as_teacher, distill
 from pyro_opu.guides.plug_in import NetworkTrunk
-from pyro_opu.teachers import EstimatorsRegressionTeacher, EstimatorsTeacher
+from pyro_opu.teachers import EstimatorsTeacher
 from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.ramps import ramp_network
-from pyro_opu.teachers.regressors import as_regression_teacher
 
 ensemble = pytest.importorskip("sklearn.ensemble")
 linear_model = pytest.importorskip("sklearn.linear_model")
@@ -144,7 +143,7 @@ def test_a_table_with_named_columns() -> None:
         (
             lambda: ensemble.RandomForestRegressor(3).fit(TRAIN, TRAIN[:, 0]),
             TypeError,
-            "no noise. Pass .*EstimatorsRegressionTeacher",
+            "no noise. Pass .*EstimatorsTeacher",
         ),
     ],
 )
@@ -157,13 +156,13 @@ def test_refused(source: Callable[[], Any], error: type[Exception], message: str
 def test_regressors(name: str) -> None:
     target = TRAIN[:, 0] + 0.1 * TRAIN[:, 1]
     fitted = getattr(ensemble, name)(8, random_state=0).fit(TRAIN, target)
-    teacher = EstimatorsRegressionTeacher(fitted, 0.25)
+    teacher = EstimatorsTeacher(fitted, 0.25)
     draws = teacher.draws(X)
     expected = np.stack([member.predict(TEST) for member in fitted.estimators_])
     np.testing.assert_allclose(draws[..., 0].numpy(), expected, rtol=1e-5)
     assert bool((draws[..., 1].exp() - 0.25).abs().max() < 1e-6)
     bagged = ensemble.BaggingRegressor(n_estimators=8, max_features=2).fit(TRAIN, target)
-    noisy = as_regression_teacher(EstimatorsRegressionTeacher(bagged, lambda x: 1 + x[:, 0] ** 2))
+    noisy = as_teacher(EstimatorsTeacher(bagged, lambda x: 1 + x[:, 0] ** 2))
     np.testing.assert_allclose(
         noisy.draws(X)[..., 0].mean(0).numpy(), bagged.predict(TEST), rtol=1e-4, atol=1e-6
     )
@@ -171,7 +170,7 @@ def test_regressors(name: str) -> None:
     fast = distill(teacher, X, num_steps=20, seed=0, progress=False)
     assert fast.uncertainty(X).epistemic.shape == (30,)
     with pytest.raises(TypeError, match="is a classifier"):
-        EstimatorsRegressionTeacher(forest().fit(TRAIN, LABELS), 1.0)
+        EstimatorsTeacher(forest().fit(TRAIN, LABELS), 1.0)
 
 
 def test_a_student_begins_with_ramps_and_is_saved(tmp_path: Any) -> None:

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from pyro_opu import as_teacher, distill
-from pyro_opu.teachers import NumpyroRegressionTeacher, NumpyroTeacher
-from pyro_opu.teachers.regressors import as_regression_teacher
+from pyro_opu.teachers import NumpyroTeacher
 
 if importlib.util.find_spec("numpyro") is None:
     pytest.skip("NumPyro is not installed", allow_module_level=True)
@@ -87,14 +86,14 @@ def test_two_classes_keep_their_digits() -> None:
 
 def test_a_real_y() -> None:
     predictive = Predictive(line, SAMPLES)
-    draws = as_regression_teacher(predictive).draws(X)
+    draws = as_teacher(predictive).draws(X)
     torch.testing.assert_close(draws[..., 0], LOGITS[..., 0], **ROUNDING)
     assert bool((draws[..., 1].exp() - 0.5).abs().max() < 1e-5)
-    with pytest.raises(TypeError, match="'obs' is a real y"):
+    with pytest.raises(TypeError, match="outcome is a real y"):
         as_teacher(predictive).probs(X)
     fast = distill(predictive, X, num_steps=5, seed=0, progress=False)
     assert fast.uncertainty(X).epistemic.shape == (50,)
-    assert isinstance(as_regression_teacher(predictive), NumpyroRegressionTeacher)
+    assert isinstance(as_teacher(predictive), NumpyroTeacher)
 
 
 def test_a_student_and_several_inputs() -> None:
@@ -177,14 +176,14 @@ def test_laws_are_read_by_their_own_methods() -> None:
     p = LOGITS[..., 0].sigmoid()
     found = as_teacher(observing(Flipped)).probs(X)[..., 1]
     torch.testing.assert_close(found, 0.1 + 0.8 * p, **ROUNDING)
-    draws = as_regression_teacher(observing(lambda z: dist.LogNormal(z / 9, 0.5))).draws(X)
+    draws = as_teacher(observing(lambda z: dist.LogNormal(z / 9, 0.5))).draws(X)
     logs = LOGITS[..., 0] / 9
     torch.testing.assert_close(draws[..., 0], (logs + 0.125).exp(), **ROUNDING)
     variance = (2 * logs + 0.25).exp() * (np.exp(0.25) - 1)
     torch.testing.assert_close((2 * draws[..., 1]).exp(), variance, **ROUNDING)
     for of in (lambda z: Wide(z, 1.0), lambda z: dist.Cauchy(z, 1.0)):
         with pytest.raises(ValueError, match="`site` must name the observed site"):
-            as_regression_teacher(observing(of)).draws(X)
+            as_teacher(observing(of)).draws(X)
 
 
 @pytest.mark.parametrize("model", [categorical, by_event])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu import as_teacher, distill
-from pyro_opu.teachers import PosteriorRegressionTeacher, PosteriorTeacher
+from pyro_opu.teachers import PosteriorTeacher
 from pyro_opu.teachers.held import hold
 
 S, D, C = 24, 4, 3
@@ -91,7 +91,7 @@ def test_a_real_y_and_students() -> None:
 
     scale = np.linspace(0.1, 1.0, S)
     posterior = {"w": W, "scale": scale}
-    teacher = PosteriorRegressionTeacher(posterior, line)
+    teacher = PosteriorTeacher(posterior, line)
     draws = teacher.draws(X)
     means = np.stack([X.numpy() @ w[:, 0] for w in W])
     np.testing.assert_allclose(draws[..., 0].numpy(), means, rtol=1e-4, atol=1e-5)

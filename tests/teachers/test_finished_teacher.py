@@ -16,7 +16,7 @@ from pyro.infer.autoguide import AutoNormal
 from torch import Tensor, nn
 
 from pyro_opu import as_teacher, distill, distillation
-from pyro_opu.outcomes import Classes, Real, outcome_of
+from pyro_opu.parts import Classes, Real
 from pyro_opu.programs.samples import Latents
 from pyro_opu.teachers import agreement, networks
 from pyro_opu.teachers.finished import finished_teacher
@@ -140,7 +140,7 @@ def test_what_is_known_afterwards(name: str) -> None:
     teacher = finished_teacher(SOURCES[name](), X)
     RUNS.clear()
     real = "regression" in name
-    assert outcome_of(teacher) == (Real() if real else Classes(C))
+    assert teacher.outcome == (Real() if real else Classes(C))
     assert teacher.num_outputs == 2
     held = "samples" in name or "ensemble" in name or name.endswith("function")
     assert teacher.max_draws == (2 * S if name == "posteriors" else S if held else None)
@@ -148,9 +148,9 @@ def test_what_is_known_afterwards(name: str) -> None:
     if "network" in name or "ensemble" in name:
         assert teacher.operations(X) == 2 * 8 * (D + C)
     if name.startswith(("samples", "guide")):
-        assert teacher.site == "obs"
+        assert teacher.observed == ("obs",)
         assert teacher.operations(X) == 2 * D * (1 if real else C)
-        assert [site.name for site in outcome_of(teacher).layouts(teacher, X)] == ["obs"]
+        assert [site.name for site in teacher.layouts(X)] == ["obs"]
     assert not RUNS
 
 

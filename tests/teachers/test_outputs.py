@@ -61,7 +61,7 @@ def test_mean_and_log_variance(last: Any) -> None:
     mean, log_scale = teacher.draws(X).unbind(-1)
     torch.testing.assert_close(mean, numbers(2)[..., 0], **ROUNDING)
     torch.testing.assert_close(log_scale, numbers(2)[..., 1] / 2, **ROUNDING)
-    assert teacher.kind == "real" and teacher.max_draws == 4
+    assert teacher.outcome.kind == "real" and teacher.max_draws == 4
 
 
 @pytest.mark.parametrize("last", [lambda z: z, lambda z: z[:, 0]], ids=["(N, 1)", "(N,)"])

@@ -24,7 +24,7 @@ def fresh(x: Tensor, num_draws: int) -> Tensor:
     return (x @ torch.randn(num_draws, 4, 3)).softmax(-1)
 
 
-class TestHeldDraws:
+class TestHeldTeacher:
     def test_come_in_order(self) -> None:
         x, before = torch.randn(5, 4), torch.get_rng_state()
         teacher = as_teacher(held)

@@ -193,7 +193,7 @@ class TestDraws:
     def test_is_a_teacher_before_and_after_its_first_input(self) -> None:
         teacher = as_teacher(Predictive(line_model, {"w": torch.randn(4)}))
         assert isinstance(teacher, Teacher)
-        for name in ("num_classes", "site"):
+        for name in ("num_classes", "observed"):
             with pytest.raises(AttributeError, match=rf"{name} is not known.*call \.probs"):
                 getattr(teacher, name)
         teacher.probs(torch.ones(1, 1))

@@ -12,10 +12,9 @@ from pyro.infer.autoguide import AutoNormal
 from regressions import OBSERVE, ROUNDING, D, Observe, by_hand, linear, predictive, samples
 from torch import Tensor
 
-import pyro_opu
+from pyro_opu import as_teacher
 from pyro_opu.models.likelihoods import regression
 from pyro_opu.models.neural_network import bayesian_network, perceptron
-from pyro_opu.regression import as_regression_teacher
 
 
 class TestTeacher:
@@ -23,7 +22,7 @@ class TestTeacher:
     @pytest.mark.parametrize(("draws", "rows"), [(5, 4), (1, 3), (4, 1), (4, 4)])
     def test_batched_draws_equal_the_loop(self, observe: Observe, draws: int, rows: int) -> None:
         values, x = samples(draws), torch.randn(rows, D)
-        teacher = as_regression_teacher(Predictive(linear(observe), values))
+        teacher = as_teacher(Predictive(linear(observe), values))
         found = teacher.draws(x)
         assert found.shape == (draws, rows, 2)
         torch.testing.assert_close(found, by_hand(values, x), **ROUNDING)
@@ -31,19 +30,19 @@ class TestTeacher:
 
     def test_blocks_equal_one_call(self) -> None:
         values, x = samples(7), torch.randn(23, D)
-        teacher = as_regression_teacher(Predictive(linear(), values))
+        teacher = as_teacher(Predictive(linear(), values))
         teacher.chunk_size = 8
         torch.testing.assert_close(teacher.draws(x), by_hand(values, x), **ROUNDING)
 
     def test_fewer_draws_are_a_subset_and_joint(self) -> None:
         values, x = samples(9), torch.randn(6, D)
-        found = as_regression_teacher(Predictive(linear(), values)).draws(x, 4)
+        found = as_teacher(Predictive(linear(), values)).draws(x, 4)
         gaps = (found[:, None] - by_hand(values, x)[None]).abs().amax((-2, -1))
         assert (gaps.amin(1) < 1e-5).all() and len(set(gaps.argmin(1).tolist())) == 4
 
     def test_double_precision(self) -> None:
         values, x = samples(3, torch.float64), torch.randn(4, D, dtype=torch.float64)
-        found = as_regression_teacher(Predictive(linear(dtype=torch.float64), values)).draws(x)
+        found = as_teacher(Predictive(linear(dtype=torch.float64), values)).draws(x)
         torch.testing.assert_close(found, by_hand(values, x))
         assert found.dtype == torch.float64
 
@@ -51,7 +50,7 @@ class TestTeacher:
         model = linear()
         guide = AutoNormal(poutine.block(model, hide=["obs"]), init_scale=0.2)
         guide(torch.randn(4, D))
-        teacher = as_regression_teacher(Predictive(model, guide=guide, num_samples=8))
+        teacher = as_teacher(Predictive(model, guide=guide, num_samples=8))
         x = torch.randn(5, D)
         first, second = teacher.draws(x, 40), teacher.draws(x, 40)
         assert teacher.max_draws is None and not torch.equal(first, second)
@@ -61,7 +60,7 @@ class TestTeacher:
 
     def test_the_prior_needs_the_sites_name_where_rows_have_latents(self) -> None:
         source, x = Predictive(linear(), num_samples=10), torch.randn(5, D)
-        assert as_regression_teacher(source).draws(x).shape == (10, 5, 2)  # others are shared
+        assert as_teacher(source).draws(x).shape == (10, 5, 2)  # others are shared
 
         def model(x: Tensor) -> None:
             with pyro.plate("data", len(x)):
@@ -70,8 +69,8 @@ class TestTeacher:
 
         source = Predictive(model, num_samples=10)
         with pytest.raises(ValueError, match="`site` must name the observed"):
-            as_regression_teacher(source).draws(x)
-        assert as_regression_teacher(source, "obs").draws(x).shape == (10, 5, 2)
+            as_teacher(source).draws(x)
+        assert as_teacher(source, "obs").draws(x).shape == (10, 5, 2)
 
     def test_one_distribution_for_all_inputs(self) -> None:
         def model(x: Tensor) -> None:
@@ -79,7 +78,7 @@ class TestTeacher:
             with pyro.plate("data", len(x)):
                 pyro.sample("obs", dist.Normal(mean, 2.0))
 
-        draws = as_regression_teacher(Predictive(model, {"m": torch.tensor([1.0, 3.0])})).draws(
+        draws = as_teacher(Predictive(model, {"m": torch.tensor([1.0, 3.0])})).draws(
             torch.zeros(4, 1)
         )
         assert draws[..., 0].tolist() == [[1.0] * 4, [3.0] * 4]
@@ -88,7 +87,7 @@ class TestTeacher:
     def test_networks_of_the_house(self) -> None:
         model = bayesian_network(perceptron((D, 4, 1)), likelihood=regression(4.0))
         source = Predictive(model, num_samples=6)
-        draws = as_regression_teacher(source, "obs").draws(torch.randn(5, D))
+        draws = as_teacher(source, "obs").draws(torch.randn(5, D))
         assert draws.shape == (6, 5, 2)
         torch.testing.assert_close(draws[..., 1].exp(), torch.full((6, 5), 0.5))
 
@@ -102,18 +101,18 @@ class TestTeacher:
         def fresh(x: Tensor, num_draws: int) -> tuple[Tensor, Tensor]:
             return torch.randn(num_draws, 1) * x[:, 0], torch.ones(())
 
-        teacher = as_regression_teacher(held)
+        teacher = as_teacher(held)
         torch.testing.assert_close(teacher.draws(x), by_hand(values, x), **ROUNDING)
         assert teacher.max_draws == 4 and teacher.draws(x, 2).shape == (2, 6, 2)
-        assert as_regression_teacher(teacher) is teacher
+        assert as_teacher(teacher) is teacher
         torch.testing.assert_close(teacher.draws(x)[..., 0], means)
-        teacher = as_regression_teacher(fresh)
+        teacher = as_teacher(fresh)
         assert teacher.draws(x, 7).shape == (7, 6, 2) and teacher.max_draws is None
 
     @pytest.mark.parametrize(
         ("function", "error", "message"),
         [
-            (lambda x: x, TypeError, r"must return two floating tensors \(loc, scale\)"),
+            (lambda x: (x, 3), TypeError, r"must return two floating tensors \(loc, scale\)"),
             (lambda x: (x[:, 0], x[:, 0]), ValueError, r"means of shape \(S, N\) with N = 4"),
             (
                 lambda x: (x[:, 0][None], torch.ones(3)),
@@ -130,13 +129,13 @@ class TestTeacher:
     )
     def test_bad_functions(self, function, error, message) -> None:
         with pytest.raises(error, match=message):
-            as_regression_teacher(function).draws(torch.ones(4, 1))
+            as_teacher(function).draws(torch.ones(4, 1))
 
     def test_no_probabilities(self) -> None:
-        teacher = as_regression_teacher(predictive())
-        assert not hasattr(teacher, "probs") and not hasattr(teacher, "log_probs")
-        with pytest.raises(TypeError, match="no class probabilities"):
-            pyro_opu.as_teacher([teacher, pyro_opu.as_teacher(torch.nn.Dropout())])
+        teacher = as_teacher(predictive())
+        for ask in (teacher.probs, teacher.log_probs):
+            with pytest.raises(TypeError, match=r"outcome is a real y. Call .draws\(x\)"):
+                ask(torch.randn(2, D))
 
 
 def test_a_prior_whose_site_is_named_by_the_predictive() -> None:
@@ -148,7 +147,7 @@ def test_a_prior_whose_site_is_named_by_the_predictive() -> None:
             pyro.sample("y", dist.Normal(f, 0.5))
 
     source = Predictive(model, num_samples=4000, return_sites=("y",))
-    mean, log_scale = as_regression_teacher(source).draws(torch.zeros(3, 1)).unbind(-1)
+    mean, log_scale = as_teacher(source).draws(torch.zeros(3, 1)).unbind(-1)
     # Five standard errors of a mean and of a deviation of 4,000 draws.
     assert ((mean.mean(0) - 2).abs() < 5 * 3 / 4000**0.5).all()
     assert ((mean.std(0) - 3).abs() < 5 * 3 / 8000**0.5).all()

@@ -11,13 +11,12 @@ from pyro.infer.autoguide import AutoNormal
 from torch import nn
 
 import pyro_opu
-from pyro_opu import transfer
+from pyro_opu import as_teacher, transfer
+from pyro_opu.distributions.normal import Components, PredictiveNormalMixture
 from pyro_opu.objectives import as_objective
-from pyro_opu.regression import Components, PredictiveNormalMixture, as_regression_teacher
 from pyro_opu.rivals import compact_approx
 from pyro_opu.samplers import PolynomialDecay
 from pyro_opu.samplers.tempering import Tempered
-from pyro_opu.teachers import as_teacher
 from pyro_opu.teachers.held import hold
 from pyro_opu.utils.printing import averages, name_of
 
@@ -106,10 +105,10 @@ def test_a_regressor_has_no_classes():
     def line(x):
         return torch.ones(4, 1) * x[:, 0], torch.ones(4, 1)
 
-    teacher = as_regression_teacher(line)
-    assert repr(teacher) == "FunctionRegressionTeacher(line, draws not counted yet, real y)"
+    teacher = as_teacher(line)
+    assert repr(teacher) == "FunctionTeacher(line, draws not counted yet, real y)"
     teacher.draws(X)
-    assert repr(teacher) == "FunctionRegressionTeacher(line, 4 draws, real y)"
+    assert repr(teacher) == "FunctionTeacher(line, 4 draws, real y)"
 
 
 def test_samplers_show_their_settings():

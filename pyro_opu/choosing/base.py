@@ -1,9 +1,8 @@
-"""What a model observes, and what follows from it for a student: one interface, any outcome."""
+"""Which guide, which loss, which judge suits what is observed: one interface, any outcome."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Collection
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -13,62 +12,34 @@ from pyro_opu.guides.base import student_at
 from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.objectives import Objective
-from pyro_opu.outcomes.sites import SiteLayout, SiteReader, read_sites
 from pyro_opu.programs.plug_in import PlugIn
-from pyro_opu.teachers.base import JointDraws
 
-__all__ = ["Outcome"]
+__all__ = ["NETWORK", "Choice"]
 
 #: Guide's name that asks for a network of this package where the teacher has one of its own.
 NETWORK = "network"
 
 
-class Outcome(SiteReader):
-    """What a model observes: the sites, guides, losses and scores that go with it.
+class Choice(ABC):
+    """What suits a student of an outcome; ``distill``, files and rivals ask it.
 
-    A teacher's ``kind`` names it. ``distill``, fidelity, mixing, files and rivals ask the outcome,
-    so that a further kind is a file beside ``classes.py`` and ``real.py``.
+    Attributes:
+        outcome: What is observed.
     """
 
-    #: What the draws are, in words.
-    quantity: ClassVar[str]
-    #: What a guide must answer with, in words.
-    answer_text: ClassVar[str]
-    #: Kinds of the sites that a student gives back.
-    site_kinds: ClassVar[tuple[str, ...]]
     #: Guides by name, for ``distill(guide=name)`` and saved files.
     guides: ClassVar[dict[str, Any]]
+    #: Whether students may begin at a teacher's own network.
+    begins_at_networks: ClassVar[bool] = False
 
-    @classmethod
-    @abstractmethod
-    def of(cls, teacher: JointDraws) -> Outcome:
-        """The outcome of a teacher that has seen an input."""
-
-    def layouts(
-        self, teacher: JointDraws, x: Tensor, return_sites: Collection[str] | None = None
-    ) -> tuple[SiteLayout, ...]:
-        """The sites that a student of this teacher gives back, as the ``Predictive`` does."""
-        return read_sites(self, teacher, x, return_sites)
-
-    @abstractmethod
-    def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
-        """``count`` draws of the sites from a student's answer, laid out."""
-
-    def draws_of(self, answer: Any, count: int) -> Tensor:
-        """Draws ``(S, N, K)`` of a student's answer, as a teacher gives them, in logarithms."""
-        raise TypeError(
-            f"draws of {self.quantity} are not told apart from what is observed. Call fast(x)."
-        )
-
-    @abstractmethod
-    def is_answer(self, value: Any) -> bool:
-        """Whether a guide may answer with this."""
+    def __init__(self, outcome: Any) -> None:
+        self.outcome: Any = outcome
 
     def beginning(
         self, x: Tensor, held_out: Any, plug_ins: list[PlugIn], form: Form = PLAIN
     ) -> Start:
         """Where a student of these networks begins; arguments as of :meth:`guide`."""
-        return Start(None, f"students of {self.quantity} begin at no network")
+        return Start(None, f"students of {self.outcome.quantity} begin at no network")
 
     @abstractmethod
     def guide(
@@ -99,41 +70,39 @@ class Outcome(SiteReader):
 
     def answer_of(self, guide: nn.Module, x: Tensor) -> Any:
         """What a guide answers at ``x``, checked."""
+        text = self.outcome.answer_text
         try:
             answer = student_at(guide, x)
         except Exception as error:
             raise ValueError(
-                f"`guide` must answer inputs of shape {tuple(x.shape)} with {self.answer_text}; it "
-                f"raised {type(error).__name__}: {str(error)[:300]}. Try guide(x[:2]) by itself."
+                f"`guide` must answer inputs of shape {tuple(x.shape)} with {text}; it raised "
+                f"{type(error).__name__}: {str(error)[:300]}. Try guide(x[:2]) by itself."
             ) from error
-        if not self.is_answer(answer):
+        if not self.outcome.is_answer(answer):
             raise TypeError(
-                f"`guide` must return {self.answer_text} for x; got {type(answer).__name__}. The "
-                f"teacher's draws are {self.quantity}: leave `guide` out, or pass one of "
+                f"`guide` must return {text} for x; got {type(answer).__name__}. The teacher's "
+                f"draws are {self.outcome.quantity}: leave `guide` out, or pass one of "
                 f"{sorted(self.guides)}."
             )
+        event_shape = self.outcome.event_shape
         shape = (tuple(answer.batch_shape), tuple(answer.event_shape))
-        if shape != (tuple(x.shape[:1]), self.event_shape):
+        if shape != (tuple(x.shape[:1]), event_shape):
             raise ValueError(
-                f"`guide` must return {self.answer_text} with batch shape ({len(x)},) and event "
-                f"shape {self.event_shape} for N = {len(x)}; got {shape[0]} and {shape[1]}. Check "
-                "its last layer."
+                f"`guide` must return {text} with batch shape ({len(x)},) and event shape "
+                f"{event_shape} for N = {len(x)}; got {shape[0]} and {shape[1]}. Check its last "
+                "layer."
             )
         if not answer.mean.requires_grad or not torch.isfinite(answer.mean).all():
             fault = "NaN or infinity" if answer.mean.requires_grad else "one without gradient"
             raise ValueError(
-                f"`guide` must return {self.answer_text} with a finite mean that depends on its "
-                f"weights; got {fault}. Check its forward for NaN, torch.no_grad and .detach()."
+                f"`guide` must return {text} with a finite mean that depends on its weights; got "
+                f"{fault}. Check its forward for NaN, torch.no_grad and .detach()."
             )
         return answer
 
     @abstractmethod
     def judge(self, x: Tensor, draws: Tensor, held: int | None) -> Any:
         """Judges answers at x by the teacher's draws there ``(S, N, K)``, of ``held`` in all."""
-
-    @abstractmethod
-    def chain(self, draws: Tensor) -> Tensor:
-        """Draws ``(S, N, K)`` in units in which a movement of 1e-6 is none, for R-hat."""
 
     def describe(self, held_out: Any) -> dict[str, Any]:
         """What a report says of the teacher's draws, by name."""
@@ -143,7 +112,9 @@ class Outcome(SiteReader):
         """What a report says of the guide, and of the draws as :meth:`describe` ``found`` them."""
         return {"guide": type(guide).__name__, **found}
 
-    def teach_as(self, guide: nn.Module, held_out: Any) -> None:
+    def teach_as(  # noqa: B027 - most guides have one law
+        self, guide: nn.Module, held_out: Any
+    ) -> None:
         """Let a guide that may choose answer with the law of the draws while a critic teaches it.
 
         A closed form teaches moments, which all laws share; a critic looks at the shape.

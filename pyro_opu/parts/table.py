@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import one_hot
 
+from pyro_opu.checks import rows_off_simplex, simplex_tolerance
 from pyro_opu.distributions.implicit import ImplicitSeveral
 from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
-from pyro_opu.guides.beginning import SCRATCH, Start
-from pyro_opu.guides.implicit import ImplicitSeveralGuide
-from pyro_opu.guides.several import SeveralGuide
-from pyro_opu.inputs import PLAIN, Form, Inputs
-from pyro_opu.judging import TableJudge
 from pyro_opu.metrics.normals import teacher_moments
-from pyro_opu.objectives import Objective
-from pyro_opu.objectives.implicit import energy_of_draws, of_draws
-from pyro_opu.objectives.several import SeveralMoments
-from pyro_opu.outcomes.base import NETWORK, Outcome
-from pyro_opu.outcomes.sites import SiteLayout
-from pyro_opu.programs.sites import site_kind
+from pyro_opu.parts.base import Outcome, SiteLayout
+from pyro_opu.parts.kinds import said, said_of
+from pyro_opu.programs.enumerated import (
+    log_probs_apart,
+    mixed_log_probs,
+    mixed_normals,
+    normals_apart,
+)
+from pyro_opu.programs.sites import site_kind, unwrap
 from pyro_opu.programs.trace import is_deterministic
-from pyro_opu.teachers.base import JointDraws
-from pyro_opu.teachers.kinds import said_of
-from pyro_opu.teachers.several import SeveralDraws
 
-__all__ = ["Several"]
+__all__ = ["Table", "check_trials", "unlike_trials"]
 
 
 @dataclass(frozen=True)
-class Several(Outcome):
+class Table(Outcome):
     """Several numbers of every row, each with an answer of its own.
 
     Attributes:
         parts: The observed sites.
     """
 
-    kind: ClassVar[str] = "several"
+    kind: ClassVar[str] = "table"
+    single: ClassVar[bool] = False
     quantity: ClassVar[str] = "parameters of several sites"
     answer_text: ClassVar[str] = "a SeveralAnswer"
     site_kinds: ClassVar[tuple[str, ...]] = ("label", "onehot", "value", "probs", "prob1", "mean")
@@ -48,7 +45,6 @@ class Several(Outcome):
     held: ClassVar[str] = "the parameters of one"
     label: ClassVar[tuple[str, str]] = ("value", "")
     extra: ClassVar[str] = ""
-    guides: ClassVar[dict[str, Any]] = {"several": SeveralGuide, "implicit": ImplicitSeveralGuide}
 
     num_classes = None
     parts: tuple[Part, ...]
@@ -58,10 +54,10 @@ class Several(Outcome):
             raise ValueError("`parts` must hold at least one observed site; got none.")
 
     def __str__(self) -> str:
-        return ", ".join(f"{part.site} {part.kind} {part.shape or ''}" for part in self.parts)
+        return ", ".join(f"{part.site} ({part.described})" for part in self.parts)
 
     @classmethod
-    def from_config(cls, **config: Any) -> Several:
+    def from_config(cls, **config: Any) -> Table:
         return cls(tuple(map(Part.from_config, config["parts"])))
 
     def is_sized_as(self, guide: dict[str, Any]) -> bool:
@@ -78,10 +74,72 @@ class Several(Outcome):
     def shown(self, by_site: dict[str, Any]) -> Any:
         return by_site if len(self.parts) > 1 else super().shown(by_site)
 
-    @classmethod
-    def of(cls, teacher: JointDraws) -> Several:
-        assert isinstance(teacher, SeveralDraws)
-        return cls(teacher.parts)
+    @property
+    def num_outputs(self) -> int:
+        return sum(part.columns * part.width for part in self.parts)
+
+    def plain(self, said: Tensor) -> Tensor:
+        found = [
+            (values.exp() if part.on_simplex else values).reshape(*said.shape[:2], -1)
+            for part, values in zip(self.parts, by_part(said, self.parts), strict=True)
+        ]
+        return torch.cat(found, -1)
+
+    def checked(self, draws: Tensor, rows: int, sums: bool) -> Tensor:
+        if draws.ndim != 3 or draws.shape[1] != rows or torch.isnan(draws.sum()):
+            raise self._unfit("NaN" if draws.ndim == 3 else f"shape {tuple(draws.shape)}", rows)
+        parts = []
+        for part, values in zip(self.parts, by_part(draws, self.parts), strict=True):
+            if not part.on_simplex and not torch.isfinite(values.sum()):
+                raise self._unfit("infinity", rows)
+            tolerance = simplex_tolerance(values.dtype)
+            if part.on_simplex and rows_off_simplex(values[:4, :64].exp())[1] > tolerance:
+                raise ValueError(
+                    f"`source`'s site '{part.site}' must have probabilities that sum to 1. Does "
+                    "the model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
+                )
+            if part.on_simplex:
+                values = values.clamp_min(torch.finfo(values.dtype).min / 4)
+            parts.append(values.reshape(*draws.shape[:2], -1))
+        return torch.cat(parts, -1)
+
+    def _unfit(self, found: str, rows: int) -> ValueError:
+        return ValueError(
+            f"`source`'s sites {[part.site for part in self.parts]} must have finite parameters at "
+            f"each of {rows} inputs; got {found}. Check the posterior draws (torch.isfinite) and "
+            "the model at these inputs."
+        )
+
+    def read(self, fns: dict[str, Any], rows: int, axes: Mapping[str, int]) -> Tensor:
+        read = []
+        for part in self.parts:
+            values = said(part.kind, fns[part.site])
+            check_trials(part, fns[part.site])
+            axis = axes[part.site] - 1
+            if -axis > values.ndim or values.shape[axis] not in (1, rows):
+                raise ValueError(
+                    f"`source`'s site '{part.site}' must hold values for every input; got shape "
+                    f"{tuple(values.shape[:-1])} for {rows} inputs. Put it in "
+                    "pyro.plate('data', len(x))."
+                )
+            first = values.movedim(axis, 0).flatten(1)
+            read.append(first.expand(rows, first.shape[1]))
+        return torch.cat(read, 1)
+
+    def mixed(self, log_weights: Tensor, said: Tensor) -> Tensor:
+        found = []
+        for part, values in zip(self.parts, by_part(said, self.parts), strict=True):
+            mixed = mixed_log_probs if part.on_simplex else mixed_normals
+            of_numbers = mixed(log_weights.repeat_interleave(part.columns, 1), values)
+            found.append(of_numbers.reshape(said.shape[1], -1))
+        return torch.cat(found, 1)
+
+    def apart(self, one: Tensor, two: Tensor) -> float:
+        both = zip(by_part(one[None], self.parts), by_part(two[None], self.parts), strict=True)
+        return max(
+            (log_probs_apart if part.on_simplex else normals_apart)(*pair)
+            for part, pair in zip(self.parts, both, strict=True)
+        )
 
     @property
     def event_shape(self) -> tuple[int, ...]:
@@ -132,45 +190,6 @@ class Several(Outcome):
     def is_answer(self, value: Any) -> bool:
         return isinstance(value, SeveralAnswer)
 
-    def guide(
-        self,
-        name: str | None,
-        x: Tensor,
-        held_out: TableJudge,
-        found: dict[str, Any],
-        start: Start = SCRATCH,
-        form: Form = PLAIN,
-    ) -> nn.Module:
-        """One network for all sites, which begins at the mean answer of all rows."""
-        if name not in (None, NETWORK, *self.guides):
-            raise ValueError(
-                f"`guide` must be one of {[NETWORK, *self.guides]}, or left out, as the teacher "
-                f"observes several numbers of every row; got {name!r}."
-            )
-        given = Inputs(x, form)
-        family = self.guides["several" if name in (None, NETWORK) else name]
-        guide = family.for_inputs(given, self.parts)
-        shaped = by_part(held_out.draws, self.parts)
-        rows = len(held_out.x)
-        return guide.start_at([draws.unflatten(1, (rows, -1)) for draws in shaped])
-
-    def objectives(
-        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
-    ) -> tuple[Objective, Objective]:
-        """The closed-form losses, summed; of a guide from noise the energy of whole draws."""
-        if isinstance(self.answer_of(guide, x), ImplicitSeveral):
-            return energy_of_draws(), of_draws(loss, several=True)
-        if loss not in (None, "moments") and not isinstance(loss, SeveralMoments):
-            raise ValueError(
-                '`loss` must be "moments", or left out, as the teacher observes several numbers of '
-                f"every row; got {loss!r}. For another distil one site: "
-                "as_teacher(source, site=...)."
-            )
-        return SeveralMoments(self.parts), SeveralMoments(self.parts)
-
-    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> TableJudge:
-        return TableJudge(x, draws, held, parts=self.parts)
-
     def chain(self, draws: Tensor) -> Tensor:
         """Probabilities; means in deviations of y, and logarithms of scales."""
         found = []
@@ -192,12 +211,12 @@ def _kind(node: Any, part: Part, nodes: dict[str, Any]) -> str | None:
     value = node["value"]
     if not is_deterministic(node) or not value.is_floating_point():
         return None
-    said = said_of(observed["fn"])
+    values = said_of(observed["fn"])
     if part.on_simplex:
-        said = said.exp()
-        shown = {"probs": said, **({"prob1": said[..., 1]} if part.width == 2 else {})}
+        values = values.exp()
+        shown = {"probs": values, **({"prob1": values[..., 1]} if part.width == 2 else {})}
     else:
-        shown = {"mean": said[..., 0]}
+        shown = {"mean": values[..., 0]}
     for kind, held in shown.items():
         if value.numel() == held.numel() and torch.allclose(
             value.reshape(held.shape).double(), held.double(), rtol=1e-5, atol=1e-5
@@ -215,3 +234,19 @@ def _values(part: Part, drawn: Tensor, parameters: Any, kind: str) -> Tensor:
     if part.kind == "trials" and kind == "probs":
         return torch.stack([1 - parameters, parameters], -1)
     return parameters[..., 1] if kind == "prob1" and part.kind == "classes" else parameters
+
+
+def check_trials(part: Part, fn: Any) -> None:
+    """Refuse numbers of trials that differ at rows that were not looked at before."""
+    if part.trials_column is not None or site_kind(fn) != "binomial":
+        return
+    if bool((torch.as_tensor(unwrap(fn).total_count) != part.trials).any()):
+        raise unlike_trials(part.site)
+
+
+def unlike_trials(site: str) -> ValueError:
+    return ValueError(
+        f"`source`'s site '{site}' must have the same total_count in all rows, or one that is an "
+        "input: a student answers without the model. Pass it as one of the inputs, "
+        "x=(..., total_count), float."
+    )

@@ -1,0 +1,64 @@
+"""What suits a student of several numbers of every row."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from pyro_opu.choosing.base import NETWORK, Choice
+from pyro_opu.distributions.implicit import ImplicitSeveral
+from pyro_opu.distributions.several import by_part
+from pyro_opu.guides.beginning import SCRATCH, Start
+from pyro_opu.guides.implicit import ImplicitSeveralGuide
+from pyro_opu.guides.several import SeveralGuide
+from pyro_opu.inputs import PLAIN, Form, Inputs
+from pyro_opu.judging import TableJudge
+from pyro_opu.objectives import Objective
+from pyro_opu.objectives.implicit import energy_of_draws, of_draws
+from pyro_opu.objectives.several import SeveralMoments
+
+
+class ChoiceOfTable(Choice):
+    """What suits a student of several numbers of every row."""
+
+    guides: ClassVar[dict[str, Any]] = {"table": SeveralGuide, "implicit": ImplicitSeveralGuide}
+
+    def guide(
+        self,
+        name: str | None,
+        x: Tensor,
+        held_out: TableJudge,
+        found: dict[str, Any],
+        start: Start = SCRATCH,
+        form: Form = PLAIN,
+    ) -> nn.Module:
+        """One network for all sites, which begins at the mean answer of all rows."""
+        if name not in (None, NETWORK, *self.guides):
+            raise ValueError(
+                f"`guide` must be one of {[NETWORK, *self.guides]}, or left out, as the teacher "
+                f"observes several numbers of every row; got {name!r}."
+            )
+        given = Inputs(x, form)
+        family = self.guides["table" if name in (None, NETWORK) else name]
+        guide = family.for_inputs(given, self.outcome.parts)
+        shaped = by_part(held_out.draws, self.outcome.parts)
+        rows = len(held_out.x)
+        return guide.start_at([draws.unflatten(1, (rows, -1)) for draws in shaped])
+
+    def objectives(
+        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
+    ) -> tuple[Objective, Objective]:
+        """The closed-form losses, summed; of a guide from noise the energy of whole draws."""
+        if isinstance(self.answer_of(guide, x), ImplicitSeveral):
+            return energy_of_draws(), of_draws(loss, several=True)
+        if loss not in (None, "moments") and not isinstance(loss, SeveralMoments):
+            raise ValueError(
+                '`loss` must be "moments", or left out, as the teacher observes several numbers of '
+                f"every row; got {loss!r}. For another distil one site: "
+                "as_teacher(source, site=...)."
+            )
+        return SeveralMoments(self.outcome.parts), SeveralMoments(self.outcome.parts)
+
+    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> TableJudge:
+        return TableJudge(x, draws, held, parts=self.outcome.parts)
