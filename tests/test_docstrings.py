@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 import pyro_opu
+from pyro_opu.distributions import normal
+from pyro_opu.metrics import uncertainty
 
 ROOMS = [
     "teachers",
@@ -32,7 +34,6 @@ ROOMS = [
     "samplers",
     "transfer",
     "distributions",
-    "regression",
     "plots",
     "export",
     "interop",
@@ -257,6 +258,7 @@ def test_equations_have_a_source() -> None:
 ])  # fmt: skip
 def test_units_are_named(unit: str, name: str) -> None:
     everything = {key.rpartition(".")[2]: thing for key, thing in CALLABLES.items()}
+    everything |= vars(normal) | vars(uncertainty)
     everything["Uncertainty"] = type(
         pyro_opu.uncertainty(torch.distributions.Dirichlet(torch.ones(2)))
     )

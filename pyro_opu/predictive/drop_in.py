@@ -32,6 +32,7 @@ def student_of(
     The teacher has seen an input; the layouts of the ``sites`` are read where they are not given.
     The other arguments are those of :func:`~pyro_opu.distill`.
     """
+    teacher.prepare(x)
     if num_samples is None:
         num_samples = teacher.max_draws or teacher.default_draws
     name = None  # of the model's first parameter: the input may be passed by keyword too

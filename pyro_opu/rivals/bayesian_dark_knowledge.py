@@ -163,6 +163,12 @@ class Learner:
     def _student(self, teacher: BaseTeacher, x: Tensor) -> nn.Module:
         """The guide, made where it is only named, and checked."""
         draw = teacher.draws(x[:UNIT_INPUTS], 1)
+        if teacher.outcome.kind != ("real" if self.form == "normal" else "classes"):
+            raise ValueError(
+                '`form` must be "normal" of a real y, and another of class labels; `source` '
+                f"observes {teacher.outcome}, and `form` is {self.form!r}. Name another site with "
+                "site=..., or take another form."
+            )
         guide: Any = FORMS[self.form][0] if self.guide is None else self.guide
         if isinstance(guide, str):
             given = Inputs(x, teacher.form)

@@ -326,18 +326,18 @@ OFFLINE_FAILURES = [
         TypeError,
         "`guide` must return a Dirichlet for x; got Tensor. The teacher's draws are class prob",
     ),
-    ({"form": "normal"}, ValueError, "`site` must name the observed site of a real y"),
+    ({"form": "normal"}, ValueError, '`form` must be "normal" of a real y.*3 classes'),
     ({"x": torch.zeros(3)}, ValueError, r"must run as model\(x\), .* given a tensor \(N,\)"),
 ]
 ONLINE_FAILURES = [
-    ({"form": "normal"}, ValueError, "`site` must name the observed site of a real y"),
+    ({"form": "normal"}, ValueError, '`form` must be "normal" of a real y.*3 classes'),
     ({"site": "weight"}, ValueError, "a latent site of the posterior"),
     (
         {"guide": nn.Linear(2, 3)},
         TypeError,
         "`guide` must return a Dirichlet for x; got Tensor. The teacher's draws are class prob",
     ),
-    ({"model": regressor}, ValueError, "observed site that is Categorical"),
+    ({"model": regressor}, ValueError, "`form` must be .*observes a real y"),
     ({"model": regressor, "form": "normal", "guide": "point"}, ValueError, "`guide` must be one"),
     (
         {"model": regressor, "form": "normal", "guide": nn.Linear(2, 2)},
