@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from pyro_opu import PredictiveDirichlet, epistemic_uncertainty, fidelity
 from pyro_opu.distributions import Empirical
-from pyro_opu.judging import ClassJudge, RealJudge
 from pyro_opu.distributions.normal import PredictiveNormal
+from pyro_opu.judging import ClassJudge, RealJudge
 from pyro_opu.rng import seeded
 
 S, N = 200, 400

@@ -17,7 +17,6 @@ import pyro_opu
 from pyro_opu import MixingWarning, PredictiveGuide, as_teacher, fidelity
 from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.guides.normal import GaussianGuide, NormalMixtureGuide
-from pyro_opu.judging import RealJudge
 from pyro_opu.objectives.normal import NormalCRPS
 from pyro_opu.teachers.finished import teacher_of
 from pyro_opu.training.fit import Phase
