@@ -18,6 +18,7 @@ from pyro_opu.distillation import distill
 from pyro_opu.distributions.bridge import inverse_laplace_bridge, laplace_bridge, probit_predictive
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.guides.dirichlet import PredictiveGuide
+from pyro_opu.inputs import Inputs
 from pyro_opu.metrics.top_k import top_k
 from pyro_opu.metrics.uncertainty import (
     aleatoric_uncertainty,
@@ -78,6 +79,7 @@ __all__ = [
     "EnergyDistance",
     "FidelityReport",
     "FidelityWarning",
+    "Inputs",
     "MetaCritic",
     "MixingWarning",
     "MomentMatching",

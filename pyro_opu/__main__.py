@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu import OnePassPredictive
+from pyro_opu.inputs import Form
 from pyro_opu.predictive.folder import files_of
 from pyro_opu.utils import files
 from pyro_opu.utils.csv_rows import csv_rows
@@ -80,7 +81,8 @@ def check(student: OnePassPredictive, options: argparse.Namespace) -> None:
 
 def answer(student: OnePassPredictive, options: argparse.Namespace) -> None:
     """Answer a table of numbers."""
-    if len(student.input_shape) != 1 or student.form.kind not in ("plain", "tensor"):
+    named = bool(student.form.parts) and all(part.source for part in student.form.parts)
+    if len(student.input_shape) != 1 or not (named or student.form.kind in ("plain", "tensor")):
         raise ValueError(
             f"`student` must take one row of numbers for a CSV file; its inputs are "
             f"{student.form}, {tuple(student.input_shape)}. Answer them in Python."
@@ -90,7 +92,11 @@ def answer(student: OnePassPredictive, options: argparse.Namespace) -> None:
         content = sys.stdin.buffer.read()
     else:
         content = Path(options.table).read_bytes()
-    x, header = csv_rows(content, student.input_shape[0], options.header)
+    header = None
+    if named:
+        x = student.form.pack(_table(content, student.form), "table", check_seen=True)
+    else:
+        x, header = csv_rows(content, student.input_shape[0], options.header)
     if header is not None:
         print(f"pyro-opu: took line 1 for a header: {header[:60]}", file=sys.stderr)
     columns: dict[str, list[Tensor]] = {}
@@ -102,6 +108,16 @@ def answer(student: OnePassPredictive, options: argparse.Namespace) -> None:
         sys.stdout.write(text)
     else:
         files.put(output, text.encode())
+
+
+def _table(content: bytes, form: Form) -> Any:
+    """The table of a CSV file with a header, its columns of the kinds of the student's."""
+    from pandas import read_csv
+
+    columns = [column for part in form.parts for column in part.source]
+    texts = {each.name: str for each in columns if str in map(type, each.names)}
+    dates = [each.name for each in columns if each.kind == "date"]
+    return read_csv(io.BytesIO(content), dtype=texts, parse_dates=dates)
 
 
 def export(student: OnePassPredictive, options: argparse.Namespace) -> None:

@@ -181,7 +181,7 @@ def distill(
         progress = progress and ranks.first
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
         seed = ranks.broadcast(run_seed(seed, saved))
-        given, stream = as_transfer_inputs(x, seed, ranks)
+        given, stream = as_transfer_inputs(x, source, seed, ranks)
         x, form = given.tensor, given.form
         target = ranks.device(x.device if device is None else torch.device(device))
         random = RandomStream(seed, target)
@@ -205,7 +205,9 @@ def distill(
                 chosen, numbers=VALIDATION_NUMBERS, phase="held out", queries=asked.judging
             )
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            policy = transfer_for(rest, transfer, form, in_steps=teacher.in_steps)
+            policy = transfer_for(
+                rest, transfer, form, in_steps=teacher.in_steps, codes=teacher.codes(x)
+            )
             fitted: Sampler = (
                 policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
             )

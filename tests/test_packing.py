@@ -27,7 +27,7 @@ from several_inputs import (
 from torch import Tensor
 
 import pyro_opu
-from pyro_opu import OnePassPredictive, as_teacher
+from pyro_opu import OnePassPredictive, Training, as_teacher
 from pyro_opu.guides.networks import Indexed
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import PLAIN, Form, form_of
@@ -66,7 +66,7 @@ def test_one_floating_tensor_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("x", "error", "message"),
     [
-        (3, TypeError, "`x` must be a torch.Tensor, or a tuple or dict of them; got int"),
+        (3, TypeError, "`x` must be a torch.Tensor, an array or a data frame, or .*; got int"),
         ((), ValueError, "`x` must hold at least one tensor"),
         ((NUMBERS, [1]), TypeError, r"`x\[1\]` must be a torch.Tensor; got list"),
         ((NUMBERS, GROUP[:3]), ValueError, r"`x\[1\]` must have as many rows .* 60; got .*\(3,\)"),
@@ -204,9 +204,9 @@ def test_no_index_is_made_up() -> None:
 
 def test_a_run_is_resumed(tmp_path: Any) -> None:
     """With the weights of an unbroken one, and not for other inputs."""
-    whole = quick(posterior(), FORMS["dict"], num_steps=20, evaluate_every=5)
+    whole = quick(posterior(), FORMS["dict"], num_steps=20, training=Training(evaluate_every=5))
     file = tmp_path / "run"
-    settings = {"num_steps": 20, "evaluate_every": 5, "checkpoint": file}
+    settings = {"num_steps": 20, "training": Training(evaluate_every=5), "checkpoint": file}
     quick(posterior(), FORMS["dict"], **settings)
     again = quick(posterior(), FORMS["dict"], **settings)
     x = FORMS["dict"]

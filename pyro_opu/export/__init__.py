@@ -39,8 +39,8 @@ def export(
     torch.export can trace.
 
     The metadata under ``pyro_opu`` (``metadata_props`` of ONNX, an extra file of torch.export's
-    archive) is JSON: shape and dtype of the input, number of classes, sites, version, and the shape
-    and unit of every output.
+    archive) is JSON: shape and dtype of the input, with the columns of a table and the names
+    of categories, number of classes, sites, version, and the shape and unit of every output.
 
     Args:
         guide: Module ``x -> answer``, such as ``fast.guide``.
@@ -107,11 +107,13 @@ def _description(
     student: StudentProgram, inputs: dict[str, Tensor], sites: Sequence[str]
 ) -> dict[str, Any]:
     """The metadata of the file."""
+    columns = {part.name: part.describe()["source"] for part in student.form.parts if part.source}
     described = [
         {
             "name": name,
             "shape": ["N", *x.shape[1:]],
             "dtype": str(x.dtype).removeprefix("torch."),
+            **({"columns": columns[name]} if name in columns else {}),
         }
         for name, x in inputs.items()
     ]

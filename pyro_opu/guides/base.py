@@ -13,7 +13,7 @@ from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides.networks import default_trunk_config, fit_scales, keeps_digits
 from pyro_opu.guides.trunks import build_trunk
-from pyro_opu.inputs import Inputs
+from pyro_opu.inputs import inputs_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -91,7 +91,7 @@ class HeadGuide(nn.Module):
     @classmethod
     def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
         """Build a guide whose trunk suits and standardises ``x``, on the device of ``x``."""
-        inputs = Inputs.of(x)
+        inputs = inputs_of(x)
         guide = cls.from_config({"trunk": default_trunk_config(inputs, hidden), **config})
         fit_scales(guide, inputs.tensor)
         return guide.to(inputs.tensor.device)

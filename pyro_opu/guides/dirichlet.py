@@ -15,7 +15,7 @@ from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.guides.trunks import build_trunk
-from pyro_opu.inputs import Inputs
+from pyro_opu.inputs import inputs_of
 
 #: What a mean and a concentration are read as: a Dirichlet, or :class:`.NormalSticks`.
 LAWS = ("dirichlet", "sticks")
@@ -140,7 +140,7 @@ class PredictiveGuide(nn.Module):
                 small one is a coarse copy of the posterior's concentration; to tell inputs that the
                 student was not taught at, call :meth:`.OnePassPredictive.novelty`.
         """
-        inputs = Inputs.of(x)
+        inputs = inputs_of(x)
         trunk = default_trunk_config(inputs, hidden)
         config = {"trunk": trunk, "num_classes": num_classes}
         if concentration_hidden is None:

@@ -18,7 +18,7 @@ from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
 from pyro_opu.guides.networks import default_trunk_config
 from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.guides.several import LOG_MEANS, UNITS, SeveralGuide
-from pyro_opu.inputs import Inputs
+from pyro_opu.inputs import inputs_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -31,7 +31,7 @@ class NarrowTrunk(HeadGuide):
 
     @classmethod
     def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
-        usual = default_trunk_config(x := Inputs.of(x), hidden)
+        usual = default_trunk_config(x := inputs_of(x), hidden)
         if hidden is None and usual["kind"] != "convolutions":
             hidden = (usual["hidden"][0] // 2,) * 2
         return super()._sized(x, hidden, config)

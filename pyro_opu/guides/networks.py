@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import check_inputs, sizes
-from pyro_opu.inputs import Inputs
+from pyro_opu.inputs import inputs_of
 from pyro_opu.utils.images import are_images
 
 #: How many deviations from zero the location of a feature may lie, |location| scale, if its inputs
@@ -278,7 +278,7 @@ def default_trunk_config(x: Any, hidden: tuple[int, ...] | None = None) -> dict[
     Images (:func:`~pyro_opu.utils.images.are_images`) get convolutions, all else a perceptron
     with three layers whose width grows with the input's size from 128 to 512.
     """
-    inputs = Inputs.of(x)
+    inputs = inputs_of(x)
     x, indices = inputs.tensor, inputs.form.indices
     shape = tuple(x.shape[1:])
     if hidden is not None and hidden != ():  # () is the input itself

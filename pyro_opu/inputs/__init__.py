@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from pyro_opu.inputs.form import PLAIN, Form, Inputs, Structured, Unpacked, form_of
+from pyro_opu.inputs.columns import Column
+from pyro_opu.inputs.form import PLAIN, Form, Unpacked
+from pyro_opu.inputs.given import Structured
 from pyro_opu.inputs.parts import Part
+from pyro_opu.inputs.reading import Inputs, call_with, form_of, inputs_of
 
-__all__ = ["PLAIN", "Form", "Inputs", "Part", "Structured", "Unpacked", "form_of"]
+__all__ = [
+    "PLAIN",
+    "Column",
+    "Form",
+    "Inputs",
+    "Part",
+    "Structured",
+    "Unpacked",
+    "call_with",
+    "form_of",
+    "inputs_of",
+]

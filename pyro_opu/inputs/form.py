@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import chain, islice
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_inputs, check_tensor
-from pyro_opu.inputs.parts import Part, check_rows_of, ordered
+from pyro_opu.checks import check_inputs
+from pyro_opu.inputs.columns import (
+    as_tensor,
+    is_table,
+)
+from pyro_opu.inputs.given import KINDS, Kind, kind_of, leaves, own_name, written
+from pyro_opu.inputs.parts import Part, check_names, check_rows_of, ordered
 
-__all__ = ["PLAIN", "Form", "Inputs", "Structured", "Unpacked", "form_of"]
-
-#: Inputs as a user gives them: one tensor, or several by position or by name.
-Structured = Tensor | tuple[Tensor, ...] | list[Tensor] | dict[str, Tensor]
-Kind = Literal["plain", "tensor", "tuple", "dict"]
-KINDS = get_args(Kind)
+__all__ = ["PLAIN", "Columns", "Form", "Unpacked"]
 
 
 @dataclass(frozen=True)
@@ -57,18 +57,82 @@ class Form:
         check_seen: bool = False,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
-        """One tensor of checked inputs, which may be one already.
+        """One tensor of checked inputs, which may be one already, or :class:`~.reading.Inputs`.
 
         Raises:
             TypeError, ValueError: not the parts, shapes or kinds of numbers that were seen first;
                 rows that differ in number; numbers that are not finite, in ``dtype`` too; an index
                 that was not seen, if ``check_seen``.
         """
-        return check_inputs(x, name, dtype=dtype)
+        return check_inputs(self._read(x, name), name, dtype=dtype)
+
+    def _read(self, x: Any, name: str) -> Any:
+        """An array, a table of numbers or inputs as a tensor."""
+        if _are_inputs(x):
+            return self.of_form(x, name)
+        return self.parts[0].tensor(name, x) if self.parts else as_tensor(x)
+
+    def of_form(self, inputs: Any, name: str) -> Tensor:
+        """The tensor of inputs that must have this form, but for the indices that were seen."""
+        if inputs.form.known() != self.known():
+            raise ValueError(
+                f"`{name}` must be inputs of one form, {self}; got {inputs.form}. Make them of the "
+                "first ones, inputs.like(table), so that names have the same numbers."
+            )
+        tensor: Tensor = inputs.tensor
+        return tensor
+
+    def known(self) -> Form:
+        """The form without what depends on the rows: the indices that were seen."""
+        parts = (replace(p, values=None if p.values is None else ()) for p in self.parts)
+        return replace(self, parts=tuple(parts))
+
+    def declared(self) -> Form:
+        """The form, where the user knows how names are numbered."""
+        parts = (
+            replace(part, source=tuple(replace(each, implied=False) for each in part.source))
+            for part in self.parts
+        )
+        return replace(self, parts=tuple(parts)) if self.implied else self
+
+    @property
+    def blanks(self) -> list[tuple[int, int, float]]:
+        """Columns whose value may be missing, the column that says so, and what stands there."""
+        start, places, found = 0, {}, []
+        for part in self.parts:
+            places[part.name], start = start, start + part.columns
+        for part in self.parts:
+            if len(part.source) == 1 and part.source[0].kind == "missing":
+                value = next(p for p in self.parts if p.key == part.key)
+                fill = value.source[0].fill
+                found.append((places[value.name], places[part.name], 0.0 if fill is None else fill))
+        return found
+
+    @property
+    def implied(self) -> list[str]:
+        """Columns whose names have been numbered by what the first table happened to hold."""
+        return [each.name for part in self.parts for each in part.source if each.implied]
+
+    def table(self, packed: Tensor) -> Any:
+        """The data frame that it was, of pandas; ``None`` where it was none."""
+        if not self.parts or not all(part.source for part in self.parts):
+            return None
+        from pandas import DataFrame
+
+        found: dict[str, Any] = {}
+        numbers = packed.detach().cpu().flatten(1).double().numpy().T
+        columns = [column for part in self.parts for column in part.source]
+        for column, row in zip(columns, numbers, strict=True):
+            if column.kind != "missing":
+                found[column.name] = column.values(row)
+        frame = DataFrame(found)
+        for value, gone, _ in self.blanks:
+            frame[columns[value].name] = frame[columns[value].name].mask(numbers[gone] > 0.5)
+        return frame
 
     def fits(self, shape: Sequence[int]) -> bool:
         """Whether a row of the one tensor may have this shape."""
-        return True
+        return not self.parts or tuple(shape) == self.parts[0].shape
 
     def check_seen(self, packed: Tensor, name: str = "x") -> Tensor:
         """The one tensor, refused where an index in it was not seen."""
@@ -128,7 +192,7 @@ class Form:
 
     def describe(self) -> dict[str, Any]:
         """As plain values, for a file."""
-        return {"kind": self.kind, "parts": [asdict(part) for part in self.parts]}
+        return {"kind": self.kind, "parts": [part.describe() for part in self.parts]}
 
     @staticmethod
     def from_config(config: dict[str, Any]) -> Form:
@@ -141,11 +205,15 @@ class Form:
         names = {part.name for part in parts}
         if kind not in KINDS or len(names) < len(parts):
             raise ValueError(f"{kind!r:.50} of {len(parts)} inputs is no form")
-        if kind == "plain" and not parts:
-            return PLAIN
+        if kind == "plain" and (not parts or (len(parts) == 1 and parts[0].source)):
+            return Form(kind, parts) if parts else PLAIN
         if kind == "plain" or not parts or (kind == "tensor" and len(parts) > 1):
             raise ValueError(f"{kind!r} has another number of parts than {len(parts)}")
-        return Columns(kind, parts)
+        form = Columns(kind, parts)
+        masks = [p.key for p in parts if p.source and p.source[0].kind == "missing"]
+        if not set(masks) <= {p.key for p in parts if p.source and p.source[0].fill is not None}:
+            raise ValueError("a column that says what is missing has no value beside it")
+        return form
 
     @property
     def advice(self) -> str:
@@ -203,6 +271,8 @@ class Columns(Form):
         check_seen: bool = False,
         dtype: torch.dtype | None = None,
     ) -> Tensor:
+        if _are_inputs(x):
+            x = self.of_form(x, name)
         packed = isinstance(x, Tensor) and x.is_floating_point()
         packed = packed and self.fits(x.shape[1:])
         found = check_inputs(x if packed else self._packed(x, name), name, dtype=dtype)
@@ -266,7 +336,8 @@ class Columns(Form):
     def of_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> Any:
         if self.kind == "tensor":
             return super().of_call(args, kwargs, name)
-        if args and isinstance(args[0], (tuple, list) if self.kind == "tuple" else Mapping):
+        whole = (tuple, list) if self.kind == "tuple" else Mapping
+        if args and (isinstance(args[0], whole) or is_table(args[0]) or _are_inputs(args[0])):
             return args[0]
         names = [part.name for part in self.parts]
         given = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -295,21 +366,30 @@ class Columns(Form):
         return zip(self.parts, columns, strict=True)
 
     def _own_name(self, name: str, index: int) -> str:
-        return _own_name(name, index if self.kind == "tuple" else self.parts[index].name, self.kind)
+        return own_name(name, index if self.kind == "tuple" else self.parts[index].name, self.kind)
 
     def _in_order(self, x: Any, name: str) -> list[Tensor]:
-        given = _by_name(x, name)
-        wanted = [part.name for part in self.parts]
-        kind = _kind(x)
+        given, kind = leaves(x, name), kind_of(x)
+        by_part = [part.name for part in self.parts]
+        wanted = list(dict.fromkeys(part.key for part in self.parts))
+        if is_table(x) and self.kind == "dict":
+            check_names(name, wanted, list(given))
+        elif all(isinstance(value, Tensor) for value in given.values()) and len(given) > 1:
+            wanted = by_part  # as the model is given them
         if kind != self.kind or (
             sorted(given) != sorted(wanted) if kind == "dict" else len(given) != len(wanted)
         ):
-            found = {name: tuple(value.shape[1:]) for name, value in given.items()}
+            found = {key: tuple(value.shape[1:]) for key, value in given.items()}
             raise ValueError(
-                f"`{name}` must be {self}; got {_written(found, kind)}. Pass the inputs "
+                f"`{name}` must be {self}; got {written(found, kind)}. Pass the inputs "
                 "that the student was made for."
             )
-        return [given[key] for key in wanted] if kind == "dict" else list(given.values())
+        if kind != "dict":
+            given = dict(zip(wanted, given.values(), strict=True))
+        return [
+            part.tensor(self._own_name(name, index), given.get(part.name, given.get(part.key)))
+            for index, part in enumerate(self.parts)
+        ]
 
     @property
     def advice(self) -> str:
@@ -320,73 +400,9 @@ class Columns(Form):
         )
 
     def __str__(self) -> str:
-        return _written({part.name: part.shape for part in self.parts}, self.kind)
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """Inputs with N rows as one tensor, and their form."""
-
-    tensor: Tensor
-    form: Form
-
-    @classmethod
-    def of(cls, x: Any, name: str = "x") -> Inputs:
-        """What a user gives, or inputs as they are."""
-        if isinstance(x, Inputs):
-            return x
-        form = form_of(x, name)
-        return cls(form.pack(x, name), form)
-
-
-def form_of(x: Any, name: str = "x") -> Form:
-    """The form of inputs like these.
-
-    Raises:
-        TypeError: neither a tensor nor a tuple, list or dict of them; an index below zero, or in
-            fewer than 32 bits.
-        ValueError: no tensor; rows that differ in number; numbers that are not finite.
-    """
-    if isinstance(x, Tensor) and x.is_floating_point() and x.ndim != 1:
-        return PLAIN
-    kind, given = _kind(x), _by_name(x, name)
-    if not given:
-        raise ValueError(f"`{name}` must hold at least one tensor; got none. Pass the inputs.")
-    rows = len(next(iter(given.values())))
-    parts = []
-    for key, value in given.items():
-        own = _own_name(name, int(key) if kind == "tuple" else key, kind)
-        check_rows_of(own, value, rows)
-        parts.append(Part.of(key, own, value))
-    return Columns(kind, tuple(parts))
-
-
-def _by_name(x: Any, name: str) -> dict[str, Tensor]:
-    """Tensors by keyword, or by position."""
-    if isinstance(x, Tensor):
-        return {"x": x}
-    pairs: Iterable[tuple[Any, Any]]
-    if isinstance(x, Mapping):
-        pairs = x.items()
-    elif isinstance(x, (tuple, list)) and (not x or isinstance(x[0], Tensor)):
-        pairs = enumerate(x)
-    else:
-        kind = type(x).__name__
-        raise TypeError(
-            f"`{name}` must be a torch.Tensor, or a tuple or dict of them; got {kind}. Convert it "
-            f"with torch.as_tensor({name}, dtype=torch.float32)."
-        )
-    return {str(key): check_tensor(f"{name}[{key!r}]", value) for key, value in pairs}
-
-
-def _kind(x: Any) -> Kind:
-    if isinstance(x, Tensor):
-        return "tensor"
-    return "dict" if isinstance(x, Mapping) else "tuple"
-
-
-def _own_name(name: str, key: int | str, kind: Kind) -> str:
-    return name if kind == "tensor" else f"{name}[{key!r}]"
+        if all(part.source for part in self.parts) and self.kind == "dict":
+            return f"a table with the columns {list(dict.fromkeys(p.key for p in self.parts))}"
+        return written({part.name: part.shape for part in self.parts}, self.kind)
 
 
 def _packed_dtype(columns: list[Tensor]) -> torch.dtype:
@@ -402,14 +418,9 @@ def _exact_dtype(floating: Iterable[torch.dtype], largest: int) -> torch.dtype:
     return torch.float64 if largest >= 2**24 else widest
 
 
-def _written(shapes: dict[str, tuple[int, ...]], kind: Kind) -> str:
-    """Shapes of inputs in words."""
-    text = {k: f"(N, {', '.join(map(str, v))})" if v else "(N,)" for k, v in shapes.items()}
-    if kind == "tensor":
-        return f"a tensor {next(iter(text.values()))}"
-    if kind == "tuple":
-        return f"a tuple of tensors {', '.join(text.values())}"
-    return f"a dict of tensors {', '.join(f'{name} {shape}' for name, shape in text.items())}"
+def _are_inputs(x: Any) -> bool:
+    """Whether they have a form."""
+    return isinstance(getattr(x, "form", None), Form)
 
 
 class Unpacked(nn.Module):

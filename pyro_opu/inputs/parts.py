@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, check_row_shape, is_traced
+from pyro_opu.inputs.columns import Column, as_tensor, is_table, series_of
 
-__all__ = ["Part"]
+__all__ = ["Part", "check_names"]
 
 #: Dtypes of numbers and of indices, as files name them.
 NUMBERS = ("float64", "float32", "float16", "bfloat16")
@@ -29,12 +31,15 @@ class Part:
         dtype: Name of the dtype.
         values: The values seen, in order, of an integer or boolean part, which is an index;
             ``None`` of a floating one.
+        source: The columns of a table that it is made of, one for each of its numbers; none where
+            it is a tensor.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     values: tuple[int, ...] | None = None
+    source: tuple[Column, ...] = ()
 
     @classmethod
     def of(cls, name: str, own: str, value: Tensor) -> Part:
@@ -46,6 +51,30 @@ class Part:
                 raise _no_index(own, value)
             values = ordered(value.unique().tolist())
         return cls(name, tuple(value.shape[1:]), dtype, values)
+
+    @property
+    def key(self) -> str:
+        """By which a user gives it: the name of its column, or its own."""
+        return self.source[0].name if self.source and not self.shape else self.name
+
+    def tensor(self, own: str, given: Any) -> Tensor:
+        """The part ``(N, *shape)`` of what a user gives, in float64 where it is of a table."""
+        if isinstance(given, Tensor) or not self.source:
+            return as_tensor(given)
+        if not self.shape:
+            return torch.from_numpy(self.source[0].numbers(given, own)).to(self._whole)
+        if not is_table(given):
+            return as_tensor(np.asarray(given))
+        table, wanted = series_of(given, own), [column.name for column in self.source]
+        check_names(own, wanted, list(table))
+        columns = [each.numbers(table[each.name], f"{own}[{each.name!r}]") for each in self.source]
+        return torch.from_numpy(np.stack(columns, 1)).to(getattr(torch, self.dtype))
+
+    @property
+    def _whole(self) -> torch.dtype:
+        """Its dtype."""
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        return dtype
 
     @property
     def columns(self) -> int:
@@ -76,7 +105,11 @@ class Part:
         columns = columns.double()  # in which an index is exact
         known = torch.isin(columns, torch.tensor(self.values).to(columns))
         if not bool(known.all()):
-            new = ", ".join(f"{value:g}" for value in columns[~known].unique()[:5].tolist())
+            names = dict(enumerate(self.source[0].names)) if self.source else {}
+            found = columns[~known].unique()[:5].tolist()
+            new = ", ".join(
+                f"{value:g}" if value not in names else repr(names[int(value)]) for value in found
+            )
             raise ValueError(
                 f"`{own}` must hold indices that the student has seen; got [{new}]. Distil with "
                 "rows of them among `x`: the teacher must be able to answer there."
@@ -87,6 +120,10 @@ class Part:
         dtype: torch.dtype = getattr(torch, self.dtype)
         return columns.to(dtype).reshape(columns.shape[0], *self.shape)
 
+    def describe(self) -> dict[str, Any]:
+        """As plain values, for a file."""
+        return asdict(self)
+
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Part:
         """From its plain values in a file.
@@ -95,6 +132,7 @@ class Part:
             ValueError: no values of a part.
         """
         name, shape, dtype, values = (config[k] for k in ("name", "shape", "dtype", "values"))
+        source = tuple(map(Column.from_config, config["source"]))
         whole = [*shape, *(values or [0])]
         sizes_and_values = all(type(each) is int and 0 <= each < 2**53 for each in whole)
         known = NUMBERS if values is None else INDICES
@@ -102,7 +140,21 @@ class Part:
             raise ValueError(f"{config!r:.80} is no input")
         if values is not None and ordered(values) != tuple(values):
             raise ValueError(f"the indices of {name!r:.50} are not in order")
-        return cls(name, tuple(shape), dtype, None if values is None else tuple(values))
+        found = cls(name, tuple(shape), dtype, None if values is None else tuple(values), source)
+        if source and len(source) != found.columns:
+            raise ValueError(f"{name!r:.50} has another number of columns")
+        return found
+
+
+def check_names(own: str, wanted: list[str], given: list[str]) -> None:
+    """Refuse a table that lacks columns, or has others."""
+    lacking, more = sorted(set(wanted) - set(given)), sorted(set(given) - set(wanted))
+    if lacking or more:
+        found = f"it lacks {lacking}" if lacking else f"it has {more} too"
+        raise ValueError(
+            f"`{own}` must be a table with the columns {wanted}, in any order; {found}. Pass the "
+            f"columns that the first one had, such as {own}[{wanted[:2]}]."
+        )
 
 
 def ordered(values: Iterable[float]) -> tuple[int, ...]:

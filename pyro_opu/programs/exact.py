@@ -15,6 +15,7 @@ from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor
 
 from pyro_opu.checks import positive_int
+from pyro_opu.inputs import call_with
 from pyro_opu.programs.cost import Cost, metered
 from pyro_opu.programs.forms import Call, Forms
 from pyro_opu.programs.samples import check_unweighed
@@ -111,7 +112,7 @@ class BatchedPredictive(Predictive):
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draw from the predictive distribution: what ``Predictive`` gives, key by key."""
         with exclusive():
-            return self._forward(args, kwargs)
+            return self._forward(*call_with(args, kwargs))
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
         if am_i_wrapped():

@@ -14,7 +14,7 @@ from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.distributions.several import SeveralAnswer
 from pyro_opu.guides import of_form
-from pyro_opu.inputs import PLAIN, Form, Inputs, form_of
+from pyro_opu.inputs import PLAIN, Form, Inputs, inputs_of
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.finished import teacher_of
@@ -109,17 +109,9 @@ def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
     return True
 
 
-def inputs_for(x: Any, *sources: Any, name: str = "x") -> Inputs:
-    """Inputs as a user gives them, in the form that a student or teacher among the sources has."""
-    forms = (getattr(each, "form", None) for each in sources)
-    known = [form for form in forms if isinstance(form, Form) and form.parts]
-    form = known[0] if known else form_of(x, name)
-    return Inputs(form.pack(x, name), form)
-
-
 def at_border(x: Any, *sources: Any, name: str = "x") -> tuple[Form, Tensor, *tuple[Any, ...]]:
     """The form of inputs as a user gives them; these, and students or teachers of one tensor."""
-    inputs = inputs_for(x, *sources, name=name)
+    inputs = inputs_of(x, *sources, name=name)
     asked = (_of_one_tensor(each, inputs) for each in sources)
     return inputs.form, inputs.tensor, *asked
 

@@ -11,8 +11,9 @@ from pyro.ops.stats import gelman_rubin
 from torch import Tensor
 
 from pyro_opu.checks import check_tensor
+from pyro_opu.inputs import inputs_of
 from pyro_opu.metrics.ranks import ranks
-from pyro_opu.reports.answers import inputs_for, teacher_of
+from pyro_opu.reports.answers import teacher_of
 from pyro_opu.reports.base import Report
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import Source as TeacherSource
@@ -193,7 +194,7 @@ def mixing(source: TeacherSource, x: Tensor) -> MixingReport:
         Vehtari et al. (2021) for the two quantities; blocks, limits and the function space are this
         project's.
     """
-    inputs = inputs_for(x, source)
+    inputs = inputs_of(x, source)
     x, teacher = inputs.tensor, teacher_of(source, inputs.tensor, form=inputs.form)
     exempt = _exempt(teacher)
     if exempt is not None:

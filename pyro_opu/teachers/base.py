@@ -21,6 +21,7 @@ from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS
 from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.utils.chunks import numbers_at_once, some_rows
+from pyro_opu.utils.warnings import warn_user
 
 #: Draws taken by default from a posterior that can give any number of them.
 DEFAULT_DRAWS = 500
@@ -65,6 +66,8 @@ class BaseTeacher(Teacher):
     of_chains: ClassVar[bool] = False
     #: Whether its answers are constant in pieces by their kind, and take any number.
     in_steps: bool = False
+    #: Whether it is given the names of categories, and not their numbers.
+    reads_names: ClassVar[bool] = False
     max_draws: int | None = None
     #: Whether ``max_draws`` is known only after the first call.
     uncounted = False
@@ -155,6 +158,10 @@ class BaseTeacher(Teacher):
         """The sites that a student of this teacher gives back."""
         return layouts_of(self.outcome, x, return_sites)
 
+    def codes(self, x: Tensor) -> list[int]:
+        """Columns that it reads as codes although they are numbers, beside indices."""
+        return []
+
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """Networks that a student may begin with, none where the posterior is over no network."""
         return []
@@ -200,6 +207,12 @@ class BaseTeacher(Teacher):
     def unpack_by(self, form: Form) -> None:
         """Give the model its inputs in this form, from one tensor, from now on."""
         if self.form is PLAIN and form is not PLAIN:
+            if form.implied and not self.reads_names:
+                warn_user(
+                    f"`x` holds text in {form.implied}, which is numbered by the alphabet, and so "
+                    "must be what the model was fitted to. Pass Inputs.of(table) of that table, or "
+                    "its inputs.like(x)."
+                )
             self.form = form
             self._unpack_by(form)
 

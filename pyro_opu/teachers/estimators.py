@@ -170,6 +170,7 @@ class EstimatorsTeacher(BaseTeacher):
     """
 
     in_steps = True
+    reads_names = True
 
     def __init__(self, source: Any, noise: float | Callable[[Any], Any] | None = None) -> None:
         self.source, self.noise = source, noise
@@ -195,6 +196,13 @@ class EstimatorsTeacher(BaseTeacher):
     def _unpack_by(self, form: Form) -> None:
         """Nothing: several inputs are read as they are packed, as columns side by side."""
 
+    def codes(self, x: Tensor) -> list[int]:
+        """Columns that an encoder of a pipeline reads."""
+        named = [column.name for part in self.form.parts for column in part.source]
+        named = named or list(getattr(self.source, "feature_names_in_", []))
+        found = _encoded(self.source, named or list(range(x.shape[-1])))
+        return sorted(found) if x.ndim == 2 else []
+
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """Of trees, a network that bends where the columns of ``x`` have their values."""
         if x.ndim != 2 or self.classes is None or not self._trees:
@@ -215,7 +223,8 @@ class EstimatorsTeacher(BaseTeacher):
         return Cost(x.shape[1:], max(self.classes or 2, math.prod(x.shape[1:])), None)
 
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
-        given = self.transform(as_arrays(x.flatten(1)))
+        table = self.form.table(x)
+        given = self.transform(as_arrays(x.flatten(1)) if table is None else table)
         if self._trees:
             given = np.ascontiguousarray(given, np.float32)
         chosen, threads = (
@@ -262,6 +271,30 @@ def _names(source: Any) -> set[str]:
     return {kind.__name__ for kind in kinds if kind.__module__.partition(".")[0] == "sklearn"}
 
 
+def _encoded(source: Any, names: list[Any]) -> set[int]:
+    """Places of the columns that encoders of a fitted pipeline read."""
+    kinds = _names(source)
+    if "Pipeline" in kinds:
+        return _encoded(source[0], names)
+    if "ColumnTransformer" not in kinds:
+        encodes = any(kind.endswith("Encoder") for kind in kinds)
+        return set(range(len(names))) if encodes else set()
+    found: set[int] = set()
+    for _, inner, columns in source.transformers_:
+        places = _places(columns, names)
+        found |= {places[each] for each in _encoded(inner, [names[p] for p in places])}
+    return found
+
+
+def _places(columns: Any, names: list[Any]) -> list[int]:
+    """Of columns that are said by name, place, slice or mask."""
+    given: Any = [columns] if isinstance(columns, (str, int)) else columns
+    if isinstance(given, slice) or not any(isinstance(each, str) for each in given):
+        places: list[int] = np.arange(len(names))[given].tolist()
+        return places
+    return [names.index(each) for each in given]
+
+
 def _classes(estimator: Any, count: int) -> Any:
     return getattr(estimator, "classes_", range(count))
 
@@ -296,6 +329,8 @@ def _named(source: Any, transform: Callable[[Any], Any]) -> Callable[[Any], Any]
         return transform
 
     def of_table(x: Any) -> Any:
+        if hasattr(x, "columns"):
+            return transform(x[list(names)])
         from pandas import DataFrame  # which it was fitted to
 
         return transform(DataFrame(x, columns=names))

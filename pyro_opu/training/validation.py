@@ -11,7 +11,7 @@ from torch import Tensor
 from pyro_opu.checks import check_inputs
 from pyro_opu.choosing import Choice
 from pyro_opu.distributed import Ranks
-from pyro_opu.inputs import Inputs
+from pyro_opu.inputs import Inputs, inputs_of
 from pyro_opu.rng import fold_in
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training.console import tracked
@@ -31,13 +31,16 @@ VALIDATION_NUMBERS, CALIBRATION_NUMBERS = 2**20, 2**23
 FEWEST_INPUTS = 32
 
 
-def as_transfer_inputs(x: Any, seed: int, ranks: Ranks) -> tuple[Inputs, Stream | None]:
+def as_transfer_inputs(
+    x: Any, source: Any, seed: int, ranks: Ranks
+) -> tuple[Inputs, Stream | None]:
     """The transfer inputs, and a loader's stream, of which they are the first window."""
     if is_loader(x):
         stream = Stream(x, fold_in(seed, 0), ranks)
         return Inputs(check_inputs(stream.first), stream.form), stream
-    inputs = Inputs.of(x)
-    return Inputs(inputs.tensor.detach(), inputs.form), None
+    inputs = inputs_of(x, source)
+    found = inputs.like(inputs)  # whose indices are those that are seen in it
+    return Inputs(found.tensor.detach(), found.form), None
 
 
 def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:

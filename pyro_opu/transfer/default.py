@@ -101,9 +101,11 @@ def transfer_for(
     form: Form,
     *,
     in_steps: bool = False,
+    codes: Sequence[int] = (),
 ) -> TransferPolicy:
     """The user's policy or the default one, unfitted, which makes up no index."""
-    indices = form.index_columns
+    indices = sorted({*form.index_columns, *codes})
     if transfer is None:
-        return default_transfer(x, indices=indices, in_steps=in_steps)
-    return Seen(transfer, indices) if indices else transfer
+        transfer = default_transfer(x, indices=indices, in_steps=in_steps)
+        indices = [] if not form.blanks else indices
+    return Seen(transfer, indices, form.blanks) if indices else transfer

@@ -196,10 +196,13 @@ class Seen(TransferPolicy):
     Args:
         policy: Any policy.
         columns: Columns that hold an index.
+        blanks: Columns whose value may be missing, the column that is then 1, and what stands for
+            it, which no policy changes.
     """
 
     policy: TransferPolicy
     columns: Sequence[int]
+    blanks: Sequence[tuple[int, int, float]] = ()
 
     @property
     def fitted(self) -> bool:
@@ -220,6 +223,8 @@ class Seen(TransferPolicy):
         columns = list(self.columns)
         others = self._rows(n)
         rows[:, columns] = torch.where(made_up[:, None], others[:, columns], rows[:, columns])
+        for value, missing, fill in self.blanks:
+            rows[:, value] = rows[:, value].masked_fill(rows[:, missing] > 0.5, fill)
         return rows
 
 

@@ -409,7 +409,7 @@ def test_what_each_arviz_is_given(version: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"x": None}, TypeError, "`x` must be a torch.Tensor .* got NoneType"),
+        ({"x": None}, TypeError, "`x` must be a torch.Tensor, .* got NoneType"),
         ({"x": torch.zeros(N, 3)}, ValueError, r"`x` must have shape \(N, 2\)"),
         ({"y": [0] * N}, TypeError, r"`y` must be .* of shape \(40,\); got list"),
         ({"y": torch.zeros(N, 3)}, ValueError, r"got shape \(40, 3\).*one-hot rows pass"),
