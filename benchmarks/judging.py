@@ -24,7 +24,7 @@ def nearness(report: pyro_opu.FidelityReport) -> dict[str, Any]:
         "central 50 %": report.coverage_50,
         "central 90 %": report.coverage_90,
         "single inputs, factor": report.epistemic_factor,
-        "faithful": {True: "yes", False: "no", None: "cannot be told"}[report.faithful],
+        "faithful": {True: "yes", False: "no", None: "undecided"}[report.faithful],
     }
 
 

@@ -28,7 +28,7 @@ from pyro_opu.metrics.uncertainty import moment_concentration
 
 #: Columns of the inputs, classes, and rows.
 D, C, ROWS = 5, 3, 200
-WORDS = {"faithful": True, "not faithful": False, "cannot be told": None}
+WORDS = {"faithful": True, "not faithful": False, "undecided": None}
 
 
 class Pair(NamedTuple):

@@ -66,7 +66,7 @@ nitpick_ignore_regex = [
         "py:.*",
         r"pyro_opu\.(transfer\.stream\.Stream|guides\.beginning\.Start)",
     ),
-    ("py:.*", r"pyro_opu\.parts\..*"),
+    ("py:.*", r"pyro_opu\.(choosing|judging|parts)\..*"),
 ]
 
 

@@ -83,7 +83,7 @@ def distill(
     regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)`` of
     draws ``(S, N)``, the student is :math:`N(\mu(x), a(x) + e(x))`: the mean of y, the aleatoric
     variance :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one
-    :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals. Of several
+    :math:`e = \operatorname{Var} f_\theta`, by moments, or a mixture of such normals. With several
     labels, vectors, counts or several observed sites each has an answer of its own.
 
     Under ``torchrun``, or in any process group of ``torch.distributed``, all processes train one
@@ -105,7 +105,7 @@ def distill(
         guide: By default the posterior's own network where it can be read off what the model
             computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
             where the posterior is over a linear head alone, or is a Gaussian process, a small
-            network that is told mean and variance of the logits, or where those are too many their
+            network that reads mean and variance of the logits, or where those are too many their
             average, by which g begins, and learns a temperature. It answers with a Dirichlet or
             :class:`.NormalSticks`, by the draws, or with a mixture where the best of both leave
             more than 3 % of the draws' spread (``fast.report["misfit"]``), unless that has many
@@ -130,7 +130,7 @@ def distill(
             has moved. A family that was left to the draws is chosen anew, and another begins at
             the posterior's network.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
-            once, at most 2^14, 2^16 or 2^18 of them. A student that is told the one logit of two
+            once, at most 2^14, 2^16 or 2^18 of them. A student that reads the one logit of two
             classes, or begins as near as 1,000 draws, gets the quick ones. Or about so
             many seconds for all, of which a trial decides; another run then takes other steps.
         num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end

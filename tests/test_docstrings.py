@@ -236,14 +236,6 @@ def test_methods(name: str) -> None:
     assert set(entries(sections(method).get("Args", ""))) <= set(taken(method))
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in CALLABLES])
-def test_constants_and_aliases_are_explained_above(name: str) -> None:
-    short = name.rpartition(".")[2]
-    sources = Path(pyro_opu.__file__).parent.rglob("*.py")
-    defined = re.compile(rf"^#: .+\n(#.*\n)*{short}\b.* = ", re.MULTILINE)
-    assert any(defined.search(source.read_text()) for source in sources)
-
-
 def test_equations_have_a_source() -> None:
     equations = {
         name.rpartition(".")[2]: t for name, t in CALLABLES.items() if ".. math::" in t.__doc__

@@ -134,7 +134,7 @@ def probit_predictive(mean: Tensor, covariance: Tensor) -> Tensor:
     variance of the difference, :math:`v = \Sigma_{00} + \Sigma_{11} - 2\Sigma_{01}`, within 0.02 of
     the integral. For more classes it is a mean-field rule of thumb on the diagonal alone.
 
-    Of a ``mean`` ``(*B, C)`` and a ``covariance`` ``(*B, C, C)`` or its diagonal ``(*B, C)`` the
+    With a ``mean`` ``(*B, C)`` and a ``covariance`` ``(*B, C, C)`` or its diagonal ``(*B, C)`` the
     result is ``(*B, C)``. Arguments and errors are those of :func:`~pyro_opu.laplace_bridge`, but
     variances may be zero.
 

@@ -213,7 +213,7 @@ class PredictiveTrials(Answer):
         a = n\,\mathbb{E}[p (1 - p)], \quad e = n^2 \operatorname{Var} p
 
     Args:
-        dirichlet: Of failure and success, any batch shape.
+        dirichlet: A Dirichlet of failure and success, any batch shape.
         trials: n, of that shape.
 
     Raises:

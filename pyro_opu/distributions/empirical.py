@@ -42,7 +42,7 @@ class Empirical(SimplexDistribution):
 
     @property
     def variance(self) -> Tensor:
-        """Of the points, ``(N, C)``."""
+        """The mean of the points, ``(N, C)``."""
         return self.log_points.exp().var(0, correction=0)
 
     def log_rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:

@@ -190,7 +190,7 @@ class ImplicitSeveral(SeveralAnswer):
         return SeveralAnswer(self.parts, [each.matched() for each in self.answers], self.trials)
 
     def draw(self, count: int, parameters: bool) -> list[tuple[Tensor, Any]]:
-        """As of its base, of one draw for all numbers of a row."""
+        """See its base; one draw is all numbers of a row."""
         values = by_part(self.said(count), self.parts)
         each = zip(self.parts, values, self.trials, strict=True)
         return [_observed(part, of_part, trials) for part, of_part, trials in each]

@@ -87,7 +87,7 @@ class ClassMeasures(Measures):
 
     @property
     def concentration(self) -> Tensor:
-        """That of the Dirichlet with this mean and variance; infinite without spread."""
+        """Concentration of the Dirichlet with this mean and variance; infinite without spread."""
         raise NotImplementedError
 
     @property

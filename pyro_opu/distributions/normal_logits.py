@@ -109,7 +109,7 @@ def tabulated_logit(logit: Tensor, log_deviation: Tensor) -> TabulatedLogit:
         log_deviation: :math:`\log s`, of the same shape.
 
     Returns:
-        Of that shape each, in float64; off by at most 0.003.
+        Both of that shape, in float64; off by at most 0.003.
     """
     size, farther = _sized(logit)
     twice = 2 * log_deviation.double()
@@ -130,7 +130,7 @@ def tabulated_logit(logit: Tensor, log_deviation: Tensor) -> TabulatedLogit:
 
 
 def log_concentration_of(logit: Tensor, log_deviation: Tensor) -> Tensor:
-    """That of :func:`tabulated_logit` alone."""
+    """The mean of :func:`tabulated_logit` alone."""
     size, farther = _sized(logit)
     log_s = log_deviation.double()
     table = _table(logit.device)[..., 1:2]
@@ -175,7 +175,7 @@ def _between(table: Tensor, along: Tensor, across: Tensor) -> Tensor:
 @cache
 @torch.inference_mode(mode=False)
 def _table(device: torch.device) -> Tensor:
-    r"""Of averages below one half ``(|logit| from 0 to 20, s from 0 to 8, 4)``, float32.
+    r"""The table for averages below one half ``(|logit| from 0 to 20, s from 0 to 8, 4)``, float32.
 
     How far m lies below the average's logit, log alpha_0, the logarithm of the information, and
     that of :math:`-\mathbb{E} \log (1 - p)`; the first three without their factor of
@@ -228,7 +228,7 @@ def informed_concentration(log_mean: Tensor, variance: Tensor) -> Tensor:
           \approx \tfrac12\, v\, \Big(1 - \sum_k h_k^2\Big)
 
     with i to second order in independent logits of one variance v, and kept below the entropy H of
-    the mean h. Of 1,000 classes this ranks inputs as the posterior does (.99); moments, which the
+    the mean h. With 1,000 classes this ranks inputs as the posterior does (.99); moments, which the
     few likeliest classes decide, ask for so little alpha_0 that the information is threefold.
 
     Args:

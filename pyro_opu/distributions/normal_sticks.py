@@ -96,7 +96,7 @@ class NormalSticks(SimplexDistribution):
 
     @property
     def variance(self) -> Tensor:
-        """Of every class, ``(N, C)``, by the table."""
+        """The measure of every class, ``(N, C)``, by the table."""
         sticks = self.sticks
         h = self.log_mean.double().exp().gather(-1, sticks.order)
         variance = _variances(h, sticks.logit, sticks.deviation.log())
@@ -156,7 +156,7 @@ class Sticks(NamedTuple):
     log_left: Tensor
     """Logarithm of the mean of what is left before each, ``(N, C - 1)``."""
     logit: Tensor
-    """That of the mean share, ``(N, C - 1)``."""
+    """The logit of the mean share, ``(N, C - 1)``."""
     of: TabulatedLogit
     """What each logit says of its share."""
 
@@ -190,7 +190,7 @@ def broken(log_mean: Tensor, log_concentration: Tensor) -> Sticks:
 
 
 def _variances(h: Tensor, logit: Tensor, log_deviation: Tensor) -> Tensor:
-    """Of every class ``(N, C)``, in the order of the sticks."""
+    """Values of every class ``(N, C)``, in the order of the sticks."""
     log_share = -softplus(log_concentration_of(logit, log_deviation))
     # log (E v^2 / (E v)^2), and of 1 - v: factors of E pi_k^2 / h_k^2, sticks being independent
     taken, passed = (log_share - logit).exp().log1p(), (log_share + logit).exp().log1p()

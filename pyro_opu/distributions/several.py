@@ -36,9 +36,9 @@ class Part:
         site: Its name.
         kind: "classes", of one label or several; "trials", successes of so many trials; "real" or
             "counts".
-        shape: Of what it observes of one row; ``()`` of one number.
+        shape: The shape of what it observes of one row; ``()`` of one number.
         width: Numbers that a draw says of each: C class probabilities, or mean and log deviation.
-        trials: Of "trials", how many.
+        trials: How many trials, where the kind is "trials".
         trials_column: The column of the inputs ``(N, D)`` that says how many, instead.
     """
 
@@ -93,7 +93,7 @@ class SeveralAnswer(Answer):
 
     Args:
         parts: The observed sites.
-        answers: Of each, batch shape ``(N L,)``: numbers are rows of their own.
+        answers: The answer of each, batch shape ``(N L,)``: numbers are rows of their own.
         trials: How many, ``(N L,)``, of each part of that kind, ``None`` of the others.
     """
 
@@ -127,14 +127,14 @@ class SeveralAnswer(Answer):
         return torch.cat([a.mean.reshape(*self.batch_shape, -1) for a in self.answers], 1)
 
     def measures(self) -> Measures:
-        """Those of every site; with several they are named "site.total"."""
+        """The measures of every site; with several they are named "site.total"."""
         return SeveralMeasures({name: each.measures() for name, each in self.by_site().items()})
 
     def matched(self) -> SeveralAnswer:
         return self
 
     def draw(self, count: int, parameters: bool) -> list[tuple[Tensor, Any]]:
-        """Of each part draws ``(S, N L)``, and the parameters that each was drawn with, if asked.
+        """Draws ``(S, N L)`` of each part, and the parameters that each was drawn with, if asked.
 
         Draws are independent between the numbers of a row.
         """

@@ -55,7 +55,7 @@ def export(
         form: The form of several inputs, which ``example_x`` holds as one tensor. The program
             takes its parts, by position; in ONNX by name. At an index that was not seen, which it
             cannot refuse, it answers NaN.
-        novelty: That of a student, for one more output (``fast.detector``).
+        novelty: A student's novelty, for one more output (``fast.detector``).
 
     Raises:
         ValueError: another suffix; an unknown output; a guide that cannot be traced, or that ONNX

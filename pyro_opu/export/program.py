@@ -114,7 +114,7 @@ class StudentProgram(nn.Module):
 
     @property
     def dynamic_shapes(self) -> Any:
-        """N of every input, as torch.export wants to be told."""
+        """N of every input, as torch.export wants it."""
         return (tuple({0: torch.export.Dim("N")} for _ in self.form.parts or "x"),)
 
     def _named(self, answer: Any) -> dict[str, Tensor]:

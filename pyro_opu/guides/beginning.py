@@ -91,7 +91,7 @@ class Beginning:
         return any(value.is_floating_point() for value in weights.values())
 
     def has_few_moments(self) -> bool:
-        """Whether a student can be told mean and covariance of the logits: of one, always."""
+        """Whether a student can read mean and covariance of the logits: of one, always."""
         classes, size = self.head.shape
         return classes == 2 or classes * size**2 <= MOST_TOLD
 
@@ -202,7 +202,7 @@ def _process(
     """
     assert start.trunk is not None
     if not start.has_few_moments():
-        raise NoBeginning("moments of its logits are too many to be told")
+        raise NoBeginning("moments of its logits are too many to be read")
     heads, trunk = start.draws, start.trunk.folded(x[:2])
     if heads is None:
         heads = _projected(trunk, found, plug_in, others.to(x.device))

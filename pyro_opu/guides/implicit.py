@@ -129,7 +129,7 @@ class ImplicitSeveralGuide(NarrowTrunk, SeveralGuide):
     def _said(self, number: int, made: Tensor) -> Tensor:
         """What a part's numbers ``(S, N, L width)`` say, as a teacher does: ``(S, N L, width)``.
 
-        Of labels in logarithms.
+        Labels are in logarithms.
         """
         part = self.parts[number]
         values = made.reshape(len(made), -1, part.width)

@@ -180,13 +180,13 @@ class JointGuide(nn.Module):
 
     @property
     def trunk(self) -> nn.Module:
-        """That of the marginal guide."""
+        """The marginal guide's."""
         trunk: Any = self.marginal.trunk
         return trunk  # type: ignore[no-any-return]
 
     @property
     def concentration_trunk(self) -> nn.Module | None:
-        """That of the marginal guide, where it has one."""
+        """The marginal guide's, where it has one."""
         return getattr(self.marginal, "concentration_trunk", None)
 
     @property

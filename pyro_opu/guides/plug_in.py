@@ -346,7 +346,7 @@ class ProcessTrunk(MomentsTrunk):
 class TemperedTrunk(NetworkTrunk):
     r"""A posterior over a linear head alone, whose logits have too many moments.
 
-    Those of 1,000 classes: the small network reads the logarithm of the variance v of a logit
+    With 1,000 classes: the small network reads the logarithm of the variance v of a logit
     averaged over the classes instead, and the heads read :math:`t(x)\, (\phi, 1)`: it learns the
     temperature that the spread calls for. They read :math:`\log v` and its square too, and g begins
     as what is nearest in these to what the logits say

@@ -19,7 +19,7 @@ def with_products(found: Recorded, x: Tensor) -> Recorded:
     r"""The same steps, in which :math:`T_{g(x)}` is :math:`\mathbb{1}[g(x) = k]_k\, T`.
 
     The answer is then seen to be linear in the 0 and 1, where it is linear in the row: such as the
-    logit of a regression whose intercept varies between groups. Of tables ``(K,)`` or ``(K, F)``
+    logit of a regression whose intercept varies between groups. Tables ``(K,)`` or ``(K, F)``
     that do not depend on the inputs, at an index ``(N,)``.
 
     A triangular system whose matrix does not depend on the inputs, :math:`B(x)\, U^{-1}`, is a

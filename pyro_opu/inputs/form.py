@@ -28,7 +28,7 @@ class Form:
 
     Everything between a user's call and the model or the student works on that tensor: transfer
     policies, pools, judging, checkpoints. One floating tensor ``(N, ...)`` is taken as it is, which
-    is the form :data:`PLAIN`; any other is a :class:`Columns`.
+    is the form ``PLAIN``; any other is a ``Columns``.
     """
 
     kind: Kind = "plain"
@@ -36,7 +36,7 @@ class Form:
 
     @property
     def dtype(self) -> torch.dtype | None:
-        """That of the inputs seen first, where they stand in one tensor of columns."""
+        """The dtype of the inputs seen first, where they stand in one tensor of columns."""
         return None
 
     @property
@@ -147,7 +147,7 @@ class Form:
         return packed
 
     def join(self, values: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-        """:attr:`parts` in order as one tensor, unchecked."""
+        """``parts`` in order as one tensor, unchecked."""
         return values[0]
 
     def named_parts(self, packed: Tensor) -> dict[str, Tensor]:

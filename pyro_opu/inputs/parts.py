@@ -27,7 +27,7 @@ class Part:
 
     Attributes:
         name: Its keyword, or its position in words.
-        shape: Of one row; ``()`` for a tensor ``(N,)``.
+        shape: The shape of one row; ``()`` for a tensor ``(N,)``.
         dtype: Name of the dtype.
         values: The values seen, in order, of an integer or boolean part, which is an index;
             ``None`` of a floating one.

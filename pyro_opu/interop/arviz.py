@@ -80,7 +80,7 @@ def to_inference_data(
             (one chain, unless ``num_chains`` says more) or a guide (one chain of ``num_samples``
             independent draws). Or a student: what ``distill`` returns, or a guide. Or any other
             teacher that :func:`~pyro_opu.as_teacher` takes.
-        *args: What the model is called with, labels included; of an ``MCMC`` known from its run. Of
+        *args: What the model is called with, labels included; of an ``MCMC`` known from its run; of
             a student or a teacher x ``(N, ...)`` and, for LOO, labels y ``(N,)``.
         log_likelihood, posterior_predictive: False leaves the group out; with both False the model
             is not run.
@@ -89,7 +89,7 @@ def to_inference_data(
             by name, without labels. Latents of a row that the draws hold belong to the old rows.
         num_draws: S, of a student or a teacher; by default ``num_samples`` of a student, all of a
             teacher (500 of one that draws afresh).
-        num_chains: Of a ``Predictive`` or a teacher, whose draws hold the chains one after another.
+        num_chains: Chains of a ``Predictive`` or a teacher, one after another in its draws.
         seed: Fixes guide draws and labels; torch's generators are then left as they were.
         coords: Values along named dimensions, as in ArviZ; ``{"class": names}`` names the classes.
         dims: Names of a variable's dimensions; by default those of the model's plates.
@@ -155,7 +155,7 @@ def summary(data: Any, **options: Any) -> Any:
 
     Args:
         data: What :func:`~pyro_opu.to_inference_data` returned, of a run, a teacher or a student.
-        **options: Those of ``az.summary``, as ``var_names`` and ``coords``. A ``kind`` is kept.
+        **options: Options of ``az.summary``, as ``var_names``, ``coords``. A ``kind`` is kept.
 
     Returns:
         A ``pandas.DataFrame``, a row per element of every variable.

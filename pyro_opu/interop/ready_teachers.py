@@ -95,7 +95,7 @@ def dropout_teacher(
 ) -> Any:
     """A perceptron trained with dropout; its masks, units dropped with ``p``, make the draws.
 
-    Of a floating ``y`` it learns a mean and a noise's deviation.
+    For a floating ``y`` it learns a mean and the noise's deviation.
     """
     sizes, real = sizes_of(x), y.is_floating_point()
     columns = one_hot(parts_of(x), sizes)

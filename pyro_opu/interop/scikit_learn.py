@@ -273,14 +273,14 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
             (:func:`~.ready_teachers.linear_teacher`), a function ``(x, y) -> teacher`` of
             standardised float32 inputs ``(N, D)`` and y ``(N,)`` that returns what
             :func:`pyro_opu.as_teacher` takes, or an estimator.
-        guide, loss, num_steps, random_state: As of :class:`OnePassClassifier`.
+        guide, loss, num_steps, random_state: See :class:`OnePassClassifier`.
 
     Attributes:
-        mean_: Of y.
+        mean_: The mean of y.
         scale_: Its deviation.
-        scaler_: As of :class:`OnePassClassifier`.
-        categories_: Likewise.
-        student_: Likewise.
+        scaler_: See :class:`OnePassClassifier`.
+        categories_: See :class:`OnePassClassifier`.
+        student_: See :class:`OnePassClassifier`.
 
     Example:
         >>> from sklearn.datasets import make_regression

@@ -121,7 +121,7 @@ def joint_draws(
 ) -> PoolDraws:
     """Draw functions from a posterior and evaluate each at all rows of a pool.
 
-    That draws are joint is seen from a few rows that are asked twice in the same call: a draw that
+    Joint draws are recognised by a few rows that stand twice in the same call: a draw that
     is one function gives both copies the same answer. All draws are held in memory.
 
     Args:

@@ -20,7 +20,7 @@ class Ranking:
     """The order of the rows of a pool under each posterior draw.
 
     Attributes:
-        ranks: Of each row, ``(S, N)``; 0 is the best.
+        ranks: The rank of each row, ``(S, N)``; 0 is the best.
     """
 
     ranks: Tensor

@@ -61,7 +61,7 @@ def total(
         source, num_draws, seed: As in :func:`~pyro_opu.joint.joint_draws`.
         x: The pool, ``(N, ...)``.
         weights: What each class counts, ``(C,)``, or in each row, ``(N, C)``; with two classes by
-            default the rows of class 1 are counted. Of a real y a factor for each row, ``(N,)``, by
+            default the rows of class 1 are counted. With a real y a factor per row, ``(N,)``, by
             default 1. Weights of 1 and -1 make a difference, 1 / N a mean.
 
     Returns:

@@ -121,7 +121,7 @@ class ClassJudge(PartJudge):
         return log_mean_of(draws)
 
     def kl(self, mean: Tensor, other: Tensor) -> Tensor:
-        """Of log means ``(N, C)``; NaN of answers that hold it."""
+        """Entropy of log means ``(N, C)``; NaN of answers that hold it."""
         if bool(other.isnan().any()):
             return torch.full(mean.shape[:1], math.nan)
         return kl_from_log(mean, other.expand_as(mean))
@@ -144,7 +144,7 @@ class ClassJudge(PartJudge):
 
         A student that is nearer to the posterior answers better than S of its draws would.
 
-        Of M draws that a posterior holds, S at random have a distance of 1 / S - 1 / M times the
+        Among the M draws of a posterior, S at random have a distance of 1 / S - 1 / M times the
         spread from all of them. The draws that judge are then among those that teach, so that
         :meth:`scores`, which takes them for new ones, finds 1 / M times the spread too little.
         """

@@ -127,7 +127,7 @@ def calibrating_shift(guide: nn.Module, inputs: ClassJudge) -> dict[str, Any]:
     A law with the teacher's second moments can have more mutual information than the teacher. Its
     mean over inputs falls with the shift, so bisection finds the one to ask for. With all of it the
     second moments may be as wrong as mutual information was without: the part is taken that leaves
-    the least mean energy distance to the teacher's draws, none if none is nearer. That of a
+    the least mean energy distance to the teacher's draws, none if none is nearer. The distance of a
     Dirichlet is exact (:func:`.distance_from_dirichlet`): noise of samples is more than the
     differences. Other laws are compared on the same noise.
 
@@ -193,7 +193,7 @@ def _fewer(inputs: ClassJudge) -> ClassJudge:
 def distances(inputs: ClassJudge, answer: SimplexDistribution, numbers: int) -> Tensor:
     """Energy distance of an answer from the draws, ``(N,)``: exact of a Dirichlet.
 
-    Of another law by draws of it, as many as make so many numbers.
+    The distance of another law is taken from draws of it, as many as make so many numbers.
     """
     if isinstance(answer, PredictiveDirichlet):
         exact = distance_from_dirichlet(answer.concentration, inputs.draws)

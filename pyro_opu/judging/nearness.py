@@ -42,7 +42,7 @@ class Nearness:
         single: The epistemic part at single inputs.
         epistemic: The mean epistemic part as a multiple of the teacher's; NaN of nothing.
         share: Energy distance as a share of the draws' spread.
-        coverage: Of central intervals, by level.
+        coverage: Coverage of central intervals, by level.
         gap: How far the mean is off at 95 % of the inputs: the largest difference of a class
             probability, or of the mean of y in deviations of y; without what the draws add.
         gap_by_chance: What the draws that judge add to it.

@@ -59,7 +59,7 @@ class RealJudge(PartJudge):
         return kl_of_normals(mean, other)
 
     def energy(self, answer: RealAnswer) -> Tensor:
-        """That of y plus that of its mean f: y alone does not say which variance is epistemic."""
+        """The sum for y and for its mean f: y alone does not say which variance is epistemic."""
         return self._energy(answer, math.inf)
 
     def _energy(self, answer: RealAnswer, size: float) -> Tensor:

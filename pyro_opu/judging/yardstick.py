@@ -189,7 +189,7 @@ def of_single_inputs(
         mine: The student's.
         theirs: The teacher's, by its draws.
         noise: The standard error of the latter, as a share of it.
-        common: That of their mean: inputs may share their draws.
+        common: Variance of their mean: inputs may share their draws.
         redrawn: The student's, by as many draws of its own, where these are known: the rare draws
             of sure posteriors may all be missing, and their noise with them.
     """

@@ -47,7 +47,7 @@ class Marginals:
         r""":math:`2\,\mathbb{E}\|Y - Z\|_1` less both spreads, without bias.
 
         Args:
-            draws: Of Z, ``(P, N, C)``, sorted and let go a block of inputs at a time.
+            draws: Draws of Z, ``(P, N, C)``, sorted and let go a block of inputs at a time.
 
         Returns:
             The distance of each input, ``(N,)``, in float64.
@@ -81,10 +81,10 @@ def distance_from_dirichlet(alpha: Tensor, draws: Tensor) -> Tensor:
 
     Args:
         alpha: ``(N, C)``.
-        draws: Of Y, ``(P, N, C)``; one is enough.
+        draws: Draws of Y, ``(P, N, C)``; one is enough.
 
     Returns:
-        Of each input, ``(N,)``, in float64 on the processor; by as many threads as torch takes.
+        The distance ``(N,)`` in float64 on the processor; by as many threads as torch takes.
     """
     threads = torch.get_num_threads()
     if threads == 1:

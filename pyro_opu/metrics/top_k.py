@@ -26,7 +26,7 @@ _SMALLEST = 1e-300
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TopK:
-    """A set of classes for every input, made by :func:`top_k`.
+    """A set of classes for every input, made by :func:`~pyro_opu.top_k`.
 
     Attributes:
         ranking: The K likeliest classes by mean, likeliest first, ``(N, K)``; K is ``max_k``.

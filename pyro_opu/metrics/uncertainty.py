@@ -87,7 +87,7 @@ class Uncertainty(_Table):
         expected_pairwise_kl: Divergence between two draws.
         variance: Summed over classes.
         max_probability: Largest component of the mean.
-        differential_entropy: That of the density on the simplex.
+        differential_entropy: Entropy of the density on the simplex.
         concentration: Sum of the Dirichlet's parameters.
         novelty: How far an input lies outside what a student was taught; of ``fast.uncertainty(x)``
             alone, and no key where there is none (:meth:`.OnePassPredictive.novelty`).
@@ -105,7 +105,7 @@ class Uncertainty(_Table):
     novelty: Tensor | None = None
 
     entropy = property(attrgetter("total"), doc="The usual name of ``total``.")
-    mutual_information = property(attrgetter("epistemic"), doc="That of ``epistemic``.")
+    mutual_information = property(attrgetter("epistemic"), doc="Another name of ``epistemic``.")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,12 +113,12 @@ class RegressionUncertainty(_Table):
     """Mean and variances of y at every input, ``(N,)`` each; ``u["total"]`` works too.
 
     Attributes:
-        mean: Of y, ``(N,)``, in its units.
+        mean: The mean of y, ``(N,)``, in its units.
         total: Variance of y, ``aleatoric + epistemic``, ``(N,)``, in units of y squared.
         aleatoric: Mean variance of the noise, ``(N,)``: what remains if the parameters were known.
         epistemic: Variance of the mean between posterior draws, ``(N,)``: what more data would
             take away.
-        novelty: As of ``Uncertainty``.
+        novelty: See ``Uncertainty``.
     """
 
     mean: Tensor

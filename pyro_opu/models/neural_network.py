@@ -203,7 +203,7 @@ def fit_network(
     if real and outputs != 2:
         raise ValueError(
             f"`network` must give a mean and a log scale, (N, 2), for a floating `y`; it gives "
-            f"{outputs} numbers. Of class labels pass y.long()."
+            f"{outputs} numbers. For class labels pass y.long()."
         )
     loss = _normal_loss if real else partial(cross_entropy, reduction="none")
     if weights is None:

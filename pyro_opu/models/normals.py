@@ -61,7 +61,7 @@ def gaussian_draw(name: str, loc: Tensor, scale_tril: Tensor) -> tuple[Tensor, T
     r"""A draw ``(P,)`` of :math:`N(\mu, L L^\top)` inside a guide, to be cut into sites.
 
     The noise is the auxiliary site ``name``, so the sites must carry the rest of the density,
-    :math:`-\log |\det L|`, returned second. Of a ``MultivariateNormal``, ``vmap`` would copy the
+    :math:`-\log |\det L|`, returned second. With a ``MultivariateNormal``, ``vmap`` would copy the
     factor for every draw; here one product with one matrix serves all.
     """
     noise = dist.Normal(loc.new_zeros(loc.shape), 1.0).to_event(1)

@@ -15,9 +15,9 @@ class Scratch(NamedTuple):
     """How a loss is stepped from scratch, in multiples of how the closed form is.
 
     Attributes:
-        rate: Of Adam's rate, at the top of its schedule.
-        steps: Of the steps of an effort.
-        batch: Of the inputs in a batch.
+        rate: Factor of Adam's rate, at the top of its schedule.
+        steps: Factor of the steps of an effort.
+        batch: Factor of the inputs in a batch.
     """
 
     rate: float = 1.0
@@ -112,7 +112,7 @@ class Meeting:
         draws: The teacher's ``(S, N, C)``.
         student: The student's answer, where its loss is asked for.
         samples: Its draws ``(S', N, C)``, with its gradient.
-        weights: Of the strata of the samples; ``None`` is one stratum.
+        weights: Weights of the strata of the samples; ``None`` is one stratum.
     """
 
     x: Tensor

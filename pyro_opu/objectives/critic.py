@@ -132,7 +132,7 @@ class Generated:
     where the draws are, however narrow these lie.
 
     Attributes:
-        weights: As of :meth:`MetaCritic.weights`.
+        weights: See :meth:`MetaCritic.weights`.
         centre: ``(N, 1, C)``.
         scale: ``(N, 1, 1)``.
     """

@@ -131,7 +131,7 @@ def joint_energy_distance(
 ) -> Tensor:
     r"""Energy distance ``(N,)`` with the l2 ground metric, differentiable in ``student``.
 
-    Of whole vectors, by all pairs; arguments as of :func:`energy_distance_loss`, of any K numbers.
+    It takes all pairs of whole vectors; arguments as in :func:`energy_distance_loss`, K numbers.
     """
     strata = _check_counts(student, teacher, weights)
     mine, theirs = student.movedim(0, 1), teacher.movedim(0, 1)

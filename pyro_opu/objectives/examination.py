@@ -21,12 +21,12 @@ def examined(
     """Signs, slopes and worth of witnesses, as plain numbers.
 
     Args:
-        values: Of the witnesses at the draws of teacher and student, ``(N, T + S)``.
-        gain: Of each witness, ``(N,)``.
+        values: Values of the witnesses at the draws of teacher and student, ``(N, T + S)``.
+        gain: The gain of each witness, ``(N,)``.
         slope: At other points, ``(N, P)``.
         draws: The teacher's ``(T, N, C)``.
         samples: The student's ``(S, N, C)``.
-        order: Of the norm that measures distances.
+        order: The order of the norm that measures distances.
 
     Returns:
         "negative_gain", the share of witnesses on the wrong side; "slope", the mean one, and
@@ -52,7 +52,7 @@ def lower_bound(values: Tensor, draws: Tensor, samples: Tensor, order: int = 1) 
     is the largest function of slope 1 at most below :math:`\psi` at the draws :math:`\pi_j` of
     both, so that what it gains is never above W1; it is :math:`\psi` where that has no slope above
     1. A soft penalty lets a witness gain about :math:`1 + 1/\lambda` times W1, and dividing by its
-    largest slope would give away the rest. Of :math:`\psi` and :math:`-\psi` the better one counts.
+    largest slope would give away the rest. The better of :math:`\psi` and :math:`-\psi` counts.
     """
     points = torch.cat([draws, samples]).transpose(0, 1).to(values.dtype)
     apart = torch.cdist(points, points, p=order)

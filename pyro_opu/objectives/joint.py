@@ -27,7 +27,7 @@ def joint_energy(student: Tensor, teacher: Tensor) -> Tensor:
         2\,\mathbb{E}\|\pi - \pi'\|_2 - \mathbb{E}\|\pi - \tilde\pi\|_2
         - \mathbb{E}\|\pi' - \tilde\pi'\|_2, \qquad \pi = (\pi(x_1), \dots, \pi(x_k))
 
-    Unbiased for independent draws, so it can be slightly negative. Of one input with two classes it
+    Unbiased for independent draws, so it may be below zero. For one input with two classes it
     is that of ``energy_distance_loss`` over :math:`\sqrt 2`.
 
     Args:

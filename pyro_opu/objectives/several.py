@@ -41,7 +41,7 @@ class SeveralMoments(Objective):
         return self.parts_at(student, self.statistics(draws), x)
 
     def statistics(self, draws: Tensor) -> dict[str, Tensor]:
-        """Those of every part, ``(N, L, ...)``, by its site."""
+        """The moments of every part, ``(N, L, ...)``, by its site."""
         found = {}
         each = zip(self.of, self.losses, by_part(draws, self.of), strict=True)
         for part, loss, values in each:

@@ -210,7 +210,7 @@ class WassersteinELBO(Adversarial):
     def _gain(self, values: Tensor, at: Encounter) -> Tensor:
         r"""Gains ``(N,)`` of the witness with these values ``(N, T + S)`` at the draws of both.
 
-        Of a witness and its negative, if both may be asked, the better one counts. Which one that
+        The better of a witness and its negative counts, if both may be asked. Which one that
         is, one half of the draws says for the other half: chosen by the same draws it would make a
         gain of their noise, and teach a student to have none. A residual has the energy distance's
         direction, and a one-sided penalty lets others turn.

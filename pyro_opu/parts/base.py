@@ -208,7 +208,7 @@ class Outcome(ABC):
     def draws_of(self, answer: Any, count: int) -> Tensor:
         """Draws ``(S, N, K)`` of a student's answer, as a teacher gives them, in logarithms."""
         raise TypeError(
-            f"draws of {self.quantity} are not told apart from what is observed. Call fast(x)."
+            f"draws of {self.quantity} are not kept apart from what is observed. Call fast(x)."
         )
 
     @abstractmethod

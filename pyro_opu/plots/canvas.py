@@ -24,7 +24,7 @@ def axes_for(ax: Axes | None, size: tuple[float, float] = (5.0, 4.2)) -> Axes:
         return new_axes(size)
     from matplotlib.axes import Axes as Given
 
-    advice = "Of several axes, as plt.subplots(1, 2) gives them, pass one."
+    advice = "Pass one of several axes, as plt.subplots(1, 2) gives them."
     return instance_of("ax", ax, Given, "a matplotlib Axes or None", advice)
 
 

@@ -131,7 +131,7 @@ def three_classes(
         log_mean = log_mean - log_share[..., None]
         return PredictiveDirichlet(log_mean, whole.log_concentration + log_share)
     expected = "a Dirichlet or a tensor of draws (..., C)"
-    advice = "Of another distribution pass draws, .sample((500,))."
+    advice = "For another distribution pass draws, .sample((500,))."
     points: Tensor = instance_of("source", source, Tensor, expected, advice)
     check_probs("source", points)
     some = points[..., _checked_classes(classes, points.shape[-1])]

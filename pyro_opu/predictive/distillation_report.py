@@ -139,7 +139,7 @@ class DistillationReport(dict[str, Any]):
         return f"share of the variance of y {share} {theirs:.2g}"
 
     def _epistemic_by_site(self) -> str:
-        """Of labels beside real numbers."""
+        """The numbers of labels beside real numbers."""
         found = []
         for site, row in self["sites"].items():
             name = "mutual_information" if "mutual_information" in row else "epistemic_share"
@@ -148,7 +148,7 @@ class DistillationReport(dict[str, Any]):
         return f"{', '.join(found)} the teacher's"
 
     def _joint(self) -> str:
-        """Of a student whose draws are joint over inputs."""
+        """The numbers of a student whose draws are joint over inputs."""
         found = self["joint"]
         near = (
             "functions of the teacher's joint law, not its own one for one"
@@ -184,7 +184,7 @@ class DistillationReport(dict[str, Any]):
         spent = self.get("spent", {})
         steps, most = spent.get("steps", 0), spent.get("num_steps", 0)
         if self["draws"] >= MOST_DRAWS:
-            return "its mean cannot be told from a perfect student's"
+            return "its mean cannot be distinguished from a perfect student's"
         if steps < most:
             return f"at rest after {steps:,} of {most:,} steps: more would bring little"
         return f"the last quarter of the steps took {100 * last_gain(self):.0f} % off its KL"

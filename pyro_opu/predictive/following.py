@@ -41,7 +41,7 @@ def begin_at(
     Args:
         start: The earlier student; ``None`` gives back the guide.
         guide: What ``distill`` was given beside it.
-        choice, x, form, sites: Of this distillation.
+        choice, x, form, sites: This distillation's.
     """
     if start is None:
         return guide
@@ -81,7 +81,7 @@ def find_start(
     """Where a student of this teacher begins, with a warning of a network that cannot be read.
 
     Args:
-        teacher, choice, x, held_out, form: Of this distillation.
+        teacher, choice, x, held_out, form: This distillation's.
         default: Whether ``guide`` was left out, which otherwise is where it begins.
         start: The earlier student, if there is one.
     """
@@ -147,16 +147,16 @@ def follow(
     begin: Start,
     form: Form,
 ) -> nn.Module:
-    """Where training begins: the earlier student's guide, told what is true of the posterior now.
+    """Where training begins: the earlier student's guide, with the moments of the posterior now.
 
     If the family of its answers was chosen by the draws, and another suits them now, a guide of
-    that family takes its place, at the posterior's network: an earlier mixture is dear, and a
+    that family takes its place, at the posterior's network: an earlier mixture is costly, and a
     Dirichlet begun there is nearer in as many steps.
 
     Args:
         start: The earlier student; ``None`` gives back the guide.
-        guide: Its guide, which is told in place.
-        choice, x, held_out, found, begin, form: As of ``Choice.guide``.
+        guide: Its guide, which is updated in place.
+        choice, x, held_out, found, begin, form: See ``Choice.guide``.
     """
     if start is None:
         return guide

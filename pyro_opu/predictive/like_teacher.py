@@ -32,11 +32,11 @@ class LikeTeacher(nn.Module):
     def draws(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         r"""What draws say of the inputs: class probabilities, or :math:`f_s, \log\sigma_s`.
 
-        Of a joint student draw s is one function of x, in all calls: all draws in order, or with
-        the same ``seed`` the same ones. Of any other, draws are independent between inputs.
+        Draw s of a joint student is one function of x, in all calls: all draws in order, or with
+        the same ``seed`` the same ones. The draws of any other are independent between inputs.
 
         Args:
-            x: As of :meth:`.OnePassPredictive.distribution`.
+            x: See :meth:`.OnePassPredictive.distribution`.
             num_draws: S; by default ``num_samples``. A joint student holds so many at most.
             seed: Fixes which draws; by default they are new at every call.
 

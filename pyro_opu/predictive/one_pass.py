@@ -115,7 +115,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
     def distribution(self, x: Tensor) -> Any:
         """The distribution of class probabilities, or of y, at ``x``; one forward pass.
 
-        Of several numbers of a row the answer of their site, batch shape ``(N, *shape)``, such as
+        For several numbers of a row, the answer of their site, batch shape ``(N, *shape)``, such as
         a :class:`~pyro_opu.distributions.PredictiveCount`; of several sites a dict of these.
 
         Args:
@@ -213,7 +213,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Draw from the predictive distribution, called as the ``Predictive`` it replaces.
 
-        Of the model's arguments only the input ``(N, *input_shape)`` is looked at: where labels
+        Only the input ``(N, *input_shape)`` of the model's arguments is looked at: where labels
         are given too, they are drawn all the same, which a ``Predictive`` would repeat. Returns
         ``{site: (S, ...)}`` with the ``Predictive``'s keys, shapes and dtypes.
         """

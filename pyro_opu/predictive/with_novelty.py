@@ -29,7 +29,7 @@ class WithNovelty(nn.Module):
         :mod:`pyro_opu.guides.novelty`.
 
         Args:
-            x: As of :meth:`.OnePassPredictive.distribution`.
+            x: See :meth:`.OnePassPredictive.distribution`.
 
         Returns:
             ``(N,)``, between 0 and 1.

@@ -34,7 +34,7 @@ class Values:
     """The values of a latent that each row has one of: a finite support, or nodes of a normal.
 
     Attributes:
-        axis: Of its batch, from the end, that holds the rows.
+        axis: Axis of its batch, from the end, that holds the rows.
         columns: Sizes of the other axes, each of whose numbers takes every value.
         count: Values of each number; of a normal Q nodes of a quadrature.
         normal: Whether it is a normal, or a function of one.
@@ -85,7 +85,7 @@ class Fixed(Messenger):
     """Gives latents of the rows the values of these numbers, the same to all rows.
 
     Attributes:
-        log_weights: Of the values by latent, ``(N,)`` each, after a run of the model.
+        log_weights: Log weights of the values by latent, ``(N,)`` each, after a run of the model.
         drawn: Values of the sites ``apart``, which are those of an earlier run where there was one.
     """
 
@@ -201,7 +201,7 @@ def _shared(parameter: Tensor, axis: int) -> bool:
 
 
 def affordable(latents: dict[str, Values]) -> dict[str, Values]:
-    """Those of the latents that can be summed out together, with their numbers of values.
+    """The latents that can be summed out together, with their numbers of values.
 
     All, or those of finite support, or none: a warning names the others.
     """

@@ -42,7 +42,7 @@ def batched(predictive: Predictive, *, chunk_size: int | None = None) -> Batched
     ``predictive(x)`` under the same posterior draws, joint over the inputs. What a draw determines
     (its latents, deterministic sites, class probabilities) is equal to rounding; what the model
     samples afresh, such as labels, has the same distribution. The first call
-    records what the model does to tensors, under all draws at once (:mod:`.programs.recorded`);
+    records what the model does to tensors, under all draws at once (``pyro_opu.programs``);
     later calls of that form run this record alone, without Pyro, for any number of rows where the
     model allows it. So change what the model reads besides its arguments, its parameters and its
     modules' mode, and make another. The first call compares with the loop; what cannot be recorded

@@ -73,7 +73,7 @@ def dependence(
     Args:
         model: Run at the inputs ``x`` with these ``latents``, always by the same random numbers.
         sites: Those that are looked at.
-        values: Of the others.
+        values: Values of the others.
     """
     sizes = [len(each) for each in values.values()]
     tried = {
@@ -148,7 +148,7 @@ class FreeSites:
     def answered(self, returned: Collection[str]) -> list[str]:
         """Those but for latents behind others; the last, if all may be enumerated or imputed.
 
-        Of sites that are ``returned`` a normal one is a latent only of another one of them.
+        A normal site among those ``returned`` is a latent only of another one of them.
         """
         infers = {name: node["infer"] for name, node in self.nodes.items()}
         latents = {k for k, infer in infers.items() if infer.get("enumerate") or IMPUTED in infer}

@@ -84,7 +84,7 @@ def plug_in_draws(some: Mapping[str, Tensor], held: int | None) -> int:
 def at_means(guide: Model | None, draws: Draws, x: Tensor) -> Draws | None:
     """The latents where every site of a guide is at its mean; ``None`` if there are none.
 
-    Of many weights few ``draws`` are looked at, and their mean is far from it.
+    Where weights are many, few ``draws`` are looked at, and their mean is far from it.
     """
     if guide is None:
         return None
@@ -113,7 +113,7 @@ def plug_in(
     Args:
         at: What one draw says of the inputs, ``(latents, x)``.
         runs: The model's, at two and at three rows.
-        draws: Of the latents ``(S, ...)``.
+        draws: Draws of the latents ``(S, ...)``.
         centre: Their mean, where it is known.
     """
 

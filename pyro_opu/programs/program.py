@@ -53,7 +53,7 @@ class Posterior:
 
     @classmethod
     def of(cls, predictive: Predictive, call: Call) -> Posterior:
-        """That of a ``Predictive``."""
+        """The number of a ``Predictive``."""
         guide = None if predictive.guide is None else AnyRows(predictive.guide, call)
         samples = dict(predictive.posterior_samples)
         held = predictive.num_samples if samples else None
@@ -113,7 +113,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Program:
-    """A model as a function of (draw, inputs), and what two runs of it have told.
+    """A model as a function of (draw, inputs), and what two runs of it have shown.
 
     Attributes:
         predictive: The ``Predictive`` that it is read from.
@@ -174,7 +174,7 @@ class Program:
 
     @property
     def returned(self) -> Collection[str]:
-        """Sites that the ``Predictive`` is told to return."""
+        """Sites that the ``Predictive`` returns."""
         return self.predictive.return_sites or ()
 
     def observing(self, site: str) -> Program:

@@ -47,7 +47,7 @@ class AnyRows:
     Attributes:
         plates: Names of the plates that are resized.
         max_rows: The most rows that labels closed over have a value for; ``None``: any number.
-        sizes: Those of plates, labels and masks, among which is the number of the training rows.
+        sizes: Sizes of plates, labels and masks, among which is the number of the training rows.
         redrawn: Sites that are observed at other rows, and take values from their distributions.
     """
 
@@ -98,7 +98,7 @@ class AnyRows:
     def freed(self, run: Callable[[], T]) -> T:
         """What ``run`` gives, with those plates resized without which it raises.
 
-        Of the plates that a failed run has met, those of one size are tried together, from the
+        The plates of one size that a failed run has met are tried together, from the
         largest: that of the training rows.
         """
         with exclusive(), _found_in_training(self._training):

@@ -30,7 +30,7 @@ class Runs:
     """Runs of a model or guide under one call's arguments, and what the first of them tells.
 
     Attributes:
-        shapes: Of its sites for one draw, as ``Predictive`` gives and orders them.
+        shapes: Shapes of its sites for one draw, as ``Predictive`` gives and orders them.
         returned: Shape of its value, ``None`` where that is no tensor.
     """
 

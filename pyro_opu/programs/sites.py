@@ -192,8 +192,8 @@ def log_probs_of_output(output: Any) -> Tensor:
     if output.ndim < 2 or output.shape[-1] < 2:
         raise ValueError(
             "`source`'s network must return logits of shape (N, C) with at least two classes; got "
-            f"{tuple(output.shape)}. Of one logit per input say as_teacher(network, "
-            'output="labels"), of the mean of a real y output="mean".'
+            f"{tuple(output.shape)}. For one logit per input say as_teacher(network, "
+            'output="labels"), for the mean of a real y output="mean".'
         )
     return normalised(output, are_probs(output))
 

@@ -56,7 +56,7 @@ class Run:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Those of all sites, as ``Predictive`` gives and orders them."""
+        """Shapes of all sites, as ``Predictive`` gives and orders them."""
         names = sorted(self.nodes, key=lambda name: bool(self.nodes[name]["is_observed"]))
         return {name: self.shape(name) for name in names}
 

@@ -2,7 +2,7 @@
 
 Without them labels and softmax are most of what a logistic regression costs on a processor: 2.5
 million numbers in rows of 10 take ``softmax`` 36 ms and ``exp`` 2 ms, and a categorical label takes
-as many exponential variates as there are classes. Of a convolutional network pooling is most: a
+as many exponential variates as there are classes. In a convolutional network pooling is most: a
 maximum of halves takes a fifteenth of the time.
 """
 
@@ -33,7 +33,7 @@ class Rewrites(TorchFunctionMode):
     """Inside, functions of :data:`_OTHERS` are computed in another way, where they have one.
 
     Attributes:
-        zero: Of the draw; added to tensors that are made, which then differ between draws.
+        zero: A zero of the draw, added to tensors that are made, which then differ between draws.
         convolved: Whether there was a convolution.
         attended: Whether there was attention, of which torch has fused kernels outside alone.
     """
@@ -78,7 +78,7 @@ def _filled(x: Tensor, fresh: Tensor) -> Tensor:
 
 
 def _softmax(x: Tensor, dim: int | None = None, dtype: Any = None, **_: Any) -> Tensor | None:
-    """Of a short row, an exp of each number."""
+    """For a short row, an exp of each number."""
     short = dim == -1 and not dtype and not x.is_cuda and x.dim() and 0 < x.shape[-1] < LONG_ROW
     return (x - x.logsumexp(-1, keepdim=True)).exp() if short else None
 

@@ -182,7 +182,7 @@ class Comparison(ABC):
 
 
 class ClassComparison(Comparison):
-    """Of class labels."""
+    """Comparison of class labels."""
 
     judge = ClassJudge
     answer = SimplexDistribution
@@ -233,7 +233,7 @@ class ClassComparison(Comparison):
 
 
 class RealComparison(Comparison):
-    """Of a real y."""
+    """Comparison of a real y."""
 
     judge = RealJudge
     answer = RealAnswer

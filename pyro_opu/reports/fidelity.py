@@ -85,7 +85,7 @@ def fidelity(
       draws), classes weighted by the mean of :math:`B`;
     - ``agreement``: share of inputs where the likeliest class is that of :math:`A`.
 
-    Of a regressor the best and the trivial answer are normals, and the rows are ``kl`` and
+    For a regressor the best and the trivial answer are normals, and the rows are ``kl`` and
     ``kl_ratio``, of the normals with the moments of draws and answer; and
 
     - ``coverage_50``, ``coverage_90``: of f, and ``energy_share``, that of f;

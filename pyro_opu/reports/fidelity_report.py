@@ -202,7 +202,7 @@ class RealSetFidelity(SetFidelity):
 class FidelityReport(NamedNumbers):
     """How close a student is to its teacher: ``print`` it, or take the numbers by name.
 
-    Those of the main set are attributes, ``report.kl``, ``report.kl_ratio``, ``report.verdict`` ...
+    The main set's are attributes, ``report.kl``, ``report.kl_ratio``, ``report.verdict`` ...
     (see `SetFidelity`), and ``report["kl"]`` is a whole row of it; ``report["noise"].kl`` is of
     another set.
 
@@ -240,7 +240,9 @@ class FidelityReport(NamedNumbers):
     rows = property(attrgetter("main.rows"), doc="All quantities on the main set by name.")
     num_inputs = property(attrgetter("main.num_inputs"), doc="Inputs of the main set.")
     by_certainty = property(attrgetter("main.by_certainty"), doc="Its rows by certainty.")
-    faithful = property(attrgetter("main.faithful"), doc="Whether it is; None cannot be told.")
+    faithful = property(
+        attrgetter("main.faithful"), doc="Whether it is; None where too few rows say."
+    )
     grade = property(attrgetter("main.grade"), doc='"excellent", "good", "fair" or "poor".')
     verdict = property(attrgetter("main.verdict"), doc="What this comes to, in one line.")
     advice = property(attrgetter("main.advice"), doc="The next step.")

@@ -31,9 +31,9 @@ def regions(one: Comparison, x: Tensor, where: Where) -> list[Region]:
     """The regions of one site, whose p-values are not corrected yet.
 
     Args:
-        one: Of the site.
+        one: The site's comparison.
         x: Inputs ``(N, ...)``.
-        where: As of :func:`~pyro_opu.fidelity`.
+        where: See :func:`~pyro_opu.fidelity`.
     """
     features, names, labels = _described(x, where)
     few = max(FEWEST, min(ROWS, NUMBERS // (one.width * one.columns)))
@@ -58,7 +58,7 @@ def regions(one: Comparison, x: Tensor, where: Where) -> list[Region]:
 
 
 def _described(x: Tensor, where: Where) -> tuple[Tensor, list[str], Tensor | None]:
-    """Features ``(N, F)`` by which regions are told, their names, and labels where these are given.
+    """Features ``(N, F)`` that describe regions, their names, and labels where these are given.
 
     Raises:
         TypeError, ValueError: ``where`` is none of what it may be, or does not fit ``x``.

@@ -22,7 +22,7 @@ class Region:
         num_inputs: Rows that were tested.
         distance: Energy distance of 64 draws of the student from as many of the teacher, not
             freed of their sampling error, averaged over the rows.
-        attainable: That of draws which are shuffled between the two, as of a perfect student.
+        attainable: The same of draws shuffled between the two, as for a perfect student.
         p_value: How often a perfect student looks as wrong in some region; by permutation, and
             corrected for the number of regions.
         wrong: Whether that is less than 5 %.

@@ -92,7 +92,7 @@ def verdict_of(
     faults = [*_faults(near, terms, faithful), *(_of_class(row, terms) for row in missed)]
     if unranked:
         faults.append(f"ranks unlike the teacher's, which repeats its own at {ranks.floor:.2g}")
-    word = {True: "Faithful", False: "Not faithful", None: "Cannot be told"}[faithful]
+    word = {True: "Faithful", False: "Not faithful", None: "Undecided"}[faithful]
     return Verdict(
         faithful,
         grade,
@@ -146,7 +146,7 @@ def _measures(near: Nearness, terms: Terms) -> str:
 
 
 def _faults(near: Nearness, terms: Terms, faithful: bool | None) -> list[str]:
-    """What is beyond its limit, or cannot be told from it, with the limits."""
+    """What is beyond its limit, or is too near to it to say, with the limits."""
     limits = {
         "mean": f"the mean (of at least {min(FAITHFUL.draws, near.held):.0f} draws)",
         "epistemic": f"the {terms.epistemic} (within a factor of {FAITHFUL.factor} at single "
@@ -155,7 +155,7 @@ def _faults(near: Nearness, terms: Terms, faithful: bool | None) -> list[str]:
         f"{100 * FAITHFUL.off:.0f} points of coverage)",
     }
     found = []
-    for within, text in ((False, "Beyond its limit"), (None, "Not told from its limit")):
+    for within, text in ((False, "Beyond its limit"), (None, "Too near its limit to say")):
         names = [limits[what] for what, each in near.within.items() if each is within]
         if names and not (within is None and faithful is False):
             found.append(f"{text}: {', '.join(names)}")

@@ -39,7 +39,7 @@ def endd(
     Args:
         temperature: At the start; it falls to 1 over the second third of the steps.
         smoothing: How far draws are moved towards the uniform vector.
-        **settings: Of :func:`~pyro_opu.distill`, with 3000 steps by default, and of
+        **settings: Arguments of :func:`~pyro_opu.distill`, with 3000 steps by default, and of
             :func:`~pyro_opu.as_teacher`; ``batch_size``, ``num_draws``, ``learning_rate``, by
             default 4e-3; ``transfer=HeldOut()`` takes the
             rows of ``x`` alone, as the paper does without auxiliary data.

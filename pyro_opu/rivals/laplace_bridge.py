@@ -98,7 +98,7 @@ def laplace_bridge_predictive(
     .. math:: \alpha_k(x) = \frac{1}{\Sigma_{kk}(x)}
               \Bigl(1 - \frac{2}{C} + \frac{e^{\mu_k(x)}}{C^2}\sum_l e^{-\mu_l(x)}\Bigr)
 
-    Of a source with Gaussian logits this is one forward pass. Of any other teacher, mean and
+    A source with Gaussian logits takes one forward pass. For any other teacher, mean and
     variances of the logits are taken from its draws *at every call*: as slow as the teacher, and
     the best that the bridge could do if moments were free.
 
@@ -108,7 +108,7 @@ def laplace_bridge_predictive(
             whatever :func:`~pyro_opu.as_teacher` takes.
         normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
         num_draws: S of a teacher without ``logits``; by default its own number.
-        seed, progress: Of no use here, taken so that the call is that of ``distill``.
+        seed, progress: Not used; taken so that the call is that of ``distill``.
 
     Returns:
         The student. A source that is a module (and Gaussian) is saved with it, and loaded with

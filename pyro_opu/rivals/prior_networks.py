@@ -166,7 +166,7 @@ def label_target(labels: Tensor, num_classes: int, form: Form, concentration: fl
 def dirichlet_divergence(log_alpha: Tensor, beta: Tensor, form: Form) -> Tensor:
     """KL(Dir(alpha) || Dir(beta)) for "reverse", KL(Dir(beta) || Dir(alpha)) for "forward".
 
-    Of parameters ``(N, C)``; ``(N,)`` in float64, exact.
+    Parameters are ``(N, C)``, the divergences ``(N,)`` in float64, exact.
     """
     student = Dirichlet(log_alpha.double().exp(), validate_args=False)
     target = Dirichlet(beta.double(), validate_args=False)

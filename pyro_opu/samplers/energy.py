@@ -50,5 +50,5 @@ class NUTSWithEnergy(NUTS):
         return draw
 
     def diagnostics(self) -> dict[str, Any]:
-        """Those of NUTS and "energy", one number (nats) per draw."""
+        """The diagnostics of NUTS, and "energy", one number (nats) per draw."""
         return {**super().diagnostics(), "energy": self._energies}

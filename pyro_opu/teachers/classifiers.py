@@ -78,7 +78,7 @@ def as_classifier(network: nn.Module, x: Tensor) -> nn.Module:
     if isinstance(returned, dist.Distribution) and not isinstance(returned, _OF_CLASSES):
         raise ValueError(
             "`source`'s network must return logits or probabilities of classes; got a "
-            f"{type(returned).__name__}, which has none. Of several labels say "
+            f"{type(returned).__name__}, which has none. For several labels say "
             'as_teacher(network, output="labels"), or let it return its logits alone.'
         )
     output = logits_of(returned)

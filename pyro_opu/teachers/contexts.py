@@ -29,7 +29,7 @@ class OutOfBagTeacher(EstimatorsTeacher):
     one more is drawn for each row. A row that all members have seen is answered by all.
 
     Args:
-        source: As of :class:`.EstimatorsTeacher`.
+        source: See :class:`.EstimatorsTeacher`.
         x: Training rows ``(N, D)`` of the members.
         seen: Which rows each member was fitted to, ``(S, N)``.
     """
@@ -91,7 +91,7 @@ def out_of_bag(ensemble: Any, x: ArrayLike | Tensor) -> OutOfBagTeacher:
     if samples is None:
         raise TypeError(
             "`ensemble` must be a fitted forest or BaggingClassifier, which knows the rows of its "
-            f"members; got {type(ensemble).__name__}. Of other classifiers make "
+            f"members; got {type(ensemble).__name__}. For other classifiers make "
             "bagged_contexts(classifier, x, y)."
         )
     fitted = getattr(last, "_n_samples", 1 + max(int(each.max()) for each in samples))
@@ -134,7 +134,7 @@ def bagged_contexts(
         num_contexts: Draws S.
         share: Rows in a context, drawn without replacement, as a share of all. Every row is left
             out of one context at least.
-        seed: Of the contexts.
+        seed: Seed of the contexts.
 
     Example:
         >>> from sklearn.neighbors import KNeighborsClassifier

@@ -152,7 +152,7 @@ class EstimatorsTeacher(BaseTeacher):
     noise from it. At rows that a member was fitted to it is surer than elsewhere
     (:func:`.out_of_bag`).
 
-    The members of regressors give the mean of y. Of the aleatoric part they say nothing: the noise
+    The members of regressors give the mean of y. They say nothing of the aleatoric part: the noise
     must come from elsewhere. The root mean square error out of bag is too large for it, as it
     holds the error of the fit too; repeated measurements, or the residuals of a model that fits,
     are better.
@@ -161,7 +161,7 @@ class EstimatorsTeacher(BaseTeacher):
         source: A random forest, extra trees, ``BaggingClassifier``, soft ``VotingClassifier``
             (whole weights are so many draws of a member), a ``Pipeline`` that ends in one, a
             list of fitted classifiers; or such an ensemble of regressors.
-        noise: Of regressors, the standard deviation of y given x: a number, or a function of arrays
+        noise: With regressors the standard deviation of y given x, a number or a function of arrays
             or tensors ``(N, D)`` that returns ``(N,)``.
 
     Raises:
@@ -204,13 +204,13 @@ class EstimatorsTeacher(BaseTeacher):
         return sorted(found) if x.ndim == 2 else []
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
-        """Of trees, a network that bends where the columns of ``x`` have their values."""
+        """For trees, a network that bends where the columns of ``x`` have their values."""
         if x.ndim != 2 or self.classes is None or not self._trees:
             return []
         return [ramp_network(x, self.classes)]
 
     def operations(self, x: Tensor) -> int | None:
-        """Of trees, by their depth."""
+        """What trees cost, by their depth."""
         if not self._trees:
             return None
         depths = [member.estimator.get_depth() for member in self.estimators]

@@ -85,7 +85,7 @@ class HeldTeacher(BaseTeacher):
             yield self._check_output(block[index.to(block.device)], block.shape[1])
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
-        """Those of the teacher that evaluates the draws."""
+        """The plug-ins of the teacher that evaluates the draws."""
         found: list[PlugIn] = self.teacher.plug_ins(x)
         return found
 

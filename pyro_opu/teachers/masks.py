@@ -33,7 +33,7 @@ class _Layer:
 
     Attributes:
         stands_for: What the network is given in its place, of its shape and without memory.
-        units: Those of these columns, all for ``None``.
+        units: The units of these columns, all for ``None``.
         kept: The columns that are not zero; ``None`` is all.
     """
 

@@ -67,21 +67,21 @@ class MixtureTeacher(BaseTeacher):
 
     @property
     def latents(self) -> dict[str, str]:  # type: ignore[override]
-        """Those of all members."""
+        """The sum over all members."""
         return {name: said for m in self.members for name, said in m.latents.items()}
 
     @property
     def queries(self) -> int:  # type: ignore[override]
-        """Those of all members."""
+        """The sum over all members."""
         return sum(member.queries for member in self.members)
 
     def operations(self, x: Tensor) -> int | None:
-        """Those of the most costly member, or ``None`` where one does not know."""
+        """Operations of the most costly member, or ``None`` where one does not know."""
         costs = [member.operations(x) for member in self.members]
         return None if None in costs else max(cost for cost in costs if cost is not None)
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
-        """Those of all members."""
+        """The sum over all members."""
         return [plug_in for member in self.members for plug_in in member.plug_ins(x)]
 
     def _blocks(self, x: Tensor, num_draws: int | None) -> Iterator[Tensor]:

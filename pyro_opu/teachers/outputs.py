@@ -38,7 +38,7 @@ class Reading:
 
     Attributes:
         columns: K, once a network has been read.
-        dtype: Of what it returned.
+        dtype: The dtype of what it returned.
         probs: Whether labels are given by their probabilities, what a sigmoid has made.
     """
 
@@ -87,10 +87,10 @@ class Numbers(nn.Module):
 class NetworkTeacher(BaseTeacher):
     """A network with dropout, or several, whose numbers are not those of classes.
 
-    Of a mean alone the noise is not known: its deviation is taken for 1e-3.
+    A mean alone says nothing of the noise, whose deviation is taken for 1e-3.
 
     Args:
-        teacher: Of the networks as :class:`Numbers`.
+        teacher: The teacher of the networks as :class:`Numbers`.
         reading: Theirs.
     """
 
@@ -107,7 +107,7 @@ class NetworkTeacher(BaseTeacher):
         self.teacher._unpack_by(form)
 
     def operations(self, x: Tensor) -> int | None:
-        """Those of the networks."""
+        """The networks' own."""
         return self.teacher.operations(x)
 
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:

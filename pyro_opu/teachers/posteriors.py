@@ -42,7 +42,7 @@ class PosteriorTeacher(BaseTeacher):
             dict ``{name: draws (S, ...)}`` of arrays or tensors.
         function: ``(draw, x) -> probabilities (N, C)`` with the parameters of one draw by name,
             tensors or arrays as the function takes them; of tensors it runs under
-            :func:`torch.vmap` where it can. Of a real y it returns ``(loc, scale)``,
+            :func:`torch.vmap` where it can. For a real y it returns ``(loc, scale)``,
             ``(N,)`` each, or the scale a number.
         of_all: The function takes all draws, ``(S, ...)`` each, and returns ``(S, N, C)``.
 
@@ -80,7 +80,7 @@ class PosteriorTeacher(BaseTeacher):
         self.call = form.call
 
     def operations(self, x: Tensor) -> int | None:
-        """Of a function of tensors; ``None`` where it is one of arrays."""
+        """The number for a function of tensors; ``None`` where it is one of arrays."""
         return None if self._of_arrays(x) else super().operations(x)
 
     def _measured(self, draws: Any, x: Tensor) -> Cost:

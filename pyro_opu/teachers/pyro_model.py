@@ -121,7 +121,7 @@ class ModelDraws(BaseTeacher):
         return self._cost
 
     def operations(self, x: Tensor) -> int | None:
-        """Those of a draw; ``None`` where draws are looped over, which takes more than they do."""
+        """Operations of a draw; ``None`` where draws are looped over, which costs more."""
         found = super().operations(x)
         return None if self.program.run.use_vmap is False else found
 

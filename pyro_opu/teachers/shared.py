@@ -22,8 +22,8 @@ class Call:
 
     Attributes:
         law: "keep", false with probability ``p``; "uniform" in [0, 1); or standard "normal".
-        shape: Of all rows, or where it is known of one, which may take several entries of an axis.
-        p: Of "keep".
+        shape: The shape of all rows, or where known of one, as several entries of an axis.
+        p: The probability of "keep".
         of_rows: Whether each row has its own in a pass, where the shape is that for one row.
     """
 
@@ -49,7 +49,7 @@ def of_one_row(two: Sequence[Call], three: Sequence[Call]) -> list[Call]:
     """What the calls draw for one row, from what they draw for two rows and for three.
 
     Raises:
-        ValueError: they are other calls, or the axis of the rows cannot be told.
+        ValueError: they are other calls, or the axis of the rows is unclear.
     """
     if len(two) != len(three):
         raise _unlike()
@@ -94,7 +94,7 @@ def given_by(calls: Iterable[Call], values: Iterable[Tensor]) -> Callable[[Call]
 class SharedMasks(TorchFunctionMode):
     """Gives every random function what it draws, for one row, and notes what it was asked for.
 
-    Of a call all rows get the same. Without it dropout keeps every unit, and other draws are in the
+    All rows of a call get the same. Without it dropout keeps every unit, and other draws are in the
     middle of their law.
 
     Args:

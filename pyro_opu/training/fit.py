@@ -248,7 +248,7 @@ def minimize(
     """Take steps on one loss, and keep the last weights; returns a running mean of the loss.
 
     Args:
-        name: Of the phase, as progress shows it.
+        name: The phase's name, as progress shows it.
         losses: Parts of the loss at a new batch, and the student there.
         rate: A schedule by the number of the step, or the top of a short rise and a cosine fall.
     """

@@ -87,7 +87,7 @@ def joint_guide(
         random: Random numbers of the run.
         ranks: Rank 0 teaches; the others take its guide.
         progress: Show a line.
-        objective: That of the marginal guide. If it learns a witness, so do the joint laws.
+        objective: The marginal guide's. If it learns a witness, so do the joint laws.
 
     Returns:
         The guide, frozen, and what its report says: "num_draws", "linear", "waves" (whether it has

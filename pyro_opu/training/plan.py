@@ -50,14 +50,14 @@ TOLD = 4
 class Asked:
     r"""What ``distill`` was asked for, in its words.
 
-    With ``num_draws=1`` a query, one draw at one input, is what is dear. The moments of one input
+    With ``num_draws=1`` a query, one draw at one input, is what costs. The moments of one input
     need two draws, :math:`\pi` and :math:`\pi'` of two calls:
 
     .. math::
         \mathbb{E}\,\tfrac12\|\pi - \pi'\|^2 = \mathbb{E}A, \qquad
         1 - \mathbb{E}\,\tfrac12(\|\pi\|^2 + \|\pi'\|^2) = \mathbb{E}B
 
-    (:class:`~pyro_opu.MomentMatching`), so half as many inputs are asked twice each. The student's
+    (:class:`~pyro_opu.MomentMatching`), so half as many inputs have two queries. The student's
     mean in the place of :math:`\pi'` would make A too large by :math:`\|\bar\pi - h\|^2`, which is
     more than A itself where the teacher is sure.
 

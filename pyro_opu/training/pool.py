@@ -148,7 +148,7 @@ def labelled(
 def read_once(guide: nn.Module, pool: Pool) -> tuple[nn.Module, Pool]:
     """The guide and its inputs where what its trunk tells of them stays, as moments of logits do.
 
-    It then has its own weights, and the pool what is told in the place of the inputs.
+    It then has its own weights, and the pool what it reads in the place of the inputs.
     """
     trunk = getattr(guide, "trunk", None)
     if not (isinstance(trunk, MomentsTrunk) and trunk.stays):

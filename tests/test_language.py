@@ -1,0 +1,40 @@
+"""Sentences begin with their subject, and words are the field's: what is not to come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyro_opu
+
+HOUSE = Path(pyro_opu.__file__).parent
+#: A sentence, or an entry of Args, that begins with a genitive and has no head.
+OPENINGS = re.compile(r"(?:^|[.!?:]\s+|\n\n\s*)((?:Of|Those of|That of|As of|Likewise)\b.{0,50})")
+WORDS = re.compile(r"\b(dear|dearer|told|asked twice|whence|thereof|naught)\b")
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+
+
+def said() -> Iterator[tuple[str, str]]:
+    """Docstrings and messages of the package, and the text of the pages."""
+    for path in HOUSE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                given = [v.value if isinstance(v, ast.Constant) else "x" for v in node.values]
+                yield f"{path.name}:{node.lineno}", "".join(map(str, given))
+            elif (
+                isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+            ):
+                yield f"{path.name}:{node.lineno}", node.value
+    for page in [*(HOUSE.parent / "docs").rglob("*.md"), HOUSE.parent / "README.md"]:
+        if "_build" not in page.parts:
+            yield page.name, page.read_text()
+
+
+def test_openings_and_words_that_are_not_to_come_back() -> None:
+    found = []
+    for where, text in said():
+        plain = CODE.sub("x", text)
+        found += [f"{where}: {m.strip()}" for m in OPENINGS.findall(plain) + WORDS.findall(plain)]
+    assert not found, "\n".join(found)
