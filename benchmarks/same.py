@@ -86,6 +86,8 @@ def teach(path: str) -> None:
     for name, make in STUDENTS.items():
         for seed in range(SEEDS):
             source, x, new, options = make()
+            if "warm_start" in options:
+                options["training"] = pyro_opu.Training(warm_start=options.pop("warm_start"))
             fast = pyro_opu.distill(
                 source, x, **{"num_steps": 60, "seed": seed, "progress": False, **options}
             )

@@ -17,7 +17,6 @@ from several_inputs import GROUP, NUMBERS, TwoInputs
 from torch import Tensor, nn
 
 from pyro_opu import (
-    DistillationReport,
     OnePassPredictive,
     Teacher,
     as_teacher,
@@ -26,6 +25,7 @@ from pyro_opu import (
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads
 from pyro_opu.objectives.joint import JointWitness
+from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.teachers.held import hold
 from pyro_opu.training import joint as taught
 

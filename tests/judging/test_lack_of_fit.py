@@ -8,11 +8,12 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import PredictiveDirichlet, PredictiveGuide
+from pyro_opu.choosing import choice_of, classes
+from pyro_opu.choosing.classes import MOST_LACK_OF_FIT
 from pyro_opu.guides import MixtureGuide
 from pyro_opu.judging import ClassJudge
 from pyro_opu.judging.laws import FEWEST_DRAWS, lack_of_fit
-from pyro_opu.parts import classes
-from pyro_opu.parts.classes import MOST_LACK_OF_FIT
+from pyro_opu.parts import Classes
 
 CORNERS = 0.85 * torch.eye(3) + 0.05
 
@@ -104,7 +105,7 @@ def test_a_mixture_is_too_dear_for_many_classes_on_few_features(
 ) -> None:
     x = torch.randn(60, features)
     labelled = ClassJudge(x, torch.full((4, 60, num_classes), 1 / num_classes))
-    guide = classes.Classes(num_classes).guide(None, x, labelled, {"misfit": 0.06})
+    guide = choice_of(Classes(num_classes)).guide(None, x, labelled, {"misfit": 0.06})
     assert type(guide) is family
 
 

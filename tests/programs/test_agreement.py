@@ -20,15 +20,15 @@ from pyro_opu import as_teacher, distill
 from pyro_opu.programs import rows as any_rows
 from pyro_opu.programs.rows import AnyRows
 from pyro_opu.teachers import agreement
-from pyro_opu.teachers.agreement import ROWS, RUNS, TEACHERS, ComparedDraws
+from pyro_opu.teachers.agreement import ROWS, RUNS, TEACHERS, PredictiveTeacher
 from pyro_opu.teachers.held import hold
 
 ROWS_OF = {"c": torch.randn(60), "known": torch.arange(60) % 9 > 0}
 
 
-def compared(source: Any, x: Any) -> ComparedDraws:
+def compared(source: Any, x: Any) -> PredictiveTeacher:
     teacher = as_teacher(source)
-    assert isinstance(teacher, ComparedDraws)
+    assert isinstance(teacher, PredictiveTeacher)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         teacher.probs(x)
@@ -123,7 +123,7 @@ def test_random_numbers_of_its_own_are_compared_by_ranks(shift: float) -> None:
             teacher.probs(X)
     else:
         teacher.probs(X)
-        assert isinstance(teacher, ComparedDraws) and teacher.compared == ROWS
+        assert isinstance(teacher, PredictiveTeacher) and teacher.compared == ROWS
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -203,7 +203,7 @@ def test_it_is_compared_once_at_so_many_rows() -> None:
     for rows, most in ((7, 7), (7, 7), (100, 32), (100, 32)):
         runs.clear()
         teacher.probs(NEW[rows])
-        assert isinstance(teacher, ComparedDraws) and teacher.compared == most
+        assert isinstance(teacher, PredictiveTeacher) and teacher.compared == most
     assert runs == [100]
 
 
@@ -223,5 +223,5 @@ def test_a_regression_is_compared() -> None:
 
     teacher = as_teacher(Predictive(model, {"w": W}))
     teacher.draws(NEW[7])
-    assert isinstance(teacher, ComparedDraws) and teacher.compared == 7
+    assert isinstance(teacher, PredictiveTeacher) and teacher.compared == 7
     assert not teacher.incomparable

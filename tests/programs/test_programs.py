@@ -13,7 +13,7 @@ from pyro.infer import Predictive
 from programs import judged
 from programs.base import PROGRAMS, Program
 from pyro_opu.inputs import Inputs
-from pyro_opu.teachers.agreement import ROWS, ComparedDraws
+from pyro_opu.teachers.agreement import ROWS, PredictiveTeacher
 from pyro_opu.teachers.finished import finished_teacher
 
 #: KL at most, in multiples of the attainable.
@@ -84,7 +84,7 @@ def compared(program: Program) -> None:
     for seed in SEEDS:
         pyro.set_rng_seed(seed)
         teacher = finished_teacher(program.source, x, form=inputs.form, **program.options)
-        assert isinstance(teacher, ComparedDraws)
+        assert isinstance(teacher, PredictiveTeacher)
         assert teacher.compared == min(len(x), ROWS) and not teacher.incomparable
 
 
