@@ -14,10 +14,9 @@ from torch import nn
 
 from pyro_opu.choosing import choice_of
 from pyro_opu.distributed import together
-from pyro_opu.guides import of_form
 from pyro_opu.inputs import Structured
 from pyro_opu.objectives import Adversarial, Objective
-from pyro_opu.predictive import OnePassPredictive, following
+from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
 from pyro_opu.predictive.drop_in import student_of
 from pyro_opu.predictive.with_novelty import with_novelty
@@ -31,11 +30,12 @@ from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
+from pyro_opu.training.choose import check_start, choose_guide, law_is_open
 from pyro_opu.training.joint import JOINT, JOINT_STREAM, joint_guide
 from pyro_opu.training.options import Training
 from pyro_opu.training.plan import Asked
 from pyro_opu.training.settings import Batches, Sampler
-from pyro_opu.training.train import prepare_guide, train
+from pyro_opu.training.train import train
 from pyro_opu.training.validation import (
     VALIDATION_NUMBERS,
     as_transfer_inputs,
@@ -174,9 +174,9 @@ def distill(
         (2015), Bayesian Dark Knowledge, section 2.2.
     """
     begun = time.perf_counter()
-    begun_here, open_law = guide is None or guide == JOINT, following.law_is_open(start, guide)
+    wanted, open_law = None if guide == JOINT else guide, law_is_open(start, guide)
     training = replace(training, num_steps=training.steps(num_steps))
-    asked = Asked(effort, training, begun, begun_here, start is not None)
+    asked = Asked(effort, training, begun, wanted is None, start is not None)
     with together() as ranks:
         progress = progress and ranks.first
         saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
@@ -196,13 +196,12 @@ def distill(
                 check_indices(teacher.stream, x)
             sites = teacher.layouts(x, said.return_sites)
             joint = guide == JOINT or (start is not None and start.joint)
-            guide = None if guide == JOINT else guide
-            guide = following.begin_at(start, guide, choice, x, form, sites)
-            # Before all that depends on `guide`: a seed holds out the same inputs for all guides.
-            chosen, rest = hold_out(x)
+            check_start(start, wanted, choice, x, form, sites)
+            # Before all that depends on the guide: a seed holds out the same inputs for all guides.
+            some, rest = hold_out(x)
             label = partial(validation_set, teacher, choice, device=target, progress=progress)
             held_out = label(
-                chosen, numbers=VALIDATION_NUMBERS, phase="held out", queries=asked.judging
+                some, numbers=VALIDATION_NUMBERS, phase="held out", queries=asked.judging
             )
             mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
             policy = transfer_for(
@@ -217,47 +216,42 @@ def distill(
             if joint:  # draws of its own, so that the marginal answer is the default's
                 with seeded(fold_in(seed, JOINT_STREAM)):
                     held = hold(teacher, x, said.num_samples)
-            found = ranks.broadcast(choice.describe(held_out))
-            begin = following.find_start(teacher, choice, x, held_out, form, begun_here, start)
-            if guide is None or isinstance(guide, str):
-                guide = choice.guide(guide, x, held_out, found, begin, form)
-            guide = prepare_guide(of_form(guide, form), target)
-            before = following.moved(start, guide, held_out)
-            guide = following.follow(start, guide, choice, x, held_out, found, begin, form)
-            guide = prepare_guide(guide, target)
-            closed_form, objective = choice.objectives(guide, x[:2].to(target), loss)
+            chosen = choose_guide(wanted, start, teacher, choice, given, held_out, target, ranks)
+            student = chosen.guide
+            closed_form, objective = choice.objectives(student, x[:2].to(target), loss)
             held_out = held_out.for_objective(closed_form).for_objective(objective)
             if open_law and not training.warm_start and isinstance(objective, Adversarial):
-                choice.teach_as(guide, held_out)
-            settings = asked.settings(guide, closed_form, objective, teacher, rest, held_out, ranks)
+                choice.teach_as(student, held_out)
+            settings = asked.settings(
+                student, closed_form, objective, teacher, rest, held_out, ranks
+            )
             ask = at_made_up_inputs(asked.ask(teacher))
             batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
-        run = (guide, closed_form, objective, batches, held_out, x, random, saved)
+        run = (student, closed_form, objective, batches, held_out, x, random, saved)
         report = train(*run, progress, callback)
-        if training.recalibrate and not asked.pairs and choice.recalibrates(guide):
+        if training.recalibrate and not asked.pairs and choice.recalibrates(student):
             shift: dict[str, Any] = {}
             if ranks.first:
                 with random.borrowed():
                     many = label(x, numbers=settings.calibration, phase="calibration")
-                    shift = choice.calibration(guide, many, open_law)
+                    shift = choice.calibration(student, many, open_law)
             report["recalibration"] = ranks.broadcast(shift)
-            choice.recalibrate(guide, report["recalibration"])
+            choice.recalibrate(student, report["recalibration"])
         steps = settings.warm_steps + settings.refine_steps
-        if held is not None:
-            of_draws = (
-                training.num_steps or steps * asked.fewer[0]
-            )  # none of which has been taught before
-            guide, report["joint"] = joint_guide(
-                guide, held, fitted, held_out.x, of_draws, random, ranks, progress, objective
+        answering = student
+        if held is not None:  # no draw of which has been taught before
+            of_draws = training.num_steps or steps * asked.fewer[0]
+            answering, report["joint"] = joint_guide(
+                student, held, fitted, held_out.x, of_draws, random, ranks, progress, objective
             )
         seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
         queries = sum(ranks.all_gather(teacher.queries + (held.queries if held else 0)))
         spent = work(report["history"], steps, queries=queries, **seconds)
-        report |= ranks.broadcast(before | held_out.summary(guide) | {"spent": spent})
+        report |= ranks.broadcast(chosen.earlier | held_out.summary(answering) | {"spent": spent})
         if ranks.first:
             warn_of_worthless(report)
     fast = student_of(
-        guide,
+        answering,
         teacher,
         x,
         sites,
@@ -268,8 +262,8 @@ def distill(
             "seed": seed,
             "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",
             "loss": type(objective).__name__,
-            **choice.about(guide, found),
-            **following.begun_at(start, guide, begin, begun_here),
+            **choice.about(answering, chosen.described),
+            **chosen.started,
             "mixing": mixing.to_dict(),
             **report,
         },

@@ -52,7 +52,7 @@ class DistillationReport(dict[str, Any]):
     step (``pyro_opu/judging/advice.py``).
     "start" says where it began: at the teacher's "network", with the "moments" of its logits, at an
     earlier "student", or from "scratch"; "start_reason" says why. "earlier" is of students that
-    begin at another, and has the KL of that one (``pyro_opu/predictive/following.py``);
+    begin at another, and has the KL of that one (``pyro_opu/training/choose.py``);
     "family_by_default" is whether such a one may choose the family of its answers anew.
     "critic" is of an adversarial loss, at held-out inputs: the share with a "negative_gain", the
     mean "slope" of the witnesses and the "steep" share of points where it is above 1, the "value",

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.guides import PredictiveGuide
 from pyro_opu.guides.base import student_at
 from pyro_opu.judging import Judge
 from pyro_opu.objectives import Adversarial, Objective
@@ -46,19 +45,6 @@ def few_threads(guide: nn.Module, x: Tensor, rows: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def prepare_guide(guide: nn.Module, device: torch.device) -> nn.Module:
-    """Move a guide to the device; make one that is frozen, as distilled ones are, trainable.
-
-    It is trained as a Dirichlet: its moments are those of other laws, too.
-    """
-    guide = guide.to(device).train()
-    if isinstance(guide, PredictiveGuide):
-        guide.read_as("dirichlet")
-    if not any(parameter.requires_grad for parameter in guide.parameters()):
-        guide.requires_grad_(True)
-    return guide
 
 
 def distillation_phase(

@@ -1,19 +1,23 @@
-"""Where a distillation begins: at the teacher's network, or at an earlier student."""
+"""Which guide is trained, and where it begins: the teacher's network, or an earlier student."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from pyro_opu.choosing import NETWORK, Choice
+from pyro_opu.distributed import Ranks
+from pyro_opu.guides import PredictiveGuide, of_form
 from pyro_opu.guides.beginning import Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import JointGuide, marginal_of
 from pyro_opu.guides.plug_in import NetworkTrunk
-from pyro_opu.inputs import Form
+from pyro_opu.inputs import Form, Inputs
 from pyro_opu.judging import Judge
 from pyro_opu.judging.advice import BY_GUIDE
 from pyro_opu.parts import SiteLayout
@@ -22,29 +26,94 @@ from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["begin_at", "begun_at", "find_start", "follow", "law_is_open", "moved"]
+__all__ = ["Chosen", "check_start", "choose_guide", "law_is_open"]
 
 #: Entry of a report: whether the family of the answers is the one that suits the posterior.
 BY_DEFAULT = "family_by_default"
 
 
-def begin_at(
+@dataclass(frozen=True)
+class Chosen:
+    """The guide that is trained, and what is known of it before.
+
+    Attributes:
+        guide: On its device, with weights that can be trained.
+        described: What the choice has read off the held-out draws.
+        started: Where training begins, for the report.
+        earlier: How far the posterior has moved from an earlier student, for the report.
+    """
+
+    guide: nn.Module
+    described: dict[str, Any]
+    started: dict[str, Any]
+    earlier: dict[str, Any]
+
+
+def choose_guide(
+    wanted: nn.Module | str | None,
     start: OnePassPredictive | None,
-    guide: Any,
+    teacher: BaseTeacher,
+    choice: Choice,
+    inputs: Inputs,
+    held_out: Judge,
+    device: torch.device,
+    ranks: Ranks,
+) -> Chosen:
+    """The guide of a distillation: the user's, a named one, that of an earlier student or the best.
+
+    Args:
+        wanted: What ``distill`` was given; ``None`` leaves it to the posterior.
+        start: The earlier student, which :func:`check_start` has allowed.
+        teacher, choice, held_out: Of this distillation.
+        inputs: All transfer inputs.
+        device: Where it is trained.
+        ranks: Rank 0 reads the draws.
+    """
+    x, form, earlier = inputs.tensor, inputs.form, {}
+    described = ranks.broadcast(choice.describe(held_out))
+    begin = find_start(teacher, choice, x, held_out, form, wanted is None, start)
+    guide = wanted
+    if start is not None:
+        own = copy.deepcopy(marginal_of(start.guide)).requires_grad_(True)
+        own = _prepared(of_form(own, form), device)
+        earlier = moved(start, own, held_out)
+        guide = follow(start, own, choice, x, held_out, described, begin, form)
+    elif guide is None or isinstance(guide, str):
+        guide = choice.guide(guide, x, held_out, described, begin, form)
+    guide = _prepared(of_form(guide, form), device)
+    return Chosen(guide, described, begun_at(start, guide, begin, wanted is None), earlier)
+
+
+def _prepared(guide: nn.Module, device: torch.device) -> nn.Module:
+    """Move a guide to the device; make one that is frozen, as distilled ones are, trainable.
+
+    It is trained as a Dirichlet: its moments are those of other families, too.
+    """
+    guide = guide.to(device).train()
+    if isinstance(guide, PredictiveGuide):
+        guide.read_as("dirichlet")
+    if not any(parameter.requires_grad for parameter in guide.parameters()):
+        guide.requires_grad_(True)
+    return guide
+
+
+def check_start(
+    start: OnePassPredictive | None,
+    guide: nn.Module | str | None,
     choice: Choice,
     x: Tensor,
     form: Form,
     sites: Sequence[SiteLayout],
-) -> Any:
-    """A copy of the guide of ``start``, which must answer what this teacher is asked.
+) -> None:
+    """Refuse an earlier student that does not answer what this teacher is asked.
 
     Args:
-        start: The earlier student; ``None`` gives back the guide.
+        start: The earlier student, if there is one.
         guide: What ``distill`` was given beside it.
-        choice, x, form, sites: This distillation's.
+        choice, x, form, sites: Of this distillation.
     """
     if start is None:
-        return guide
+        return
     if guide is not None:
         raise ValueError(
             f"`start` brings its own guide; got `guide` too, {guide!r:.60}. Leave one of them out."
@@ -66,7 +135,6 @@ def begin_at(
                 f"`start` must be a student of the same inputs and outcome; {what} differs: {mine} "
                 f"of it, {theirs} here. Call distill as for `start`, or leave it out."
             )
-    return copy.deepcopy(marginal_of(start.guide)).requires_grad_(True)
 
 
 def find_start(
@@ -138,7 +206,7 @@ def law_is_open(start: OnePassPredictive | None, guide: Any) -> bool:
 
 
 def follow(
-    start: OnePassPredictive | None,
+    start: OnePassPredictive,
     guide: nn.Module,
     choice: Choice,
     x: Tensor,
@@ -147,19 +215,17 @@ def follow(
     begin: Start,
     form: Form,
 ) -> nn.Module:
-    """Where training begins: the earlier student's guide, with the moments of the posterior now.
+    """The earlier student's guide, given what is true of the posterior now.
 
     If the family of its answers was chosen by the draws, and another suits them now, a guide of
-    that family takes its place, at the posterior's network: an earlier mixture is costly, and a
+    that family takes its place, at the posterior's network: an earlier mixture costs much, and a
     Dirichlet begun there is nearer in as many steps.
 
     Args:
-        start: The earlier student; ``None`` gives back the guide.
-        guide: Its guide, which is updated in place.
-        choice, x, held_out, found, begin, form: See ``Choice.guide``.
+        start: The earlier student.
+        guide: Its guide, which is changed in place.
+        choice, x, held_out, found, begin, form: As of ``Outcome.guide``.
     """
-    if start is None:
-        return guide
     if start.report.get(BY_DEFAULT, False):
         now = choice.guide(None, x, held_out, found, begin, form)
         if type(now) is not type(guide):
@@ -170,7 +236,7 @@ def follow(
     return guide
 
 
-def moved(start: OnePassPredictive | None, guide: nn.Module, held_out: Judge) -> dict[str, Any]:
+def moved(start: OnePassPredictive, guide: nn.Module, held_out: Judge) -> dict[str, Any]:
     """How far the posterior has moved away from the student that a run begins at.
 
     Args:
@@ -181,8 +247,6 @@ def moved(start: OnePassPredictive | None, guide: nn.Module, held_out: Judge) ->
     Returns:
         "earlier" for the report: "kl", "kl_ratio" and "draws"; "draws_before", as judged its own.
     """
-    if start is None:
-        return {}
     found = held_out.scores(guide)
     first = {name: found[name] for name in ("kl", "kl_ratio", "draws")}
     own = start.report.get("draws")
