@@ -58,7 +58,7 @@ class Captured:
         Raises:
             ValueError: another shape, or a device that is neither the student's nor the host.
         """
-        if self.form is not PLAIN:  # numbers that are not finite are let through
+        if self.form != PLAIN:  # numbers that are not finite are let through
             x = self.form.pack(x, check_seen=True)
         if x.shape[1:] != self._shape or not len(x):
             raise ValueError(

@@ -33,7 +33,7 @@ GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
 def of_form(guide: nn.Module, form: Form) -> nn.Module:
     """The guide as one of packed inputs: those of this package take them, others several inputs."""
     own = isinstance(guide, (HeadGuide, PredictiveGuide, Unpacked))
-    if form is PLAIN or own or getattr(guide, "takes_one_tensor", False):
+    if form == PLAIN or own or getattr(guide, "takes_one_tensor", False):
         return guide
     return Unpacked(guide, form)
 

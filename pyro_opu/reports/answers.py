@@ -121,7 +121,7 @@ def _of_one_tensor(source: Any, inputs: Inputs) -> Any:
     x, form = inputs.tensor, inputs.form
     if isinstance(source, BaseTeacher):
         source.unpack_by(form)
-    if form is PLAIN or isinstance(getattr(source, "form", None), Form):
+    if form == PLAIN or isinstance(getattr(source, "form", None), Form):
         return source
     draws = isinstance(source, Predictive) or hasattr(source, "probs")
     if callable(source) and not draws:

@@ -106,7 +106,8 @@ def as_teacher(
         options = known.updated(said)
     else:
         options = replace(said, source=source)
-    teacher = copy.copy(_made(options, output))
+    made = _made(options, output)
+    teacher: BaseTeacher = copy.copy(made) if made is options.source else made
     teacher.options = options if output is None else replace(options, source=teacher)
     return teacher
 

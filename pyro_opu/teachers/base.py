@@ -206,7 +206,7 @@ class BaseTeacher(Teacher):
 
     def unpack_by(self, form: Form) -> None:
         """Give the model its inputs in this form, from one tensor, from now on."""
-        if self.form is PLAIN and form is not PLAIN:
+        if self.form == PLAIN and form != PLAIN:
             if form.implied and not self.reads_names:
                 warn_user(
                     f"`x` holds text in {form.implied}, which is numbered by the alphabet, and so "
@@ -222,7 +222,7 @@ class BaseTeacher(Teacher):
 
     def packed(self, x: Any) -> Tensor:
         """Checked inputs as one tensor of no graph."""
-        if self.form is PLAIN:
+        if self.form == PLAIN:
             self.unpack_by(form_of(x))
         return self.form.pack(x).detach()
 

@@ -86,7 +86,7 @@ def test_a_teacher_says_its_kind_its_draws_and_its_classes(name):
     source, kind, rest = TEACHERS[name]
     teacher = as_teacher(source())
     unseen = rest.rsplit(", ", 1)[0].replace("9 draws", "draws not counted yet")
-    assert repr(teacher) == f"{kind}Teacher({unseen}, classes unknown yet)"
+    assert repr(teacher) == f"{kind}Teacher({unseen}, outcome unknown yet)"
     teacher.probs(X, 2)
     site = "site 'label', " if kind == "Predictive" else ""
     assert repr(teacher) == f"{kind}Teacher({site}{rest})"
@@ -106,9 +106,9 @@ def test_a_regressor_has_no_classes():
         return torch.ones(4, 1) * x[:, 0], torch.ones(4, 1)
 
     teacher = as_teacher(line)
-    assert repr(teacher) == "FunctionTeacher(line, draws not counted yet, real y)"
+    assert repr(teacher) == "FunctionTeacher(line, draws not counted yet, outcome unknown yet)"
     teacher.draws(X)
-    assert repr(teacher) == "FunctionTeacher(line, 4 draws, real y)"
+    assert repr(teacher) == "FunctionTeacher(line, 4 draws, a real y)"
 
 
 def test_samplers_show_their_settings():
