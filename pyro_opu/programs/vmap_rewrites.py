@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
+import torch._C._functorch as functorch
 from torch import Tensor
 from torch.distributions import dirichlet as torch_dirichlet
 from torch.nn import functional
@@ -108,14 +109,26 @@ def _binomial(count: Tensor, probs: Tensor, *more: Any, **named: Any) -> Tensor 
 
 
 def _bernoulli(probs: Tensor, *more: Any, **named: Any) -> Tensor | None:
-    found: Tensor | None = None if len(more) > 2 or named else _Labels.apply(probs, False)
+    plain = len(more) <= 2 and not named
+    found: Tensor | None = _Labels.apply(_of_each_draw(probs), False) if plain else None
     return found
 
 
 def _multinomial(weights: Tensor, count: Any = 0, *more: Any, **named: Any) -> Tensor | None:
     plain = count == 1 and len(more) < 2 and not named
-    found: Tensor | None = _Labels.apply(weights, True) if plain else None
+    found: Tensor | None = _Labels.apply(_of_each_draw(weights), True) if plain else None
     return found
+
+
+def _of_each_draw(value: Tensor) -> Tensor:
+    """The same, as a tensor that differs between draws, since what is drawn by it must.
+
+    ``vmap`` runs a function of one tensor for all draws once.
+    """
+    level = functorch.maybe_current_level()
+    if level is None or functorch.maybe_get_level(value) == level:
+        return value
+    return value + torch.zeros_like(torch.rand((), device=value.device)).to(value.dtype)
 
 
 _CHECKS: ContextVar[list[Tensor] | None] = ContextVar("checks of a program", default=None)
