@@ -26,10 +26,10 @@ class Column:
     """A column of a table, and what its values are as numbers.
 
     Attributes:
-        name: Of the column.
+        name: The column's name.
         kind: "number"; "category", a place in :attr:`names`; "date", days since 1970 in float64, of
             UTC where there are time zones; or "missing", whether the value is.
-        names: Of a category, in the order of their numbers.
+        names: The names of a category, in the order of their numbers.
         fill: What stands for a missing value; ``None`` where none may be missing.
         other: The name that unknown ones are read as; ``None`` where they are refused.
         implied: Whether the names are those that the first table happened to hold.

@@ -287,7 +287,7 @@ def _encoded(source: Any, names: list[Any]) -> set[int]:
 
 
 def _places(columns: Any, names: list[Any]) -> list[int]:
-    """Of columns that are said by name, place, slice or mask."""
+    """The places of columns that are said by name, place, slice or mask."""
     given: Any = [columns] if isinstance(columns, (str, int)) else columns
     if isinstance(given, slice) or not any(isinstance(each, str) for each in given):
         places: list[int] = np.arange(len(names))[given].tolist()

@@ -64,7 +64,7 @@ def choose_guide(
     Args:
         wanted: What ``distill`` was given; ``None`` leaves it to the posterior.
         start: The earlier student, which :func:`check_start` has allowed.
-        teacher, choice, held_out: Of this distillation.
+        teacher, choice, held_out: What this distillation works with.
         inputs: All transfer inputs.
         device: Where it is trained.
         ranks: Rank 0 reads the draws.
@@ -110,7 +110,7 @@ def check_start(
     Args:
         start: The earlier student, if there is one.
         guide: What ``distill`` was given beside it.
-        choice, x, form, sites: Of this distillation.
+        choice, x, form, sites: What this distillation works with.
     """
     if start is None:
         return
@@ -224,7 +224,7 @@ def follow(
     Args:
         start: The earlier student.
         guide: Its guide, which is changed in place.
-        choice, x, held_out, found, begin, form: As of ``Outcome.guide``.
+        choice, x, held_out, found, begin, form: The arguments of ``Choice.guide``.
     """
     if start.report.get(BY_DEFAULT, False):
         now = choice.guide(None, x, held_out, found, begin, form)
