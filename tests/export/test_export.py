@@ -173,10 +173,11 @@ def test_a_program_is_of_the_fused_guide() -> None:
     """Two products, of the trunk and of one head, and nothing before them but the inputs."""
     fast, x = student(), 3 * torch.randn(5, D) + 7
     fast.guide.trunk.fit_scale(x)
-    steps = trace(StudentProgram(fast.guide, (D,), ["mean"]), (x,)).graph.nodes
-    products = [node for node in steps if node.target is torch.ops.aten.linear.default]
+    program = trace(StudentProgram(fast.guide, (D,), ["mean"]), (x,))
+    linear = torch.ops.aten.linear.default
+    products = [node for node in program.graph.nodes if node.target is linear]
     assert len(products) == 2
-    assert products[0].args[0].name == "x"
+    assert (products[0].args[0].name,) == program.graph_signature.user_inputs
 
 
 @pytest.fixture(scope="module")
