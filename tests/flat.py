@@ -15,7 +15,7 @@ OF_TRAINING = {field.name for field in fields(Training)} - {"num_steps"}
 def gathered(**flat: Any) -> dict[str, Any]:
     """Keywords of ``distill``, with those of ``Training`` in its argument."""
     training = {name: flat.pop(name) for name in OF_TRAINING & flat.keys()}
-    return {**flat, "training": Training(**training)} if training else flat
+    return dict(**flat, training=Training(**training)) if training else flat
 
 
 def distill_flat(source: Any, x: Any, **flat: Any) -> OnePassPredictive:

@@ -45,7 +45,7 @@ class Column:
     @classmethod
     def of(cls, name: str, own: str, values: Any, missing: bool, other: Name | None) -> Column:
         """The column that holds these values; ``own`` is what errors call it."""
-        array, names = _array(values)
+        array, names = _array(values, own)
         gone = _missing(array)
         known = array[~gone]
         kind = "category" if names is not None else _kind(known, own)
@@ -84,7 +84,7 @@ class Column:
             TypeError: values of another kind.
             ValueError: missing values in a column without, or an unknown name.
         """
-        array, _ = _array(values)
+        array, _ = _array(values, own)
         gone = _missing(array)
         if self.kind == "missing":
             return gone.astype(np.float64)
@@ -161,7 +161,8 @@ def is_table(x: Any) -> bool:
 
 def is_column(x: Any) -> bool:
     """Whether it is an array or a series, and no tensor."""
-    return hasattr(x, "__array__") and hasattr(x, "dtype") and not isinstance(x, Tensor)
+    array = hasattr(x, "__array__") and hasattr(x, "dtype") and not isinstance(x, Tensor)
+    return array and getattr(x, "ndim", 1) > 0
 
 
 def series_of(table: Any, name: str) -> dict[str, Any]:
@@ -177,7 +178,9 @@ def as_tensor(x: Any) -> Any:
     """An array of numbers as a tensor, floating ones in float32 where no digits are lost."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "iufb":
         return x
-    found = torch.from_numpy(np.ascontiguousarray(x))
+    x = _unmasked(x)
+    known = x.dtype.newbyteorder("=") if x.dtype.itemsize <= 8 else np.float64  # torch's
+    found = torch.from_numpy(np.ascontiguousarray(x, dtype=known))
     return rounded(found) if found.dtype == torch.float64 else found
 
 
@@ -189,7 +192,12 @@ def rounded(x: Tensor) -> Tensor:
     return narrow if bool((kept | (off == 0) | ~x.isfinite().all()).all()) else x
 
 
-def _array(values: Any) -> tuple[NDArray[Any], list[Any] | None]:
+def _unmasked(x: Any) -> Any:
+    """An array with NaN at its masked entries, which are missing values."""
+    return x.astype(float).filled(np.nan) if np.ma.is_masked(x) else x
+
+
+def _array(values: Any, own: str) -> tuple[NDArray[Any], list[Any] | None]:
     """Values as an array, and the names that a categorical column has."""
     dtype = values.dtype
     names = None
@@ -197,9 +205,13 @@ def _array(values: Any) -> tuple[NDArray[Any], list[Any] | None]:
         names, values = dtype.categories.tolist(), values.astype(object)
     elif getattr(dtype, "tz", None) is not None:
         values = values.dt.tz_convert(None)
-    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(_unmasked(values))
     if array.ndim != 1:
-        raise ValueError(f"a column must have shape (N,); got {array.shape}.")
+        raise ValueError(
+            f"`{own}` must hold numbers, or be a column (N,) of names or dates; got {array.dtype} "
+            f"of shape {array.shape}. Write {own}.astype(float) if they are numbers; if not, pass "
+            "a data frame or a dict of its columns."
+        )
     if array.dtype.kind == "O":  # as numbers, dates or truth values, where all are
         gone = _missing(array)
         numbers = np.array(array[~gone].tolist()) if not gone.all() else np.zeros(0)

@@ -13,7 +13,7 @@ from pyro.infer import MCMC, NUTS, Predictive
 from torch import nn
 
 from bad_calls.table import calls, values, without
-from pyro_opu import EnergyDistance, PredictiveGuide, Training
+from pyro_opu import EnergyDistance, PredictiveGuide, Training, distill
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.transfer import HeldOut, Mixture, TransferPolicy
 
@@ -122,7 +122,9 @@ SCALAR = {"w": torch.randn(8, generator=torch.Generator().manual_seed(2))}
 #: Inputs that no call takes, for three features.
 INPUTS: dict[str, Any] = {
     "a list": X.tolist(),
-    "a NumPy array": X.numpy(),
+    "an array with NaN": with_entry(NAN).numpy(),
+    "an array of text": X.numpy().astype(str),
+    "an array of objects": X.numpy().astype(object),
     "None": None,
     "a string": "x",
     "without a row": X[:0],
@@ -220,7 +222,7 @@ values("distill", short, num_steps=[0, -1, 2.5, "3", True, NAN], batch_size=[0, 
     evaluate_every=[0, -1, 2.5, "3", None],
     num_samples=[0, -1, 2.5, "3", True], seed=[1.5, "0", True, 2**70, NAN, [0]],
     warm_start=["no", 1, None], recalibrate=["no", 0, None], progress=[1, "yes", None],
-    device=["gpu", "meta", 0, "cuda:99"], training=[None, {"num_draws": 8}, Training],
+    device=["gpu", "meta", 0, "cuda:99"],
     loss={"'kl'": "kl", "3": 3, "of torch": nn.CrossEntropyLoss()},
     return_sites=["probs", ["label"], ["weight"], [3], 3],
     inputs={"'x'": "x", "3": 3, "a tensor": X},
@@ -252,6 +254,8 @@ values("distill", short, num_steps=[0, -1, 2.5, "3", True, NAN], batch_size=[0, 
         "a loader of strings": Loader("ab"), "a loader of integers": Loader(X.long()),
         "a loader of 1-d batches": Loader(X[:, 0]), "a loader of two widths": Loader(X, X[:, :2]),
         "a loader with NaN": Loader(with_entry(NAN)), "a loader of empty tuples": Loader(())})
+values("distill", partial(distill, draws, X, num_steps=4, progress=False),
+    training=[None, {"num_draws": 8}, Training])
 values("distill, of a Predictive", partial(short, predictive()),
     return_sites=["probs", ["obs", "weight"], ["label"], [3]], site=["label", "weight", 3],
     inputs=["x", 3])

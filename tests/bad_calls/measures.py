@@ -206,7 +206,7 @@ values(pyro_opu.detection, student, teacher, X, LABELS, num_draws=[1, "500"], ch
 arguments(pyro_opu.misclassification, {
     "labels out of range": (student, X, LABELS + 1),
     "labels of another length": (student, X, LABELS[:4]),
-    "an array": (student, X.numpy(), LABELS),
+    "an array of text": (student, X.numpy().astype(str), LABELS),
     "no source": (None, X, LABELS)})
 arguments(pyro_opu.out_of_domain, {
     "NaN": (student, X, broken(X)),

@@ -180,6 +180,7 @@ values(Mixture,
 values(ImageCorruption, kinds=["affine", ("blurr",), (), 3], depth=[0, 1.5, "2"],
     image_shape=[(0, 8), 8, "8x8", (2.5, 8)])
 FITTED = without(INPUTS, "1-d", "of another width", "of another rank")
+FITTED["an array"] = X.numpy()
 values("TransferPolicy.fit", HeldOut().fit, x=FITTED)
 values("TransferPolicy.sample", lambda n: HeldOut().fit(X).sample(n),
     n=[0, -1, 2.5, "3", True, None])

@@ -24,7 +24,7 @@ from sklearn.preprocessing import OneHotEncoder
 from torch import Tensor
 
 import pyro_opu
-from pyro_opu import Inputs, OnePassPredictive, as_teacher
+from pyro_opu import Inputs, OnePassPredictive, as_teacher, joint
 from pyro_opu.__main__ import main
 from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.transfer import Jitter
@@ -212,6 +212,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         TypeError,
         "must have names that are text or numbers; got Interval",
     ),
+    "a number": (lambda: Inputs.of(np.float64(3)), TypeError, "`x` must be .*; got float64"),
     "infinite": (
         lambda: Inputs.of(pd.DataFrame({"a": [1.0, np.inf]})),
         ValueError,
@@ -324,6 +325,79 @@ def test_every_place_takes_a_table(
 ) -> None:
     monkeypatch.setattr(torch, "compile", lambda run, **options: run)
     assert TAKEN[name](tmp_path)
+
+
+ROWS = np.random.default_rng(1).normal(size=(12, 2)).astype(np.float32)
+SLOPES = torch.randn(8, 2, 3, generator=torch.Generator().manual_seed(0))
+
+
+def draws(x: Tensor) -> Tensor:
+    return torch.softmax(x @ SLOPES, -1)
+
+
+def line(x: Tensor) -> tuple[Tensor, Tensor]:
+    loc = (x @ SLOPES[..., 0].T).T
+    return loc, torch.ones_like(loc)
+
+
+@cache
+def plain(source: Callable[[Tensor], Any] = draws) -> OnePassPredictive:
+    return pyro_opu.distill(source, torch.tensor(ROWS), num_steps=4, seed=0, progress=False)
+
+
+def taught(x: Any) -> list[Tensor]:
+    """The weights of a student that is taught at these inputs."""
+    return list(pyro_opu.distill(draws, x, num_steps=4, seed=0, progress=False).guide.parameters())
+
+
+LABELS = torch.arange(12) % 3
+#: Whatever takes ``x``, and numbers of its answer.
+OF_ARRAYS: dict[str, Callable[[Any], Any]] = {
+    "distill": taught,
+    "call": lambda x: plain()(x)["obs"],
+    "dirichlet": lambda x: plain().dirichlet(x).mean,
+    "distribution": lambda x: plain().distribution(x).mean,
+    "uncertainty": lambda x: plain().uncertainty(x).epistemic,
+    "probs": lambda x: plain().probs(x, 3, seed=0),
+    "novelty": lambda x: plain().novelty(x),
+    "normal": lambda x: plain(line).normal(x).mean,
+    "teacher": lambda x: as_teacher(draws).probs(x),
+    "log_probs": lambda x: as_teacher(draws).log_probs(x),
+    "PredictiveGuide": lambda x: pyro_opu.PredictiveGuide.for_inputs(x, 3).state_dict(),
+    "joint_information": lambda x: joint.joint_information(draws, x, torch.tensor([[0, 1]])).total,
+    "batch_bald": lambda x: joint.batch_bald(draws, x, 2, seed=0).indices,
+    "ranking": lambda x: joint.ranking(draws, x, weights=torch.arange(3.0)).best,
+    "thompson": lambda x: joint.thompson(draws, x, 2, weights=torch.arange(3.0), seed=0),
+    "total": lambda x: joint.total(draws, x, weights=torch.arange(3.0)).mean,
+    "covariance": lambda x: joint.covariance(draws, x, weights=torch.arange(3.0)),
+    "misclassification": lambda x: [
+        torch.tensor(score) for score in pyro_opu.misclassification(plain(), x, LABELS).values()
+    ],
+    "fidelity": lambda x: torch.tensor(pyro_opu.fidelity(plain(), draws, x, seed=0).kl),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The student is worthless")  # of a few steps
+@pytest.mark.parametrize("name", OF_ARRAYS)
+def test_every_place_answers_an_array_as_the_tensor(name: str) -> None:
+    def answer(x: Any) -> Any:
+        torch.manual_seed(0)
+        return OF_ARRAYS[name](x)
+
+    expected = answer(torch.tensor(ROWS))
+    held = {"as it is": ROWS, "in float64": ROWS.astype(float), "big-endian": ROWS.astype(">f8")}
+    for x in [*held.values(), ROWS.astype(np.longdouble), np.asfortranarray(ROWS)]:
+        torch.testing.assert_close(answer(x), expected, rtol=0, atol=0)
+
+
+def test_masked_entries_are_missing() -> None:
+    masked = np.ma.array(ROWS[:, 0], mask=np.arange(12) == 3)
+    for x in (masked, masked.astype(int), np.ma.array(ROWS, mask=ROWS == ROWS[3, 0])):
+        with pytest.raises(ValueError, match="must be finite; got NaN"):
+            Inputs.of(x)
+    given = Inputs.of({"a": masked}, missing=("a",)).kwargs
+    assert given["a_missing"].nonzero().tolist() == [[3]]
+    assert float(given["a"][3]) == pytest.approx(float(masked.mean()))
 
 
 def test_a_file_answers_a_table(tmp_path: Path) -> None:
