@@ -24,7 +24,7 @@ class Asked:
     def draws(self, x: Tensor, count: int) -> Tensor:
         return torch.zeros(1, 1, 1).expand(count, len(x), self.num_outputs)
 
-    def validation(self, x: Tensor, draws: Tensor, held: int | None) -> tuple[int, ...]:
+    def judge(self, x: Tensor, draws: Tensor, held: int | None) -> tuple[int, ...]:
         assert len(x) == draws.shape[1]
         return tuple(draws.shape[:2])
 
