@@ -167,9 +167,14 @@ def test_the_latent_is_not_proposed_as_the_site() -> None:
             pyro.sample("label", dist.Categorical(logits=x @ own.T), obs=y)
             pyro.sample("other", dist.Bernoulli(0.1 + 0.5 * z), obs=y)
 
-    with pytest.raises(ValueError, match=r"sites, \['label', 'other'\]; got none"):
+    every = (
+        r"is score \(real\), label \(classes\), other \(classes\)\. .* name one site, as_teacher"
+    )
+    with pytest.raises(TypeError, match=every):
         as_teacher(Predictive(model, POSTERIOR)).probs(X)
-    named = as_teacher(Predictive(model, POSTERIOR, return_sites=["other", "score"]))
+    both = as_teacher(Predictive(model, POSTERIOR, return_sites=["other", "score"]))
+    assert both.draws(X).shape == (S, N, 4) and both.observed == ("score", "other")
+    named = as_teacher(Predictive(model, POSTERIOR, return_sites=["z", "other"]))
     assert named.probs(X).shape == (S, N, 2) and named.observed == ("other",)
     p = torch.sigmoid(X @ W.T).T
     torch.testing.assert_close(named.probs(X)[..., 1], 0.1 + 0.5 * p)
