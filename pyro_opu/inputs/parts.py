@@ -178,9 +178,9 @@ def check_rows_of(own: str, value: Tensor, rows: int) -> None:
 
 
 def _no_index(own: str, value: Tensor) -> TypeError:
-    least = int(value.min()) if value.numel() else 0
+    least = int(value.min()) if value.numel() and value.dtype.is_signed else 0
     found = f"{value.dtype}, with {least}" if least < 0 else str(value.dtype)
     return TypeError(
         f"`{own}` must have a floating dtype; got {found}. Convert numbers, such as pixels, "
-        f"with {own}.float(); an index is int64, from zero."
+        f"with {own}.float(), of an array {own}.astype(float); an index is int64, from zero."
     )

@@ -124,6 +124,7 @@ INPUTS: dict[str, Any] = {
     "a list": X.tolist(),
     "an array with NaN": with_entry(NAN).numpy(),
     "an array of text": X.numpy().astype(str),
+    "an array of unsigned numbers": abs(X).numpy().astype("uint16"),
     "an array of objects": X.numpy().astype(object),
     "None": None,
     "a string": "x",
