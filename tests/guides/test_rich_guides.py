@@ -114,8 +114,9 @@ def test_the_name_is_enough_and_the_result_is_a_full_student(kind: str, tmp_path
     torch.testing.assert_close(matched.mean, fast.distribution(fresh).mean)
     # Rounding of the concentration to float32.
     torch.testing.assert_close(matched.variance.sum(-1), measures.variance, rtol=1e-4, atol=0)
-    report = fidelity(fast, teacher, fresh, num_draws=20, seed=0, wasserstein_inputs=4)
+    report = fidelity(fast, teacher, fresh, num_draws=1000, seed=0, wasserstein_inputs=4)
     # Twelve steps: a third nearer than one Dirichlet for all inputs, and nearly all draws in.
+    # By 1000 draws the ratio, 0.63, has a standard error of 0.014: the limit is five of them away.
     assert report.energy_distance < 0.7 * report.energy_distance_trivial
     assert 0.75 < report.coverage_90 < 1
     scores = out_of_domain(fast, fresh, fresh + 1)
