@@ -17,6 +17,8 @@ takes seconds, so the N of those rows is smaller, and the peak is that of the fi
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import os
 import subprocess
 import sys
@@ -120,6 +122,8 @@ def peak_of(call: Callable[[], object]) -> float:
 
     ``ru_maxrss`` would not do: a process begins with the peak of the one that started it.
     """
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what others have freed would serve the call
     before = status("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is from now on
     call()

@@ -79,7 +79,7 @@ def distill(
     labels are needed, and where the student is taught decides what it knows: the transfer policy
     makes inputs around and away from ``x`` too.
 
-    The outcome decides the guides, losses and scores (:mod:`pyro_opu.choosing`). For a
+    The outcome decides the guides, losses and scores (``pyro_opu.choosing``). For a
     regressor, a ``Predictive`` whose observed site is normal or a function ``x -> (loc, scale)`` of
     draws ``(S, N)``, the student is :math:`N(\mu(x), a(x) + e(x))`: the mean of y, the aleatoric
     variance :math:`a = \mathbb{E}\,\sigma_\theta^2` and the epistemic one

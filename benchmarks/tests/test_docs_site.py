@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import inspect
 import json
@@ -236,7 +237,9 @@ def test_examples_run(page, number, code, monkeypatch, tmp_path):
     distill = pyro_opu.distill
 
     def quick(*args, **options):
-        return distill(*args, **options | {"num_steps": 10, "progress": False})
+        training = options.get("training", pyro_opu.Training())
+        options["training"] = dataclasses.replace(training, num_steps=10)
+        return distill(*args, **options | {"num_steps": None, "progress": False})
 
     for module in (pyro_opu, pyro_opu.interop.scikit_learn):
         monkeypatch.setattr(module, "distill", quick)

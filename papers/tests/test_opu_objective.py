@@ -77,13 +77,13 @@ def test_the_published_schedule_is_the_paper_s(monkeypatch, kind, rate, steps):
     for how in (published, cold):
         how(None, x, form(kind, x, 2), 2, 0, None)
     theirs, ours = asked
-    assert theirs["num_steps"] == steps and ours["num_steps"] is None
-    assert theirs["learning_rate"] == theirs["loss"].critic_learning_rate == rate
+    assert theirs["training"].num_steps == steps and ours["training"].num_steps is None
+    assert theirs["training"].learning_rate == theirs["loss"].critic_learning_rate == rate
     assert isinstance(theirs["transfer"], pyro_opu.transfer.HeldOut)
     assert isinstance(ours["transfer"], pyro_opu.transfer.Mixture)
     for each in asked:
         loss = each["loss"]
-        assert each["warm_start"] is False and loss.likelihood == 0
+        assert each["training"].warm_start is False and loss.likelihood == 0
         assert loss.two_sided and not loss.residual
 
 

@@ -27,7 +27,7 @@ class Column:
 
     Attributes:
         name: The column's name.
-        kind: "number"; "category", a place in :attr:`names`; "date", days since 1970 in float64, of
+        kind: "number"; "category", a place in ``names``; "date", days since 1970 in float64, of
             UTC where there are time zones; or "missing", whether the value is.
         names: The names of a category, in the order of their numbers.
         fill: What stands for a missing value; ``None`` where none may be missing.

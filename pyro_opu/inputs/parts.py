@@ -54,7 +54,7 @@ class Part:
 
     @property
     def key(self) -> str:
-        """By which a user gives it: the name of its column, or its own."""
+        """What a user calls it, the name of its column or its own."""
         return self.source[0].name if self.source and not self.shape else self.name
 
     def tensor(self, own: str, given: Any) -> Tensor:

@@ -225,6 +225,8 @@ class EstimatorsTeacher(BaseTeacher):
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
         table = self.form.table(x)
         given = self.transform(as_arrays(x.flatten(1)) if table is None else table)
+        if hasattr(given, "toarray"):  # what an encoder gives of many names
+            given = given.toarray()
         if self._trees:
             given = np.ascontiguousarray(given, np.float32)
         chosen, threads = (

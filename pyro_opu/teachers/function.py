@@ -27,7 +27,7 @@ class FunctionTeacher(BaseTeacher):
     it.
 
     Without a parameter for the number of draws its S is the size of the posterior, and fewer draws
-    are a random subset. It may be one of NumPy arrays (:class:`~.arrays.AnyFunction`).
+    are a random subset. It may be one of NumPy arrays (``teachers.arrays.AnyFunction``).
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
