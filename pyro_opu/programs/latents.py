@@ -148,7 +148,8 @@ class FreeSites:
     def answered(self, returned: Collection[str]) -> list[str]:
         """Those but for latents behind others; the last, if all may be enumerated or imputed.
 
-        A normal site among those ``returned`` is a latent only of another one of them.
+        A site that is observed at the training rows alone is a latent behind others, too. A normal
+        site among those ``returned`` is a latent only of another one of them.
         """
         infers = {name: node["infer"] for name, node in self.nodes.items()}
         latents = {k for k, infer in infers.items() if infer.get("enumerate") or IMPUTED in infer}
@@ -158,7 +159,7 @@ class FreeSites:
                 left.append(name)
                 latents |= {
                     other
-                    for other in self.behind(name)
+                    for other in {*self.behind(name)} | (self.upstream(name) & self.model.redrawn)
                     if other not in returned or name in returned or self._is_finite(other)
                 }
         of_rows = [name for name in left[::-1] if self.grows(name)]
