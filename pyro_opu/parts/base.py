@@ -110,7 +110,7 @@ class Outcome(ABC):
 
     @classmethod
     def from_config(cls, **config: Any) -> Any:
-        """The outcome of :attr:`config`, checked."""
+        """The outcome of ``config``, checked."""
         return cls(**config)
 
     def is_sized_as(self, guide: dict[str, Any]) -> bool:

@@ -126,7 +126,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         Returns:
             What the guide answers, batch shape ``(N,)``: by default a
             :class:`pyro.distributions.Dirichlet`, for a real y a
-            :class:`~pyro_opu.distributions.PredictiveNormal`, which is a Pyro normal.
+            :class:`~pyro_opu.distributions.normal.PredictiveNormal`, which is a Pyro normal.
 
         Raises:
             TypeError: ``x`` is not a floating tensor.

@@ -12,6 +12,7 @@ from pyro.infer import Predictive
 
 from programs import judged
 from programs.base import PROGRAMS, Program
+from pyro_opu import as_teacher
 from pyro_opu.inputs import Inputs
 from pyro_opu.teachers.agreement import ROWS, PredictiveTeacher
 from pyro_opu.teachers.finished import finished_teacher
@@ -83,7 +84,10 @@ def compared(program: Program) -> None:
     x = inputs.tensor
     for seed in SEEDS:
         pyro.set_rng_seed(seed)
-        teacher = finished_teacher(program.source, x, form=inputs.form, **program.options)
+        source = (
+            as_teacher(program.source, **program.options) if program.options else program.source
+        )
+        teacher = finished_teacher(source, x, form=inputs.form)
         assert isinstance(teacher, PredictiveTeacher)
         assert teacher.compared == min(len(x), ROWS) and not teacher.incomparable
 
