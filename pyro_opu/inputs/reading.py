@@ -121,7 +121,7 @@ def call_with(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[
 def form_of(
     x: Any, name: str = "x", missing: Sequence[str] = (), other: Mapping[str, Any] | None = None
 ) -> Form:
-    """The form of inputs like these, see :meth:`Inputs.of`.
+    """The form of inputs like these, see :meth:`pyro_opu.Inputs.of`.
 
     Raises:
         TypeError: no tensor, array or table; an index below zero, or in fewer than 32 bits.
