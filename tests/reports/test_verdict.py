@@ -32,9 +32,8 @@ def test_one_student_of_each_kind(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_verdicts_are_right(name: str) -> None:
-    """Of fixed seeds, none opposite; `benchmarks.verdicts` counts a hundred."""
-    found, expected = counts(name, 5), KINDS[name].expected
-    assert found[expected] >= 4 and set(found) <= {expected, None}
+    """Nine of ten fixed seeds at least; `benchmarks.verdicts` counts a hundred."""
+    assert counts(name, 10)[KINDS[name].expected] >= 9
 
 
 def test_far_inputs_and_a_short_training_are_told_apart() -> None:
