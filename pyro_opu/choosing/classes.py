@@ -41,8 +41,8 @@ from pyro_opu.programs.plug_in import PlugIn
 #: Beyond this lack of fit two moments per input are not enough. Logistic regressions and networks
 #: are below 0.01; groups of hypotheses that contradict each other are at 0.04 to 0.1.
 MOST_LACK_OF_FIT = 0.03
-#: A mixture is too dear where it has more than so many weights and than so many times those of one
-#: Dirichlet, as heads of many classes on few features have.
+#: A mixture costs too much where it has more than so many weights and than so many times those of
+#: one Dirichlet, as heads of many classes on few features have.
 MANY_WEIGHTS, MOST_WEIGHTS = 2**16, 2.0
 
 

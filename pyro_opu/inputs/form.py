@@ -64,7 +64,8 @@ class Form:
                 rows that differ in number; numbers that are not finite, in ``dtype`` too; an index
                 that was not seen, if ``check_seen``.
         """
-        return check_inputs(self._read(x, name), name, dtype=dtype)
+        found = check_inputs(self._read(x, name), name, dtype=dtype)
+        return self.check_seen(found, name) if check_seen else found
 
     def _read(self, x: Any, name: str) -> Any:
         """An array, a table of numbers or inputs as a tensor."""
@@ -263,20 +264,11 @@ class Columns(Form):
             start += part.columns
         return found
 
-    def pack(
-        self,
-        x: Any,
-        name: str = "x",
-        *,
-        check_seen: bool = False,
-        dtype: torch.dtype | None = None,
-    ) -> Tensor:
+    def _read(self, x: Any, name: str) -> Any:
         if _are_inputs(x):
             x = self.of_form(x, name)
-        packed = isinstance(x, Tensor) and x.is_floating_point()
-        packed = packed and self.fits(x.shape[1:])
-        found = check_inputs(x if packed else self._packed(x, name), name, dtype=dtype)
-        return self.check_seen(found, name) if check_seen else found
+        packed = isinstance(x, Tensor) and x.is_floating_point() and self.fits(x.shape[1:])
+        return x if packed else self._packed(x, name)
 
     def _packed(self, x: Any, name: str) -> Tensor:
         values = self._in_order(x, name)

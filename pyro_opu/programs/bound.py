@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from pyro_opu.programs.recorded import Draws, Recorded, Size, after, is_random, is_view, output
+from pyro_opu.programs.recorded import Recorded, Size, after, is_random, is_view, output
+from pyro_opu.programs.vmap import Draws
 
 #: Numbers that are kept of a draw, in multiples of those in it, where they follow from it alone.
 KEPT = 4
@@ -20,14 +21,10 @@ TRIED, QUICK = (2**15, 2**17, 2**19), 2**17
 
 
 class Bound:
-    """A recorded program with its draws: what follows from them alone is computed once.
-
-    Attributes:
-        random: Names of what differs from call to call.
-    """
+    """A recorded program with its draws: what follows from them alone is computed once."""
 
     def __init__(self, recorded: Recorded, draws: Draws) -> None:
-        self.recorded, self.random = recorded, recorded.random
+        self.recorded = recorded
         self.num_draws = len(next(iter(draws.values())))
         early, self._late, sliced = _split(recorded.program, draws)
         with torch.no_grad():
@@ -109,6 +106,14 @@ def _part(
     graph.output([made[node] for node in wanted])
     graph.eliminate_dead_code()
     return fx.GraphModule(program, graph)
+
+
+def put(found: Draws, block: slice, values: Draws, size: int) -> None:
+    """Lay values of a block of draws among those of all ``size``."""
+    for name, value in values.items():
+        if name not in found:
+            found[name] = value.new_empty((size, *value.shape[1:]))
+        found[name][block] = value
 
 
 class Pace:

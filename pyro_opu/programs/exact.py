@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pyro_opu.checks import positive_int
 from pyro_opu.inputs import call_with
+from pyro_opu.programs.bound import put
 from pyro_opu.programs.cost import Cost, metered
 from pyro_opu.programs.forms import Call, Forms
 from pyro_opu.programs.samples import check_unweighed
@@ -151,10 +152,9 @@ class BatchedPredictive(Predictive):
         with quiet(), ops:
             for start in range(0, self.num_samples, size):
                 block = slice(start, start + size)
-                for name, values in self._values(model, guide, shapes, block).items():
-                    if start == 0:
-                        found[name] = values.new_empty(self.num_samples, *shapes[name])
-                    found[name][block] = values.reshape(len(values), *shapes[name])
+                values = self._values(model, guide, shapes, block)
+                whole = {k: v.reshape(len(v), *shapes[k]) for k, v in values.items()}
+                put(found, block, whole, self.num_samples)
         return {name: found[name] for name in shapes}
 
     def _recorded(

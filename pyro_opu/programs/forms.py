@@ -15,12 +15,17 @@ T = TypeVar("T")
 MOST_FORMS = 32
 
 
+def rows_of(tensors: Sequence[Tensor]) -> int:
+    """As many as the first tensor has that has rows, 0 if there is none."""
+    return next((len(x) for x in tensors if x.dim()), 0)
+
+
 class Call:
     """The arguments of a call, as their tensors and the rest.
 
     Attributes:
         tensors: All tensors among the arguments, in order.
-        rows: As many as the first tensor has that has rows, 0 if there is none.
+        rows: N, by :func:`rows_of`.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -31,7 +36,7 @@ class Call:
         else:
             self._leaves, self._spec = [*args, *kwargs.values()], (len(args), tuple(kwargs))
         self.tensors = [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
-        self.rows = next((len(x) for x in self.tensors if x.dim()), 0)
+        self.rows = rows_of(self.tensors)
 
     def given(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with other tensors in the place of these."""
@@ -65,15 +70,12 @@ class Forms(Generic[T]):
     """What is kept for forms of calls, or for a form and its number of rows; the latest ones."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Hashable, T | None] = OrderedDict()
+        self._kept: OrderedDict[Hashable, T] = OrderedDict()
 
     def __getitem__(self, key: Hashable) -> T | None:
         return self._kept.get(key)
 
-    def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
-
-    def __setitem__(self, key: Hashable, value: T | None) -> None:
+    def __setitem__(self, key: Hashable, value: T) -> None:
         self._kept[key] = value
         while len(self._kept) > MOST_FORMS:
             self._kept.popitem(last=False)

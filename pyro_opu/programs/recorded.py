@@ -17,7 +17,9 @@ from torch import Tensor, fx, nn
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
-Draws = dict[str, Tensor]
+from pyro_opu.programs.forms import rows_of
+from pyro_opu.programs.vmap import Draws
+
 #: ``(draws (S, ...), inputs) -> {name: (S, ...)}``.
 Together = Callable[[Draws, Sequence[Tensor]], Draws]
 Corner = tuple[int, int]
@@ -92,8 +94,7 @@ class Recorded:
     def __init__(
         self, together: Together, draws: Draws, inputs: Sequence[Tensor], *, free: bool = True
     ) -> None:
-        self._first = next((i for i, x in enumerate(inputs) if x.dim()), None)
-        count = self._count(inputs)
+        count = rows_of(inputs)
         self.rows = None if free else count
         self._draws = list(draws)
         sizes = ROWS if free else (count,)
@@ -133,12 +134,9 @@ class Recorded:
         ]
         return max(counts, default=1)
 
-    def _count(self, inputs: Sequence[Tensor]) -> int:
-        return 0 if self._first is None else len(inputs[self._first])
-
     def of_rows(self, inputs: Sequence[Tensor]) -> int:
         """N of these inputs, or that which is fixed."""
-        return self._count(inputs) if self.rows is None else self.rows
+        return rows_of(inputs) if self.rows is None else self.rows
 
 
 class _Graph(NamedTuple):

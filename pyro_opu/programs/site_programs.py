@@ -11,12 +11,12 @@ import torch
 from pyro.distributions import Delta
 from torch import Tensor, nn
 
-from pyro_opu.programs.bound import Bound, Pace
+from pyro_opu.programs.bound import Bound, Pace, put
 from pyro_opu.programs.forms import Call
-from pyro_opu.programs.recorded import VALID, Draws, Recorded, Together, few
+from pyro_opu.programs.recorded import VALID, Recorded, Together, few
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, quiet, trace_of
-from pyro_opu.programs.vmap import close, vectorized
+from pyro_opu.programs.vmap import Draws, close, vectorized
 from pyro_opu.programs.vmap_rewrites import later
 from pyro_opu.rng import seeded
 from pyro_opu.utils.chunks import numbers_at_once
@@ -121,8 +121,8 @@ class SitePrograms:
             latents = {"": samples[""]}
             self._record(guide.together(tuple(guide.shapes), own_tensors[0]), latents, tensors)
             latents = self._latents(latents, tensors)
-        self._fresh = [name for name in names if name not in latents]
-        self._record(model.together(self._fresh, own_tensors[1]), latents, tensors)
+        fresh = [name for name in names if name not in latents]
+        self._record(model.together(fresh, own_tensors[1]), latents, tensors)
         self._bound = None if self._guided else Bound(self._parts[-1][1], samples)
         held = [each for _, recorded in self._parts for each in recorded.constants()]
         self._params = {
@@ -190,10 +190,7 @@ class SitePrograms:
             if block.stop - start == size:
                 found = values
                 break
-            for name, value in values.items():
-                if start == 0:
-                    found[name] = value.new_empty((size, *value.shape[1:]))
-                found[name][block] = value
+            put(found, block, values, size)
             start = block.stop
         return {name: found[name] for name in self._names}
 

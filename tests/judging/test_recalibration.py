@@ -56,7 +56,7 @@ def test_recalibration_finds_the_teachers_concentration(twice_as_sure) -> None:
 def test_recalibration_takes_the_part_that_brings_nearest(
     monkeypatch: pytest.MonkeyPatch, nearest: float, twice_as_sure
 ) -> None:
-    """Of a distance that is least at a known part of the shift."""
+    """The distance is least at a known part of the shift."""
 
     def distance(alpha: Tensor, draws: Tensor) -> Tensor:
         moved = (alpha.double().sum(-1).log() - math.log(8)) / asked
