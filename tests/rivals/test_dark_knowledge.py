@@ -162,7 +162,10 @@ class TestKnownAnswers:
         assert float(((found.mean - new @ mean).square() / exact).mean().sqrt()) < 0.2
         assert float((found.variance / exact).log().abs().mean()) < 0.1
         parts = fast.uncertainty(new)
-        torch.testing.assert_close(parts.aleatoric, torch.full((50,), 0.25), rtol=0.05, atol=0.0)
+        # Over five seeds the largest of 50 is .014 to .07 off, their mean at most .006. Were it
+        # the variance of y, its mean would be .10 off, and the outermost input .5.
+        off = parts.aleatoric / 0.25 - 1
+        assert abs(float(off.mean())) < 0.02 and float(off.abs().max()) < 0.15
         assert fast(new)["obs"].shape == (500, 50)
 
 
