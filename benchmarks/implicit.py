@@ -28,7 +28,7 @@ from benchmarks.results import Tables, parser, record_seeds
 from benchmarks.timing import timed
 from pyro_opu import distill
 from pyro_opu.guides import ImplicitGuide
-from pyro_opu.guides.several import SeveralGuide
+from pyro_opu.guides.table import TableGuide
 from pyro_opu.objectives.energy import joint_energy_distance
 from pyro_opu.teachers.finished import finished_teacher
 
@@ -103,7 +103,7 @@ POSTERIORS = {f.__name__: f for f in (curve, groups, corners, labels, vectors)}
 
 def drawn(fast: Any, x: Tensor) -> Tensor:
     """Draws ``(S, N, K)`` in a teacher's form; of marginals, where there are no others."""
-    if type(fast.guide) is not SeveralGuide:
+    if type(fast.guide) is not TableGuide:
         return fast.draws(x, HELD)
     (answer,) = fast.answer(x).answers
     if fast.guide.parts[0].on_simplex:

@@ -11,9 +11,9 @@ import pyro.distributions as dist
 import pytest
 import torch
 from flat import distill_flat
+from input_forms import GROUP, NUMBERS, TwoInputs
 from pyro.infer import Predictive
 from quick_distill import quick_wasserstein
-from several_inputs import GROUP, NUMBERS, TwoInputs
 from torch import Tensor, nn
 
 from pyro_opu import (

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import input_forms
 import pyro
 import pyro.distributions as dist
 import pytest
 import regressions
-import several_inputs
 import torch
 from flat import distill_flat
 from pyro.infer import Predictive
@@ -132,9 +132,9 @@ KINDS: dict[str, Callable[[], tuple[Any, Any, dict[str, Any]]]] = {
     "mixture": lambda: (teacher(), inputs(), {"guide": "mixture"}),
     "real y": lambda: (regressions.predictive(), torch.randn(60, regressions.D), {}),
     "several": lambda: (Predictive(several, {"w": W}), inputs(), {}),
-    "dict": lambda: (several_inputs.posterior(), several_inputs.FORMS["dict"], {}),
-    "tuple": lambda: (several_inputs.posterior(), several_inputs.FORMS["tuple"], {}),
-    "model's network": lambda: (several_inputs.TwoInputs(), several_inputs.FORMS["tuple"], {}),
+    "dict": lambda: (input_forms.posterior(), input_forms.FORMS["dict"], {}),
+    "tuple": lambda: (input_forms.posterior(), input_forms.FORMS["tuple"], {}),
+    "model's network": lambda: (input_forms.TwoInputs(), input_forms.FORMS["tuple"], {}),
     "joint": lambda: (held, inputs(), {"guide": "joint"}),
     "from noise": lambda: (held, inputs(), {"guide": "implicit"}),
     "several from noise": lambda: (Predictive(several, {"w": W}), inputs(), {"guide": "implicit"}),

@@ -8,8 +8,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from pyro.infer import Predictive
-from several_inputs import (
+from input_forms import (
     ALPHA,
     BETA,
     FORMS,
@@ -24,6 +23,7 @@ from several_inputs import (
     probs,
     quick,
 )
+from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu

@@ -9,8 +9,8 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from input_forms import ALPHA, FORMS, GROUP, NUMBERS, G, N, S, TwoInputs, posterior, quick
 from pyro.infer import Predictive
-from several_inputs import ALPHA, FORMS, GROUP, NUMBERS, G, N, S, TwoInputs, posterior, quick
 from torch import Tensor, nn
 
 import pyro_opu

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import input_forms
 import pytest
-import several_inputs
 import torch
 from flat import distill_flat
 from torch import Tensor
@@ -128,7 +128,7 @@ def test_what_follows_the_inputs_is_no_input(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(enumerated, "MOST_NODES", 4)  # a group that is not given is summed out
     flat = loader([(x, g) for x, g, _ in ROW])
     with pytest.warns(UserWarning, match="None for group: an input of the rows belongs into x, a"):
-        several_inputs.quick(several_inputs.posterior(), flat, num_steps=1)
+        input_forms.quick(input_forms.posterior(), flat, num_steps=1)
 
 
 class Killed(Exception):

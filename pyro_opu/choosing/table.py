@@ -7,22 +7,22 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from pyro_opu.choosing.base import NETWORK, Choice
-from pyro_opu.distributions.implicit import ImplicitSeveral
-from pyro_opu.distributions.several import by_part
+from pyro_opu.distributions.implicit import ImplicitTable
+from pyro_opu.distributions.table import by_part
 from pyro_opu.guides.beginning import SCRATCH, Start
-from pyro_opu.guides.implicit import ImplicitSeveralGuide
-from pyro_opu.guides.several import SeveralGuide
+from pyro_opu.guides.implicit import ImplicitTableGuide
+from pyro_opu.guides.table import TableGuide
 from pyro_opu.inputs import PLAIN, Form, Inputs
 from pyro_opu.judging import TableJudge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.implicit import energy_of_draws, of_draws
-from pyro_opu.objectives.several import SeveralMoments
+from pyro_opu.objectives.table import TableMoments
 
 
 class ChoiceOfTable(Choice):
     """What suits a student of several numbers of every row."""
 
-    guides: ClassVar[dict[str, Any]] = {"table": SeveralGuide, "implicit": ImplicitSeveralGuide}
+    guides: ClassVar[dict[str, Any]] = {"table": TableGuide, "implicit": ImplicitTableGuide}
 
     def guide(
         self,
@@ -50,15 +50,15 @@ class ChoiceOfTable(Choice):
         self, guide: nn.Module, x: Tensor, loss: str | Objective | None
     ) -> tuple[Objective, Objective]:
         """The closed-form losses, summed; of a guide from noise the energy of whole draws."""
-        if isinstance(self.answer_of(guide, x), ImplicitSeveral):
-            return energy_of_draws(), of_draws(loss, several=True)
-        if loss not in (None, "moments") and not isinstance(loss, SeveralMoments):
+        if isinstance(self.answer_of(guide, x), ImplicitTable):
+            return energy_of_draws(), of_draws(loss, table=True)
+        if loss not in (None, "moments") and not isinstance(loss, TableMoments):
             raise ValueError(
                 '`loss` must be "moments", or left out, as the teacher observes several numbers of '
                 f"every row; got {loss!r}. For another distil one site: "
                 "as_teacher(source, site=...)."
             )
-        return SeveralMoments(self.outcome.parts), SeveralMoments(self.outcome.parts)
+        return TableMoments(self.outcome.parts), TableMoments(self.outcome.parts)
 
     def judge(self, x: Tensor, draws: Tensor, held: int | None) -> TableJudge:
         return TableJudge(x, draws, held, parts=self.outcome.parts)

@@ -16,10 +16,10 @@ from pyro_opu.distributions.dirichlet import SimplexDistribution
 from pyro_opu.distributions.empirical import Empirical
 from pyro_opu.distributions.measures import SimplexMeasures, in_float64, point_moments
 from pyro_opu.distributions.normal import Components, PredictiveNormalMixture
-from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
+from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.rng import drawing
 
-__all__ = ["FromNoise", "Implicit", "ImplicitSeveral"]
+__all__ = ["FromNoise", "Implicit", "ImplicitTable"]
 
 #: What a law without a density is asked for in vain, and what has one.
 NO_DENSITY = (
@@ -121,7 +121,7 @@ class Implicit(Empirical):
         return found
 
 
-class ImplicitSeveral(SeveralAnswer):
+class ImplicitTable(TableAnswer):
     """Several numbers of every row that depend on one another, from one noise for all of a row.
 
     A draw is what a posterior draw says of the row: probabilities of labels, mean and log deviation
@@ -185,9 +185,9 @@ class ImplicitSeveral(SeveralAnswer):
     def comparable(self, draws: Tensor) -> Tensor:
         return draws / self.scale
 
-    def matched(self) -> SeveralAnswer:
+    def matched(self) -> TableAnswer:
         """Families with the moments of every number, independent of one another."""
-        return SeveralAnswer(self.parts, [each.matched() for each in self.answers], self.trials)
+        return TableAnswer(self.parts, [each.matched() for each in self.answers], self.trials)
 
     def draw(self, count: int, parameters: bool) -> list[tuple[Tensor, Any]]:
         """See its base; one draw is all numbers of a row."""

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributions import Answer, as_answer
-from pyro_opu.distributions.several import SeveralAnswer
+from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.export.plain_ops import PLAIN_OPS
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.networks import Indexed, centres, keeps_digits
 from pyro_opu.guides.novelty import Novelty, answer_and_features
-from pyro_opu.guides.several import SeveralGuide
+from pyro_opu.guides.table import TableGuide
 from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.rng import exclusive
 
@@ -58,7 +58,7 @@ class StudentProgram(nn.Module):
             seen = torch.zeros(max(values, default=0) + 2, dtype=torch.bool)  # last: above all
             self.register_buffer(f"seen_{column}", seen.index_fill(0, torch.tensor(values), True))
         self.num_classes = answer.event_shape[0] if answer.event_shape else None
-        if isinstance(answer, SeveralAnswer):
+        if isinstance(answer, TableAnswer):
             self.num_classes = None
         self.outputs = _checked(outputs, answer, units)
         self.units = {name: units[name] for name in self.outputs}
@@ -90,12 +90,12 @@ class StudentProgram(nn.Module):
 
     def _outputs(self, x: Tensor) -> dict[str, Tensor]:
         """The outputs at the guide's inputs ``(N, *input_shape)``."""
-        if not isinstance(self.guide, (TrunkGuide, SeveralGuide)):
+        if not isinstance(self.guide, (TrunkGuide, TableGuide)):
             answer, features = answer_and_features(self.guide, x)
             return self._beside(self._named(answer), x, features)
         # One row at a time: families look at shapes, which must be numbers in a trace.
         guide = self.guide
-        given = (x,) if isinstance(guide, SeveralGuide) else ()
+        given = (x,) if isinstance(guide, TableGuide) else ()
 
         def of_one(*row: Tensor) -> dict[str, Tensor]:
             named = self._named(guide.answer(*(each[None] for each in row)))

@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
-from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitSeveral
-from pyro_opu.distributions.several import Part
+from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitTable
+from pyro_opu.distributions.table import Part
 from pyro_opu.guides.base import HeadGuide, TrunkGuide
 from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
 from pyro_opu.guides.networks import default_trunk_config
 from pyro_opu.guides.normal import LOG_VARIANCES
-from pyro_opu.guides.several import LOG_MEANS, UNITS, SeveralGuide
+from pyro_opu.guides.table import LOG_MEANS, UNITS, TableGuide
 from pyro_opu.inputs import inputs_of
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["ImplicitGuide", "ImplicitSeveralGuide"]
+__all__ = ["ImplicitGuide", "ImplicitTableGuide"]
 
 
 class NarrowTrunk(HeadGuide):
@@ -88,11 +88,11 @@ class ImplicitGuide(NarrowTrunk, TrunkGuide):
         self.generator.begin(self.head.bias, deviation)
 
 
-class ImplicitSeveralGuide(NarrowTrunk, SeveralGuide):
+class ImplicitTableGuide(NarrowTrunk, TableGuide):
     """Draws of all that is observed of a row from one noise, so that they depend on one another.
 
-    Its answers are :class:`~pyro_opu.distributions.implicit.ImplicitSeveral`. Arguments as of
-    ``SeveralGuide`` and :class:`ImplicitGuide`.
+    Its answers are :class:`~pyro_opu.distributions.implicit.ImplicitTable`. Arguments as of
+    ``TableGuide`` and :class:`ImplicitGuide`.
     """
 
     kind = "implicit"
@@ -116,7 +116,7 @@ class ImplicitSeveralGuide(NarrowTrunk, SeveralGuide):
     def numbers_of(part: Part) -> int:
         return part.width
 
-    def answer(self, outputs: Tensor, x: Tensor) -> ImplicitSeveral:
+    def answer(self, outputs: Tensor, x: Tensor) -> ImplicitTable:
         made_of = self.generator.at(outputs)
 
         def values(noise: Tensor) -> list[Tensor]:
@@ -124,7 +124,7 @@ class ImplicitSeveralGuide(NarrowTrunk, SeveralGuide):
             return [self._said(number, each) for number, each in enumerate(made)]
 
         source = FromNoise(values, self.generator.points, len(outputs))
-        return ImplicitSeveral(self.parts, source, self._scale(), self.trials_at(x))
+        return ImplicitTable(self.parts, source, self._scale(), self.trials_at(x))
 
     def _said(self, number: int, made: Tensor) -> Tensor:
         """What a part's numbers ``(S, N, L width)`` say, as a teacher does: ``(S, N L, width)``.

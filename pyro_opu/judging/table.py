@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pyro_opu.distributions.several import Part, by_part
+from pyro_opu.distributions.table import Part, by_part
 from pyro_opu.judging.base import Judge
 from pyro_opu.judging.classes import ClassJudge
 from pyro_opu.judging.real import RealJudge

@@ -13,17 +13,17 @@ def energy_of_draws() -> EnergyDistance:
     return EnergyDistance(NUM_SAMPLES, ground="l2")
 
 
-def of_draws(loss: str | Objective | None, several: bool = False) -> Objective:
+def of_draws(loss: str | Objective | None, table: bool = False) -> Objective:
     """The objective of a student without a density, by name or as it is.
 
     Raises:
-        ValueError: one that reads a density, or moments alone; a critic of ``several`` numbers of a
-            row, which are no point of a simplex.
+        ValueError: one that reads a density, or moments alone; a critic of a ``table``, whose
+            rows are no points of a simplex.
     """
     if loss in (None, "energy"):
         return energy_of_draws()
     objective = as_objective(loss)
-    if several and isinstance(objective, WassersteinELBO):
+    if table and isinstance(objective, WassersteinELBO):
         raise ValueError(
             '`loss` must be "energy" for a guide from noise where the teacher observes several '
             f"numbers of every row, as witnesses are of points of one simplex; got {loss!r}."

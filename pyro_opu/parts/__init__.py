@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyro_opu.distributions.several import Part
+from pyro_opu.distributions.table import Part
 from pyro_opu.parts.base import Outcome, SiteLayout
 from pyro_opu.parts.classes import Classes
 from pyro_opu.parts.real import Real

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.several import Part
+from pyro_opu.distributions.table import Part
 
 __all__ = ["Outcome", "SiteLayout"]
 

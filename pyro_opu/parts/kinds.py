@@ -8,7 +8,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.several import Kind
+from pyro_opu.distributions.table import Kind
 from pyro_opu.programs.sites import site_kind, unwrap, wrapped_log_probs
 from pyro_opu.utils.laws import is_known, own_members
 from pyro_opu.utils.warnings import warn_user

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.distributions.several import Part
+from pyro_opu.distributions.table import Part
 from pyro_opu.parts.base import Outcome
 from pyro_opu.parts.classes import Classes
 from pyro_opu.parts.kinds import cure, described, described_all, kind_of, said_of

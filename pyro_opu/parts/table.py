@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from pyro_opu.checks import rows_off_simplex, simplex_tolerance
-from pyro_opu.distributions.implicit import ImplicitSeveral
-from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
+from pyro_opu.distributions.implicit import ImplicitTable
+from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.parts.base import Outcome, SiteLayout
 from pyro_opu.parts.kinds import said, said_of
@@ -39,7 +39,7 @@ class Table(Outcome):
     kind: ClassVar[str] = "table"
     single: ClassVar[bool] = False
     quantity: ClassVar[str] = "parameters of several sites"
-    answer_text: ClassVar[str] = "a SeveralAnswer"
+    answer_text: ClassVar[str] = "a TableAnswer"
     site_kinds: ClassVar[tuple[str, ...]] = ("label", "onehot", "value", "probs", "prob1", "mean")
     learned: ClassVar[str] = "what is observed"
     held: ClassVar[str] = "the parameters of one"
@@ -183,12 +183,12 @@ class Table(Outcome):
     def draws_of(self, answer: Any, count: int) -> Tensor:
         return (
             answer.said(count)
-            if isinstance(answer, ImplicitSeveral)
+            if isinstance(answer, ImplicitTable)
             else super().draws_of(answer, count)
         )
 
     def is_answer(self, value: Any) -> bool:
-        return isinstance(value, SeveralAnswer)
+        return isinstance(value, TableAnswer)
 
     def chain(self, draws: Tensor) -> Tensor:
         """Probabilities; means in deviations of y, and logarithms of scales."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pyro_opu.checks import check_mapping, check_row_shape, lent
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
-from pyro_opu.distributions.several import SeveralAnswer
+from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.guides import of_form
 from pyro_opu.inputs import PLAIN, Form, Inputs, inputs_of
 from pyro_opu.rng import evaluating, seeded
@@ -32,8 +32,8 @@ _WORDS: dict[type[Answer], tuple[str, str]] = {
         "a PredictiveNormal or a mixture of them",
         "Pass the result of `distill`, or its `.guide`.",
     ),
-    SeveralAnswer: (
-        "a SeveralAnswer, as the teacher observes several numbers of every row",
+    TableAnswer: (
+        "a TableAnswer, as the teacher observes several numbers of every row",
         "Pass the result of `distill`.",
     ),
 }
@@ -47,7 +47,7 @@ def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribu
     The student has a method ``distribution(x)``, such as a ``OnePassPredictive``, or
     ``dirichlet(x)``, or is a callable, such as a guide; ``kind`` is what it must answer with.
     """
-    names = ("answer",) if kind is SeveralAnswer else ("distribution", "dirichlet")
+    names = ("answer",) if kind is TableAnswer else ("distribution", "dirichlet")
     call = next((getattr(student, name) for name in names if hasattr(student, name)), student)
     if not callable(call):
         raise TypeError(

@@ -17,7 +17,7 @@ from torch import Tensor
 from pyro_opu.distributions import RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.distributions.normal import PredictiveNormal
-from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
+from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.judging.advice import Known
 from pyro_opu.judging.base import LEVELS, Judged, PartJudge
 from pyro_opu.judging.classes import ClassJudge
@@ -93,7 +93,7 @@ class Comparison(ABC):
         """The student's checked answer at ``x``, batch shape ``(N L,)``."""
         if self.part is None:
             return self.checked(student_answer(self.student, x, self.answer))
-        return self.checked(student_answer(self.student, x, SeveralAnswer).answers[self.number])
+        return self.checked(student_answer(self.student, x, TableAnswer).answers[self.number])
 
     @abstractmethod
     def checked(self, answer: Any) -> Any:

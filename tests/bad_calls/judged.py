@@ -23,8 +23,8 @@ from bad_calls import (  # noqa: F401 - each enters its cases
     plots,
     rivals,
     samplers,
-    several,
     students,
+    tables,
 )
 from bad_calls.guard import confined
 from bad_calls.table import CASES

@@ -24,12 +24,12 @@ from pyro_opu import (
     fidelity,
     plots,
 )
-from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitSeveral
+from pyro_opu.distributions.implicit import FromNoise, Implicit, ImplicitTable
 from pyro_opu.distributions.logistic_normal import normal_points
-from pyro_opu.distributions.several import Part
+from pyro_opu.distributions.table import Part
 from pyro_opu.guides import ImplicitGuide
 from pyro_opu.guides.generator import Generator
-from pyro_opu.guides.implicit import ImplicitSeveralGuide
+from pyro_opu.guides.implicit import ImplicitTableGuide
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.objectives.energy import energy_distance_loss, joint_energy_distance
 
@@ -134,7 +134,7 @@ def test_a_curve_is_told_from_another_of_the_same_marginals_by_whole_draws_alone
 # Several numbers of a row --------------------------------------------------------------------
 
 
-def of_one_noise(rows: int = 3) -> ImplicitSeveral:
+def of_one_noise(rows: int = 3) -> ImplicitTable:
     """Binary labels whose logits are one number of noise, with a sign each."""
 
     def values(noise: Tensor) -> list[Tensor]:
@@ -143,7 +143,7 @@ def of_one_noise(rows: int = 3) -> ImplicitSeveral:
         return [both.log_softmax(-1).reshape(len(noise), -1, 2)]
 
     source = FromNoise(values, normal_points(1, 128).float(), rows)
-    return ImplicitSeveral([Part("obs", "classes", (L,), 2)], source, torch.ones(2 * L), [None])
+    return ImplicitTable([Part("obs", "classes", (L,), 2)], source, torch.ones(2 * L), [None])
 
 
 def enumerated() -> Tensor:
@@ -278,7 +278,7 @@ def test_a_sum_of_the_bound_and_the_energy_of_whole_draws() -> None:
 def test_several_numbers_of_a_row(model: Any, tmp_path: Path) -> None:
     predictive = posterior(model)
     fast = distill(predictive, X, guide="implicit", **SHORT)
-    assert type(fast.guide) is ImplicitSeveralGuide
+    assert type(fast.guide) is ImplicitTableGuide
     found, expected = fast(X[:5]), predictive(X[:5])
     for name in fast.answer(X).by_site():
         assert found[name].shape == expected[name].shape

@@ -9,8 +9,8 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from input_forms import FORMS, GROUP, NUMBERS, G, S, posterior, quick
 from pyro.infer import Predictive
-from several_inputs import FORMS, GROUP, NUMBERS, G, S, posterior, quick
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -10,8 +10,8 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from input_forms import FORMS, GROUP, NUMBERS, G, N, TwoInputs, posterior, quick
 from pyro.infer import Predictive
-from several_inputs import FORMS, GROUP, NUMBERS, G, N, TwoInputs, posterior, quick
 from torch import Tensor
 from torch.nn.functional import embedding
 

@@ -11,14 +11,14 @@ from posteriors import MEAN, SIGMAS, dirichlet_draws, sure_within
 from torch import Tensor
 
 from pyro_opu import MomentMatching, PredictiveDirichlet
-from pyro_opu.distributions.several import Part
+from pyro_opu.distributions.table import Part
 from pyro_opu.objectives.moments import (
     LEAST_GINI,
     concentration_loss,
     gini_index,
     gini_parts,
 )
-from pyro_opu.objectives.several import SeveralMoments
+from pyro_opu.objectives.table import TableMoments
 
 C = 3
 
@@ -150,7 +150,7 @@ def test_concentrations_of_labels_count_whole() -> None:
     torch.manual_seed(0)
     answer = PredictiveDirichlet(torch.randn(10, 2).log_softmax(-1), torch.randn(10))
     part = Part("obs", "classes", (2,), 2)
-    objective = SeveralMoments([part])
+    objective = TableMoments([part])
     alone = MomentMatching(concentration=1.0).parts(answer, both.flatten(1, 2), torch.ones(10, 1))
     found = objective.losses[0].parts(answer, both.flatten(1, 2), torch.ones(10, 1))
     assert found.keys() == alone.keys()

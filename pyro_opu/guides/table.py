@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions.counts import PredictiveCount
 from pyro_opu.distributions.dirichlet import LOG_CONCENTRATION_RANGE, PredictiveDirichlet
 from pyro_opu.distributions.normal import PredictiveNormal
-from pyro_opu.distributions.several import Part, SeveralAnswer
+from pyro_opu.distributions.table import Part, TableAnswer
 from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.normal import LOG_VARIANCES
@@ -20,7 +20,7 @@ from pyro_opu.guides.normal import LOG_VARIANCES
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["SeveralGuide"]
+__all__ = ["TableGuide"]
 
 #: Names of the buffers that hold the units of a part.
 UNITS = ("shift", "scale")
@@ -28,7 +28,7 @@ UNITS = ("shift", "scale")
 LOG_MEANS = (-20.0, 20.0)
 
 
-class SeveralGuide(HeadGuide):
+class TableGuide(HeadGuide):
     """A trunk and a linear head whose outputs stand for every observed number of a row.
 
     ``trunk`` is any module ``x (N, ...) -> features (N, F)``, ``num_features`` is F. Labels have
@@ -64,11 +64,11 @@ class SeveralGuide(HeadGuide):
         """Names of the sites, in words."""
         return ", ".join(part.site for part in self.parts)
 
-    def forward(self, x: Tensor) -> SeveralAnswer:
+    def forward(self, x: Tensor) -> TableAnswer:
         """The answers at ``x``, batch shape ``(N,)``."""
         return self.answer(self.head(self.trunk(x)), x)
 
-    def answer(self, outputs: Tensor, x: Tensor) -> SeveralAnswer:
+    def answer(self, outputs: Tensor, x: Tensor) -> TableAnswer:
         """The answers that the head's outputs ``(N, ...)`` at ``x`` stand for."""
         answers = [
             self._of_part(number, values.reshape(len(x) * part.columns, -1))
@@ -76,7 +76,7 @@ class SeveralGuide(HeadGuide):
                 zip(self.parts, outputs.split(self.widths, -1), strict=True)
             )
         ]
-        return SeveralAnswer(self.parts, answers, self.trials_at(x))
+        return TableAnswer(self.parts, answers, self.trials_at(x))
 
     def trials_at(self, x: Tensor) -> list[Tensor | None]:
         """Numbers of trials ``(N L,)`` of each part of that kind, ``None`` of the others."""

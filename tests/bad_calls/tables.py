@@ -65,24 +65,24 @@ def one_vector(z: Tensor) -> Any:
 
 
 # fmt: off
-values("distill, several", lambda of: short(source(of)), of=SITES)
-values("as_teacher, several", lambda of: as_teacher(source(of)).probs(X), of=SITES)
-calls("distill, several", {"one vector": lambda: short(source(one_vector, plate=False))})
-calls("as_teacher, several", {
+values("distill, table", lambda of: short(source(of)), of=SITES)
+values("as_teacher, table", lambda of: as_teacher(source(of)).probs(X), of=SITES)
+calls("distill, table", {"one vector": lambda: short(source(one_vector, plate=False))})
+calls("as_teacher, table", {
     "one vector": lambda: as_teacher(source(one_vector, plate=False)).probs(X)})
-values("distill, several", lambda **given: short(source(labels), **given),
+values("distill, table", lambda **given: short(source(labels), **given),
     loss=["wasserstein", "crps", "energy", 3],
     guide=["dirichlet", "mixture", "gaussian", 3, nn.Linear(3, 4)],
     return_sites=[("w",), ("nothing",), "obs", 3], site=["w", "nothing", 3])
 for method in ("__call__", "distribution", "dirichlet", "uncertainty", "answer"):
-    values(f"OnePassPredictive, several.{method}",
+    values(f"OnePassPredictive, table.{method}",
         lambda x, m=method: getattr(student(), m)(x), x=INPUTS)
-calls("OnePassPredictive, several", {
+calls("OnePassPredictive, table", {
     "a normal of labels": lambda: student().normal(X),
     "no parts": lambda: Table(()),
     "guide=None": lambda: OnePassPredictive(None, (3,), student().outcome),
     "an unknown site of an answer": lambda: student().answer(X)["nothing"]})
-calls("fidelity, several", {
+calls("fidelity, table", {
     "a student of one label": lambda: fidelity(draws, source(labels), X),
     "another teacher": lambda: fidelity(student(), predictive(), X)})
 arguments(PredictiveCount, {

@@ -16,8 +16,8 @@ from torch import Tensor
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher, distill, fidelity
-from pyro_opu.distributions.several import Part
-from pyro_opu.guides.several import SeveralGuide
+from pyro_opu.distributions.table import Part
+from pyro_opu.guides.table import TableGuide
 from pyro_opu.metrics.uncertainty import moment_concentration
 from pyro_opu.teachers.finished import finished_teacher
 
@@ -360,7 +360,7 @@ def test_a_guide_of_several_begins_at_the_moments_of_rows_that_are_alike() -> No
     said[1][..., 0] = 5 * said[1][..., 0].exp()  # rates
     said[1][..., 1] += 1.0
     said[2], said[3] = said[2].softmax(-1), (0.5 * said[3]).softmax(-1)
-    guide = SeveralGuide.for_inputs(X, parts, hidden=(8,))
+    guide = TableGuide.for_inputs(X, parts, hidden=(8,))
     guide.start_at([each.expand(-1, len(X), -1, -1) for each in said])
     torch.nn.init.zeros_(guide.head.weight)
     answers = guide(X[:1])
@@ -378,7 +378,7 @@ def test_a_guide_of_several_begins_at_the_moments_of_rows_that_are_alike() -> No
 
 @pytest.mark.parametrize("mean", [1e-6, 1.0, 1e6])
 def test_rare_and_frequent_counts_are_within_the_range_of_a_guide(mean: float) -> None:
-    guide = SeveralGuide(torch.nn.Flatten(), D, [Part("n", "counts", (), 2)])
+    guide = TableGuide(torch.nn.Flatten(), D, [Part("n", "counts", (), 2)])
     f, log_scale = torch.tensor([0.5, 1.5, 1.0]) * mean, torch.tensor(3 * mean).log() / 2
     guide.start_at([torch.stack([f, log_scale.expand(3)], -1)[:, None, None]])
     torch.nn.init.zeros_(guide.head.weight)

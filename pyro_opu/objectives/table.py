@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from pyro_opu.distributions.several import Part, SeveralAnswer, by_part
+from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.moments import MomentMatching
 from pyro_opu.objectives.normal import NormalMoments
 
-__all__ = ["SeveralMoments"]
+__all__ = ["TableMoments"]
 
 
 #: Weight of the concentrations of labels: by a tenth of it, as of a single label, the epistemic
@@ -20,7 +20,7 @@ __all__ = ["SeveralMoments"]
 LABELS_CONCENTRATION = 1.0
 
 
-class SeveralMoments(Objective):
+class TableMoments(Objective):
     """The closed-form loss of every part, summed: moments of classes, or of a real y or count.
 
     All its numbers count alike, as rows of their own. The teacher's draws are ``(S, N, K)``, the
@@ -37,7 +37,7 @@ class SeveralMoments(Objective):
             for p in parts
         ]
 
-    def parts(self, student: SeveralAnswer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: TableAnswer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         return self.parts_at(student, self.statistics(draws), x)
 
     def statistics(self, draws: Tensor) -> dict[str, Tensor]:
@@ -50,7 +50,7 @@ class SeveralMoments(Objective):
         return found
 
     def parts_at(
-        self, student: SeveralAnswer, statistics: dict[str, Tensor], x: Tensor
+        self, student: TableAnswer, statistics: dict[str, Tensor], x: Tensor
     ) -> dict[str, Tensor]:
         """Terms by site."""
         found: dict[str, Tensor] = {}

@@ -16,7 +16,7 @@ from pyro_opu.distributions.dirichlet import PredictiveDirichlet
 from pyro_opu.distributions.measures import Measures
 from pyro_opu.distributions.normal import PredictiveNormal
 
-__all__ = ["KINDS", "Kind", "Part", "SeveralAnswer", "by_part"]
+__all__ = ["KINDS", "Kind", "Part", "TableAnswer", "by_part"]
 
 Kind = Literal["classes", "trials", "real", "counts"]
 #: What answers each kind of part, with one answer for each of its numbers.
@@ -86,7 +86,7 @@ def by_part(values: Tensor, parts: Sequence[Part]) -> list[Tensor]:
     return [each.reshape(len(values), -1, part.width) for each, part in pairs]
 
 
-class SeveralAnswer(Answer):
+class TableAnswer(Answer):
     """One answer for every observed number of N rows; by site ``answer["obs"]``.
 
     Between the numbers of a row, as between rows, it says nothing of their dependence.
@@ -128,9 +128,9 @@ class SeveralAnswer(Answer):
 
     def measures(self) -> Measures:
         """The measures of every site; with several they are named "site.total"."""
-        return SeveralMeasures({name: each.measures() for name, each in self.by_site().items()})
+        return TableMeasures({name: each.measures() for name, each in self.by_site().items()})
 
-    def matched(self) -> SeveralAnswer:
+    def matched(self) -> TableAnswer:
         return self
 
     def draw(self, count: int, parameters: bool) -> list[tuple[Tensor, Any]]:
@@ -152,7 +152,7 @@ class SeveralAnswer(Answer):
                 tensors[f"{number}/trials"] = trials
         return tensors
 
-    def from_tensors(self, tensors: dict[str, Tensor]) -> SeveralAnswer:  # type: ignore[override]
+    def from_tensors(self, tensors: dict[str, Tensor]) -> TableAnswer:  # type: ignore[override]
         """Another answer of the same parts."""
         held: list[dict[str, Tensor]] = [{} for _ in self.parts]
         for name, value in tensors.items():
@@ -161,16 +161,16 @@ class SeveralAnswer(Answer):
         trials = [each.pop("trials", None) for each in held]
         kinds = [KINDS[part.kind] for part in self.parts]
         answers = [kind.from_tensors(each) for kind, each in zip(kinds, held, strict=True)]
-        return SeveralAnswer(self.parts, answers, trials)
+        return TableAnswer(self.parts, answers, trials)
 
     def __repr__(self) -> str:
-        return f"SeveralAnswer({', '.join(f'{k}: {v!r}' for k, v in self.by_site().items())})"
+        return f"TableAnswer({', '.join(f'{k}: {v!r}' for k, v in self.by_site().items())})"
 
 
-class SeveralMeasures(Measures):
+class TableMeasures(Measures):
     """Measures of several sites; of one alone under their own names."""
 
-    kind = "several"
+    kind = "table"
 
     def __init__(self, each: dict[str, Measures]) -> None:
         self.each = each

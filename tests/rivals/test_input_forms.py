@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from several_inputs import FORMS, GROUP, NUMBERS, N, TwoInputs, posterior, quick
+from input_forms import FORMS, GROUP, NUMBERS, N, TwoInputs, posterior, quick
 
 import pyro_opu
 from pyro_opu import OnePassPredictive, as_teacher, rivals
