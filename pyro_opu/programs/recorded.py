@@ -9,13 +9,16 @@ are one program for any number of draws and rows, which runs without Pyro and wi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from operator import getitem
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
 from torch.func import functionalize
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
 
 from pyro_opu.programs.forms import rows_of
 from pyro_opu.programs.vmap import Draws
@@ -168,12 +171,94 @@ def _recorded(together: Together, draws: Draws, inputs: list[Tensor]) -> _Graph:
         return list(found.values())
 
     leaves = (*draws.values(), *inputs)
-    with torch.no_grad():
-        graph = make_fx(run)(*leaves)
+    with torch.no_grad(), _no_autocast_cache():
+        graph = _Recorder.graph_of(run, leaves)
         if any(_schema(node) and _schema(node).is_mutable for node in graph.graph.nodes):
-            graph = make_fx(functionalize(graph, remove="mutations"))(*leaves)
+            graph = _Recorder.graph_of(functionalize(graph, remove="mutations"), leaves)
     graph.graph.eliminate_dead_code()
     return _Graph(graph, names)
+
+
+@contextmanager
+def _no_autocast_cache() -> Iterator[None]:
+    """Inside, autocast makes what it casts anew: what it kept would be a constant."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
+class _Recorder(TorchDispatchMode):
+    """Writes down operations on tensors as ``make_fx`` does, with no fake tensor for each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph, self.root = fx.Graph(), nn.Module()
+        self._nodes: dict[int, fx.Node] = {}
+        self._alive: list[Tensor] = []  # none has the id of one that is gone
+        self._fixed: set[fx.Node] = set()  # numbers that are the same in every call
+
+    @classmethod
+    def graph_of(cls, run: Callable[..., Any], leaves: Sequence[Tensor]) -> fx.GraphModule:
+        """The graph ``(*leaves) -> list`` of what ``run`` does to tensors like these."""
+        recorder, own = cls(), [leaf.view_as(leaf) for leaf in leaves]  # known to nobody else
+        for i, leaf in enumerate(own):
+            recorder._enter(leaf, recorder.graph.placeholder(f"leaf_{i}"))
+        with recorder:
+            found = run(*own)
+        recorder.graph.output([recorder._node(each) for each in found])
+        return fx.GraphModule(recorder.root, recorder.graph)
+
+    def _enter(self, tensor: Tensor, node: fx.Node) -> fx.Node:
+        node.meta |= {"shape": tensor.shape, "dtype": tensor.dtype}
+        self._nodes[id(tensor)] = node
+        self._alive.append(tensor)
+        return node
+
+    def _node(self, value: Any) -> Any:
+        """The node of a tensor, a constant where it is new; all else stays."""
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in self._nodes:
+            name = f"constant_{len(self._alive)}"
+            setattr(self.root, name, value)
+            node = self._enter(value, self.graph.get_attr(name))
+            if not value.requires_grad:  # parameters are read anew in every call
+                self._fixed.add(node)
+        return self._nodes[id(value)]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        with self:
+            found = func.decompose(*args, **kwargs)
+        if found is not NotImplemented:
+            return found
+        if func is aten.lift_fresh.default:
+            func = aten.lift_fresh_copy.default  # who writes into it changes no constant
+        given = tree_map(self._node, (args, kwargs))
+        nodes = [each for each in tree_leaves(given) if isinstance(each, fx.Node)]
+        fixed = bool(nodes) and all(node in self._fixed for node in nodes)
+        result = func(*args, **kwargs)
+        if torch.Tag.data_dependent_output in func.tags:
+            if not fixed:
+                raise NotRecorded(f"{func} reads a number out of a tensor, as for a branch")
+            return result
+        if func._schema.is_mutable and not fixed:
+            self._fixed.clear()  # views of what was written into, too
+        node = self.graph.call_function(func, *given)
+        if fixed and torch.Tag.nondeterministic_seeded not in func.tags:
+            self._fixed.add(node)
+        if isinstance(result, Tensor):
+            self._enter(result, node)
+        elif isinstance(result, list | tuple):
+            for i, each in enumerate(result):
+                if isinstance(each, Tensor):
+                    self._enter(each, self.graph.call_function(getitem, (node, i)))
+        return result
 
 
 def _schema(node: fx.Node) -> Any:
@@ -238,14 +323,12 @@ def _merged(graphs: Mapping[Corner, fx.GraphModule]) -> fx.GraphModule:
             arguments = merge([each.args for each in nodes])
             keywords = merge([dict(each.kwargs) for each in nodes])
             node = graph.call_function(one.target, arguments, keywords)
-        values = [each.meta.get("val") for each in nodes]
-        if all(isinstance(value, Tensor) for value in values):
-            if len({value.dim() for value in values}) > 1:
+        if "shape" in one.meta:
+            shapes = [each.meta["shape"] for each in nodes]
+            if len({len(shape) for shape in shapes}) > 1:
                 raise NotRecorded("another number of dimensions")
-            node.meta["sizes"] = tuple(
-                through(each) for each in zip(*(v.shape for v in values), strict=True)
-            )
-            node.meta["dtype"] = values[0].dtype
+            node.meta["sizes"] = tuple(through(each) for each in zip(*shapes, strict=True))
+            node.meta["dtype"] = one.meta["dtype"]
         for table, each in zip(made, nodes, strict=True):
             table[each] = node
     return fx.GraphModule(root, graph)

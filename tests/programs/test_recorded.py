@@ -100,8 +100,29 @@ def halved(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
     return {"z": affine(draws, inputs)["z"][:, : len(inputs[0]) // 2]}
 
 
-def valued(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
-    return {"z": affine(draws, inputs)["z"] * (1 if inputs[0].sum() > 0 else 2)}
+SCALE = nn.Parameter(torch.tensor(2.0))
+
+
+def by_input(x: Tensor) -> float:
+    return 1.0 if x.sum() > 0 else 2.0
+
+
+def by_parameter(x: Tensor) -> float:
+    return float(SCALE.exp())
+
+
+def by_random_number(x: Tensor) -> float:
+    return float(torch.rand(()))
+
+
+def by_what_is_written(x: Tensor) -> float:
+    number = torch.tensor([1.0, 2.0])
+    number[0].copy_(x.sum())
+    return float(number.sum())
+
+
+def by_constant(x: Tensor) -> float:
+    return float(torch.tensor([1.0, 2.0]).sum())
 
 
 @pytest.mark.parametrize("program", [branches, loops, scaled, listed, halved])
@@ -116,9 +137,38 @@ def test_what_depends_on_the_rows_otherwise_is_recorded_at_these_alone(
     same(recorded(DRAWS, [other]), program(DRAWS, [other]))
 
 
-def test_a_branch_on_a_value_is_not_recorded() -> None:
-    with pytest.raises(RuntimeError, match="value out of a tracing tensor"):
-        Recorded(valued, DRAWS, [X[:5, :D]])
+def times(factor: Callable[[Tensor], float]) -> Callable[[Draws, Sequence[Tensor]], Draws]:
+    return lambda draws, inputs: {"z": affine(draws, inputs)["z"] * factor(inputs[0])}
+
+
+@pytest.mark.parametrize("factor", [by_input, by_parameter, by_random_number, by_what_is_written])
+def test_a_number_that_may_differ_from_call_to_call_is_not_recorded(
+    factor: Callable[[Tensor], float],
+) -> None:
+    with pytest.raises(NotRecorded, match="reads a number out of a tensor"):
+        Recorded(times(factor), DRAWS, [X[:5, :D]])
+
+
+def test_a_number_of_constants_is_recorded() -> None:
+    program = times(by_constant)
+    same(Recorded(program, DRAWS, [X[:5, :D]])(DRAWS, [X[:, :D]]), program(DRAWS, [X[:, :D]]))
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_what_autocast_casts_follows_the_parameters(free: bool) -> None:
+    weight = nn.Parameter(torch.randn(D, D))
+
+    def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+        return {"z": draws["w"] @ weight @ inputs[0].T}
+
+    with torch.autocast("cpu", torch.bfloat16):
+        x = X[:5, :D]
+        same(Recorded(program, DRAWS, [x], free=free)(DRAWS, [x]), program(DRAWS, [x]))
+        recorded = Recorded(program, DRAWS, [x], free=free)
+        with torch.no_grad():
+            weight.mul_(2)
+        torch.clear_autocast_cache()
+        same(recorded(DRAWS, [x]), program(DRAWS, [x]))
 
 
 class TestBound:
