@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu import OnePassPredictive
+from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import Form
 from pyro_opu.predictive.folder import files_of
 from pyro_opu.utils import files
@@ -83,7 +84,7 @@ def answer(student: OnePassPredictive, options: argparse.Namespace) -> None:
     """Answer a table of numbers."""
     named = bool(student.form.parts) and all(part.source for part in student.form.parts)
     if len(student.input_shape) != 1 or not (named or student.form.kind in ("plain", "tensor")):
-        raise ValueError(
+        raise ArgumentError(
             f"`student` must take one row of numbers for a CSV file; its inputs are "
             f"{student.form}, {tuple(student.input_shape)}. Answer them in Python."
         )
@@ -150,7 +151,7 @@ def _output(path: str, options: argparse.Namespace) -> Path:
     read |= {options.table: "table"} if "table" in options and options.table != "-" else {}
     for file, name in read.items():
         if output.exists() and os.path.exists(file) and os.path.samefile(output, file):
-            raise ValueError(
+            raise ArgumentError(
                 f"`output` must be another file than `{name}`, which it would replace; got "
                 f"{path!r}. Give it a name of its own."
             )

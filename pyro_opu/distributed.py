@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from pyro_opu.checks import ArgumentError
+
 __all__ = ["ALONE", "Ranks", "attempt_store", "differences", "join", "together"]
 
 #: Variables that ``torchrun`` sets for every process; a process group needs all of them.
@@ -123,7 +125,7 @@ class Ranks:
             asked = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
         carried = dist.get_backend_config()
         if f"{asked.type}:" not in carried:
-            raise ValueError(
+            raise ArgumentError(
                 f"`device` is {asked}, but torch.distributed was initialised for {carried} alone. "
                 'Call init_process_group("cpu:gloo,cuda:nccl"), or leave it to distill.'
             )

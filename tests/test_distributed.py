@@ -153,7 +153,7 @@ def test_a_step_of_two_ranks_is_that_of_one_on_the_whole_batch(found: Found) -> 
         ("other policy", "ValueError: the ranks must all distill the same; ['transfer'] differ"),
         ("narrow", "ValueError: the ranks must all distill the same; ['teacher'] differ"),
         ("other steps", "ValueError: the ranks must all distill the same; ['warm_steps'] differ"),
-        ("small batch", "ValueError: `batch_size` must be at least 2, the number of ranks"),
+        ("small batch", "ArgumentError: `batch_size` must be at least 2, the number of ranks"),
         ("not finite", "DistillationError: the loss is not finite at step 0: parts {'loss': nan}"),
     ],
 )
@@ -171,7 +171,7 @@ def test_a_row_differs_on_one_rank_whether_it_judges_or_is_taught(found: Found) 
 def test_an_argument_that_one_rank_refuses_stops_all_before_there_is_a_group(folder: Path) -> None:
     first, second = ((folder / f"refused-{rank}.txt").read_text() for rank in (0, 1))
     assert first.startswith("RuntimeError: rank 0 of 2 has stopped, since another rank has left")
-    assert second == "ValueError: `num_steps` must be a positive integer; got 0."
+    assert second == "ArgumentError: `num_steps` must be a positive integer; got 0."
 
 
 def test_whether_to_refine_is_the_word_of_rank_0(found: Found) -> None:

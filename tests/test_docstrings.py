@@ -144,6 +144,7 @@ def raised_in(function: Callable[..., Any]) -> Iterator[str]:
     for node in body(function):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             name = ast.unparse(node.exc.func)
+            name = {"ArgumentError": "ValueError", "ArgumentTypeError": "TypeError"}.get(name, name)
             if inspect.isclass(getattr(builtins, name, None)) and name != "NotImplementedError":
                 yield name
 

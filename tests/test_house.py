@@ -110,6 +110,19 @@ def test_no_public_name_hides_a_module() -> None:
     assert not hidden
 
 
+def test_errors_of_arguments_are_of_the_package() -> None:
+    """Those that name one are ``ArgumentError``s, by which code tells them from a user's."""
+    wrong = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call) or not node.args:
+                continue
+            builtin = ast.unparse(node.func) in ("ValueError", "TypeError")
+            if builtin and ast.unparse(node.args[0]).lstrip("f")[1:2] == "`":
+                wrong.append(f"{name_of(path)}: {node.lineno}")
+    assert not wrong
+
+
 def test_few_files_lie_beside_the_folders() -> None:
     names = [path.name for path in HOUSE.glob("*.py")]
     assert len(names) <= MOST_FILES, names

@@ -1,5 +1,6 @@
 """Validators of arguments, each called once, where the argument enters."""
 
+from pyro_opu.checks.errors import ArgumentCallError, ArgumentError, ArgumentTypeError
 from pyro_opu.checks.tensors import (
     check_device,
     check_floating,
@@ -31,6 +32,9 @@ from pyro_opu.checks.values import (
 )
 
 __all__ = [
+    "ArgumentCallError",
+    "ArgumentError",
+    "ArgumentTypeError",
     "check_bool",
     "check_callable",
     "check_device",

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_opu.checks.errors import ArgumentError, ArgumentTypeError
 from pyro_opu.checks.values import _message, instance_of
 
 
@@ -31,7 +32,7 @@ def check_tensor(
     kind = kind if x.layout == torch.strided else str(x.layout).removeprefix("torch.")
     cure = {"meta": "Load it onto a device", "nested": f"Write {name}.to_padded_tensor(0.0)"}
     cure |= {"quantized": f"Convert it with {name}.dequantize()"}
-    raise ValueError(
+    raise ArgumentError(
         f"`{name}` must be a dense tensor that holds numbers; got a {kind} tensor. "
         f"{cure.get(kind, f'Convert it with {name}.to_dense()')}."
     )
@@ -61,7 +62,7 @@ def check_floating(name: str, x: Tensor) -> Tensor:
     """A tensor of a floating dtype."""
     if x.is_floating_point():
         return x
-    raise TypeError(
+    raise ArgumentTypeError(
         f"`{name}` must have a floating dtype; got {x.dtype}. Convert it with {name}.float()."
     )
 
@@ -79,20 +80,20 @@ to 1; got a smallest entry 0.2 and a sum off by 0.3. Apply softmax(-1), or divid
     """
     check_floating(name, check_tensor(name, p, shape))
     if p.ndim == 0 or p.numel() == 0:
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must hold probabilities of shape {shape}; got shape {tuple(p.shape)}, which "
             "holds none. Pass at least one row."
         )
     values = p.detach()
     low, off = rows_off_simplex(values)
     if not math.isfinite(off):
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must be finite; got NaN or infinity in "
             f"{int((~torch.isfinite(values)).any(-1).sum())} of {values[..., 0].numel()} rows. "
             "Look where they come from with torch.isfinite."
         )
     if low < 0 or off > simplex_tolerance(p.dtype):
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must hold probabilities over its last axis, rows that are >= 0 and sum to "
             f"1; got a smallest entry {low:.3g} and a sum off by {off:.3g}. Apply softmax(-1), or "
             "divide by sum(-1)."
@@ -108,7 +109,7 @@ def check_log_probs(name: str, log_p: Any, shape: str = "(..., C)") -> Tensor:
         off = rows_off_simplex(log_p.detach().exp())[1]
         if off <= simplex_tolerance(log_p.dtype):
             return log_p
-    raise ValueError(
+    raise ArgumentError(
         f"`{name}` must hold log-probabilities {shape}, rows whose exp sums to 1; got a "
         f"{log_p.dtype} tensor of shape {tuple(log_p.shape)} with a sum off by {off:.3g}. Apply "
         "log_softmax(-1) to logits, log() to probabilities."
@@ -143,13 +144,13 @@ input pass inputs[None]; for one feature per input pass inputs[:, None].
     advice = f"Convert it with torch.as_tensor({argument}, dtype=torch.float32)."
     check_floating(argument, check_tensor(argument, x, "(N, *input_shape)", advice))
     if x.ndim < 1 + features:
-        raise ValueError(
+        raise ArgumentError(
             f"`{argument}` must have shape (N, D) or (N, *input_shape); got {tuple(x.shape)}. "
             f"For a single input pass {argument}[None]; "
             f"for one feature per input pass {argument}[:, None]."
         )
     if x.numel() == 0:
-        raise ValueError(
+        raise ArgumentError(
             f"`{argument}` must hold at least one input with at least one feature; got shape "
             f"{tuple(x.shape)}. Was it filtered down to nothing?"
         )
@@ -177,7 +178,7 @@ def lent(x: Tensor, name: str = "source") -> Iterator[Tensor]:
     own = x.clone()
     yield own
     if not torch.equal(own, x):
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must leave its inputs as they are; it changed x in place, so that other "
             "draws and the caller see other numbers. Write x = x - 1 in place of x -= 1, take "
             "inplace=True off the first layer, or begin with x = x.clone()."
@@ -189,25 +190,25 @@ def check_row_shape(name: str, x: Tensor, shape: Sequence[int], advice: str) -> 
     if tuple(x.shape[1:]) == tuple(shape):
         return x
     expected = ", ".join(map(str, ("N", *shape)))
-    raise ValueError(f"`{name}` must have shape ({expected}); got {tuple(x.shape)}. {advice}")
+    raise ArgumentError(f"`{name}` must have shape ({expected}); got {tuple(x.shape)}. {advice}")
 
 
 def check_labels(y: Any, rows: int, classes: int) -> Tensor:
     """Integer class labels ``(rows,)`` from 0 to ``classes - 1``, as int64."""
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
         found = y.dtype if isinstance(y, Tensor) else type(y).__name__
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`y` must be a tensor of integer labels; got {found}. Convert it with .long()."
         )
     check_tensor("y", y, f"({rows},)")
     if y.shape != (rows,):
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must hold one label per input, shape ({rows},); got {tuple(y.shape)}. Were "
             "labels and inputs filtered in the same way?"
         )
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= classes:
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must hold labels from 0 to C - 1 = {classes - 1}; got labels from {low} to "
             f"{high}. Number the classes from 0."
         )
@@ -217,7 +218,7 @@ def check_labels(y: Any, rows: int, classes: int) -> Tensor:
 def _check_rows(x: Tensor, wrong: str, remedy: str) -> None:
     bad = ~torch.isfinite(x).reshape(len(x), -1).all(1)
     if bad.any():
-        raise ValueError(
+        raise ArgumentError(
             f"{wrong} in {int(bad.sum())} of {len(x)} rows (first: row {int(bad.nonzero()[0])}). "
             f"{remedy}."
         )
@@ -227,7 +228,7 @@ def check_targets(y: Any, rows: int, name: str = "y") -> Tensor:
     """Real numbers ``(rows,)``, finite and of a floating dtype, without gradient."""
     check_floating(name, check_tensor(name, y, f"({rows},)"))
     if y.shape != (rows,):
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must hold one number per input, shape ({rows},); got {tuple(y.shape)}. For "
             f"a column write {name}.squeeze(-1)."
         )
@@ -237,14 +238,14 @@ def check_targets(y: Any, rows: int, name: str = "y") -> Tensor:
 def check_device(device: torch.device | str | None, name: str = "device") -> torch.device:
     """An available device that stores values; the CPU where ``device`` is None."""
     if device is not None and not isinstance(device, (str, torch.device)):
-        raise TypeError(_message(name, 'such as "cpu" or "cuda"', device))
+        raise ArgumentTypeError(_message(name, 'such as "cpu" or "cuda"', device))
     try:
         chosen = torch.device("cpu" if device is None else device)
     except RuntimeError as error:
-        raise ValueError(_message(name, 'such as "cpu" or "cuda"', device)) from error
+        raise ArgumentError(_message(name, 'such as "cpu" or "cuda"', device)) from error
     fault = _fault(chosen)
     if fault:
-        raise ValueError(f'`{name}` is "{chosen}", {fault}.')
+        raise ArgumentError(f'`{name}` is "{chosen}", {fault}.')
     return chosen
 
 

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pyro_opu.checks.errors import ArgumentError, ArgumentTypeError
+
 T = TypeVar("T")
 #: Seeds that torch's generators take.
 MIN_SEED, MAX_SEED = -(2**63), 2**64 - 1
@@ -26,21 +28,21 @@ def positive_int(name: str, value: Any, least: int = 1, advice: str = "") -> int
     Example:
         >>> positive_int("num_steps", 2.5)
         Traceback (most recent call last):
-        ValueError: `num_steps` must be a positive integer; got 2.5.
+        pyro_opu.checks.errors.ArgumentError: `num_steps` must be a positive integer; got 2.5.
     """
     if _is_integer(value) and value >= least:
         return int(value)
     kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
-    raise ValueError(_message(name, kind, value, advice))
+    raise ArgumentError(_message(name, kind, value, advice))
 
 
 def sizes(name: str, value: Any, advice: str = "", least: int = 1) -> tuple[int, ...]:
     """At least ``least`` positive integers, such as a shape or the widths of layers."""
     if isinstance(value, str) or not isinstance(value, Sequence):
-        raise TypeError(_message(name, "a tuple of positive integers", value, advice))
+        raise ArgumentTypeError(_message(name, "a tuple of positive integers", value, advice))
     if len(value) < least or not all(_is_integer(v) and v > 0 for v in value):
         kind = "a tuple of " + (f"at least {least} " if least > 1 else "") + "positive integers"
-        raise ValueError(_message(name, kind, value, advice))
+        raise ArgumentError(_message(name, kind, value, advice))
     return tuple(int(v) for v in value)
 
 
@@ -63,21 +65,21 @@ def in_range(
         kind = f"a finite number {'of at least' if ends[0] == '[' else 'above'} {low:g}"
     else:
         kind = "a finite number"
-    raise ValueError(_message(name, kind, value, advice))
+    raise ArgumentError(_message(name, kind, value, advice))
 
 
 def positive_float(name: str, value: Any, advice: str = "") -> float:
     """A positive finite number."""
     if _is_number(value) and 0 < value < math.inf:
         return float(value)
-    raise ValueError(_message(name, "a positive finite number", value, advice))
+    raise ArgumentError(_message(name, "a positive finite number", value, advice))
 
 
 def check_bool(name: str, value: Any) -> bool:
     """True or False, not something truthy such as "no"."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    raise TypeError(_message(name, "True or False", value))
+    raise ArgumentTypeError(_message(name, "True or False", value))
 
 
 def check_seed(value: Any, name: str = "seed") -> int | None:
@@ -87,14 +89,14 @@ def check_seed(value: Any, name: str = "seed") -> int | None:
     if _is_integer(value) and MIN_SEED <= value <= MAX_SEED:
         return int(value)
     kind = "an integer from -2^63 to 2^64 - 1, or None"
-    raise ValueError(_message(name, kind, value, "Pass for example seed=0."))
+    raise ArgumentError(_message(name, kind, value, "Pass for example seed=0."))
 
 
 def one_of(name: str, value: Any, options: Collection[str], advice: str = "") -> str:
     """One of several names."""
     if isinstance(value, str) and value in options:
         return value
-    kind = ValueError if isinstance(value, str) else TypeError
+    kind = ArgumentError if isinstance(value, str) else ArgumentTypeError
     raise kind(_message(name, f"one of {sorted(options)}", value, advice))
 
 
@@ -105,7 +107,7 @@ def instance_of(
     if isinstance(value, kind):
         return value  # type: ignore[return-value]
     found = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-    raise TypeError(f"`{name}` must be {expected}; got {found}.{advice and ' ' + advice}")
+    raise ArgumentTypeError(f"`{name}` must be {expected}; got {found}.{advice and ' ' + advice}")
 
 
 def check_mapping(name: str, value: Any, form: str, advice: str = "") -> Mapping[Any, Any]:
@@ -118,7 +120,7 @@ def check_callable(name: str, value: Any, form: str) -> Callable[..., Any]:
     """A callable; ``form`` shows how it is called, such as ``x -> Dirichlet``."""
     if callable(value):
         return value
-    raise TypeError(_message(name, f"a callable {form}", value))
+    raise ArgumentTypeError(_message(name, f"a callable {form}", value))
 
 
 def check_path(name: str, path: Any) -> Path:
@@ -127,8 +129,8 @@ def check_path(name: str, path: Any) -> Path:
     if isinstance(text, str) and "\0" not in text:
         return Path(text)
     if isinstance(text, str):
-        raise ValueError(_message(name, "a path without NUL characters", text))
-    raise TypeError(_message(name, "the path of a file", path))
+        raise ArgumentError(_message(name, "a path without NUL characters", text))
+    raise ArgumentTypeError(_message(name, "the path of a file", path))
 
 
 def _is_integer(value: Any) -> bool:

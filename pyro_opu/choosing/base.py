@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.inputs import PLAIN, Form
@@ -74,12 +75,12 @@ class Choice(ABC):
         try:
             answer = student_at(guide, x)
         except Exception as error:
-            raise ValueError(
+            raise ArgumentError(
                 f"`guide` must answer inputs of shape {tuple(x.shape)} with {text}; it raised "
                 f"{type(error).__name__}: {str(error)[:300]}. Try guide(x[:2]) by itself."
             ) from error
         if not self.outcome.is_answer(answer):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`guide` must return {text} for x; got {type(answer).__name__}. The teacher's "
                 f"draws are {self.outcome.quantity}: leave `guide` out, or pass one of "
                 f"{sorted(self.guides)}."
@@ -87,14 +88,14 @@ class Choice(ABC):
         event_shape = self.outcome.event_shape
         shape = (tuple(answer.batch_shape), tuple(answer.event_shape))
         if shape != (tuple(x.shape[:1]), event_shape):
-            raise ValueError(
+            raise ArgumentError(
                 f"`guide` must return {text} with batch shape ({len(x)},) and event shape "
                 f"{event_shape} for N = {len(x)}; got {shape[0]} and {shape[1]}. Check its last "
                 "layer."
             )
         if not answer.mean.requires_grad or not torch.isfinite(answer.mean).all():
             fault = "NaN or infinity" if answer.mean.requires_grad else "one without gradient"
-            raise ValueError(
+            raise ArgumentError(
                 f"`guide` must return {text} with a finite mean that depends on its weights; got "
                 f"{fault}. Check its forward for NaN, torch.no_grad and .detach()."
             )

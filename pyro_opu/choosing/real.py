@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing.base import NETWORK, Choice
 from pyro_opu.distributions import PredictiveNormal
 from pyro_opu.guides.base import family
@@ -47,7 +48,7 @@ class ChoiceOfReal(Choice):
         one = isinstance(self.answer_of(guide, x), PredictiveNormal)
         objective = as_regression_objective(loss or ("moments" if one else "crps"))
         if isinstance(objective, NormalMoments) and not one:
-            raise ValueError(
+            raise ArgumentError(
                 '`loss` "moments" needs a guide that answers with one normal, since moments do not '
                 'say how to place several; got a mixture. Use "crps".'
             )

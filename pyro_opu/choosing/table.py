@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing.base import NETWORK, Choice
 from pyro_opu.distributions.implicit import ImplicitTable
 from pyro_opu.distributions.table import by_part
@@ -35,7 +36,7 @@ class ChoiceOfTable(Choice):
     ) -> nn.Module:
         """One network for all sites, which begins at the mean answer of all rows."""
         if name not in (None, NETWORK, *self.guides):
-            raise ValueError(
+            raise ArgumentError(
                 f"`guide` must be one of {[NETWORK, *self.guides]}, or left out, as the teacher "
                 f"observes several numbers of every row; got {name!r}."
             )
@@ -53,7 +54,7 @@ class ChoiceOfTable(Choice):
         if isinstance(self.answer_of(guide, x), ImplicitTable):
             return energy_of_draws(), of_draws(loss, table=True)
         if loss not in (None, "moments") and not isinstance(loss, TableMoments):
-            raise ValueError(
+            raise ArgumentError(
                 '`loss` must be "moments", or left out, as the teacher observes several numbers of '
                 f"every row; got {loss!r}. For another distil one site: "
                 "as_teacher(source, site=...)."

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_bool, check_floating, check_tensor
+from pyro_opu.checks import ArgumentError, check_bool, check_floating, check_tensor
 
 __all__ = ["inverse_laplace_bridge", "laplace_bridge", "probit_predictive"]
 
@@ -162,7 +162,7 @@ def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
     check_tensor("covariance", covariance, "(*B, C, C) or (*B, C)")
     full = (*mean.shape, mean.shape[-1])
     if covariance.shape not in (mean.shape, full):
-        raise ValueError(
+        raise ArgumentError(
             f"`covariance` must have shape {tuple(mean.shape)} (diagonal) or {full} (full) for "
             f"this `mean`; got {tuple(covariance.shape)}. Expand it to the batch shape of `mean`."
         )
@@ -172,12 +172,12 @@ def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
         variance = covariance.diagonal(dim1=-2, dim2=-1)
         _check_symmetric(covariance.detach())
         if not torch.isfinite(covariance.detach()).all():
-            raise ValueError(
+            raise ArgumentError(
                 "`covariance` must be finite; got NaN or infinity. Look at what produced it."
             )
     low, high = variance.detach().aminmax() if covariance.numel() else (0, 0)
     if not (low >= 0 and high < torch.inf):  # also where there is NaN
-        raise ValueError(
+        raise ArgumentError(
             "`covariance` must be finite with variances that are not negative; got variances from "
             f"{low:.3g} to {high:.3g}. Standard deviations or precisions given by mistake?"
         )
@@ -187,13 +187,13 @@ def _variance(mean: Tensor, covariance: Tensor) -> Tensor:
 def _check_mean(mean: Tensor, name: str) -> None:
     shape = check_tensor(name, mean, "(*B, C)").shape
     if not shape or shape[-1] < 2 or not mean.is_floating_point():
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must be real of shape (*B, C) with C >= 2 classes; got {tuple(shape)}, "
             f"{mean.dtype}. For one logit of a binary model pass [z, 0]."
         )
     low, high = mean.detach().aminmax() if mean.numel() else (0, 0)
     if not (low > -torch.inf and high < torch.inf):  # also where there is NaN
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must be finite; got values from {low} to {high}. Look at what produced them."
         )
 
@@ -203,7 +203,7 @@ def _check_symmetric(covariance: Tensor) -> None:
     # What two float32 products of the same factors may differ by.
     allowed = 1e-3 * covariance.abs().amax((-2, -1), keepdim=True)
     if not (gap <= allowed).all():  # also where there is NaN
-        raise ValueError(
+        raise ArgumentError(
             "`covariance` must be a symmetric matrix without NaN; got entries that differ by up to "
             f"{gap.max().item():.3g} from the transpose. Use (S + S.mT) / 2 if that is rounding."
         )
@@ -211,4 +211,4 @@ def _check_symmetric(covariance: Tensor) -> None:
 
 def _check_positive(name: str, values: Tensor, expected: str, advice: str) -> None:
     if values.numel() and not values.detach().amin() > 0:
-        raise ValueError(f"`{name}` must {expected}; got {values.min().item():.3g}. {advice}")
+        raise ArgumentError(f"`{name}` must {expected}; got {values.min().item():.3g}. {advice}")

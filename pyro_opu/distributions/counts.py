@@ -9,6 +9,7 @@ import torch
 from pyro.distributions import BetaBinomial
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.distributions.base import Answer
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, as_predictive
 from pyro_opu.distributions.measures import NormalMeasures
@@ -64,9 +65,9 @@ class PredictiveCount(RealAnswer):
     def __init__(self, log_mean: Tensor, log_aleatoric: Tensor, log_epistemic: Tensor) -> None:
         for name, value in zip(_LOGS, (log_mean, log_aleatoric, log_epistemic), strict=True):
             if not isinstance(value, Tensor) or not value.is_floating_point():
-                raise TypeError(f"`{name}` must be a floating tensor; got {value!r:.60}.")
+                raise ArgumentTypeError(f"`{name}` must be a floating tensor; got {value!r:.60}.")
             if value.shape != log_mean.shape:
-                raise ValueError(
+                raise ArgumentError(
                     f"`{name}` must have the shape of `log_mean`, {tuple(log_mean.shape)}; got "
                     f"{tuple(value.shape)}. Expand it."
                 )
@@ -227,7 +228,7 @@ class PredictiveTrials(Answer):
     def __init__(self, dirichlet: PredictiveDirichlet, trials: Tensor) -> None:
         self.dirichlet, self.trials = as_predictive(dirichlet), trials
         if dirichlet.event_shape != (2,) or trials.shape != dirichlet.batch_shape:
-            raise ValueError(
+            raise ArgumentError(
                 "`dirichlet` must have two classes, and `trials` its batch shape; got event shape "
                 f"{tuple(dirichlet.event_shape)}, batch shape {tuple(dirichlet.batch_shape)} and "
                 f"{tuple(trials.shape)}."

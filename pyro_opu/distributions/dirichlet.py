@@ -17,7 +17,14 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.utils import lazy_property
 
-from pyro_opu.checks import check_log_probs, check_probs, check_tensor, numbers_of
+from pyro_opu.checks import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_log_probs,
+    check_probs,
+    check_tensor,
+    numbers_of,
+)
 from pyro_opu.distributions.base import Answer
 from pyro_opu.distributions.measures import (
     HALF,
@@ -157,7 +164,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         shape = check_tensor("log_mean", log_mean, "(*B, C)", meta=True).shape
         check_tensor("log_concentration", log_concentration, "(*B)", meta=True)
         if not shape or shape[:-1] != log_concentration.shape:
-            raise ValueError(
+            raise ArgumentError(
                 "`log_mean` must have shape (*B, C) and `log_concentration` shape (*B); got "
                 f"{tuple(shape)} and {tuple(log_concentration.shape)}. One concentration belongs "
                 "to each row: squeeze or expand `log_concentration` to the batch shape."
@@ -175,7 +182,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
 
     def _check_values(self, log_mean: Tensor) -> None:
         if not (log_mean.isfinite().all() and self.log_concentration.isfinite().all()):
-            raise ValueError(
+            raise ArgumentError(
                 "`log_mean` and `log_concentration` must be finite; got an infinite value. Clamp "
                 "probabilities away from zero before taking their logarithm."
             )
@@ -189,7 +196,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         log_alpha = at_least_float32(alpha if real else alpha.real).log()
         checked = cls._validate_args if validate_args is None else validate_args
         if not real or (checked and not (alpha.numel() and log_alpha.isfinite().all())):
-            raise ValueError(
+            raise ArgumentError(
                 f"`alpha` must be positive and finite, of shape (*B, C); got {alpha}. "
                 "Clamp it above zero, or give log_mean and log_concentration."
             )
@@ -277,7 +284,7 @@ def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichl
     if isinstance(dirichlet, PredictiveDirichlet):
         return dirichlet
     if not isinstance(dirichlet, torch.distributions.Dirichlet):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`dirichlet` must be a torch or Pyro Dirichlet; got "
             f"{type(dirichlet).__name__}. Unwrap Independent or masked distributions first."
         )
@@ -299,7 +306,7 @@ def check_dirichlet(name: str, dirichlet: Any) -> PredictiveDirichlet:
     found = as_predictive(dirichlet)
     rows = numbers_of(found.log_mean.sum(-1) + found.log_concentration)
     if rows.isnan().any():
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must have positive parameters; got NaN or a negative one in "
             f"{int(rows.isnan().sum())} of {rows.numel()} rows. Look at what gave them."
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import ArgumentError, check_tensor
 from pyro_opu.distributions.dirichlet import (
     PredictiveDirichlet,
     SimplexDistribution,
@@ -50,7 +50,7 @@ class DirichletMixture(SimplexDistribution):
             or not shape[-1:].numel()
             or {shape, log_means.shape[:2]} != {log_concentrations.shape}
         ):
-            raise ValueError(
+            raise ArgumentError(
                 "`log_weights` must have shape (N, K) with K >= 1, `log_means` (N, K, C) and "
                 f"`log_concentrations` (N, K); got {tuple(shape)}, {tuple(log_means.shape)} and "
                 f"{tuple(log_concentrations.shape)}. The K components stand on the second axis."

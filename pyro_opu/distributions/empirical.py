@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import ArgumentError, check_tensor
 from pyro_opu.distributions.dirichlet import SimplexDistribution
 from pyro_opu.distributions.measures import SimplexMeasures, point_moments
 from pyro_opu.rng import drawing
@@ -28,7 +28,7 @@ class Empirical(SimplexDistribution):
 
     def __init__(self, log_points: Tensor) -> None:
         if check_tensor("log_points", log_points, "(K, N, C)").dim() != 3 or not len(log_points):
-            raise ValueError(
+            raise ArgumentError(
                 "`log_points` must be log-probabilities (K, N, C) with K >= 1; got "
                 f"{tuple(log_points.shape)}. For one point per input pass log_probs[None]."
             )

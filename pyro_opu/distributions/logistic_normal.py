@@ -12,7 +12,7 @@ from torch.distributions import LowRankMultivariateNormal
 from torch.distributions.utils import lazy_property
 from torch.quasirandom import SobolEngine
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import ArgumentError, check_tensor
 from pyro_opu.distributions.dirichlet import SimplexDistribution
 from pyro_opu.distributions.measures import SimplexMeasures, point_moments
 from pyro_opu.rng import drawing
@@ -56,7 +56,7 @@ class LogisticNormal(SimplexDistribution):
             or factor.dim() != 3
             or {log_scale.shape, factor.shape[:2]} != {mean.shape}
         ):
-            raise ValueError(
+            raise ArgumentError(
                 "`mean` and `log_scale` must have shape (N, C) and `factor` (N, C, R); got "
                 f"{tuple(mean.shape)}, {tuple(log_scale.shape)} and {tuple(factor.shape)}. "
                 "For independent logits pass a factor of rank R = 0."

@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_probs, check_tensor
+from pyro_opu.checks import ArgumentError, check_probs, check_tensor
 
 __all__ = [
     "ClassMeasures",
@@ -200,7 +200,7 @@ class DrawMeasures(ClassMeasures):
     def spread(self) -> Tensor:
         """The draws, for a measure of how they differ."""
         if len(self.draws) < 2:
-            raise ValueError(
+            raise ArgumentError(
                 "`source` must hold at least 2 draws (S, N, C) for a measure of their spread; got "
                 f"shape {tuple(self.draws.shape)}. Draw more, or ask for total_uncertainty, "
                 "aleatoric_uncertainty or max_probability."
@@ -301,7 +301,7 @@ def _digamma_gap(log_a: Tensor) -> Tensor:
 def _check_draws(draws: Tensor) -> None:
     check_tensor("source", draws, "(S, N, C)")
     if not draws.is_floating_point() or draws.dim() != 3 or draws.shape[-1] < 2 or not len(draws):
-        raise ValueError(
+        raise ArgumentError(
             "`source` must be draws (S, N, C) on the simplex, C >= 2; got shape "
             f"{tuple(draws.shape)}, {draws.dtype}. Add the missing axis with unsqueeze, or pass "
             "return_sites=('probs',) to Predictive."

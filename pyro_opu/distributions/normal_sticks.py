@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.distributions.utils import lazy_property
 from torch.nn.functional import logsigmoid, pad, softplus
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import ArgumentError, check_tensor
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, SimplexDistribution
 from pyro_opu.distributions.measures import HALF, DirichletMeasures, at_least_float32
 from pyro_opu.distributions.normal_logits import (
@@ -78,7 +78,7 @@ class NormalSticks(SimplexDistribution):
         shape = check_tensor("log_mean", log_mean, "(N, C)", meta=True).shape
         check_tensor("log_concentration", log_concentration, "(N,)", meta=True)
         if len(shape) != 2 or shape[:1] != log_concentration.shape:
-            raise ValueError(
+            raise ArgumentError(
                 "`log_mean` must have shape (N, C) and `log_concentration` shape (N,); got "
                 f"{tuple(shape)} and {tuple(log_concentration.shape)}. One concentration belongs "
                 "to each row: squeeze or expand `log_concentration`."

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_inputs, check_path, instance_of
+from pyro_opu.checks import ArgumentError, check_inputs, check_path, instance_of
 from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
 from pyro_opu.export.program import StudentProgram, differing, trace
 from pyro_opu.guides.base import in_dtype_of
@@ -79,7 +79,7 @@ def export(
     instance_of("guide", guide, nn.Module, "a module x -> answer", advice)
     path = check_path("path", path)
     if path.suffix not in FORMATS:
-        raise ValueError(
+        raise ArgumentError(
             f"`path` must end in {' or '.join(sorted(FORMATS))}, which says the format; got "
             f"{path.name!r}. To keep a student for Python use save."
         )
@@ -96,7 +96,7 @@ def export(
         run = run_onnx(content, list(inputs), student.outputs)
         wrong = differing(student, run, tuple(inputs.values()))
         if wrong:
-            raise ValueError(
+            raise ArgumentError(
                 f"`guide` must be one that ONNX can express; the model's {wrong!r} is not the "
                 "student's. Leave that output out with outputs=..., or write a .pt2."
             )

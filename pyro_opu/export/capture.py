@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import instance_of
+from pyro_opu.checks import ArgumentError, instance_of
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import in_dtype_of, trunks_of
 from pyro_opu.guides.fused import fused
@@ -61,12 +61,12 @@ class Captured:
         if self.form != PLAIN:  # numbers that are not finite are let through
             x = self.form.pack(x, check_seen=True)
         if x.shape[1:] != self._shape or not len(x):
-            raise ValueError(
+            raise ArgumentError(
                 f"`x` must have shape (N, {', '.join(map(str, self._shape))}), N >= 1, as the "
                 f"example; got {tuple(x.shape)}. Reshape it."
             )
         if x.device != self._device and x.device.type != "cpu":
-            raise ValueError(
+            raise ArgumentError(
                 f"`x` must be on {self._device}, where the student is, or on the CPU; got "
                 f"{x.device}. Move it with .to(device)."
             )
@@ -146,7 +146,7 @@ def _recorded(forward: Callable[[Tensor], Tensors], buffer: Tensor) -> tuple[Any
         return record(lambda: forward(buffer), buffer)
     except RuntimeError as error:
         reason = str(error.__context__ or error).partition("\n")[0]
-        raise ValueError(
+        raise ArgumentError(
             "`guide` must be one that can be captured in a CUDA graph: it may not wait for "
             f"the host or depend on values of x ({reason}). Call fast.dirichlet instead."
         ) from error
@@ -233,7 +233,7 @@ def _snapshot(guide: nn.Module, precision: torch.dtype | None) -> nn.Module:
     if precision is None:
         return guide
     if precision not in (torch.bfloat16, torch.float16):
-        raise ValueError(
+        raise ArgumentError(
             f"`precision` must be torch.bfloat16 or torch.float16; got {precision}. By default "
             "all is in the student's own."
         )

@@ -10,6 +10,7 @@ import pyro
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.export.plain_ops import PLAIN_OPS
@@ -128,13 +129,13 @@ def _checked(
     """Check the names of the outputs; by default all that can be traced."""
     known = [name for name in units if name not in answer.untraceable]
     if outputs is not None and (isinstance(outputs, str) or not isinstance(outputs, Sequence)):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`outputs` must be a list of names; got {outputs!r}. Write ['mean', 'epistemic']."
         )
     chosen = known if outputs is None else list(outputs)
     wrong = [name for name in chosen if name not in known]
     if wrong or not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(
+        raise ArgumentError(
             f"`outputs` must name some of {', '.join(known)}, each once; got {chosen}. What a "
             f"{type(answer).__name__} has no closed form for is not exported."
         )
@@ -156,7 +157,7 @@ def trace(student: StudentProgram, inputs: Arguments) -> torch.export.ExportedPr
         run = graph.module()
         run(*(x[:1] for x in inputs))
     except Exception as error:
-        raise ValueError(
+        raise ArgumentError(
             f"`guide` must be one that torch.export can trace for any number of rows; "
             f"{type(student.guide).__name__} is not ({type(error).__name__}: {error}). The guides "
             "of pyro_opu are; in one of your own keep Python's control flow free of tensors' "
@@ -164,7 +165,7 @@ def trace(student: StudentProgram, inputs: Arguments) -> torch.export.ExportedPr
         ) from error
     wrong = differing(student, run, inputs)
     if wrong:
-        raise ValueError(
+        raise ArgumentError(
             f"`guide` must not branch on the values of x; the traced graph gives another "
             f"{wrong!r}. Is something in it random, or does it choose by looking at x?"
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import instance_of, one_of, positive_int
+from pyro_opu.checks import ArgumentError, instance_of, one_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides.networks import default_trunk_config, fit_scales, keeps_digits
@@ -46,7 +46,7 @@ def trunks_of(guide: nn.Module) -> dict[str, nn.Module]:
     """The trunks of a guide by name, to be run in another ``precision``."""
     found = {name: getattr(guide, name, None) for name in ("trunk", "concentration_trunk")}
     if not isinstance(found["trunk"], nn.Module):
-        raise ValueError(
+        raise ArgumentError(
             "`precision` needs a guide with a module `trunk` to run in it; "
             f"{type(guide).__name__} has none. Leave it out, or use torch.autocast in its forward."
         )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions.joint import JointAnswer, JointClasses, JointNormals
 from pyro_opu.guides.networks import DefaultTrunk, Standardize
 from pyro_opu.guides.normal import RealGuide
@@ -240,7 +241,7 @@ class JointGuide(nn.Module):
         """Indices of ``count`` draws: ``None`` for all, or a random subset in order."""
         held = self.num_draws
         if count > held:
-            raise ValueError(
+            raise ArgumentError(
                 f"`num_draws` must be at most {held}, the draws that a joint student holds; got "
                 f"{count}. Distil as_teacher(source, num_samples={count})."
             )

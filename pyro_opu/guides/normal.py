@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import positive_int
+from pyro_opu.checks import ArgumentError, positive_int
 from pyro_opu.distributions.normal import (
     Components,
     PredictiveNormal,
@@ -80,7 +80,7 @@ class RealGuide(HeadGuide):
         """Standardise by the mean and deviation of ``y``, finite and of any shape."""
         y = y.detach().double()
         if not torch.isfinite(y).all():
-            raise ValueError("`y` must be finite; got NaN or infinity. Leave those values out.")
+            raise ArgumentError("`y` must be finite; got NaN or infinity. Leave those values out.")
         spread = y.std(correction=0)
         self.shift.copy_(y.mean())
         self.scale.copy_(spread if spread > 0 else torch.ones_like(spread))

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
+
 __all__ = ["Column", "as_tensor", "is_column", "is_table", "series_of"]
 
 Kind = Literal["number", "category", "date", "missing"]
@@ -56,23 +58,23 @@ class Column:
             names = [False, True] if truth else names
             bad = [each for each in names if not isinstance(each, (str, int, float, bool))]
             if bad:
-                raise TypeError(
+                raise ArgumentTypeError(
                     f"`{own}` must have names that are text or numbers; got {bad[0]!r:.50}, a "
                     f"{type(bad[0]).__name__}. Convert the column with .astype(str)."
                 )
             if other is not None and other not in names:
-                raise ValueError(
+                raise ArgumentError(
                     f"`other` must be a name that `{own}` holds, so that a student is taught there;"
                     f" got {other!r}. Give it to rows first: frame[{name!r}].where(frame[{name!r}]"
                     f".isin(common), {other!r})."
                 )
         elif other is not None:
-            raise ValueError(f"`other` must name columns of names; `{own}` holds a {kind}.")
+            raise ArgumentError(f"`other` must name columns of names; `{own}` holds a {kind}.")
         found = cls(name, kind, tuple(names or ()), None, other, implied)
         if not missing:
             return found
         if not len(known):
-            raise ValueError(f"`{own}` must hold some values; all are missing. Leave it out.")
+            raise ArgumentError(f"`{own}` must hold some values; all are missing. Leave it out.")
         numbers = found.numbers(known, own)
         usual = np.bincount(numbers.astype(np.int64)).argmax() if names else numbers.mean()
         return cls(name, kind, found.names, float(usual), other, implied)
@@ -89,7 +91,7 @@ class Column:
         if self.kind == "missing":
             return gone.astype(np.float64)
         if gone.any() and self.fill is None:
-            raise ValueError(
+            raise ArgumentError(
                 f"`{own}` must hold no missing values; {int(gone.sum())} of {len(gone)} are "
                 f"(first: row {int(gone.argmax())}). Declare it, Inputs.of(x, missing="
                 f"({self.name!r},)), and the model is given a value and a mask; or drop these rows."
@@ -99,7 +101,7 @@ class Column:
         if self.kind == "category":
             found[~gone] = self._places(known.tolist(), own)
         elif len(known) and (kind := _kind(known, own)) != self.kind:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`{own}` must hold a {self.kind}, as it did first; got a {kind}. "
                 "Convert the column."
             )
@@ -115,7 +117,7 @@ class Column:
             return [place.get(each, place[self.other]) for each in values]
         unknown = sorted({str(each) for each in values if each not in place})
         if unknown:
-            raise ValueError(
+            raise ArgumentError(
                 f"`{own}` must hold names that are known, {_some(self.names)}; got "
                 f"{_some(unknown)}. Name them otherwise, make the first table with rows of them, "
                 f"or declare what they are read as, Inputs.of(x, other={{{self.name!r}: ...}})."
@@ -170,7 +172,9 @@ def series_of(table: Any, name: str) -> dict[str, Any]:
     names = [str(each) for each in table.columns]
     twice = sorted({each for each in names if names.count(each) > 1})
     if twice:
-        raise ValueError(f"`{name}` must have columns of different names; {twice} are there twice.")
+        raise ArgumentError(
+            f"`{name}` must have columns of different names; {twice} are there twice."
+        )
     return {str(each): table[each] for each in table.columns}
 
 
@@ -207,7 +211,7 @@ def _array(values: Any, own: str) -> tuple[NDArray[Any], list[Any] | None]:
         values = values.dt.tz_convert(None)
     array = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(_unmasked(values))
     if array.ndim != 1:
-        raise ValueError(
+        raise ArgumentError(
             f"`{own}` must hold numbers, or be a column (N,) of names or dates; got {array.dtype} "
             f"of shape {array.shape}. Write {own}.astype(float) if they are numbers; if not, pass "
             "a data frame or a dict of its columns."
@@ -253,7 +257,7 @@ def _kind(known: NDArray[Any], own: str) -> Kind:
     texts = letter in "bUT" or {type(each) for each in known} in ({str}, {bool}, set())
     if not texts:
         found = sorted({type(each).__name__ for each in known}) if letter == "O" else [known.dtype]
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`{own}` must hold numbers, truth values, text or dates; got {_some(found)}. Convert "
             "the column: of durations take .dt.total_seconds(), of mixed values .astype(str)."
         )

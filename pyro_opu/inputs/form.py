@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_inputs
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_inputs
 from pyro_opu.inputs.columns import (
     as_tensor,
     is_table,
@@ -76,7 +76,7 @@ class Form:
     def of_form(self, inputs: Any, name: str) -> Tensor:
         """The tensor of inputs that must have this form, but for the indices that were seen."""
         if inputs.form.known() != self.known():
-            raise ValueError(
+            raise ArgumentError(
                 f"`{name}` must be inputs of one form, {self}; got {inputs.form}. Make them of the "
                 "first ones, inputs.like(table), so that names have the same numbers."
             )
@@ -180,7 +180,7 @@ class Form:
             return args[0]
         if name in kwargs:
             return kwargs[name]
-        raise TypeError(
+        raise ArgumentTypeError(
             "`x`, the input, must be the first positional argument"
             + (f" or the keyword '{name}'" if name else "")
             + f"; got keywords {sorted(kwargs)}. For a model called otherwise distill "
@@ -372,7 +372,7 @@ class Columns(Form):
             sorted(given) != sorted(wanted) if kind == "dict" else len(given) != len(wanted)
         ):
             found = {key: tuple(value.shape[1:]) for key, value in given.items()}
-            raise ValueError(
+            raise ArgumentError(
                 f"`{name}` must be {self}; got {written(found, kind)}. Pass the inputs "
                 "that the student was made for."
             )

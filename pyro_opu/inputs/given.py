@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import ArgumentTypeError, check_tensor
 from pyro_opu.inputs.columns import is_column, is_table, series_of
 
 #: Inputs as a user gives them: a tensor, an array, a data frame or series, or several of them by
@@ -30,7 +30,7 @@ def leaves(x: Any, name: str) -> dict[str, Any]:
         pairs = enumerate(x)
     else:
         kind = type(x).__name__
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`{name}` must be a torch.Tensor, an array or a data frame, or a tuple or dict of "
             f"them; got {kind}. Convert it with torch.as_tensor({name}, dtype=torch.float32)."
         )

@@ -11,7 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_row_shape, is_traced
+from pyro_opu.checks import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_inputs,
+    check_row_shape,
+    is_traced,
+)
 from pyro_opu.inputs.columns import Column, as_tensor, is_table, series_of
 
 __all__ = ["Part", "check_names"]
@@ -86,12 +92,12 @@ class Part:
         check_row_shape(own, value, self.shape, "Reshape it.")
         if self.values is None:
             if not value.is_floating_point():
-                raise TypeError(
+                raise ArgumentTypeError(
                     f"`{own}` must be floating, as it was first; got {value.dtype}. Convert it "
                     "with .float()."
                 )
         elif value.is_floating_point():
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`{own}` must be whole, an index as it was first; got {value.dtype}. Convert it "
                 "with .long()."
             )
@@ -110,7 +116,7 @@ class Part:
             new = ", ".join(
                 f"{value:g}" if value not in names else repr(names[int(value)]) for value in found
             )
-            raise ValueError(
+            raise ArgumentError(
                 f"`{own}` must hold indices that the student has seen; got [{new}]. Distil with "
                 "rows of them among `x`: the teacher must be able to answer there."
             )
@@ -151,7 +157,7 @@ def check_names(own: str, wanted: list[str], given: list[str]) -> None:
     lacking, more = sorted(set(wanted) - set(given)), sorted(set(given) - set(wanted))
     if lacking or more:
         found = f"it lacks {lacking}" if lacking else f"it has {more} too"
-        raise ValueError(
+        raise ArgumentError(
             f"`{own}` must be a table with the columns {wanted}, in any order; {found}. Pass the "
             f"columns that the first one had, such as {own}[{wanted[:2]}]."
         )
@@ -165,14 +171,14 @@ def ordered(values: Iterable[float]) -> tuple[int, ...]:
 def check_rows_of(own: str, value: Tensor, rows: int) -> None:
     """Refuse a tensor with another number of rows, or whose numbers are not finite and real."""
     if value.ndim == 0 or len(value) != rows:
-        raise ValueError(
+        raise ArgumentError(
             f"`{own}` must have as many rows as the other inputs, {rows}; got shape "
             f"{tuple(value.shape)}. Repeat it, or pass what is the same for all rows in the model."
         )
     if value.is_floating_point():
         check_inputs(value, own, features=False)
     elif value.is_complex():
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`{own}` must have a floating dtype; got {value.dtype}. Pass real numbers."
         )
 
@@ -180,7 +186,7 @@ def check_rows_of(own: str, value: Tensor, rows: int) -> None:
 def _no_index(own: str, value: Tensor) -> TypeError:
     least = int(value.min()) if value.numel() and value.dtype.is_signed else 0
     found = f"{value.dtype}, with {least}" if least < 0 else str(value.dtype)
-    return TypeError(
+    return ArgumentTypeError(
         f"`{own}` must have a floating dtype; got {found}. Convert numbers, such as pixels, "
         f"with {own}.float(), of an array {own}.astype(float); an index is int64, from zero."
     )

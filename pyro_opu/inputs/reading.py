@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs.columns import Column, as_tensor, is_column, is_table, rounded, series_of
 from pyro_opu.inputs.form import PLAIN, Columns, Form
 from pyro_opu.inputs.given import kind_of, leaves, own_name
@@ -109,7 +110,7 @@ def call_with(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[
     if len(args) == 1 and (isinstance(args[0], Inputs) or is_table(args[0])):
         inputs = inputs_of(args[0])
         if inputs.form.implied:
-            raise ValueError(
+            raise ArgumentError(
                 f"`x` must say how the text in its columns {inputs.form.implied} is numbered. Pass "
                 "inputs.like(x), of inputs = Inputs.of(table) with the table of the model."
             )
@@ -133,11 +134,11 @@ def form_of(
         return x.form
     kind, given, other = kind_of(x), leaves(x, name), other or {}
     if not given:
-        raise ValueError(f"`{name}` must hold at least one tensor; got none. Pass the inputs.")
+        raise ArgumentError(f"`{name}` must hold at least one tensor; got none. Pass the inputs.")
     for argument, names in (("missing", missing), ("other", other)):
         wrong = [each for each in names if not is_column(given.get(each))]
         if isinstance(names, str) or wrong:
-            raise ValueError(
+            raise ArgumentError(
                 f"`{argument}` must name columns of `{name}`, {list(given)}; got {names!r:.60}."
             )
     if is_table(x) and not missing and not other:
@@ -153,7 +154,9 @@ def form_of(
         return PLAIN
     names = [part.name for part in parts]
     if len(set(names)) < len(names):
-        raise ValueError(f"`{name}` must have inputs of different names; got {names}. Rename one.")
+        raise ArgumentError(
+            f"`{name}` must have inputs of different names; got {names}. Rename one."
+        )
     return Columns(kind, tuple(parts))
 
 
@@ -163,7 +166,7 @@ def _parts(key: str, own: str, value: Any, rows: int, missing: bool, other: Any)
         table = series_of(value, own)
         columns = [Column.of(k, f"{own}[{k!r}]", v, False, None) for k, v in table.items()]
         if not all(column.kind == "number" for column in columns):
-            raise ValueError(
+            raise ArgumentError(
                 f"`{own}` must hold numbers alone, as a table beside other inputs is a matrix; got "
                 f"{[each.name for each in columns if each.kind != 'number']}. Give these by "
                 "themselves."

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pyro_opu.checks import check_bool, check_mapping
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_bool, check_mapping
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, class_groups, gives_class_probs
 from pyro_opu.interop.runs import run_groups
 from pyro_opu.programs.trace import quiet
@@ -129,7 +129,7 @@ def to_inference_data(
     arviz = _arviz("to_inference_data")
     answers = gives_class_probs(run)
     if num_draws is not None and not answers:
-        raise ValueError(
+        raise ArgumentError(
             f"`num_draws` is for a student or a teacher; got {num_draws!r} and a "
             f"{type(run).__name__}, which holds its draws. Leave it out, or thin the draws: "
             "Predictive(model, {name: value[::10] for name, value in samples.items()})."
@@ -175,7 +175,7 @@ def summary(data: Any, **options: Any) -> Any:
     try:
         attributes = data["posterior"].attrs
     except (KeyError, TypeError) as error:
-        raise TypeError(
+        raise ArgumentTypeError(
             "`data` must have a group 'posterior', as what to_inference_data returns has; got "
             f"{type(data).__name__}. Write summary(to_inference_data(fast, x))."
         ) from error
@@ -216,7 +216,7 @@ def _assembled(
             arviz.from_dict(full, **named) if newer else arviz.from_dict(**_rounded(full), **named)
         )
     except (ValueError, KeyError, IndexError) as error:  # of xarray
-        raise ValueError(
+        raise ArgumentError(
             f"`coords` and `dims` must fit the variables' shapes; got {coords!r} and {dims!r}: "
             f"{str(error).splitlines()[0]}. Give a name to each axis, a value to each entry."
         ) from error

@@ -10,7 +10,7 @@ import torch
 from pyro.infer import MCMC, Predictive
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor, positive_int
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_tensor, positive_int
 from pyro_opu.reports.answers import at_border, is_student, ready_teacher, student_answer
 from pyro_opu.teachers import Teacher
 from pyro_opu.teachers.base import DEFAULT_DRAWS
@@ -137,7 +137,7 @@ def _checked_labels(y: Any, rows: int, classes: int) -> Tensor:
     labels = given.long()
     whole = given.shape == (rows,) and bool((labels == given).all())
     if not whole or labels.min() < 0 or labels.max() >= classes:
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must hold the classes of the {rows} rows of x, whole numbers from 0 to "
             f"{classes - 1}, shape ({rows},); got shape {tuple(y.shape)}, values from "
             f"{given.min():g} to {given.max():g}. For one-hot rows pass y.argmax(-1)."
@@ -149,28 +149,28 @@ def chains_of(run: MCMC | Predictive, num_chains: int = 1) -> dict[str, Tensor]:
     """Draws ``{site: (chains, draws, ...)}`` of a run, by name."""
     if isinstance(run, MCMC):
         if run._samples is None:
-            raise ValueError("`run` must have sampled; got an MCMC before .run(x, y). Run it.")
+            raise ArgumentError("`run` must have sampled; got an MCMC before .run(x, y). Run it.")
         samples = run.get_samples(group_by_chain=True)
         return {name: samples[name].detach() for name in sorted(samples)}
     if not isinstance(run, Predictive):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`run` must be a pyro.infer.MCMC after .run(...), or a Predictive; got "
             f"{type(run).__name__}. Draws of your own go in as Predictive(model, samples)."
         )
     samples = run.posterior_samples
     if not samples:
-        raise ValueError(
+        raise ArgumentError(
             "`run` must hold posterior samples; got a Predictive of a guide or the prior, whose "
             "draws are independent. Pass the MCMC run, or Predictive(model, samples)."
         )
     counts = {name: len(value) for name, value in samples.items()}
     count = next(iter(counts.values()))
     if set(counts.values()) != {count}:
-        raise ValueError(
+        raise ArgumentError(
             f"`run` must hold as many draws of every site; got {counts}. Pass samples of one run."
         )
     if count % positive_int("num_chains", num_chains):
-        raise ValueError(
+        raise ArgumentError(
             f"`num_chains` must be a positive divisor of the {count} posterior samples; got "
             f"{num_chains!r}. Pass the number of chains that were sampled."
         )

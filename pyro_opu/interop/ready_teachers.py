@@ -13,7 +13,7 @@ from pyro.poutine.messenger import Messenger
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_callable, positive_float, positive_int
+from pyro_opu.checks import ArgumentTypeError, check_callable, positive_float, positive_int
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.samplers import PolyaGammaGibbs
@@ -212,5 +212,7 @@ class _Weighted(Messenger):
 def _count_classes(y: Tensor) -> int:
     """C, from integer labels."""
     if not isinstance(y, Tensor) or y.is_floating_point() or not y.numel():
-        raise TypeError("`y` must be a tensor of integer labels from 0. Convert it with .long().")
+        raise ArgumentTypeError(
+            "`y` must be a tensor of integer labels from 0. Convert it with .long()."
+        )
     return int(y.max()) + 1

@@ -15,6 +15,7 @@ from pyro.infer.predictive import WeighedPredictive
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, chains_of, new_call
 from pyro_opu.interop.rows import is_of_rows, of_rows, of_site
 from pyro_opu.programs.signature import parameters_of
@@ -53,7 +54,7 @@ def run_groups(
         if wanted.predictions is not None:
             groups |= _predicted(read, list(observed), wanted)
     elif wanted.predictions is not None:
-        raise ValueError(
+        raise ArgumentError(
             "`predictions` need the model, which is run for log_likelihood or "
             "posterior_predictive, and which a kernel of a potential function does not know. Leave "
             "one of them on."
@@ -96,7 +97,7 @@ def _read(
     run: MCMC | Predictive, args: tuple[Any, ...], kwargs: dict[str, Any], num_chains: int
 ) -> _Read:
     if isinstance(run, WeighedPredictive):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`run` must hold equally likely draws; got a WeighedPredictive. Resample its draws by "
             "their weights and pass a plain Predictive."
         )
@@ -106,7 +107,7 @@ def _read(
             args, kwargs = run._args or (), run._kwargs or {}
         return _Read(samples, run.kernel.model, args, kwargs, "chains of an MCMC run")
     if isinstance(run, Predictive) and not (args or kwargs):
-        raise ValueError(
+        raise ArgumentError(
             "`run` is a Predictive, which does not know the data; expected what its model is "
             "called with, labels included; got nothing. Write to_inference_data(run, x, y)."
         )
@@ -144,14 +145,14 @@ def _sites(read: _Read) -> dict[str, Any]:
         with preserve_rng(), poutine.condition(data=first), PossibleValues():
             trace = poutine.trace(read.model).get_trace(*read.args, **read.kwargs)
     except (RuntimeError, IndexError) as error:
-        raise ValueError(
+        raise ArgumentError(
             "`run`'s model could not be called with the data: "
             f"{str(error).splitlines()[0]}. Pass x and y of the shapes that it was fitted to."
         ) from error
     sites: dict[str, Any] = {n: v for n, v in trace.nodes.items() if v["type"] == "sample"}
     for name, plate in ((n, v["fn"]) for n, v in sites.items() if site_is_subsample(v)):
         if plate.subsample_size not in (None, plate.size):
-            raise ValueError(
+            raise ArgumentError(
                 f"`run`'s model must see all rows at once; its plate '{name}' draws "
                 f"{plate.subsample_size} of {plate.size} at random. Pass log_likelihood=False and "
                 "posterior_predictive=False."
@@ -159,7 +160,7 @@ def _sites(read: _Read) -> dict[str, Any]:
     sites = {n: v for n, v in sites.items() if not (site_is_subsample(v) or is_deterministic(v))}
     free = [n for n, node in sites.items() if not node["is_observed"]]  # nor conditioned
     if free:
-        raise ValueError(
+        raise ArgumentError(
             f"`run` must hold draws of every latent site; its model has {free} besides. Pass the "
             "labels if they are missing, keep all sites (save_params), or pass "
             "log_likelihood=False and posterior_predictive=False."
@@ -238,7 +239,7 @@ def _predicted(read: _Read, observed: list[str], wanted: Wanted) -> dict[str, Ar
             nodes: Any = poutine.trace(read.model).get_trace(*args, **kwargs).nodes
         tied = [name for name in observed if nodes[name]["is_observed"]]
         if tied:
-            raise ValueError(
+            raise ArgumentError(
                 f"`predictions` must leave labels out; site(s) {tied} are observed there too. Give "
                 "the model its labels as an argument that may be None."
             )
@@ -248,7 +249,7 @@ def _predicted(read: _Read, observed: list[str], wanted: Wanted) -> dict[str, Ar
     try:
         drawn = _over_draws(Batched("the model at new rows"), label, new)
     except (RuntimeError, IndexError, TypeError, KeyError) as error:
-        raise ValueError(
+        raise ArgumentError(
             "`predictions` must be what the model is called with at new rows, without labels; it "
             f"raised {type(error).__name__}: {str(error).splitlines()[0]}. Latents of each row "
             "that the draws hold fit the old rows alone."

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
-from pyro_opu.checks import one_of
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, one_of
 from pyro_opu.distillation import distill
 from pyro_opu.distributions import PredictiveNormal, SimplexDistribution
 from pyro_opu.interop.ready_teachers import (
@@ -80,11 +80,11 @@ class OnePassEstimator(BaseEstimator):
             weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
             X, y, weights = (each[weights > 0] for each in (X, y, weights))
             if len(X) < LEAST_ROWS:
-                raise ValueError(
+                raise ArgumentError(
                     f"`sample_weight` must be above 0 for at least {LEAST_ROWS} rows; got {len(X)}."
                 )
             if "sample_weight" not in inspect.signature(make).parameters:
-                raise TypeError(
+                raise ArgumentTypeError(
                     "`teacher` must take sample_weight=..., as it is given; got "
                     f"{self.teacher!r:.80}. Leave the weights out, or use them in the teacher."
                 )
@@ -137,7 +137,7 @@ class OnePassEstimator(BaseEstimator):
         if not self.categories_:
             return X
         if not frame or not set(self.categories_) <= set(X.columns):
-            raise ValueError(
+            raise ArgumentError(
                 f"`X` must be a data frame with the columns {list(self.categories_)}, which were "
                 "categorical in fit. Pass one with the same columns in the same order."
             )
@@ -145,7 +145,7 @@ class OnePassEstimator(BaseEstimator):
         for name, found in codes.items():
             if (found < 0).any():
                 new = X[name][found < 0].unique().tolist()
-                raise ValueError(
+                raise ArgumentError(
                     f"`X`'s column {name!r} must hold categories that fit has seen, and none "
                     f"missing; got {new[:5]}. Fit with rows of them, or name them otherwise."
                 )
@@ -179,7 +179,7 @@ def fitting(estimator: Any) -> Callable[..., Any]:
     @wraps(estimator.fit)
     def fitted(x: Inputs, y: Tensor, **options: Any) -> Any:
         if not isinstance(x, Tensor):
-            raise ValueError(
+            raise ArgumentError(
                 "`X` must hold numbers alone for a `teacher` that is an estimator; got categorical "
                 "columns. Encode them before, or pass a function (x, y) -> teacher."
             )
@@ -248,7 +248,7 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(
+            raise ArgumentError(
                 f"`y` must hold at least two classes; got one class, {self.classes_[0]}. Add rows "
                 "of another one."
             )
@@ -256,7 +256,7 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
 
     def _check(self, student: Any) -> None:
         if student.num_classes != len(self.classes_):
-            raise ValueError(
+            raise ArgumentError(
                 f"`teacher` must give probabilities of the {len(self.classes_)} classes of y; got "
                 f"{student.num_classes} classes. Size it by y.max() + 1."
             )
@@ -308,7 +308,7 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
 
     def _check(self, student: Any) -> None:
         if student.num_classes is not None:
-            raise ValueError(
+            raise ArgumentError(
                 "`teacher` must answer with a real y, as a function x -> (loc, scale) does; got "
                 f"{student.num_classes} classes. Use OnePassClassifier for them."
             )

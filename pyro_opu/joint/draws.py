@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from pyro_opu.checks import check_seed, check_tensor
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_seed, check_tensor
 from pyro_opu.reports.answers import at_border, is_student, teacher_of
 from pyro_opu.rng import seeded
 
@@ -47,7 +47,7 @@ class PoolDraws:
     def probs(self, question: str) -> Tensor:
         """The class probabilities ``(S, N, C)``, for a ``question`` that is about labels."""
         if self.kind != "classes":
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`source` must be of class labels for {question}; got one of a real y. For a real "
                 "y take covariance(source, x)."
             )
@@ -104,7 +104,7 @@ class PoolDraws:
         ):
             shape = tuple(given.shape)
             found = given.dtype if complex_ else shape if shape not in allowed else "no finite ones"
-            raise ValueError(
+            raise ArgumentError(
                 f"`weights` must be finite numbers of shape {form}; got {found}. {advice}"
             )
         return given.to(self.draws.device, torch.float64)
@@ -142,7 +142,7 @@ def joint_draws(
     """
     if isinstance(source, PoolDraws):
         if x is not None:
-            raise TypeError("`x` must be None where `source` holds draws of its own pool.")
+            raise ArgumentTypeError("`x` must be None where `source` holds draws of its own pool.")
         return source
     found: PoolDraws = _drawn(source, x, num_draws, check_seed(seed))
     return found
@@ -152,7 +152,7 @@ def _drawn(source: Any, x: Tensor, num_draws: int | None, seed: int | None) -> P
     _, x, source = at_border(x, source)
     joint = getattr(source, "joint", False)
     if isinstance(source, Distribution) or (not joint and is_student(source, x)):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`source` must draw jointly for all rows; got a {type(source).__name__}, a marginal "
             f"answer or student, whose draws are independent between rows. {_ADVICE}"
         )
@@ -165,12 +165,12 @@ def _drawn(source: Any, x: Tensor, num_draws: int | None, seed: int | None) -> P
             teacher = teacher_of(source, x)
             kind, draws = teacher.outcome.kind, teacher.draws(asked, num_draws)
     if kind not in ("classes", "real"):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`source` must observe one label or one real y in every row; got several numbers. Pass "
             "as_teacher(predictive, site='...') for one of them."
         )
     if len(draws) < 2:
-        raise ValueError(f"`num_draws` must be at least 2, or nothing varies; got {len(draws)}.")
+        raise ArgumentError(f"`num_draws` must be at least 2, or nothing varies; got {len(draws)}.")
     pool = draws[:, : len(x)]
     _check_joint(pool[:, twice], draws[:, len(x) :], kind)
     return PoolDraws(kind, pool)
@@ -183,7 +183,7 @@ def _check_joint(first: Tensor, again: Tensor, kind: str) -> None:
     apart = (first.double() - again.double()).square().mean()
     # Independent copies are apart by twice the variance.
     if apart > first.double().var(0).mean() and apart > ROUNDING**2 * first.square().mean():
-        raise ValueError(
+        raise ArgumentError(
             "`source` must give draws that are joint over rows; got other answers at two copies of "
             f"a row in the same call, as if drawn for every row by itself. {_ADVICE}"
         )

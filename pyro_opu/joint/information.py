@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor, positive_int
+from pyro_opu.checks import ArgumentError, check_tensor, positive_int
 from pyro_opu.joint.draws import draw_labels, joint_draws
 from pyro_opu.rng import seeded
 
@@ -171,7 +171,7 @@ def batch_bald(
     size = positive_int("size", size)
     probs = joint_draws(source, x, num_draws, seed).probs("batch_bald")
     if size > (rows := probs.shape[1]):
-        raise ValueError(f"`size` must be at most {rows}, the rows of the pool; got {size}.")
+        raise ArgumentError(f"`size` must be at most {rows}, the rows of the pool; got {size}.")
     with torch.no_grad(), seeded(seed):
         return _greedy(probs, size, num_labellings)
 
@@ -253,13 +253,13 @@ def _check_batches(batches: Any, rows: int) -> Tensor:
     given = check_tensor("batches", batches, "(B, k) or (k,)")
     whole = not given.is_floating_point() and not given.is_complex() and given.dtype != torch.bool
     if not whole or given.ndim not in (1, 2) or given.numel() == 0:
-        raise ValueError(
+        raise ArgumentError(
             "`batches` must hold rows of the pool, whole numbers (B, k) or (k,); got "
             f"{given.dtype} of shape {tuple(given.shape)}."
         )
     low, high = int(given.min()), int(given.max())
     if low < 0 or high >= rows:
-        raise ValueError(
+        raise ArgumentError(
             f"`batches` must hold rows from 0 to {rows - 1}; got rows from {low} to {high}."
         )
     return torch.atleast_2d(given)

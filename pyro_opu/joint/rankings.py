@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_bool, positive_int
+from pyro_opu.checks import ArgumentError, check_bool, positive_int
 from pyro_opu.joint.draws import joint_draws
 from pyro_opu.rng import seeded
 
@@ -118,7 +118,7 @@ def thompson(
     scores = _scores(source, x, weights, largest, max(2, positive_int("size", size)), seed)
     draws, rows = scores.shape
     if size > min(draws, rows):
-        raise ValueError(
+        raise ArgumentError(
             f"`size` must be at most {rows}, the rows of the pool, and {draws}, its draws; got "
             f"{size}."
         )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from pyro_opu.checks import check_probs, in_range
+from pyro_opu.checks import ArgumentError, check_probs, in_range
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, check_dirichlet
 from pyro_opu.distributions.measures import at_least_float32
 
@@ -90,7 +90,7 @@ def central_coverage_of_draws(
 def _check(draws: Tensor, weights: Tensor, levels: Sequence[float], shape: torch.Size) -> None:
     for name, rows in (("draws", draws), ("weights", weights)):
         if check_probs(name, rows).shape[-2:] != shape or rows.ndim != 3 - (name == "weights"):
-            raise ValueError(
+            raise ArgumentError(
                 f"`{name}` must have {'draws of ' if name == 'draws' else ''}shape "
                 f"{tuple(shape)}, the inputs and classes of the answer, on its last axes; got "
                 f"{tuple(rows.shape)}. Ask both at the same inputs."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_log_probs, check_probs, check_tensor, positive_int
+from pyro_opu.checks import ArgumentError, check_log_probs, check_probs, check_tensor, positive_int
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.utils.chunks import chunks
 
@@ -48,7 +48,7 @@ def energy_distance(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> T
     _check_pair(p, q)
     for name, draws in (("p", p), ("q", q)):
         if draws.shape[0] < 2:
-            raise ValueError(
+            raise ArgumentError(
                 f"`{name}` must hold at least 2 draws for an unbiased energy distance; got "
                 f"{len(draws)}. Ask for more draws, or compare means with `kl_divergence`."
             )
@@ -100,7 +100,7 @@ def wasserstein1(p: Tensor, q: Tensor, *, chunk_size: int | None = None) -> Tens
             out[inputs] = 2 * _area_between(p[:, inputs, 0].to(out), q[:, inputs, 0].to(out))
         return out
     if p.shape[0] != q.shape[0]:
-        raise ValueError(
+        raise ArgumentError(
             f"`p` and `q` must hold the same number of draws when there are more than two classes; "
             f"got {p.shape[0]} and {q.shape[0]}. Drop draws from the larger one, or use "
             "`energy_distance`, which takes any numbers."
@@ -186,13 +186,13 @@ def _check_pair(p: Tensor, q: Tensor) -> None:
     for name, draws in (("p", p), ("q", q)):
         check_tensor(name, draws, "(S, N, C)")
         if draws.ndim != 3 or 0 in draws.shape or not draws.is_floating_point():
-            raise ValueError(
+            raise ArgumentError(
                 f"`{name}` must be floating-point draws of shape (S, N, C); got {draws.dtype} "
                 f"{tuple(draws.shape)}. For the draws of one input, add the axis: `draws[:, None]`."
             )
         check_probs(name, draws, "(S, N, C)")
     if p.shape[1:] != q.shape[1:]:
-        raise ValueError(
+        raise ArgumentError(
             f"`p` and `q` must agree in inputs and classes; got shapes {tuple(p.shape)} and "
             f"{tuple(q.shape)}. Both must be (draws, inputs, classes) for the same inputs."
         )
@@ -203,7 +203,7 @@ def _check_same_shape(name: str, rows: Tensor, other: str, others: Tensor) -> No
         tuple(check_tensor(*each, "(N, C)").shape) for each in ((name, rows), (other, others))
     ]
     if shapes[0] != shapes[1]:
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` and `{other}` must have the same shape (N, C); got {shapes[0]} and "
             f"{shapes[1]}. Give one row of probabilities per input on both sides."
         )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor, in_range
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_tensor, in_range
 
 __all__ = ["ranks", "spearman"]
 
@@ -41,7 +41,7 @@ def spearman(a: Any, b: Any, rounding: float = 0.0) -> float:
     """
     sides = [_numbers(name, side) for name, side in (("a", a), ("b", b))]
     if len(sides[0]) != len(sides[1]):
-        raise ValueError(
+        raise ArgumentError(
             f"`b` must hold as many numbers as `a`, {len(sides[0])}; got {len(sides[1])}. Take "
             "both at the same rows."
         )
@@ -60,12 +60,12 @@ def _numbers(name: str, side: Any) -> Tensor:
     try:
         found = check_tensor(name, torch.as_tensor(side))
     except (TypeError, RuntimeError, ValueError) as error:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`{name}` must be numbers (N,), a tensor, an array or a list; got "
             f"{type(side).__name__} ({error}). Convert it with torch.as_tensor."
         ) from error
     if found.ndim != 1 or found.is_complex():
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must be real numbers of shape (N,); got {found.dtype} of shape "
             f"{tuple(found.shape)}. Flatten it with .flatten()."
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_labels, check_log_probs, check_probs, positive_int
+from pyro_opu.checks import ArgumentError, check_labels, check_log_probs, check_probs, positive_int
 
 __all__ = ["Calibration", "calibration", "expected_calibration_error"]
 
@@ -76,7 +76,7 @@ def expected_calibration_error(probs: Tensor, y: Tensor, num_bins: int = 15) -> 
 def _labels(y: Tensor, probs: Tensor) -> Tensor:
     """The labels beside the probabilities ``(N, C)``."""
     if probs.ndim != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`probs` must have shape (N, C); got {tuple(probs.shape)}. Average draws first, "
             "probs.mean(0)."
         )

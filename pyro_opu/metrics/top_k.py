@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.checks import check_labels, in_range, positive_int
+from pyro_opu.checks import ArgumentError, check_labels, in_range, positive_int
 from pyro_opu.distributions.dirichlet import check_dirichlet
 
 __all__ = ["TopK", "top_k"]
@@ -65,7 +65,7 @@ class TopK:
     def fixed(self, y: Tensor, k: int) -> float:
         """Share of labels ``(N,)`` among the ``k`` likeliest classes; k = 1 is the accuracy."""
         if positive_int("k", k) > self.ranking.shape[1]:
-            raise ValueError(
+            raise ArgumentError(
                 f"`k` must lie between 1 and {self.ranking.shape[1]}, the classes that were "
                 f"ranked; got {k}. Call top_k with a larger `max_k`."
             )
@@ -133,7 +133,7 @@ def top_k(
     """
     predictive = check_dirichlet("dirichlet", dirichlet)
     if len(predictive.batch_shape) != 1:
-        raise ValueError(
+        raise ArgumentError(
             "`dirichlet` must have batch shape (N,); got "
             f"{tuple(predictive.batch_shape)}. Flatten or add the axis of inputs."
         )

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, overload
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import ArgumentTypeError, check_tensor
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import check_dirichlet
 from pyro_opu.distributions.measures import DrawMeasures, Measures
@@ -139,7 +139,7 @@ def _measures(source: Source | RealAnswer) -> Measures:
         source = check_dirichlet("source", source)
     if isinstance(source, Answer):
         return source.measures()
-    raise TypeError(
+    raise ArgumentTypeError(
         "`source` must be a Dirichlet or a tensor of draws (S, N, C); got "
         f"{type(source).__name__}. For a student pass student.dirichlet(x), for a teacher "
         "teacher.probs(x)."

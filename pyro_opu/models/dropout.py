@@ -9,7 +9,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import instance_of, positive_float
+from pyro_opu.checks import ArgumentError, instance_of, positive_float
 
 _HOMOGENEOUS = (nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Flatten)
 
@@ -85,7 +85,7 @@ class DropoutGuide:
         name, mine = f"{self.name}.{site}", self._means[site]
         value = pyro.param(name, mine)
         if value is not mine:
-            raise ValueError(
+            raise ArgumentError(
                 f"`name` must differ between guides that share Pyro's parameter store; got one "
                 f"whose '{name}' is there already. Pass another, or OwnParameters(guide)."
             )
@@ -132,10 +132,10 @@ def _read(network: nn.Sequential) -> list[_Layer]:
             else:
                 inputs = module.p
         elif not isinstance(module, _HOMOGENEOUS):
-            raise ValueError(
+            raise ArgumentError(
                 "`network` must be made of Linear, ReLU and Dropout with p < 1, one after a layer; "
                 f"got '{name}', {module}. {advice}"
             )
     if not layers:
-        raise ValueError(f"`network` must hold a Linear layer; got {network}. {advice}")
+        raise ArgumentError(f"`network` must hold a Linear layer; got {network}. {advice}")
     return layers

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, in_range, positive_int
+from pyro_opu.checks import ArgumentError, check_inputs, in_range, positive_int
 from pyro_opu.models.kernels import Kernel, Parameters
 from pyro_opu.models.likelihoods import check_classes
 from pyro_opu.models.quadrature import (
@@ -72,7 +72,7 @@ class SparseGaussianProcess:
         """Select the kernel's sites ``(S, ...)`` from posterior draws."""
         missing = [name for name in self.kernel.names if name not in samples]
         if missing:
-            raise ValueError(
+            raise ArgumentError(
                 f"`samples` must hold the kernel's sites {self.kernel.names}; got "
                 f"{sorted(samples)}. {WHOLE_DRAWS}"
             )
@@ -174,7 +174,7 @@ def gaussian_process(
     num_classes = positive_int("num_classes", num_classes, 2, "Two classes have one function.")
     joint_rows = positive_int("joint_rows", joint_rows, 0, "Pass 0 to do without.")
     if link not in get_args(Link) or (link == "probit" and num_classes > 2):
-        raise ValueError(
+        raise ArgumentError(
             "`link` must be 'logit', or for two classes 'probit'; got "
             f"{link!r} for {num_classes} classes. Leave it out for the logit."
         )
@@ -206,12 +206,12 @@ def check_data(model: SparseGaussianProcess, x: Tensor, y: Tensor) -> None:
     check_inputs(x)
     check_call(model, x, y)
     if len(model.inducing) > len(x):
-        raise ValueError(
+        raise ArgumentError(
             f"`model` must have at most as many inducing inputs as there are rows, {len(x)}; got "
             f"{len(model.inducing)}. Use the rows themselves: gaussian_process(x, ...)."
         )
     if len(y.unique()) < 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must hold at least two classes; got {y[0].item():g} in all {len(y)} rows. "
             "Shuffle the rows before splitting them?"
         )
@@ -220,7 +220,7 @@ def check_data(model: SparseGaussianProcess, x: Tensor, y: Tensor) -> None:
 def check_call(model: SparseGaussianProcess, x: Tensor, y: Tensor | None = None) -> None:
     z = model.inducing
     if x.ndim != 2 or x.shape[1] != z.shape[1] or x.dtype != z.dtype:
-        raise ValueError(
+        raise ArgumentError(
             f"`x` must be {z.dtype} of shape (N, {z.shape[1]}), as the inducing inputs; got "
             f"{tuple(x.shape)}, {x.dtype}. Convert it, or build the model from such inputs."
         )

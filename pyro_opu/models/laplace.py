@@ -11,7 +11,13 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_row_shape, positive_float, positive_int
+from pyro_opu.checks import (
+    ArgumentError,
+    check_inputs,
+    check_row_shape,
+    positive_float,
+    positive_int,
+)
 from pyro_opu.distributions import laplace_bridge, probit_predictive
 from pyro_opu.models.likelihoods import check_classes
 from pyro_opu.models.normals import gaussian_draw
@@ -95,7 +101,7 @@ def laplace(x: Tensor, y: Tensor, num_classes: int, scale: float = 1.0) -> Lapla
         tensor([0.8574, 0.9157])
     """
     if check_inputs(x).ndim != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`x` must have shape (N, D); got {tuple(x.shape)}. Flatten the inputs: x.flatten(1)."
         )
     num_classes = positive_int("num_classes", num_classes, 2, "Pass the model's.")

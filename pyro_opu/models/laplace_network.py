@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, positive_int
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_inputs, positive_int
 from pyro_opu.rng import evaluating
 
 #: Numbers in the Jacobians of one block of inputs, 16 MB in float32.
@@ -41,12 +41,12 @@ class NetworkLaplace:
 
     def __init__(self, fit: Any) -> None:
         if not all(hasattr(fit, name) for name in ("functional_variance", "sample", "likelihood")):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`fit` must be a Laplace of laplace-torch; got {type(fit).__name__}. Write "
                 'la = Laplace(network, "classification"); la.fit(loader); NetworkLaplace(la).'
             )
         if fit.likelihood != "classification" or not getattr(fit, "n_outputs", 0):
-            raise ValueError(
+            raise ArgumentError(
                 f"`fit` must be a fitted classifier; its likelihood is {fit.likelihood!r}. Call "
                 "la.fit(loader) first; a regressor is a function x -> (loc, scale) of draws."
             )

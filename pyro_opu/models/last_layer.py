@@ -11,7 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_callable, check_targets, positive_float
+from pyro_opu.checks import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_callable,
+    check_targets,
+    positive_float,
+)
 from pyro_opu.models.laplace import Laplace, laplace, with_ones
 from pyro_opu.models.likelihoods import Likelihood, classification
 from pyro_opu.models.neural_network import Model, Prior, bayesian_network, class_count
@@ -21,7 +27,7 @@ def split_last_layer(network: nn.Sequential) -> tuple[nn.Sequential, nn.Linear]:
     """Copy the layers before the last, frozen and in evaluation mode, and the last ``Linear``."""
     last = network[-1] if isinstance(network, nn.Sequential) and len(network) else None
     if not isinstance(last, nn.Linear):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`network` must be a nn.Sequential that ends with a Linear layer; got a "
             f"{type(network).__name__} that ends with {last}. Pass Sequential(trunk, head)."
         )
@@ -95,7 +101,7 @@ def last_layer_regression(
     """
     trunk, head = split_last_layer(network)
     if class_count(network, x) != 1:
-        raise ValueError(
+        raise ArgumentError(
             f"`network` must have one output; got {head.out_features}. Fit each output by itself."
         )
     y = check_targets(y, len(x))

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor, positive_float
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_tensor, positive_float
 
 #: ``(output (N, K), y or None) -> observation``; samples the site "obs" in the plate "data".
 Likelihood = Callable[[Tensor, Tensor | None], Tensor]
@@ -19,7 +19,7 @@ Likelihood = Callable[[Tensor, Tensor | None], Tensor]
 def classification(logits: Tensor, y: Tensor | None = None) -> Tensor:
     r"""Labels of logits ``(N, C)``, :math:`y \sim \mathrm{Cat}(\mathrm{softmax}(f(x)))`."""
     if logits.ndim != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`x` must give logits (N, C), a row for each input; the network gives "
             f"{tuple(logits.shape)}. Flatten the inputs, or pass x[None] for a single one."
         )
@@ -31,9 +31,11 @@ def classification(logits: Tensor, y: Tensor | None = None) -> Tensor:
 def check_length(y: Tensor | None, rows: int) -> None:
     """Refuse labels that are not one real number per row: Pyro would broadcast or leave out."""
     if y is not None and check_tensor("y", y, "(N,)").is_complex():
-        raise TypeError("`y` must be real; got complex numbers. Pass labels, or (N,) numbers.")
+        raise ArgumentTypeError(
+            "`y` must be real; got complex numbers. Pass labels, or (N,) numbers."
+        )
     if y is not None and y.shape != (rows,):
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must hold one label per row of `x`, shape ({rows},); got {tuple(y.shape)}. Were "
             "labels and inputs filtered in the same way?"
         )
@@ -44,7 +46,7 @@ def check_classes(y: Tensor, rows: int, num_classes: int) -> None:
     check_length(check_tensor("y", y, "(N,)"), rows)
     bad = ~((y >= 0) & (y < num_classes) & (y == y.round()))  # also where NaN
     if bad.any():
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must hold whole numbers from 0 to {num_classes - 1}; got {y[bad][0].item():g} "
             f"in {int(bad.sum())} of {len(y)} rows. Labels -1 and 1 become 0 and 1 by (y + 1) / 2."
         )
@@ -67,7 +69,7 @@ def _normal(
 ) -> Tensor:
     mean = output.squeeze(-1) if output.shape[-1] == 1 else output
     if y is not None and y.shape != mean.shape:
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must have shape {tuple(mean.shape)}, as the network's outputs do; got "
             f"{tuple(y.shape)}. One target per input is (N,), not (N, 1)."
         )

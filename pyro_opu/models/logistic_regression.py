@@ -16,7 +16,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, positive_float, positive_int
+from pyro_opu.checks import ArgumentError, check_inputs, positive_float, positive_int
 from pyro_opu.models.likelihoods import check_length
 
 
@@ -38,7 +38,7 @@ def logistic_regression(
 
     def model(x: Tensor, y: Tensor | None = None) -> Tensor:
         if check_inputs(x, features=False).ndim != 2:
-            raise ValueError(
+            raise ArgumentError(
                 f"`x` must have shape (N, D); got {tuple(x.shape)}. Pass x[None] for a single "
                 "input, x.flatten(1) for images."
             )

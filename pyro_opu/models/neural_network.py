@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from pyro_opu.checks import (
+    ArgumentError,
     check_callable,
     check_inputs,
     check_labels,
@@ -63,7 +64,7 @@ def bayesian_network(
         torch.Size([20, 5])
     """
     if not isinstance(network, nn.Module) or next(network.parameters(), None) is None:
-        raise ValueError(
+        raise ArgumentError(
             "`network` must have parameters, the latent sites of the model; got "
             f"{type(network).__name__} without. Pass a nn.Module; call a lazy network once before."
         )
@@ -162,7 +163,7 @@ def class_count(network: nn.Module, x: Tensor) -> int:
         with torch.no_grad(), evaluating(network):
             return int(network(x[:1].clone()).shape[-1])
     except (RuntimeError, ValueError, IndexError, AttributeError) as error:
-        raise ValueError(
+        raise ArgumentError(
             f"`x` must be what the network takes; at shape {tuple(x.shape)} it raised: {error}. "
             "Reshape the inputs, or size the network to them."
         ) from error
@@ -201,7 +202,7 @@ def fit_network(
     outputs, real = class_count(network, x), check_tensor("y", y).is_floating_point()
     x, y = x.detach(), check_targets(y, len(x)) if real else check_labels(y, len(x), outputs)
     if real and outputs != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`network` must give a mean and a log scale, (N, 2), for a floating `y`; it gives "
             f"{outputs} numbers. For class labels pass y.long()."
         )
@@ -209,7 +210,7 @@ def fit_network(
     if weights is None:
         weights = x.new_ones(len(x))
     elif not (check_targets(weights, len(x), "weights") >= 0).all() or not weights.sum() > 0:
-        raise ValueError("`weights` must be numbers of at least 0, and not all 0.")
+        raise ArgumentError("`weights` must be numbers of at least 0, and not all 0.")
     weights = weights.detach() / weights.detach().mean()
     optimizer = torch.optim.Adam(network.parameters(), learning_rate, weight_decay=weight_decay)
     network.train()

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_inputs, positive_int
+from pyro_opu.checks import ArgumentError, check_inputs, positive_int
 from pyro_opu.checks import sizes as check_sizes
 from pyro_opu.guides import Perceptron, PredictiveGuide
 from pyro_opu.models.gaussian_process import WHOLE_DRAWS, SparseGaussianProcess, check_call
@@ -47,7 +47,7 @@ class LatentLaw(nn.Module):
         rank = positive_int("rank", rank, advice="Leave it out for 96.")
         count = len(samples.get("v", ()))
         if count < 2:
-            raise ValueError(
+            raise ArgumentError(
                 f"`samples` must hold at least two draws of the site 'v'; got {count} of them, and "
                 f"the sites {sorted(samples)}. {WHOLE_DRAWS}"
             )

@@ -16,7 +16,15 @@ from pyro.infer.autoguide import AutoNormal, init_to_median, init_to_value
 from pyro.optim import ClippedAdam
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_callable, check_inputs, check_tensor, positive_float, positive_int
+from pyro_opu.checks import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_callable,
+    check_inputs,
+    check_tensor,
+    positive_float,
+    positive_int,
+)
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import tempered
 
@@ -95,7 +103,7 @@ def fit_svi(
     check_tensor("y", y, f"({len(x)}, ...)")
     size = positive_int("batch_size", len(x) if batch_size is None else batch_size)
     if y.ndim == 0 or len(y) != len(x):
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must have one entry per row of `x`, {len(x)}; got shape "
             f"{tuple(y.shape)}. Cut both alike."
         )
@@ -103,7 +111,7 @@ def fit_svi(
     for name, value in rates.items():
         positive_float(name, value, "The defaults suit small networks.")
     if size > len(x):
-        raise ValueError(
+        raise ArgumentError(
             f"`batch_size` must be at most the {len(x)} rows of `x`; got {size}. Leave it out to "
             "use all rows at every step."
         )
@@ -123,7 +131,7 @@ def fit_svi(
             with pyro.validation_enabled(False) if step else nullcontext():
                 elbo[step] = -_stepped(svi, x[rows], y[rows], first=step == 0)
             if not math.isfinite(elbo[step]):
-                raise ValueError(
+                raise ArgumentError(
                     f"`learning_rate` must keep the bound finite; got {float(elbo[step])} at step "
                     f"{step} of {steps} at a rate of {learning_rate}. Lower it, or start closer."
                 )
@@ -135,10 +143,10 @@ def _stepped(svi: SVI, x: Tensor, y: Tensor, *, first: bool) -> float:
     try:
         return float(svi.step(x, y))  # type: ignore[arg-type]
     except (ValueError, RuntimeError, NotImplementedError) as error:
-        text = " ".join(str(error).split())[:160]
-        if not first or text.startswith("`"):
+        if not first or isinstance(error, ArgumentError):
             raise
-        raise ValueError(
+        text = " ".join(str(error).split())[:160]
+        raise ArgumentError(
             f"`model` must take `x` {tuple(x.shape)} and `y` {tuple(y.shape)}, {y.dtype}; it "
             f"raised: {text}. Labels are whole numbers from 0, of the shape that it observes."
         ) from error
@@ -162,7 +170,7 @@ def mean_field(
     """
     positive_float("scale", scale, "It is a standard deviation.")
     if not isinstance(start, (nn.Module, dict, NoneType)):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`start` must be a network, a dict site -> value, or None; got "
             f"{type(start).__name__}. Pass network or network.state_dict()."
         )

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import in_range, one_of, positive_int
+from pyro_opu.checks import ArgumentError, in_range, one_of, positive_int
 from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.metrics.marginals import mean_absolute_difference
 from pyro_opu.objectives.base import Objective
@@ -161,7 +161,7 @@ def _check_counts(student: Tensor, teacher: Tensor, weights: Tensor | None) -> i
     """The number of strata, of two draws at least."""
     strata = 1 if weights is None else len(weights)
     if min(len(student) // strata, len(teacher)) < 2:
-        raise ValueError(
+        raise ArgumentError(
             "`student` and `teacher` must hold at least two draws per input each; got "
             f"{len(student)} and {len(teacher)}. One draw says nothing about the spread."
         )

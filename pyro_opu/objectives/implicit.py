@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.objectives import EnergyDistance, Objective, WassersteinELBO, as_objective
 
 #: Draws of a student per input in a step, and of student and teacher at most that judge it.
@@ -24,13 +25,13 @@ def of_draws(loss: str | Objective | None, table: bool = False) -> Objective:
         return energy_of_draws()
     objective = as_objective(loss)
     if table and isinstance(objective, WassersteinELBO):
-        raise ValueError(
+        raise ArgumentError(
             '`loss` must be "energy" for a guide from noise where the teacher observes several '
             f"numbers of every row, as witnesses are of points of one simplex; got {loss!r}."
         )
     own = type(objective).__module__.startswith("pyro_opu.")
     if own and not isinstance(objective, (EnergyDistance, WassersteinELBO)):
-        raise ValueError(
+        raise ArgumentError(
             '`loss` must be "energy", "wasserstein" or an Objective of draws for a guide from '
             f"noise, which has no density; got {loss!r}. For another loss distil "
             'guide="mixture".'

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from pyro_opu.checks import one_of, positive_float
+from pyro_opu.checks import ArgumentError, one_of, positive_float
 from pyro_opu.distributions import SimplexDistribution, as_answer
 from pyro_opu.objectives.base import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
@@ -86,7 +86,7 @@ def gini_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
     """
     count = len(draws)
     if count < 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`draws` must hold at least two draws per input; got shape {tuple(draws.shape)}. "
             "One draw says nothing about the spread."
         )

@@ -7,6 +7,7 @@ from pyro.distributions import Dirichlet
 from torch import Tensor
 from torch.distributions import kl_divergence
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions.dirichlet import as_predictive
 from pyro_opu.objectives.base import Objective
 
@@ -62,7 +63,7 @@ def proxy_parts(draws: Tensor) -> tuple[Tensor, Tensor]:
         Minka (2000), Estimating a Dirichlet distribution.
     """
     if len(draws) < 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`draws` must hold at least two draws per input; got shape {tuple(draws.shape)}. Pass "
             "num_draws=2 or more."
         )

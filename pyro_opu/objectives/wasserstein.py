@@ -7,7 +7,15 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_bool, in_range, instance_of, one_of, positive_float, positive_int
+from pyro_opu.checks import (
+    ArgumentError,
+    check_bool,
+    in_range,
+    instance_of,
+    one_of,
+    positive_float,
+    positive_int,
+)
 from pyro_opu.distributions import as_answer
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.objectives.base import Adversarial, Meeting, Scratch
@@ -112,7 +120,7 @@ class WassersteinELBO(Adversarial):
         kinds = (torch.nn.Module, type(None))
         instance_of("critic", critic, kinds, "a module or None", "Leave it out for a MetaCritic.")
         if residual and ground != "l1":
-            raise ValueError('`residual` needs ground="l1"; pass residual=False for "l2".')
+            raise ArgumentError('`residual` needs ground="l1"; pass residual=False for "l2".')
         self._turned: Tensor  # read by recorded steps
         self.register_buffer("_turned", torch.ones(()), persistent=False)
         # Without a direction that is known the critic must learn faster than the student.

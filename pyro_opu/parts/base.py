@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentTypeError
 from pyro_opu.distributions.table import Part
 
 __all__ = ["Outcome", "SiteLayout"]
@@ -137,7 +138,7 @@ class Outcome(ABC):
     def check_single(self) -> None:
         """Refuse several numbers of every row."""
         if not self.single:
-            raise TypeError(
+            raise ArgumentTypeError(
                 "`source` must be a posterior of one label or one real y per row; got one of "
                 f"several numbers, {self}. Name one with as_teacher(source, site=...)."
             )
@@ -145,7 +146,7 @@ class Outcome(ABC):
     def check_classes(self, source: str) -> None:
         """Refuse to give class probabilities where there is no single label."""
         one = "" if self.single else ", or name one site, as_teacher(source, site=...)"
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`probs` needs {source} of class labels, one per row; this one's outcome is {self}. "
             f"Call .draws(x){one}."
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pyro_opu.checks import positive_int, simplex_tolerance
+from pyro_opu.checks import ArgumentError, positive_int, simplex_tolerance
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.parts.base import Outcome, SiteLayout
 from pyro_opu.programs.enumerated import log_probs_apart, mixed_log_probs
@@ -50,7 +50,7 @@ class Classes(Outcome):
     def of_teacher(cls, count: int) -> Classes:
         """So many classes, which a teacher has."""
         if count < 2:
-            raise ValueError(
+            raise ArgumentError(
                 f"`source` gives {count} class; expected at least two (for two classes [1 - p, p])."
             )
         return cls(count)
@@ -80,18 +80,18 @@ class Classes(Outcome):
 
     def checked(self, draws: Tensor, rows: int, sums: bool) -> Tensor:
         if draws.ndim != 3 or draws.shape[1] != rows:
-            raise ValueError(
+            raise ArgumentError(
                 "`source` must give one row of class probabilities per input, shape "
                 f"(S, {rows}, C) for {rows} inputs; got {tuple(draws.shape)}. Let the model "
                 "keep the inputs on axis 0 and return one row of logits for each."
             )
         if torch.isnan(draws.sum()):
-            raise ValueError(
+            raise ArgumentError(
                 "`source`'s class probabilities must be numbers; got NaN. Check the posterior "
                 "draws (torch.isfinite) and the model at these inputs."
             )
         if draws.shape[-1] != self.num_classes:
-            raise ValueError(
+            raise ArgumentError(
                 "`source` must give as many classes at any number of inputs, and at every call; "
                 f"got {self.num_classes} before and {draws.shape[-1]} now. Is an axis of its model "
                 "that of the inputs where the classes belong?"
@@ -106,7 +106,7 @@ class Classes(Outcome):
         some = log_probs[:: 1 + draws, :: 1 + rows]
         off = float(some.logsumexp(-1).expm1().abs().max())
         if off > simplex_tolerance(some.dtype):
-            raise ValueError(
+            raise ArgumentError(
                 f"`source` must give probabilities, rows that sum to 1; got a sum off by {off:.3g}."
                 " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
             )

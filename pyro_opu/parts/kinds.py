@@ -8,6 +8,7 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions.table import Kind
 from pyro_opu.programs.sites import site_kind, unwrap, wrapped_log_probs
 from pyro_opu.utils.laws import is_known, own_members
@@ -167,7 +168,7 @@ def check_law(fn: Any, site: str) -> None:
         return
     tolerance = 32 * torch.finfo(read.dtype).eps ** 0.5
     if not torch.allclose(read, own.to(read), rtol=tolerance, atol=tolerance, equal_nan=True):
-        raise ValueError(
+        raise ArgumentError(
             f"`source`'s site '{site}' must have the log_prob of a {described(fn)} with its "
             f"parameters; it differs by {float((read - own).abs().max()):.2g} at some values. "
             "Define `sample` and `log_prob` in a subclass, which is then read by them."

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions.table import Part
 from pyro_opu.parts.base import Outcome
 from pyro_opu.parts.classes import Classes
@@ -87,7 +88,7 @@ def _site(program: Program, asked: str | None, real: bool) -> str:
         if asked in nodes
         else "which the model does not have"
     )
-    raise ValueError(
+    raise ArgumentError(
         f"`site` must name an observed site that is {_REAL if real else ALLOWED}; got '{asked}', "
         f"{kind}. Candidates: {fits}. {cure({asked: free[asked]}) if asked in free else ''}"
     )
@@ -96,16 +97,16 @@ def _site(program: Program, asked: str | None, real: bool) -> str:
 def _not_one(fits: list[str], found: dict[str, Any], real: bool) -> ValueError:
     """The error of a model whose observed site is not plain."""
     if real:
-        return ValueError(
+        return ArgumentError(
             "`site` must name the observed site of a real y, since it is not the only one that the "
             f"posterior does not fix: {described_all(found)}. Pass site='...'."
         )
     if fits:
-        return ValueError(
+        return ArgumentError(
             f"`site` must name one of the model's observed categorical sites, {fits}; got "
             f"none. Pass site='{fits[0]}', or another of them."
         )
-    return ValueError(
+    return ArgumentError(
         f"`source`'s model must have an observed site that is {ALLOWED}, a real number or a count "
         "of any law with a mean and a variance; the sites that the posterior does not fix are "
         f"{described_all(found)}. {cure(found)}"

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions import RealAnswer
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.parts.base import Outcome, SiteLayout
@@ -48,12 +49,12 @@ class Real(Outcome):
 
     def checked(self, draws: Tensor, rows: int, sums: bool) -> Tensor:
         if draws.ndim != 3 or draws.shape[1:] != (rows, 2):
-            raise ValueError(
+            raise ArgumentError(
                 f"`source` must give one mean and one scale per input, shape (S, {rows}, 2) for "
                 f"{rows} inputs; got {tuple(draws.shape)}. Let the model keep the inputs on axis 0."
             )
         if not torch.isfinite(draws.sum()):
-            raise ValueError(
+            raise ArgumentError(
                 "`source`'s means must be finite and its scales positive; got NaN, infinity or a "
                 "scale of 0 or below. Check the posterior draws (torch.isfinite) and the model "
                 "at these inputs."

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.parts.base import Outcome, SiteLayout
 from pyro_opu.programs.program import Program
 from pyro_opu.programs.trace import is_deterministic
@@ -33,7 +34,7 @@ def layouts_of(
         program: The model that is observed, at its sites ``observed``.
     """
     if isinstance(return_sites, str) or not isinstance(return_sites or (), Collection):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`return_sites` must be a list or tuple of site names; got {return_sites!r}. "
             f"For one site pass [{str(return_sites)!r}]."
         )
@@ -81,14 +82,14 @@ def _named(
     """The layouts of the sites asked for."""
     for name in names:
         if name in latent:
-            raise ValueError(
+            raise ArgumentError(
                 f"`return_sites` asks for '{name}', a latent site: the student learns the "
                 f"distribution of {outcome.learned} that the posterior induces, not the "
                 f"posterior, so one pass cannot give it. Ask for some of {list(possible)}, or read "
                 "the posterior samples."
             )
         if name not in possible:
-            raise ValueError(
+            raise ArgumentError(
                 f"`return_sites` asks for {name!r}, which is neither the observed site nor a "
                 f"deterministic site that holds {outcome.held}; one pass can give some of "
                 f"{list(possible)}."
@@ -107,7 +108,7 @@ def _possible(
         sizes = zip(two.shape(name), three.shape(name), strict=True)
         shape = tuple(-1 if a != b else a for a, b in sizes)
         if -1 not in shape:
-            raise ValueError(
+            raise ArgumentError(
                 f"`source`'s site '{name}' must hold a value for every input; got shape {shape} "
                 "whatever their number. Put it in pyro.plate('data', len(x))."
             )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from pyro_opu.checks import rows_off_simplex, simplex_tolerance
+from pyro_opu.checks import ArgumentError, rows_off_simplex, simplex_tolerance
 from pyro_opu.distributions.implicit import ImplicitTable
 from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.metrics.normals import teacher_moments
@@ -51,7 +51,7 @@ class Table(Outcome):
 
     def __post_init__(self) -> None:
         if not self.parts:
-            raise ValueError("`parts` must hold at least one observed site; got none.")
+            raise ArgumentError("`parts` must hold at least one observed site; got none.")
 
     def __str__(self) -> str:
         return ", ".join(f"{part.site} ({part.described})" for part in self.parts)
@@ -94,7 +94,7 @@ class Table(Outcome):
                 raise self._unfit("infinity", rows)
             tolerance = simplex_tolerance(values.dtype)
             if part.on_simplex and rows_off_simplex(values[:4, :64].exp())[1] > tolerance:
-                raise ValueError(
+                raise ArgumentError(
                     f"`source`'s site '{part.site}' must have probabilities that sum to 1. Does "
                     "the model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
                 )
@@ -104,7 +104,7 @@ class Table(Outcome):
         return torch.cat(parts, -1)
 
     def _unfit(self, found: str, rows: int) -> ValueError:
-        return ValueError(
+        return ArgumentError(
             f"`source`'s sites {[part.site for part in self.parts]} must have finite parameters at "
             f"each of {rows} inputs; got {found}. Check the posterior draws (torch.isfinite) and "
             "the model at these inputs."
@@ -117,7 +117,7 @@ class Table(Outcome):
             check_trials(part, fns[part.site])
             axis = axes[part.site] - 1
             if -axis > values.ndim or values.shape[axis] not in (1, rows):
-                raise ValueError(
+                raise ArgumentError(
                     f"`source`'s site '{part.site}' must hold values for every input; got shape "
                     f"{tuple(values.shape[:-1])} for {rows} inputs. Put it in "
                     "pyro.plate('data', len(x))."
@@ -245,7 +245,7 @@ def check_trials(part: Part, fn: Any) -> None:
 
 
 def unlike_trials(site: str) -> ValueError:
-    return ValueError(
+    return ArgumentError(
         f"`source`'s site '{site}' must have the same total_count in all rows, or one that is an "
         "input: a student answers without the model. Pass it as one of the inputs, "
         "x=(..., total_count), float."

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import rows_off_simplex, simplex_tolerance
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, rows_off_simplex, simplex_tolerance
 from pyro_opu.parts.base import Outcome
 from pyro_opu.parts.classes import Classes
 from pyro_opu.parts.real import Real
@@ -32,7 +32,7 @@ def read_values(values: Any, rows: int) -> tuple[Outcome, Tensor]:
 def read_normals(values: Any, rows: int) -> Tensor:
     """Draws ``(S, N, 2)`` of mean and log scale from a pair of tensors, checked."""
     if not all(isinstance(value, Tensor) and value.is_floating_point() for value in values):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`source` must return two floating tensors (loc, scale), draws of y's mean and of "
             f"the noise's standard deviation; got "
             f"{[type(value).__name__ for value in values]}. For noise that is "
@@ -40,14 +40,14 @@ def read_normals(values: Any, rows: int) -> Tensor:
         )
     loc, scale = values
     if loc.ndim != 2 or loc.shape[1] != rows:
-        raise ValueError(
+        raise ArgumentError(
             f"`source` must return means of shape (S, N) with N = {rows}; got "
             f"{tuple(loc.shape)}. Draws come first, then inputs."
         )
     try:
         scale = scale.to(loc.dtype).expand_as(loc)
     except RuntimeError as error:
-        raise ValueError(
+        raise ArgumentError(
             f"`source` must return scales of the means' shape {tuple(loc.shape)}; got "
             f"{tuple(scale.shape)}."
         ) from error
@@ -58,28 +58,28 @@ def check_simplex(values: Any, rows: int) -> Tensor:
     """Return ``values`` if they are draws ``(S, N, C)`` on the simplex."""
     if not isinstance(values, Tensor) or not values.is_floating_point():
         found = values.dtype if isinstance(values, Tensor) else type(values).__name__
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`source` must return a floating tensor of class probabilities (S, {rows}, C); "
             f"got {found}. Return torch.as_tensor(..., dtype=torch.float32)."
         )
     if values.ndim != 3 or values.shape[1] != rows or len(values) == 0:
-        raise ValueError(
+        raise ArgumentError(
             f"`source` must return draws of shape (S, N, C) with S >= 1 and N = {rows}; got "
             f"{tuple(values.shape)}. Draws come first, then inputs, then classes."
         )
     if values.shape[-1] < 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`source` must return at least two classes (C >= 2); got {tuple(values.shape)}. "
             "For two classes return [1 - p, p]."
         )
     if torch.isnan(values.sum()):
-        raise ValueError(
+        raise ArgumentError(
             "`source` must return probabilities; got NaN. Check its posterior draws and the "
             "inputs (torch.isfinite)."
         )
     low, off = rows_off_simplex(values)
     if low < 0 or off > simplex_tolerance(values.dtype):
-        raise ValueError(
+        raise ArgumentError(
             "`source` must return probabilities: rows that are >= 0 and sum to 1; got a "
             f"smallest entry {low:.3g} and a sum off by {off:.3g}. "
             "Apply softmax over the last axis?"

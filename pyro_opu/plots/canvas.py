@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, instance_of, one_of
+from pyro_opu.checks import ArgumentError, check_inputs, instance_of, one_of
 from pyro_opu.plots.colours import SERIES, STYLES
 from pyro_opu.reports.answers import is_student
 from pyro_opu.reports.readings import Array, Reader, Reading
@@ -50,7 +50,7 @@ def check_names(named: Any, argument: str) -> Mapping[str, Any]:
     advice = 'Give a single one a name: {"student": values}.'
     instance_of(argument, named, Mapping, "a dict name -> values", advice)
     if not 1 <= len(named) <= len(SERIES):
-        raise ValueError(
+        raise ArgumentError(
             f"`{argument}` must hold 1 to {len(SERIES)} entries, as many as there are colours to "
             f"tell apart; got {len(named)}. Draw the others on further axes."
         )
@@ -118,7 +118,7 @@ def finite(values: Array, measure: str) -> Array:
     """The values, if they are finite numbers; a reading holds the largest float for infinity."""
     bad = ~(np.abs(values) < 1e300)
     if bad.any():
-        raise ValueError(
+        raise ArgumentError(
             f"`measure` must be finite at every input; {measure!r} is not at {int(bad.sum())} of "
             f"{len(values)}, where there is no spread at all. Choose another, such as 'entropy'."
         )

@@ -9,7 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_bool, check_labels, check_probs, positive_int
+from pyro_opu.checks import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_bool,
+    check_labels,
+    check_probs,
+    positive_int,
+)
 from pyro_opu.plots.canvas import axes_for, check_names, legend, look_of
 from pyro_opu.plots.colours import BLACK, GREY
 from pyro_opu.reports.readings import Array
@@ -73,7 +80,7 @@ def _points(name: str, probs: Tensor, y: Tensor, bins: int, equal_mass: bool) ->
     """Mean confidence, accuracy and number of inputs of each bin that holds some."""
     values = check_probs(name, probs, "(N, C)").detach().double()
     if values.ndim != 2:
-        raise ValueError(f"`{name}` must have shape (N, C); got {tuple(values.shape)}.")
+        raise ArgumentError(f"`{name}` must have shape (N, C); got {tuple(values.shape)}.")
     labels = check_labels(y, len(values), values.shape[-1]).to(values.device)
     confidence, predicted = values.max(-1)
     right = (predicted == labels).double()
@@ -133,7 +140,7 @@ def risk_coverage(
     own = isinstance(wrong, Mapping)
     by_name = wrong if isinstance(wrong, Mapping) else dict.fromkeys(named, wrong)
     if set(by_name) != set(named):
-        raise ValueError(
+        raise ArgumentError(
             f"`wrong` must have the names of the scores, {list(named)}; got {list(by_name)}."
         )
     errors = {name: _errors(by_name[name]) for name in named}
@@ -160,11 +167,11 @@ def _errors(wrong: Any) -> Array:
     """As float64, ``(N,)``."""
     found = _array(wrong)
     if found.dtype != bool:
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`wrong` must be boolean, (N,); got {found.dtype}. Write probs.argmax(-1) != y."
         )
     if found.ndim != 1 or not len(found):
-        raise ValueError(f"`wrong` must have shape (N,) with N >= 1; got {found.shape}.")
+        raise ArgumentError(f"`wrong` must have shape (N,) with N >= 1; got {found.shape}.")
     return found.astype(np.float64)
 
 
@@ -173,7 +180,7 @@ def _curve(name: str, scores: Any, errors: Array) -> Array:
     values = _array(scores)
     numbers = np.issubdtype(values.dtype, np.number) or values.dtype == bool
     if values.shape != errors.shape or not numbers or not np.isfinite(values).all():
-        raise ValueError(
+        raise ArgumentError(
             f"`scores_by_name[{name!r}]` must hold one finite number for each of the "
             f"{len(errors)} inputs in `wrong`; got shape {values.shape}, {values.dtype}"
             f"{' with NaN or infinity' if numbers and not np.isfinite(values).all() else ''}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pyro_opu.checks import instance_of
+from pyro_opu.checks import ArgumentError, instance_of
 from pyro_opu.plots.canvas import axes_for, new_axes
 from pyro_opu.plots.colours import BLACK, GREY, SERIES, STYLES
 
@@ -30,7 +30,7 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
     instance_of("report", found, Mapping, "the result of distill, or its .report")
     history = found.get("history")
     if not history or not isinstance(history, Sequence) or not all(map(_is_record, history)):
-        raise ValueError(
+        raise ArgumentError(
             "`report` must have a 'history' of evaluations; got none. Pass the result of distill."
         )
     above, below = _pair(axes)
@@ -54,7 +54,7 @@ def _pair(axes: Sequence[Axes] | None) -> tuple[Axes, Axes]:
     given = new_axes((6.0, 5.0), rows=2) if axes is None else axes
     count = len(given) if hasattr(given, "__len__") else given
     if count != 2:
-        raise ValueError(
+        raise ArgumentError(
             f"`axes` must be two axes, for fidelity and losses; got {count!r}. Make them with "
             "plt.subplots(2)."
         )

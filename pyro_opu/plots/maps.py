@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import (
+    ArgumentError,
     check_bool,
     check_inputs,
     check_labels,
@@ -148,7 +149,9 @@ def decision_maps(
     advice = "Give each panel a title: {'teacher': predictive, 'student': fast}."
     instance_of("sources", sources, Mapping, "a dict title -> student or teacher", advice)
     if not sources:
-        raise ValueError(f"`sources` must hold at least one student or teacher; got none. {advice}")
+        raise ArgumentError(
+            f"`sources` must hold at least one student or teacher; got none. {advice}"
+        )
     ground = _ground(bounds, resolution, x, y)
     found = [_asked(each, ground, measure, num_draws, seed) for each in sources.values()]
     limits = _range(found, measure, vmin, vmax)
@@ -183,7 +186,7 @@ def _asked(source: Any, ground: _Ground, measure: str, num_draws: int, seed: int
     probs = reading.log_mean.double().exp().cpu().numpy()
     classes = probs.shape[1]
     if classes > len(SERIES):
-        raise ValueError(
+        raise ArgumentError(
             f"`predict` must have at most {len(SERIES)} classes, as many as there are colours to "
             f"tell apart; got {classes}. Merge classes in a function x -> (S, N, C)."
         )
@@ -202,7 +205,7 @@ def _range(found: list[_Map], measure: str, low: float | None, high: float | Non
         high = max(most, min(0.0, least) + 1e-6) if low is None else most
     low = min(0.0, least) if low is None else low
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(
+        raise ArgumentError(
             "`vmin` must be less than `vmax`, both finite, in the units of the measure; got "
             f"{low:g} and {high:g}. Leave one out to take it from the map."
         )
@@ -217,7 +220,7 @@ def _checked_bounds(bounds: Sequence[Sequence[float]]) -> Tensor:
         corners = torch.empty(0)
     fits = corners.shape == (2, 2) and corners.isfinite().all()
     if not (fits and (corners[:, 0] < corners[:, 1]).all()):
-        raise ValueError(
+        raise ArgumentError(
             "`bounds` must be ((left, right), (bottom, top)) with left < right and bottom < top; "
             f"got {bounds!r}."
         )
@@ -227,12 +230,12 @@ def _checked_bounds(bounds: Sequence[Sequence[float]]) -> Tensor:
 def _check_points(x: Tensor | None, y: Tensor | None) -> None:
     if x is None:
         if y is not None:
-            raise ValueError("`y` needs `x`, the inputs that it labels; got labels alone.")
+            raise ArgumentError("`y` needs `x`, the inputs that it labels; got labels alone.")
         return
     advice = "Choose two features, and give `predict` a function that fills in the others."
     check_row_shape("x", check_inputs(x), (2,), advice)
     if y is not None and len(check_tensor("y", y, "(N,)")) != len(x):
-        raise ValueError(f"`y` must hold one label per row of `x`, {len(x)}; got {len(y)}.")
+        raise ArgumentError(f"`y` must hold one label per row of `x`, {len(x)}; got {len(y)}.")
 
 
 def _inputs(ground: _Ground) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from pyro_opu.checks import instance_of, positive_int
+from pyro_opu.checks import ArgumentError, instance_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.metrics.ranks import spearman
@@ -111,7 +111,7 @@ def fidelity_scatter(
     scale = scale_of(measure)
     _, x, student, teacher = at_border(x, student, teacher)
     if len(x) < 2:
-        raise ValueError(f"`x` must hold at least 2 inputs, to be ranked; got {len(x)}.")
+        raise ArgumentError(f"`x` must hold at least 2 inputs, to be ranked; got {len(x)}.")
     with seeded(seed):
         whole, *halves = read_by_halves(teacher, x, num_draws)
         readings = [whole, read(student, x, num_draws), *halves]

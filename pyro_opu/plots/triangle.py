@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_probs, check_tensor, instance_of
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_probs, check_tensor, instance_of
 from pyro_opu.distributions import PredictiveDirichlet, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.plots.canvas import axes_for
@@ -80,10 +80,12 @@ def simplex(
     answer = None if distribution is None else _checked_answer(distribution)
     points = None if draws is None else _checked_draws(draws)
     if answer is None and points is None:
-        raise ValueError("`distribution` or `draws` must be given; got neither.")
+        raise ArgumentError("`distribution` or `draws` must be given; got neither.")
     names = ("0", "1", "2") if labels is None else labels
     if not isinstance(names, Sequence) or len(names) != 3:
-        raise ValueError(f"`labels` must name the 3 classes; got {labels!r}. Pass three strings.")
+        raise ArgumentError(
+            f"`labels` must name the 3 classes; got {labels!r}. Pass three strings."
+        )
     ax = axes_for(ax)
     _frame(ax, names)
     if answer is not None:
@@ -137,7 +139,7 @@ def three_classes(
     some = points[..., _checked_classes(classes, points.shape[-1])]
     share = some.sum(-1, keepdim=True)
     if not (share > 0).all():
-        raise ValueError(
+        raise ArgumentError(
             "`classes` must have some probability at every point; these have none at "
             f"{int((share <= 0).sum())} of {share.numel()}. Choose the likeliest three."
         )
@@ -147,7 +149,7 @@ def three_classes(
 def _checked_classes(classes: Sequence[int], num_classes: int) -> list[int]:
     chosen = set(classes) if isinstance(classes, Sequence) else set()
     if len(chosen) != 3 or len(classes) != 3 or not chosen <= set(range(num_classes)):
-        raise ValueError(
+        raise ArgumentError(
             f"`classes` must be 3 different classes from 0 to {num_classes - 1}; got {classes!r}. "
             "Pass their numbers."
         )
@@ -157,17 +159,17 @@ def _checked_classes(classes: Sequence[int], num_classes: int) -> list[int]:
 def _checked_answer(distribution: Any) -> SimplexDistribution:
     answer = known_form(distribution)
     if not isinstance(answer, SimplexDistribution):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`distribution` must be a Dirichlet or another distribution on the simplex; got "
             f"{type(distribution).__name__}. Pass fast.distribution(x[n : n + 1])."
         )
     if answer.event_shape != (3,):
-        raise ValueError(
+        raise ArgumentError(
             f"`distribution` must have 3 classes; got {answer.event_shape[0]}. Pick three of them "
             "with plots.three_classes."
         )
     if answer.batch_shape not in ((), (1,)):
-        raise ValueError(
+        raise ArgumentError(
             "`distribution` must be of one input, batch shape () or (1,); got "
             f"{tuple(answer.batch_shape)}. Pass fast.distribution(x[n : n + 1])."
         )
@@ -181,7 +183,7 @@ def _checked_draws(draws: Tensor) -> Tensor:
     if draws.ndim == 3 and draws.shape[1] == 1:
         draws = draws[:, 0]
     if draws.ndim != 2 or draws.shape[-1] != 3 or not len(draws):
-        raise ValueError(
+        raise ArgumentError(
             f"`draws` must have shape (S, 3), of one input and 3 classes; got {tuple(draws.shape)}."
             " Take one input, draws[:, n], and three classes, with plots.three_classes."
         )
@@ -254,7 +256,7 @@ def _log_density(answer: SimplexDistribution, points: Tensor) -> Tensor:
     try:
         density = answer.log_prob(inside.to(answer.log_mean.device))
     except NotImplementedError:
-        raise ValueError(
+        raise ArgumentError(
             f"`distribution` must have a density; {type(answer).__name__} has none. Pass draws of "
             "it, draws=distribution.sample((500,))."
         ) from None

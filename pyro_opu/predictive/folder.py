@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pyro_opu.checks import check_path, instance_of
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_path, instance_of
 from pyro_opu.predictive.student_file import KIND
 from pyro_opu.utils import files
 from pyro_opu.utils.tables import json_ready
@@ -81,7 +81,9 @@ def _check_folder(path: str | os.PathLike[str]) -> None:
             "Create it."
         )
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"`path` must be a folder; {str(folder)!r} is a file. Take another name.")
+        raise ArgumentError(
+            f"`path` must be a folder; {str(folder)!r} is a file. Take another name."
+        )
 
 
 def _check_own(path: str | os.PathLike[str], new: dict[str, bytes]) -> None:
@@ -99,7 +101,7 @@ def _check_own(path: str | os.PathLike[str], new: dict[str, bytes]) -> None:
         and not (file.name in new and file.read_bytes() == new[file.name])
     ]
     if others:
-        raise ValueError(
+        raise ArgumentError(
             f"`path` must not hold what is no student's; {os.fspath(path)!r} has "
             f"{', '.join(others)}. Take another name, or pass overwrite=True to replace it."
         )
@@ -136,14 +138,14 @@ def model_card(
         license: mit
     """
     if not hasattr(student, "report"):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`student` must be a OnePassPredictive; got {type(student).__name__}. Pass the result "
             "of distill."
         )
     for argument, text in {"name": name, "data": data, "license": license or "other"}.items():
         instance_of(argument, text, str, "text")
     if license and not re.fullmatch(r"[A-Za-z0-9][\w.+-]*", license, re.ASCII):
-        raise ValueError(
+        raise ArgumentError(
             f"`license` must be an identifier such as 'apache-2.0'; got {license[:60]!r}. Write "
             "'other', and what it says in the card's text."
         )

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import (
+    ArgumentError,
+    ArgumentTypeError,
     check_bool,
     check_device,
     check_path,
@@ -148,7 +150,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         x = self.form.pack(x, check_seen=True, dtype=dtype)
         check_row_shape("x", x, self.input_shape, _RESHAPE)
         if weight is not None and x.device != weight.device:
-            raise ValueError(
+            raise ArgumentError(
                 f"`x` must be on {weight.device}, where the student is; got {x.device}. Move one "
                 "of them with .to(device)."
             )
@@ -160,7 +162,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
 
     def _of_outcome(self, answer: Any) -> Any:
         if answer.event_shape != self.outcome.event_shape:
-            raise ValueError(
+            raise ArgumentError(
                 f"`guide` must answer with event shape {self.outcome.event_shape}, that of "
                 f"{self.outcome}; got {tuple(answer.event_shape)}. Build the student with the "
                 "guide's own `outcome`."
@@ -191,7 +193,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         found = {name: each for name, each in matched.items() if isinstance(each, kind)}
         if not found:
             wanted = "class labels" if kind is PredictiveDirichlet else "real numbers"
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`{method}` needs a site of {wanted}; the student has {self.outcome}. Call "
                 ".distribution(x)."
             )
@@ -243,7 +245,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         """
         check_bool("overwrite", overwrite)
         if instance_of("card", card, (str, type(None)), "text, or None") and not is_folder(path):
-            raise ValueError(
+            raise ArgumentError(
                 f"`card` needs a folder; {os.fspath(path)!r} is one file. Add a slash at its end."
             )
         text = model_card(self) if card is None else card

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_callable, instance_of
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_callable, instance_of
 from pyro_opu.choosing import choice_of
 from pyro_opu.guides import of_form
 from pyro_opu.guides.fused import is_fused
@@ -45,7 +45,7 @@ def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: An
     instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
     listed = isinstance(sites, Sequence) and not isinstance(sites, str)
     if not (listed and all(isinstance(site, SiteLayout) for site in sites)):
-        raise TypeError(
+        raise ArgumentTypeError(
             '`sites` must be a list such as [SiteLayout("obs", "label", "int64", (-1,))]; got '
             f"{sites!r}."
         )
@@ -59,7 +59,7 @@ def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: An
 def describe(student: Any) -> dict[str, Any]:
     """Describe a student for its file: the arguments of its constructor as plain values."""
     if is_fused(student.guide):
-        raise ValueError(
+        raise ArgumentError(
             "`save` needs the student as it was before it was fused: the weights of this one are "
             "merged. Call save on what fuse() was called on, and fuse() again after load."
         )
@@ -128,7 +128,7 @@ def restore_guide(
     """Load the weights into the guide given, or one built by the file's description; freeze it."""
     if guide is None:
         if config["guide"] is None:
-            raise ValueError(
+            raise ArgumentError(
                 "`guide` must be given: the file holds the weights of a guide of your own and does "
                 "not describe its architecture. Build it and pass guide=...; what compact_approx "
                 "made is read by pyro_opu.rivals.load_compact(path, source)."
@@ -185,12 +185,12 @@ def _check_match(guide: nn.Module, tensors: dict[str, Tensor], num_classes: int 
         return
     head = own.get("mean_head.weight")  # of a PredictiveGuide
     if num_classes and head is not None and head[0][0] != num_classes:
-        raise ValueError(
+        raise ArgumentError(
             f"`guide` must have {num_classes} classes, as the file; it has {head[0][0]}. "
             f"Build it with num_classes={num_classes}."
         )
     wrong = sorted(name for name in own.keys() | found.keys() if own.get(name) != found.get(name))
-    raise ValueError(
+    raise ArgumentError(
         f"`guide` must have the parameters of the file; these differ: {wrong[:5]}. Build it with "
         "the architecture that was saved."
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions import as_answer
 from pyro_opu.guides.novelty import Novelty, answer_and_features, fit_novelty
 from pyro_opu.metrics.uncertainty import uncertainty
@@ -47,7 +48,7 @@ class WithNovelty(nn.Module):
             tensor([False,  True])
         """
         if self.detector is None:
-            raise ValueError(
+            raise ArgumentError(
                 "`novelty` needs the rows that the student was taught at, which this one was made "
                 "without, as those of older files and of OnePassPredictive(guide, ...) are. Distil "
                 "it again, or set fast.detector = pyro_opu.guides.novelty.fit_novelty(fast.guide, "

@@ -14,7 +14,7 @@ from pyro.infer import Predictive
 from pyro.poutine.runtime import am_i_wrapped
 from torch import Tensor
 
-from pyro_opu.checks import positive_int
+from pyro_opu.checks import ArgumentTypeError, positive_int
 from pyro_opu.inputs import call_with
 from pyro_opu.programs.bound import put
 from pyro_opu.programs.cost import Cost, metered
@@ -78,7 +78,7 @@ def batched(predictive: Predictive, *, chunk_size: int | None = None) -> Batched
     """
     check_unweighed("predictive", predictive)
     if not isinstance(predictive, Predictive):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`predictive` must be a pyro.infer.Predictive; got {type(predictive).__name__}. For "
             "another posterior take pyro_opu.as_teacher(source).probs(x)."
         )
@@ -185,7 +185,7 @@ class BatchedPredictive(Predictive):
         shapes = {name: shape for name, shape in model.shapes.items() if name in sites}
         if "_RETURN" in sites:
             if model.returned is None:
-                raise TypeError(
+                raise ArgumentTypeError(
                     "`return_sites` asks for '_RETURN', so the model must return a tensor. Return "
                     "one, or ask for sites by their names."
                 )

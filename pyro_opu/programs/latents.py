@@ -23,7 +23,7 @@ from pyro_opu.programs.enumerated import (
     row_values,
 )
 from pyro_opu.programs.rows import IMPUTED, AnyRows
-from pyro_opu.programs.samples import unknown_name
+from pyro_opu.programs.samples import SamplesError, unknown_name
 from pyro_opu.programs.signature import Model
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, few_rows, is_deterministic, quiet, trace_of
@@ -241,7 +241,7 @@ class FreeSites:
         free = [name for name in names if not self.grows(name)]
         for name in samples if free and not self.of_prior else ():
             if name not in self.runs[0].nodes:
-                raise ValueError(unknown_name(name, free))
+                raise SamplesError(unknown_name(name, free))
 
     def summed_out(self, observed: Collection[str]) -> tuple[Mixture, dict[str, str]]:
         """Latents behind the answer that are summed out, and what becomes of all of them.

@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import Form
+from pyro_opu.programs.samples import SamplesError
 from pyro_opu.programs.signature import Arguments, Call, Model, parameters_of
 from pyro_opu.programs.trace import fresh_latents, is_deterministic
 from pyro_opu.programs.vmap import Draws
@@ -259,9 +261,9 @@ def explained(model: AnyRows, x: Tensor, samples: Draws, form: Form) -> Iterator
     """Raise an error that says how a model must be written where it cannot be run."""
     try:
         yield
+    except SamplesError:
+        raise
     except Exception as error:
-        if str(error).startswith("`posterior_samples`"):
-            raise
         reason = (str(error).splitlines() or [""])[0].rstrip(".")
         dtypes = {v.dtype for v in samples.values() if v.is_floating_point()} - {x.dtype}
         hint = f" Some posterior samples are {dtypes.pop()}: convert x to it." if dtypes else ""
@@ -272,7 +274,7 @@ def explained(model: AnyRows, x: Tensor, samples: Draws, form: Form) -> Iterator
                 f"x: ((x,), dict({called[3:]})), what each row has by inputs, x=(x, ...)."
             )
         hint += f" {form.advice}" if form.advice else ""
-        raise ValueError(
+        raise ArgumentError(
             f"`source`'s model must run as model(x), at any number of rows; at x of shape "
             f"{(2, *x.shape[1:])}, {x.dtype}, it raised {type(error).__name__}: {reason}.{hint} "
             "Its first argument must be the inputs and all others optional; for a model called "

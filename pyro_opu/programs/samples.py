@@ -11,8 +11,12 @@ from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_tensor
 from pyro_opu.programs.vmap import Draws
+
+
+class SamplesError(ArgumentError):
+    """Posterior samples that are not those of the model, however it is run."""
 
 
 def posterior_of(source: Any) -> Any:
@@ -30,7 +34,7 @@ def posterior_of(source: Any) -> Any:
         samples = {}
     if model is None or not samples:
         found = "no samples: call its .run(...) first" if not samples else "no model"
-        raise ValueError(
+        raise ArgumentError(
             f"`source` must be an MCMC run with a model and samples; its kernel has {found}. Or "
             "pass Predictive(model, mcmc.get_samples())."
         )
@@ -40,7 +44,7 @@ def posterior_of(source: Any) -> Any:
 def check_unweighed(name: str, predictive: Predictive) -> None:
     """Refuse draws that carry weights."""
     if isinstance(predictive, WeighedPredictive):
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`{name}` is a WeighedPredictive, whose draws carry weights; resample its draws by "
             "their weights and pass a plain Predictive."
         )
@@ -71,7 +75,7 @@ def check_ungrouped(samples: Draws, prior: Callable[[], Draws]) -> None:
     of_chains = [a[:2] for a, b in known if len(a) > 1 and a[1] > 1 and a[2:] == b != a[1:]]
     if known and len(of_chains) == len(known) and len(set(of_chains)) == 1:
         chains, draws = of_chains[0]
-        raise ValueError(
+        raise SamplesError(
             f"`posterior_samples` must have one axis of draws; got {chains} chains of {draws}, "
             "grouped. Pass Predictive(model, mcmc.get_samples()), or join them: "
             "{name: value.flatten(0, 1) for name, value in samples.items()}."
@@ -84,13 +88,13 @@ def check_samples(predictive: Predictive) -> None:
         site = f"posterior_samples['{name}']"
         check_tensor(site, value, advice="Convert it with torch.as_tensor.")
         if len(value) != predictive.num_samples:
-            raise ValueError(
+            raise ArgumentError(
                 "`posterior_samples` must all hold the same number of draws, on axis 0; got "
                 f"{len(value)} of '{name}' and {predictive.num_samples} of another site."
             )
         bad = ~torch.isfinite(value[:, None].flatten(1)).all(1)
         if bad.any():
-            raise ValueError(
+            raise ArgumentError(
                 f"`{site}` must be finite; got NaN or infinity in {int(bad.sum())} of "
                 f"{len(value)} draws. Leave them out, and check the sampler's divergences and step "
                 "size."

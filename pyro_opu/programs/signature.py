@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
+
 Model = Callable[..., Any]
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 #: ``x -> (args, kwargs)`` of the call that asks about the inputs ``x``.
@@ -47,7 +49,7 @@ class Given:
             case (tuple() | list()) as args, dict() as kwargs:
                 return tuple(args), kwargs
             case other:
-                raise TypeError(
+                raise ArgumentTypeError(
                     "`arguments` must return (args, kwargs), a tuple and a dict; got "
                     f"{type(other).__name__}. For model(x, 3) write lambda x: ((x, 3), {{}})."
                 )
@@ -92,7 +94,7 @@ def call_of(
         for name, marker in markers.items():
             if picked is marker:
                 return Picked(name)
-    raise ValueError(
+    raise ArgumentError(
         "`inputs` must return one of the model's arguments as it is, or the teacher cannot be "
         "asked about x in the same way. Beside one that does more pass the way back, arguments="
         "lambda x: (args, kwargs), such as lambda x: ((x[:, :3], x[:, 3].long()), {}); several "

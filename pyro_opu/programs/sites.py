@@ -11,6 +11,7 @@ from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDi
 from torch import Tensor
 from torch import distributions as dist
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.utils.laws import is_known, own_members
 
 _WRAPPERS = (dist.Independent, MaskedDistribution, ExpandedDistribution)
@@ -58,7 +59,7 @@ def site_kind(fn: Any) -> str | None:
 def refuse_site(site: str | None, source: Any) -> None:
     """Refuse the name of a site for a source that is not a Pyro model."""
     if site is not None:
-        raise ValueError(
+        raise ArgumentError(
             "`site` names a site of a Pyro model, so `source` must be a pyro.infer.Predictive; got "
             f"a {type(source).__name__}. Leave `site` out."
         )
@@ -68,7 +69,7 @@ def check_one_trial(fn: Any, site: str) -> None:
     """Refuse counts: class probabilities describe one trial."""
     trials = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
     if trials != 1:
-        raise ValueError(
+        raise ArgumentError(
             f"`source`'s site '{site}' must be a one-trial {type(unwrap(fn)).__name__}; got "
             f"total_count={trials}. Use Categorical or Bernoulli, with one row per trial."
         )
@@ -80,7 +81,7 @@ def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
     From the logits if it was given them: near a corner of the simplex probabilities lose digits.
     """
     if site_kind(fn) is None:
-        raise ValueError(
+        raise ArgumentError(
             f"`source`'s site '{site}' must be {ALLOWED}; got {type(unwrap(fn)).__name__}. "
             "Name the class label's site with site='...'."
         )
@@ -95,7 +96,7 @@ def one_per_row(values: Tensor, rows: int, expected: str, advice: str) -> Tensor
         return values.reshape(rows, outputs)
     if prod(batch) == 1:  # the model does not depend on x: one distribution for all rows
         return values.reshape(1, outputs).expand(rows, outputs)
-    raise ValueError(
+    raise ArgumentError(
         f"`source`'s site {expected} per input; got batch shape {tuple(batch)} for {rows} inputs. "
         f"{advice}"
     )
@@ -110,14 +111,14 @@ def check_each_row(site: str, two: Any, three: Any) -> None:
     """
     axes = [a for a, (i, j) in enumerate(zip(two.shape(), three.shape(), strict=False)) if i != j]
     if len(axes) > 1:
-        raise ValueError(
+        raise ArgumentError(
             f"`source`'s site '{site}' must have one distribution for every row; it has one for "
             f"every pair of rows, shape {tuple(three.shape())} at 3 rows. A column of parameters, "
             "(N, 1), in a plate of N rows is repeated N times: make it (N,), such as by "
             "logits.squeeze(-1)."
         )
     if axes and axes[0] >= len(three.batch_shape) and isinstance(unwrap(three), _JOINT):
-        raise ValueError(
+        raise ArgumentError(
             f"`source`'s site '{site}' must have one distribution for every row; it is one "
             f"{type(unwrap(three)).__name__} over all rows, which at new rows knows nothing of "
             "those that it was trained on. Draw f at x (of a Gaussian process given the training "
@@ -184,13 +185,13 @@ def log_probs_of_output(output: Any) -> Tensor:
     output = logits_of(output)
     if not isinstance(output, Tensor) or not output.is_floating_point():
         found = output.dtype if isinstance(output, Tensor) else type(output).__name__
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`source`'s network must return a floating tensor of logits (N, C); got {found}. "
             "Wrap it in a module that returns the logits alone; of a pair of mean and log variance "
             'say as_teacher(network, output="mean and log variance").'
         )
     if output.ndim < 2 or output.shape[-1] < 2:
-        raise ValueError(
+        raise ArgumentError(
             "`source`'s network must return logits of shape (N, C) with at least two classes; got "
             f"{tuple(output.shape)}. For one logit per input say as_teacher(network, "
             'output="labels"), for the mean of a real y output="mean".'

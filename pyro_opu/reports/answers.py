@@ -9,7 +9,7 @@ import torch
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_mapping, check_row_shape, lent
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_mapping, check_row_shape, lent
 from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.distributions.table import TableAnswer
@@ -50,7 +50,7 @@ def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribu
     names = ("answer",) if kind is TableAnswer else ("distribution", "dirichlet")
     call = next((getattr(student, name) for name in names if hasattr(student, name)), student)
     if not callable(call):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`student` must have a method `dirichlet(x)` or be a callable x -> Dirichlet; got "
             f"{type(student).__name__}. Pass the result of `distill`, or its `.guide`."
         )
@@ -58,12 +58,12 @@ def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribu
         answer = known_form(call(own))
     if not isinstance(answer, kind):
         wanted, advice = _WORDS[kind]
-        raise TypeError(
+        raise ArgumentTypeError(
             f"`student` must answer an input with {wanted}; {type(student).__name__} returned "
             f"{type(answer).__name__}. {advice}"
         )
     if answer.batch_shape != (len(x),):
-        raise ValueError(
+        raise ArgumentError(
             f"`student` must answer with batch shape (N,) = ({len(x)},); got "
             f"{tuple(answer.batch_shape)} for inputs of shape {tuple(x.shape)}."
         )
@@ -74,7 +74,7 @@ def check_numbers(*parts: Tensor) -> None:
     """Refuse a student whose answer, in parts ``(N, ...)``, holds NaN."""
     undefined = torch.stack([p.isnan().reshape(len(p), -1).any(-1) for p in parts]).any(0)
     if undefined.any():
-        raise ValueError(
+        raise ArgumentError(
             f"`student` must answer with numbers; got NaN at {int(undefined.sum())} of "
             f"{len(undefined)} inputs. Check its weights (torch.isfinite), or distil it again."
         )
@@ -149,7 +149,7 @@ def named_inputs(
     advice = f'Give them a name: {argument}={{"far": x_far}}.'
     others = dict(check_mapping(argument, others, "name -> inputs", advice))
     if taken in others:
-        raise ValueError(
+        raise ArgumentError(
             f"`{argument}` must not use the name {taken!r}, which is taken. Choose another."
         )
     for key, inputs in others.items():

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions import RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.distributions.normal import PredictiveNormal
@@ -191,7 +192,7 @@ class ClassComparison(Comparison):
 
     def checked(self, answer: SimplexDistribution) -> SimplexDistribution:
         if answer.event_shape[0] != self.width:
-            raise ValueError(
+            raise ArgumentError(
                 f"`student` must have the teacher's {self.width} classes; it has "
                 f"{answer.event_shape[0]}. Pass a student that was distilled from this teacher."
             )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.metrics.scores import Calibration
 from pyro_opu.reports.base import Report
 from pyro_opu.reports.readings import MEASURES
@@ -93,7 +94,7 @@ class DetectionReport(Report):
             KeyError: There is no such table.
         """
         if who not in ("student", "teacher"):
-            raise ValueError(f"`who` must be 'student' or 'teacher'; got {who!r}.")
+            raise ArgumentError(f"`who` must be 'student' or 'teacher'; got {who!r}.")
         scores: dict[str, Score] = getattr(self[name], who)
         defined = {
             measure: score

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_seed, positive_int
+from pyro_opu.checks import ArgumentError, check_seed, positive_int
 from pyro_opu.judging.advice import Known
 from pyro_opu.reports.answers import at_border, named_inputs, teacher_of
 from pyro_opu.reports.comparing import Plan, comparisons_of
@@ -176,7 +176,7 @@ def fidelity(
             part.ask(x[:1])
         held = source.max_draws
         if held is not None and held < 4:
-            raise ValueError(
+            raise ArgumentError(
                 "`teacher` must hold at least 4 posterior draws, two in each half; it holds "
                 f"{held}. Sample a longer posterior."
             )

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.reports.comparing import Comparison, RealComparison
 from pyro_opu.reports.regions import Region
 
@@ -78,7 +79,7 @@ def _described(x: Tensor, where: Where) -> tuple[Tensor, list[str], Tensor | Non
     elif isinstance(where, Sequence) and not isinstance(where, str):
         if len(where) == plain.shape[1]:
             return plain, [str(name) for name in where], None
-    raise ValueError(
+    raise ArgumentError(
         '`where` must be "inputs", names of the columns of `x`, whole numbers (N,) that label its '
         f"rows, or a function x -> features (N, F); got {where!r:.80} for x {tuple(x.shape)}. "
         'Begin with where="inputs".'

@@ -10,7 +10,7 @@ from pyro.ops.stats import effective_sample_size as pyro_effective_sample_size
 from pyro.ops.stats import gelman_rubin
 from torch import Tensor
 
-from pyro_opu.checks import check_tensor
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_tensor
 from pyro_opu.inputs import inputs_of
 from pyro_opu.metrics.ranks import ranks
 from pyro_opu.reports.answers import teacher_of
@@ -287,14 +287,14 @@ def _limits(count: int) -> tuple[float, float]:
 def _halves(draws: Tensor) -> Tensor:
     """Chains ``(chains, n, ...)`` cut in half, ``(2 chains, n // 2, K)`` in float64."""
     if check_tensor("draws", draws, "(chains, draws, ...)").is_complex():
-        raise TypeError("`draws` must be real; got complex numbers. Pass their parts.")
+        raise ArgumentTypeError("`draws` must be real; got complex numbers. Pass their parts.")
     if draws.ndim < 2 or draws.shape[1] < 4:
-        raise ValueError(
+        raise ArgumentError(
             "`draws` must have shape (chains, draws, ...) with at least 4 draws; got "
             f"{tuple(draws.shape)}. For one chain pass draws[None]."
         )
     if not draws.numel() or not draws.isfinite().all():
-        raise ValueError(
+        raise ArgumentError(
             "`draws` must be finite, from at least one chain; got "
             f"{int((~draws.isfinite()).sum())} of {draws.numel()} numbers that are not. Look where "
             "the sampler left the finite numbers."

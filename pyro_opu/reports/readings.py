@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.checks import positive_int
+from pyro_opu.checks import ArgumentError, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.reports.answers import ready_teacher, student_answer
@@ -112,7 +112,7 @@ def check_same_classes(student: Reading, teacher: Reading) -> None:
     """Raise unless both readings are over the same number of classes."""
     mine, theirs = student.log_mean.shape[-1], teacher.log_mean.shape[-1]
     if mine != theirs:
-        raise ValueError(
+        raise ArgumentError(
             f"`student` must have the {theirs} classes of `teacher`; got {mine}. Pass the student "
             "that was distilled from it."
         )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import (
+    ArgumentError,
     check_bool,
     check_callable,
     in_range,
@@ -164,7 +165,7 @@ class Learner:
         """The guide, made where it is only named, and checked."""
         draw = teacher.draws(x[:UNIT_INPUTS], 1)
         if teacher.outcome.kind != ("real" if self.form == "normal" else "classes"):
-            raise ValueError(
+            raise ArgumentError(
                 '`form` must be "normal" of a real y, and another of class labels; `source` '
                 f"observes {teacher.outcome}, and `form` is {self.form!r}. Name another site with "
                 "site=..., or take another form."

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from pyro_opu.checks import check_bool, one_of, positive_int
+from pyro_opu.checks import ArgumentError, check_bool, one_of, positive_int
 from pyro_opu.distributions import Empirical
 from pyro_opu.predictive import OnePassPredictive, read_student
 from pyro_opu.rivals.base import Call
@@ -118,7 +118,7 @@ def compact_approx(
         x = teacher.packed(x)
         held, places = _pool(teacher, x, pool)
         if size > held.size:
-            raise ValueError(
+            raise ArgumentError(
                 f"`size` must be at most {held.size}, the draws in the pool; got {size}. Choose "
                 "fewer, or sample a longer posterior."
             )
@@ -161,7 +161,7 @@ def load_compact(
     """
     tensors, _ = read_student(path)
     if not all(name.startswith(PREFIX) for name in tensors):
-        raise ValueError(
+        raise ArgumentError(
             f"`path` must hold what compact_approx made; {str(path)!r} holds a student with "
             f"{sorted(tensors)[:3]}. Read it by OnePassPredictive.load."
         )
@@ -182,12 +182,12 @@ def _check_fits(fast: OnePassPredictive, source: Source) -> None:
         with preserve_rng(), torch.no_grad():
             classes = fast.guide(x).event_shape[0]
     except RuntimeError as error:
-        raise ValueError(
+        raise ArgumentError(
             f"`source` must evaluate the draws in the file; at inputs {tuple(x.shape)} it raised: "
             f"{str(error).splitlines()[0]}. Pass the source that they were chosen from."
         ) from error
     if classes != fast.num_classes:
-        raise ValueError(
+        raise ArgumentError(
             f"`source` must have the {fast.num_classes} classes of the file; got {classes}. Pass "
             "the source that the draws were chosen from."
         )
@@ -211,7 +211,7 @@ def _pool(teacher: BaseTeacher, x: Tensor, count: int | None) -> tuple[HeldTeach
             count = max(1, min(POOL, POOL_NUMBERS // numbers))
         return hold(teacher, x, count), torch.arange(count)
     if count is not None and count > available:
-        raise ValueError(
+        raise ArgumentError(
             f"`pool` must be at most {available}, the draws that the posterior holds; got {count}. "
             "Leave it out to choose among all of them."
         )

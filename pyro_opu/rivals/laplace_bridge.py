@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import check_bool, check_inputs, check_seed
+from pyro_opu.checks import ArgumentError, check_bool, check_inputs, check_seed
 from pyro_opu.distributions import PredictiveDirichlet, laplace_bridge
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rivals.base import Call
@@ -72,7 +72,7 @@ class DrawnLogits:
         means, variances = [], []
         for log_probs in self.teacher.stream(x, self.num_draws):
             if len(log_probs) < 2:
-                raise ValueError(
+                raise ArgumentError(
                     f"`num_draws` must be at least 2 for a variance; got {len(log_probs)} of the "
                     "teacher. Ask for more."
                 )

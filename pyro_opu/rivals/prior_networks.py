@@ -10,6 +10,7 @@ from torch.distributions import Dirichlet, kl_divergence
 from torch.nn.functional import one_hot
 
 from pyro_opu.checks import (
+    ArgumentError,
     check_bool,
     check_labels,
     check_row_shape,
@@ -109,7 +110,7 @@ def prior_network(
         check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
         for name, rows in (("x", x), ("outside", outside)):
             if len(rows) < 2:
-                raise ValueError(
+                raise ArgumentError(
                     f"`{name}` must hold at least 2 inputs, one to teach and one to report by; got "
                     f"{len(rows)}."
                 )

@@ -11,7 +11,7 @@ from pyro import poutine
 from torch import Tensor
 from torch import distributions as dist
 
-from pyro_opu.checks import check_inputs, check_tensor
+from pyro_opu.checks import ArgumentError, check_inputs, check_tensor
 from pyro_opu.rng import exclusive
 from pyro_opu.samplers.latents import Latents, latent_and_observed
 from pyro_opu.utils import is_known, warn_user
@@ -53,7 +53,9 @@ def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, An
     sites, observed = latent_and_observed(nodes)
     if len(observed) != 1:
         advice = _CHANGE if observed else "Pass the labels, mcmc.run(x, y), and have obs=y there."
-        raise ValueError(f"`model` must have one observed site; got {observed or 'none'}. {advice}")
+        raise ArgumentError(
+            f"`model` must have one observed site; got {observed or 'none'}. {advice}"
+        )
     obs, names = observed[0], sorted(sites)
     mean, precision = _prior({name: sites[name] for name in names})
     latents = Latents.of({name: site["value"] for name, site in sites.items()})
@@ -62,7 +64,7 @@ def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, An
         again = run(latents.split(theta))
         now = _prior({name: again[name] for name in names})
         if not all(map(torch.equal, now, (mean, precision))):
-            raise ValueError(
+            raise ArgumentError(
                 "`model`'s latents must have fixed parameters; got a mean or a scale that depends "
                 f"on another latent, among the sites {names}. {_CHANGE}"
             )
@@ -91,7 +93,7 @@ def _prior(nodes: dict[str, Any]) -> tuple[Tensor, Tensor]:
         fn = _unwrap(node["fn"])
         kinds = (dist.Normal, dist.MultivariateNormal, dist.LowRankMultivariateNormal)
         if not is_known(fn, kinds):
-            raise ValueError(
+            raise ArgumentError(
                 "`model`'s latents must be Normal or MultivariateNormal; got "
                 f"{type(fn).__name__} at site '{name}'. {_CHANGE}"
             )
@@ -103,10 +105,10 @@ def _prior(nodes: dict[str, Any]) -> tuple[Tensor, Tensor]:
         means.append(fn.mean.double().reshape(-1))
         blocks += list(each.reshape(-1, *each.shape[-2:]))
     if not blocks:
-        raise ValueError(f"`model` must have Normal latents; got no latent at all. {_CHANGE}")
+        raise ArgumentError(f"`model` must have Normal latents; got no latent at all. {_CHANGE}")
     mean, precision = torch.cat(means), torch.block_diag(*blocks)
     if not (mean.isfinite().all() and precision.isfinite().all() and (precision.diag() > 0).all()):
-        raise ValueError(
+        raise ArgumentError(
             "`model`'s latents must have finite means, scales that are finite and positive, and no "
             f"mask; got others among the sites {list(nodes)}. Check their parameters."
         )
@@ -125,7 +127,7 @@ def _logits(fn: Any) -> Tensor:
     """Logits (N, C) up to a shift of each row; (0, logit) for a Bernoulli or a Binomial."""
     fn = _unwrap(fn)
     if not is_known(fn, (dist.Bernoulli, dist.Binomial, dist.Categorical)):
-        raise ValueError(
+        raise ArgumentError(
             "`model`'s observed site must be Bernoulli, Binomial or Categorical; got "
             f"{type(fn).__name__}. {_CHANGE}"
         )
@@ -141,7 +143,7 @@ def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor,
     """Weighted numbers of trials (N,) and of labels of each class (N, C)."""
     fn, value = _unwrap(node["fn"]), check_tensor("obs", node["value"])
     if value.shape != fn.batch_shape:
-        raise ValueError(
+        raise ArgumentError(
             f"`obs` at site '{name}' must have shape {tuple(fn.batch_shape)}, that of the "
             f"logits; got {tuple(value.shape)}. Reshape y, or squeeze the logits."
         )
@@ -150,7 +152,7 @@ def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor,
     most = trials * (classes - 1) if isinstance(fn, dist.Categorical) else trials
     bad = ~((labels >= 0) & (labels <= most) & (labels == labels.round()))  # also where NaN
     if bad.any():
-        raise ValueError(
+        raise ArgumentError(
             f"`obs` at site '{name}' must hold whole numbers from 0 to {most[bad][0]:g}; got "
             f"{value[bad][0].item():g} in {int(bad.sum())} of {bad.numel()} rows. Recode y."
         )
@@ -181,7 +183,7 @@ def _check_affine(
         size = offset.abs() + torch.einsum("p,pnc->nc", theta.abs(), design.abs())
         # 1e-3: rounding of a float32 model, which grows with the terms of the sum.
         if (gap.abs().amax(-1) > 1e-3 * size.amax(-1) + 1e-5).any():
-            raise ValueError(
+            raise ArgumentError(
                 "`model`'s logits must be affine in the latents, X theta + b; got logits that "
                 f"differ from that by up to {gap.abs().max():.3g}. {_CHANGE}"
             )
@@ -198,7 +200,7 @@ def _blocks(design: Tensor, offset: Tensor, owners: list[str]) -> list[Block]:
     moved = size > 1e-4 * size.amax(-1, keepdim=True) + 1e-5 * offset.abs().max()
     several = (moved.sum(-1) > 1).nonzero().flatten()
     if len(several):
-        raise ValueError(
+        raise ArgumentError(
             f"`model`'s latents must each move the logit of one of {len(offset[0])} classes; got "
             f"overlapping blocks: a latent of site '{owners[int(several[0])]}' moves several. "
             f"{_CHANGE}"

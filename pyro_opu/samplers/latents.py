@@ -13,6 +13,7 @@ from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.minibatches import Minibatches
 
@@ -46,7 +47,7 @@ class Latents:
         got = {name: tuple(value.shape) for name, value in start.items()}
         expected = {name: tuple(shape) for name, shape in self.shapes.items()}
         if got != expected or not all(value.isfinite().all() for value in start.values()):
-            raise ValueError(
+            raise ArgumentError(
                 "`initial_params` must hold a finite value in unconstrained space for every "
                 f"latent, of the shapes {expected}; got {got}. {advice}"
             )
@@ -61,7 +62,7 @@ def latent_and_observed(nodes: dict[str, Any]) -> tuple[dict[str, Any], list[str
             continue
         if site_is_subsample(site):
             if site["fn"].subsample_size not in (None, site["fn"].size):
-                raise ValueError(
+                raise ArgumentError(
                     f"`model` must see all its data: its plate {name!r} must not subsample; got "
                     f"subsample_size={site['fn'].subsample_size}. Leave it out there."
                 )
@@ -88,12 +89,12 @@ def check_model(
 
     latents, observed = sites(torch.arange(batches.batch_size), _NoDiscrete())
     if not latents:
-        raise ValueError(
+        raise ArgumentError(
             "`model` must have latent sites to sample; got none. Is every site observed, or "
             "hidden by poutine.block?"
         )
     if not observed:
-        raise ValueError(
+        raise ArgumentError(
             "`model` must observe data; got no observed site. Pass the labels among the "
             "arguments, such as mcmc.run(x, y), and obs=y at the site."
         )
@@ -101,7 +102,7 @@ def check_model(
         sites(rows, PossibleValues())  # of all rows, once: steps do not check, for speed
     dtypes = {str(site["value"].dtype) for site in latents.values()}
     if len(dtypes) > 1:
-        raise ValueError(
+        raise ArgumentError(
             f"`model`'s latents must have one dtype; got {sorted(dtypes)}. Give all priors "
             "parameters of the same dtype."
         )
@@ -109,7 +110,7 @@ def check_model(
         more, _ = sites(torch.arange(batches.batch_size + 1), _NoDiscrete())
         for name, shape in ((name, site["value"].shape) for name, site in latents.items()):
             if name not in more or more[name]["value"].shape != shape:
-                raise ValueError(
+                raise ArgumentError(
                     f"`model`'s latent site {name!r} must not depend on the number of rows; got "
                     f"shape {tuple(shape)} at {batches.batch_size} rows. Leave `batch_size` out, "
                     "or marginalise over the latents of single rows."
@@ -124,7 +125,7 @@ class PossibleValues(Messenger):
             return
         shape = msg["fn"].shape()
         if msg["fn"].batch_shape and not _expands(msg["value"].shape, shape):
-            raise ValueError(
+            raise ArgumentError(
                 f"`obs` at site {msg['name']!r} must have shape {tuple(shape)}, one label per "
                 f"input; got {tuple(msg['value'].shape)}. Pass matching rows."
             )
@@ -135,7 +136,7 @@ class PossibleValues(Messenger):
         if not possible.all():
             shown = msg["value"][~possible] if possible.shape == msg["value"].shape else ""
             example = f", such as {shown[0].item():g}" if isinstance(shown, Tensor) else ""
-            raise ValueError(
+            raise ArgumentError(
                 f"`obs` at site {msg['name']!r} must hold values of a "
                 f"{type(msg['fn']).__name__}, {msg['fn'].support}; got others in "
                 f"{int((~possible).sum())} of {possible.numel()} rows{example}. Recode y."
@@ -154,7 +155,7 @@ class _NoDiscrete(Messenger):
     def _pyro_sample(self, msg: Any) -> None:
         latent = not (msg["is_observed"] or site_is_subsample(msg))
         if latent and msg["fn"].support.is_discrete:
-            raise ValueError(
+            raise ArgumentError(
                 f"`model`'s latent site {msg['name']!r} must be continuous, to have a gradient; "
                 f"got {type(msg['fn']).__name__}. Marginalise it or, if it is a label, pass the "
                 "labels: mcmc.run(x, y)."

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, check_tensor
+from pyro_opu.checks import ArgumentError, check_inputs, check_tensor
 
 
 class Minibatches:
@@ -40,7 +40,7 @@ class Minibatches:
         }
         first = next(iter(tensors.values()), None)
         if first is None and batch_size is not None:
-            raise ValueError(
+            raise ArgumentError(
                 "`model`'s arguments must hold a tensor of N rows for minibatches to be cut "
                 f"from; got {len(named)} arguments and no such tensor. Pass the data as arguments, "
                 "or leave `batch_size` out."
@@ -51,7 +51,7 @@ class Minibatches:
                 check_inputs(tensor, name, features=False)
         self.batch_size = self.num_rows if batch_size is None else batch_size
         if not 1 <= self.batch_size <= self.num_rows:
-            raise ValueError(
+            raise ArgumentError(
                 f"`batch_size` must be from 1 to {self.num_rows}, the rows of the data; got "
                 f"{batch_size}. Pass fewer, or leave it out for all rows."
             )

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from pyro_opu.checks import in_range, positive_float, positive_int
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, in_range, positive_float, positive_int
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def as_schedule(step_size: float | Callable[[int], float]) -> Callable[[int], fl
     if callable(step_size):
         return step_size
     if isinstance(step_size, bool) or not isinstance(step_size, int | float):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`step_size` must be a number or a callable step -> step size; got "
             f"{type(step_size).__name__}. Pass a float, or a schedule such as PolynomialDecay."
         )
@@ -101,7 +101,7 @@ def checked_step_size(value: Any, step: int | None = None) -> float:
     value = float(value)
     if not (math.isfinite(value) and value > 0):
         where = "" if step is None else f" at step {step}"
-        raise ValueError(
+        raise ArgumentError(
             f"`step_size` must be positive and finite; got {value!r}{where}. Pass a positive "
             "number, or a schedule that stays positive."
         )

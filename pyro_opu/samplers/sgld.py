@@ -17,6 +17,7 @@ from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
 from pyro_opu.checks import (
+    ArgumentError,
     check_callable,
     check_mapping,
     check_tensor,
@@ -135,7 +136,7 @@ class SGLD(MCMCKernel):
             check_tensor(f"initial_params[{site!r}]", value)
         if resume is not None and not (isinstance(resume, dict) and set(PARTS) <= set(resume)):
             found = sorted(resume) if isinstance(resume, dict) else type(resume).__name__
-            raise ValueError(
+            raise ArgumentError(
                 f"`resume` must be the state of a kernel, a dict with {', '.join(PARTS)}; got "
                 f"{found}. Pass kernel.state."
             )
@@ -167,7 +168,7 @@ class SGLD(MCMCKernel):
         start, self._given = self._start if self._given is None else self._given, None
         if self._resume is not None:
             if start is not None:
-                raise ValueError(
+                raise ArgumentError(
                     "`initial_params` must be left out where `resume` continues a chain; got both. "
                     "Leave one of them out."
                 )
@@ -241,7 +242,7 @@ class SGLD(MCMCKernel):
         return chain.mean_square.sqrt().add_(self.rms_floor).reciprocal_()
 
     def _not_finite(self, chain: Chain, what: str) -> ValueError:
-        return ValueError(
+        return ArgumentError(
             f"`step_size` must be small enough for the chain to stay finite; {what} is not at "
             f"step {chain.step}, step size {chain.step_size:.3g}. Lower the step size, start "
             "nearer to the mode (`init_strategy`, `initial_params`), or scale the data."

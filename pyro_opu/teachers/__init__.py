@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
 from pyro_opu.programs.sites import refuse_site
@@ -139,7 +140,7 @@ def _made(options: SourceOptions, output: Output | None = None) -> Any:
         return MembersTeacher(source)
     if isinstance(source, nn.Module):
         if any(kind.__module__.startswith("pyro.contrib.gp") for kind in type(source).__mro__):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`source` is a Gaussian process, {type(source).__name__}, which tells mean and "
                 "variance of f at x. Draw f in a model of x, and pass Predictive(model, "
                 "num_samples=500):\n"
@@ -152,7 +153,7 @@ def _made(options: SourceOptions, output: Output | None = None) -> Any:
         return DropoutTeacher(source)
     if callable(source):
         return FunctionTeacher(source)
-    raise TypeError(
+    raise ArgumentTypeError(
         "`source` must be a pyro.infer.Predictive, an nn.Module with dropout, a sequence of "
         "nn.Modules, a callable x -> (S, N, C), a fitted ensemble of scikit-learn, a pair "
         "(posterior, function of one draw and x), or a Teacher; got "
@@ -165,7 +166,7 @@ def _networks(source: Any) -> Any:
     several = isinstance(source, (Sequence, nn.ModuleList)) and not isinstance(source, str)
     if isinstance(source, nn.Module) or (several and all(isinstance(e, nn.Module) for e in source)):
         return source
-    raise ValueError(
+    raise ArgumentError(
         "`output` says what the numbers of an nn.Module are, or of a sequence of them; got a "
         f"{type(source).__name__}. Leave it out: a Predictive says it by its observed site, and a "
         "function of a real y returns (loc, scale)."

@@ -21,6 +21,7 @@ import torch
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.programs.enumerated import Mixture
 from pyro_opu.programs.rows import AnyRows
 from pyro_opu.programs.signature import Model
@@ -206,7 +207,7 @@ def _compare(
             continue
         if gaps:
             name, gap = max(gaps.items(), key=lambda item: item[1])
-            raise ValueError(
+            raise ArgumentError(
                 f"`source`'s model must say the same when it is asked about {len(rows)} rows as "
                 f"when Predictive runs it; the distribution of its site '{name}' differs"
                 f"{f' by {gap:.2g}' if math.isfinite(gap) else ' in kind or shape'}. A teacher "

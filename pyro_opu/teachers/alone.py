@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.rng import seeded
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.utils.chunks import spread_rows
@@ -51,7 +52,7 @@ def check_alone(teacher: BaseTeacher, x: Tensor) -> None:
             return
         if not (_moved(first, second) or _moved(first.square(), second.square())):
             return
-    raise ValueError(
+    raise ArgumentError(
         "`source` must say the same of a row whatever rows it is asked at with it; asked alone or "
         "in another order it does not. Scale x by numbers of the training rows, not by x.mean(0) "
         "or a softmax over rows; look nothing up by len(x) or a row's place; call .eval() on "

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import lent, positive_int
+from pyro_opu.checks import ArgumentCallError, ArgumentError, lent, positive_int
 from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.parts import Classes, Outcome, SiteLayout
 from pyro_opu.parts.sites import layouts_of
@@ -240,23 +240,26 @@ class BaseTeacher(Teacher):
         self._asked, begun = self._asked + 1, time.perf_counter()
         try:
             yield
+        except ArgumentError as error:
+            if self._asked == 1 or error.located:
+                raise
+            text = f"{error} ({self!r} {self._where(x, num_draws)}.)"
+            raise type(error)(text, located=True) from error
         except Exception as error:
             if type(error).__module__ != "builtins":  # such as torch.OutOfMemoryError: to be caught
                 raise
-            asked = f"for {num_draws or 'all'} draws at x {tuple(x.shape)} {x.dtype}"
-            where = f"at call {self._asked}, {asked}"
-            text = str(error)
-            if not text.startswith("`"):  # not one of this package
-                reason = (text.splitlines() or [""])[0][:300].rstrip(".")
-                raise RuntimeError(
-                    f"`source`, a {self!r}, must answer at any number of rows; it raised "
-                    f"{type(error).__name__}: {reason}, {where}. {self._advice()}"
-                ) from error
-            if self._asked > 1 and type(error) in (TypeError, ValueError) and "at call" not in text:
-                raise type(error)(f"{text} ({self!r} {where}.)") from error
-            raise
+            reason = (str(error).splitlines() or [""])[0][:300].rstrip(".")
+            raise ArgumentCallError(
+                f"`source`, a {self!r}, must answer at any number of rows; it raised "
+                f"{type(error).__name__}: {reason}, {self._where(x, num_draws)}. {self._advice()}",
+                located=True,
+            ) from error
         finally:
             self.seconds += time.perf_counter() - begun
+
+    def _where(self, x: Tensor, num_draws: int | None) -> str:
+        asked = f"for {num_draws or 'all'} draws at x {tuple(x.shape)} {x.dtype}"
+        return f"at call {self._asked}, {asked}"
 
     def _advice(self) -> str:
         """What to do where the model cannot be run."""
@@ -312,7 +315,7 @@ class BaseTeacher(Teacher):
             "num_draws", num_draws, advice="Leave it out to take all draws of the posterior."
         )
         if self.max_draws is not None and num_draws > self.max_draws:
-            raise ValueError(
+            raise ArgumentError(
                 f"`num_draws` must be at most {self.max_draws}, the draws that the posterior "
                 f"holds; got {num_draws}. Ask for fewer, or sample a longer posterior."
             )

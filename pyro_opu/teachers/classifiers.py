@@ -11,6 +11,7 @@ from torch import distributions as dist
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.programs.sites import are_probs, logits_of
 from pyro_opu.rng import evaluating, preserve_rng
 from pyro_opu.utils.chunks import some_rows
@@ -76,7 +77,7 @@ def as_classifier(network: nn.Module, x: Tensor) -> nn.Module:
     """
     returned, by_sigmoid = returned_by(network, x, network)
     if isinstance(returned, dist.Distribution) and not isinstance(returned, _OF_CLASSES):
-        raise ValueError(
+        raise ArgumentError(
             "`source`'s network must return logits or probabilities of classes; got a "
             f"{type(returned).__name__}, which has none. For several labels say "
             'as_teacher(network, output="labels"), or let it return its logits alone.'
@@ -85,7 +86,7 @@ def as_classifier(network: nn.Module, x: Tensor) -> nn.Module:
     if isinstance(output, Tensor) and output.is_floating_point() and output.ndim == 2:
         rows, columns = output.shape
         if columns > 1 and by_sigmoid and not are_probs(output):
-            raise ValueError(
+            raise ArgumentError(
                 "`source`'s network must return logits or probabilities of classes; got "
                 f"probabilities of {columns} labels, made by a sigmoid, which do not sum to 1. Say "
                 'as_teacher(network, output="labels").'

@@ -12,7 +12,15 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pyro_opu.checks import check_callable, check_seed, check_tensor, in_range, positive_int
+from pyro_opu.checks import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_callable,
+    check_seed,
+    check_tensor,
+    in_range,
+    positive_int,
+)
 from pyro_opu.teachers.arrays import as_arrays
 from pyro_opu.teachers.estimators import EstimatorsTeacher
 
@@ -38,7 +46,7 @@ class OutOfBagTeacher(EstimatorsTeacher):
         super().__init__(source)
         rows = _rows(x)
         if seen.shape != (len(self.estimators), len(rows)):
-            raise ValueError(
+            raise ArgumentError(
                 f"`seen` must have shape ({len(self.estimators)}, {len(rows)}), members and rows "
                 f"of `x`; got {seen.shape}. Pass the rows that they were fitted to, in order."
             )
@@ -89,14 +97,14 @@ def out_of_bag(ensemble: Any, x: ArrayLike | Tensor) -> OutOfBagTeacher:
     last = ensemble.steps[-1][1] if hasattr(ensemble, "steps") else ensemble
     rows, samples = _rows(x), getattr(last, "estimators_samples_", None)
     if samples is None:
-        raise TypeError(
+        raise ArgumentTypeError(
             "`ensemble` must be a fitted forest or BaggingClassifier, which knows the rows of its "
             f"members; got {type(ensemble).__name__}. For other classifiers make "
             "bagged_contexts(classifier, x, y)."
         )
     fitted = getattr(last, "_n_samples", 1 + max(int(each.max()) for each in samples))
     if fitted != len(rows):
-        raise ValueError(
+        raise ArgumentError(
             f"`x` must be the {fitted} rows that the ensemble was fitted to, in order; got "
             f"{len(rows)}."
         )
@@ -104,7 +112,7 @@ def out_of_bag(ensemble: Any, x: ArrayLike | Tensor) -> OutOfBagTeacher:
     for member, index in enumerate(samples):
         seen[member, index] = True
     if seen.all():
-        raise ValueError(
+        raise ArgumentError(
             "`ensemble` must have members that have not seen all rows. Fit it with bootstrap=True, "
             "or to a share of the rows, max_samples=0.5."
         )
@@ -147,15 +155,15 @@ def bagged_contexts(
     num_contexts = positive_int("num_contexts", num_contexts, 2, "One has no spread.")
     rows, labels = _rows(x), _array("y", y)
     if labels.shape != (len(rows),):
-        raise ValueError(
+        raise ArgumentError(
             f"`y` must have a label for each of the {len(rows)} rows of `x`, shape "
             f"({len(rows)},); got {labels.shape}."
         )
     if labels.dtype.kind == "c" or (labels.dtype.kind == "f" and (labels % 1 != 0).any()):
-        raise ValueError("`y` must be labels; got numbers that are not whole. Name the classes.")
+        raise ArgumentError("`y` must be labels; got numbers that are not whole. Name the classes.")
     size = round(in_range("share", share, 0, 1) * len(rows))
     if not 0 < size < len(rows):
-        raise ValueError(
+        raise ArgumentError(
             f"`share` must leave rows in and out of a context of {len(rows)}; got {share}. Take a "
             "number between 0 and 1."
         )
@@ -176,12 +184,14 @@ def _rows(x: Any) -> NDArray[np.float32]:
     """Rows as they are compared."""
     given = _array("x", x)
     if given.dtype.kind not in "fiub" or not given.size or not given.ndim:
-        raise ValueError(
+        raise ArgumentError(
             f"`x` must be rows (N, D) of real numbers; got shape {given.shape} of {given.dtype}."
         )
     found = given.astype(np.float32)
     if not np.isfinite(found).all():
-        raise ValueError("`x` must be finite in float32; got NaN or infinity. Impute or rescale.")
+        raise ArgumentError(
+            "`x` must be finite in float32; got NaN or infinity. Impute or rescale."
+        )
     return np.ascontiguousarray(found.reshape(len(found), -1)) + np.float32(0.0)  # no -0.0
 
 
@@ -192,8 +202,10 @@ def _array(name: str, values: Any) -> NDArray[Any]:
     try:
         found = np.asarray(as_arrays(values))
     except ValueError as error:  # rows of different lengths
-        raise ValueError(f"`{name}` must be one array; numpy says: {error}.") from error
+        raise ArgumentError(f"`{name}` must be one array; numpy says: {error}.") from error
     if found.ndim == 0 or found.dtype.kind == "O" and not isinstance(found.flat[0], str):
         kind = type(values).__name__
-        raise TypeError(f"`{name}` must be an array, a tensor or a list of rows; got {kind}.")
+        raise ArgumentTypeError(
+            f"`{name}` must be an array, a tensor or a list of rows; got {kind}."
+        )
     return found

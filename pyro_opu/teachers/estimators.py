@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.inputs import Form
 from pyro_opu.parts import Classes, Real
 from pyro_opu.programs.cost import Cost
@@ -91,18 +92,18 @@ class Members:
             before = source[:-1].transform if len(source) > 1 else _same
             return cls(last.members, _named(source, before), last.num_classes)
         if not names & {"ForestClassifier", "ForestRegressor", *_BAGGED, *_VOTED}:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`source` must be an ensemble whose members are draws, {ENSEMBLES}; got "
                 f"{name_of(source)}, one model. Fit several to resampled rows: "
                 f"BaggingClassifier({type(source).__name__}(...), n_estimators=50).fit(x, y); of a "
                 "search pass .best_estimator_."
             )
         if not hasattr(source, "estimators_"):
-            raise ValueError(
+            raise ArgumentError(
                 f"`source` must be fitted; this {name_of(source)} is not. Call .fit(x, y) first."
             )
         if getattr(source, "n_outputs_", 1) != 1:
-            raise ValueError(
+            raise ArgumentError(
                 f"`source` must have one outcome per row; this {name_of(source)} has "
                 f"{source.n_outputs_}. Fit one for each."
             )
@@ -128,7 +129,7 @@ class Members:
         """Fitted classifiers, of the same classes or some of them."""
         for index, each in enumerate(source):
             if not hasattr(each, "predict_proba") or not hasattr(each, "classes_"):
-                raise TypeError(
+                raise ArgumentTypeError(
                     f"`source[{index}]` must be a fitted classifier with predict_proba, as others "
                     f"of the list are; got {name_of(each)}."
                 )
@@ -179,12 +180,12 @@ class EstimatorsTeacher(BaseTeacher):
         self.max_draws, self.classes = len(self.estimators), found.num_classes
         self._trees = all(member.is_tree for member in self.estimators)
         if self.classes is None and noise is None:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`source` must be a classifier; {self._source_text()} gives the mean of y, and no "
                 "noise. Pass pyro_opu.teachers.EstimatorsTeacher(source, noise)."
             )
         if self.classes is not None and noise is not None:
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"`source` must be a regressor; {self._source_text()} is a classifier. Pass it to "
                 "as_teacher or distill itself."
             )
@@ -304,7 +305,7 @@ def _classes(estimator: Any, count: int) -> Any:
 def _voters(source: Any, members: list[Member]) -> list[Member]:
     """The members of a soft vote, each as often as its weight says."""
     if getattr(source, "voting", "soft") != "soft":
-        raise ValueError(
+        raise ArgumentError(
             "`source` must vote with probabilities; this VotingClassifier counts hard votes. Fit "
             "it with voting='soft'."
         )
@@ -313,7 +314,7 @@ def _voters(source: Any, members: list[Member]) -> list[Member]:
         return members
     whole = [int(weight) for weight in weights]
     if whole != list(weights) or min(whole) < 0 or not 0 < sum(whole) <= MOST_VOTES:
-        raise ValueError(
+        raise ArgumentError(
             "`source` must have whole weights, as a weight is so many draws of a member; got "
             f"{list(weights)}. Round them to whole numbers, such as [2, 1, 1]."
         )

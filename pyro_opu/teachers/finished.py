@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.programs.cost import counted
 from pyro_opu.rng import preserve_rng
@@ -70,7 +71,7 @@ def finished_teacher(
     with counted():
         teacher.finish(x, num_draws)
     if (teacher.max_draws or teacher.default_draws) == 1:
-        raise ValueError(
+        raise ArgumentError(
             "`source` holds one posterior draw; expected at least two, or there is no uncertainty "
             "to learn. Pass more posterior samples, or more networks."
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from pyro_opu.checks import lent
+from pyro_opu.checks import ArgumentError, lent
 from pyro_opu.inputs import Form
 from pyro_opu.parts.values import check_simplex
 from pyro_opu.programs.samples import choose
@@ -60,7 +60,7 @@ class FunctionTeacher(BaseTeacher):
         self.queries += len(x) * len(draws)
         if self._keyword is None:
             if self.max_draws not in (None, len(draws)):
-                raise ValueError(
+                raise ArgumentError(
                     "`source` must return the same number of draws at every call; got "
                     f"{self.max_draws} before and {len(draws)} now. For draws made afresh give it "
                     "a parameter `num_draws`."
@@ -70,7 +70,7 @@ class FunctionTeacher(BaseTeacher):
             if count < len(draws):
                 draws = draws[choose(len(draws), count).to(draws.device)]
         if len(draws) != count:
-            raise ValueError(
+            raise ArgumentError(
                 f"`source` must return as many draws as asked for, {count}; got {len(draws)}. "
                 "Draws come first: return (num_draws, N, ...)."
             )

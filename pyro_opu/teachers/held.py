@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_inputs
 from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
@@ -161,7 +161,7 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
     teacher.outcome.check_single()
     whole, size = _answers_whole(teacher), teacher.max_draws
     if whole and size is None:
-        raise ValueError(
+        raise ArgumentError(
             "`source` must hold its draws; it is a function that draws afresh at every call. Let "
             "it return all S draws, x -> (S, N, C), from parameters drawn before, or pass the "
             "Predictive, network or ensemble itself."
@@ -204,7 +204,7 @@ def _at(draws: Any, index: Tensor) -> Any:
         return draws.at(index)
     if isinstance(draws, Tensor):
         return draws[index.to(draws.device)]
-    raise TypeError(
+    raise ArgumentTypeError(
         "`source` must be of a kind whose draws can be held: a Predictive, a dropout network, an "
         f"ensemble, or a function; this teacher picks its draws as {type(draws).__name__}."
     )
@@ -216,7 +216,7 @@ def _check_fit(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
         teacher.prepare(x)
         shared = teacher.program.posterior.shared
         if set(shared) != set(draws.values):
-            raise ValueError(
+            raise ArgumentError(
                 f"`source` must have the latents of the held draws, {sorted(draws.values)}; it has "
                 f"{sorted(shared)}. Pass the model that they were drawn for."
             )
@@ -227,14 +227,14 @@ def _check_fit(teacher: BaseTeacher, draws: Any, x: Tensor) -> None:
 
 def _check_indices(index: Tensor, available: int) -> None:
     if int(index.max()) >= available:
-        raise ValueError(
+        raise ArgumentError(
             f"`source` must hold the draws that were chosen, up to number {int(index.max())} from "
             f"0; it holds {available}. Pass all of them, in the same order."
         )
 
 
 def _unlike(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> ValueError:
-    return ValueError(
+    return ArgumentError(
         f"`source` must be of the kind that the draws {sorted(tensors)} were held of; got a "
         f"{type(teacher).__name__}. Pass the source that they were chosen from."
     )
@@ -247,7 +247,7 @@ def _check_repeats(held: HeldTeacher, x: Tensor) -> None:
         first, again = (torch.cat(list(few.stream(rows)), 1) for _ in range(2))
     # Float rounding of a device that sums in no fixed order; what is drawn afresh differs by more.
     if not held.tensors or not torch.allclose(first, again, rtol=1e-4, atol=1e-4):
-        raise ValueError(
+        raise ArgumentError(
             "`source` must answer the same when it is asked about the same draw twice. What is "
             "drawn anew at every call are latents local to a row of x, latents that the posterior "
             "samples lack, and all random numbers in a function. Draw them before, or use "

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import Form
 from pyro_opu.parts import Outcome
 from pyro_opu.programs.plug_in import PlugIn
@@ -41,7 +42,7 @@ class MixtureTeacher(BaseTeacher):
     def __init__(self, members: Sequence[BaseTeacher]) -> None:
         self.members = list(members)
         if not self.members:
-            raise ValueError(
+            raise ArgumentError(
                 "`members` must hold at least one teacher; got an empty sequence. Pass "
                 "[as_teacher(source) for source in sources]."
             )
@@ -106,7 +107,7 @@ class MixtureTeacher(BaseTeacher):
         for outcome in known:
             outcome.check_single()
         if len(known) > 1:
-            raise ValueError(
+            raise ArgumentError(
                 "`source`'s members must observe the same; got "
                 f"{sorted(map(str, known))}. Were they fitted to the same data?"
             )
@@ -135,7 +136,7 @@ def joined(parts: list[Tensor]) -> Tensor:
     """The members' draws, one member after another."""
     classes = {part.shape[-1] for part in parts}
     if len(classes) > 1:
-        raise ValueError(
+        raise ArgumentError(
             "`source`'s members must agree on the classes; got "
             f"{sorted(classes)} classes. Were they fitted to the same labels?"
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from pyro_opu.checks import instance_of
+from pyro_opu.checks import ArgumentError, instance_of
 from pyro_opu.inputs import Form, Unpacked
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn
@@ -172,7 +172,7 @@ class EnsembleTeacher(BaseTeacher):
     def __init__(self, modules: Sequence[nn.Module] | nn.ModuleList) -> None:
         self.modules = list(modules)
         if not self.modules:
-            raise ValueError(
+            raise ArgumentError(
                 "`source` must hold at least two networks; got an empty sequence. Pass the trained "
                 "members of the ensemble, or snapshots of a sampler."
             )
@@ -267,7 +267,7 @@ def _one_by_one(modules: list[nn.Module], x: Tensor, *before: Tensor) -> Tensor:
             outputs.append(log_probs_of_output(module(x)))
     shapes = {tuple(output.shape) for output in outputs}
     if len(shapes) > 1:
-        raise ValueError(
+        raise ArgumentError(
             "`source`'s networks must agree on the classes; got outputs of shape "
             f"{sorted(shapes)}. Give all the same number of logits."
         )

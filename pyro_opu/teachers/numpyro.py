@@ -10,9 +10,10 @@ from typing import Any, TypeGuard
 import numpy as np
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.parts.kinds import has_own_moments
 from pyro_opu.programs.latents import DRAWN, SHARED, behind
-from pyro_opu.programs.samples import unknown_name
+from pyro_opu.programs.samples import SamplesError, unknown_name
 from pyro_opu.programs.signature import call_of, parameters_of
 from pyro_opu.rng import exclusive
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction
@@ -47,7 +48,7 @@ class NumpyroTeacher(PosteriorTeacher):
         arguments: Callable[[Any], Any] | None = None,
     ) -> None:
         if not predictive.posterior_samples:
-            raise ValueError(
+            raise ArgumentError(
                 "`source` must hold posterior samples; this numpyro.infer.Predictive has none. "
                 "Pass Predictive(model, mcmc.get_samples()), or of an autoguide Predictive(model, "
                 "guide.sample_posterior(key, params, sample_shape=(500,)))."
@@ -117,7 +118,7 @@ class NumpyroTeacher(PosteriorTeacher):
         ]
         if shapes and all(found[2:] == each != found[1:] for found, each in shapes):
             chains, draws = shapes[0][0][:2]
-            raise ValueError(
+            raise ArgumentError(
                 f"`posterior_samples` must have one axis of draws, or `batch_ndims` of them; got "
                 f"{chains} chains of {draws}, grouped. Pass Predictive(model, samples, "
                 "batch_ndims=2), or mcmc.get_samples() without group_by_chain."
@@ -144,7 +145,7 @@ class NumpyroTeacher(PosteriorTeacher):
         lacking = [k for k in shared if k in found]
         for name in self.samples if lacking else ():
             if name not in two:
-                raise ValueError(unknown_name(name, lacking))
+                raise SamplesError(unknown_name(name, lacking))
         self.latents = {k: SHARED if k in shared else DRAWN for k in free if k in found}
         for name in self.latents:
             if not two[name]["infer"].get("epistemic"):
@@ -176,7 +177,7 @@ class NumpyroTeacher(PosteriorTeacher):
         if len(wanted) == 1 and wanted[0] in free and _kind(free[wanted[0]]):
             return wanted[0]
         found = {name: type(_unwrapped(fn)).__name__ for name, fn in free.items()}
-        raise ValueError(
+        raise ArgumentError(
             f"`site` must name the observed site, {ALLOWED}; of those that the posterior samples "
             f"do not hold the model has {found or 'none'}. Pass site='...'; give labels a default "
             "of None, so that they are not observed here."
@@ -241,7 +242,7 @@ def _parameters(fn: Any, kind: str | None, rows: int, site: str) -> Any:
     fn = _unwrapped(fn)
     size = math.prod(fn.batch_shape)
     if size not in (1, rows):
-        raise ValueError(
+        raise ArgumentError(
             f"`source`'s site '{site}' must hold one outcome per input; got batch shape "
             f"{tuple(fn.batch_shape)} for {rows} inputs. Distil one site for each."
         )

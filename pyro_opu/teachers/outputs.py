@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from pyro_opu.checks import one_of
+from pyro_opu.checks import ArgumentError, one_of
 from pyro_opu.inputs import Form
 from pyro_opu.parts import Part, Real, Table
 from pyro_opu.programs.cost import Cost
@@ -59,7 +59,7 @@ class Reading:
         numbers = isinstance(found, Tensor) and found.is_floating_point() and found.ndim == 2
         if not numbers or wanted not in (None, found.shape[1]):
             shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise ValueError(
+            raise ArgumentError(
                 f'`source` must return {_FORMS[self.output]} for output="{self.output}"; got '
                 f"{shape}. Choose another of {list(get_args(Output))}, or wrap the network."
             )

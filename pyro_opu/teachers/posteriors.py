@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pyro_opu.checks import check_bool, check_callable
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_bool, check_callable
 from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.samples import choose
@@ -121,7 +121,7 @@ class PosteriorTeacher(BaseTeacher):
             "{name: value.reshape(-1, *value.shape[2:])}, or pass ArviZ's object"
         )
         if not alone:
-            raise ValueError(f"`posterior` must have one axis of draws; got {said}.")
+            raise ArgumentError(f"`posterior` must have one axis of draws; got {said}.")
         warn_user(f"`posterior` has {said}. It is read as {shape[0]} draws.")
 
     def _values(self, index: Tensor, x: Tensor) -> Any:
@@ -165,10 +165,12 @@ def samples_of(posterior: Any) -> dict[str, NDArray[Any]]:
         found = {str(name): _draws_first(value) for name, value in posterior.items()}
     else:
         kind = type(posterior).__name__
-        raise TypeError(f"`posterior` must be {FORMS}; got {kind}. Collect the draws in a dict.")
+        raise ArgumentTypeError(
+            f"`posterior` must be {FORMS}; got {kind}. Collect the draws in a dict."
+        )
     sizes = {name: value.shape[:1] for name, value in found.items()}
     if len(set(sizes.values())) != 1 or () in sizes.values() or (0,) in sizes.values():
-        raise ValueError(
+        raise ArgumentError(
             "`posterior` must hold as many draws of every parameter, on the first axis; got shapes "
             f"{ {name: value.shape for name, value in found.items()} }. Join chains with "
             "value.reshape(-1, *value.shape[2:]); give constants to the function."
@@ -212,7 +214,7 @@ def _of_one(outputs: tuple[Any, ...], x: Tensor) -> tuple[Tensor, ...]:
     rows, pair = len(x), len(outputs) == 2
     shape = tuple(outputs[0].shape) if isinstance(outputs[0], Tensor) else type(outputs[0]).__name__
     if len(shape) != 2 - pair or shape[0] != rows:
-        raise ValueError(
+        raise ArgumentError(
             f"`function` must return, for one draw and {rows} inputs, probabilities ({rows}, C) "
             f"that sum to 1, or of a real y (loc, scale), ({rows},) each; got {shape}. For two "
             "classes return [1 - p, p]; for a function that takes all draws write "

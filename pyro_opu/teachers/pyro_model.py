@@ -10,6 +10,7 @@ from typing import Any
 from pyro.infer import Predictive
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import Form
 from pyro_opu.parts import SiteLayout
 from pyro_opu.parts.kinds import check_law, warn_of_moments
@@ -51,7 +52,7 @@ class ModelDraws(BaseTeacher):
         own = self.call
         picked = own is not first_argument and not isinstance(own, Given)
         if picked and form.kind in ("tuple", "dict"):
-            raise ValueError(
+            raise ArgumentError(
                 "`inputs` picks one input from a call's arguments; `x` holds several. Leave "
                 "`inputs` out: a tuple is given by position, a dict by name."
             )

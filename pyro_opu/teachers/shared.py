@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from pyro_opu.checks import ArgumentError
+
 __all__ = ["Call", "SharedMasks", "given_by", "of_one_row"]
 
 
@@ -62,7 +64,7 @@ def _one_row(two: Call, three: Call) -> Call:
     pairs = list(zip(two.shape, three.shape, strict=True))
     grow = [a for a, b in pairs if a != b]
     if len(grow) > 1 or any(2 * b != 3 * a for a, b in pairs if a != b):
-        raise ValueError(
+        raise ArgumentError(
             "`source` must draw at random for every row of x; what it draws has the shape "
             f"{two.shape} for two rows and {three.shape} for three. Pass a callable "
             "(x, num_draws) -> (S, N, C)."
@@ -71,7 +73,7 @@ def _one_row(two: Call, three: Call) -> Call:
 
 
 def _unlike() -> ValueError:
-    return ValueError(
+    return ArgumentError(
         "`source` must call the same random functions for any number of rows, and under every "
         "draw; it did not. A layer that is left out at random cannot be sampled: switch that off, "
         "or pass a callable (x, num_draws) -> (S, N, C)."

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs import Unpacked
 from pyro_opu.rng import evaluating
 from pyro_opu.teachers.shared import Call, SharedMasks, of_one_row
@@ -66,7 +67,7 @@ class RandomCalls:
             raise _hidden(module, made.hidden)
         answers(answer)
         if not made.calls:
-            raise ValueError(
+            raise ArgumentError(
                 "`source` must be a network with dropout; in this one no dropout with p > 0 was "
                 "met, so that all its draws are equal. Pass a list of trained networks for an "
                 "ensemble, a Predictive for a Bayesian network, or lambda x: module(x) if the "
@@ -188,7 +189,7 @@ def _hidden(module: nn.Module, hidden: Mapping[nn.Module, str]) -> ValueError:
         f"'{names.get(part, '')}' is a {type(part).__name__} that calls {name}"
         for part, name in hidden.items()
     )
-    return ValueError(
+    return ArgumentError(
         "`source` must draw at random in ways that can be shared by all rows; in training mode "
         f"{found} inside. Set its `dropout` to 0, write it with torch.nn.functional, or pass a "
         "callable (x, num_draws) -> (S, N, C)."

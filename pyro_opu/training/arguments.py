@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import (
+    ArgumentError,
     check_bool,
     check_callable,
     check_device,
@@ -70,7 +71,7 @@ def _guide(name: str, guide: Any) -> nn.Module | str:
     for weight in () if isinstance(guide, str) else guide.parameters():
         if weight.is_meta or weight.is_inference():
             where = "on the meta device" if weight.is_meta else "made under inference_mode"
-            raise ValueError(
+            raise ArgumentError(
                 f"`{name}` must have weights that can be trained; got some {where}. Build it anew "
                 "on a device, in the normal mode."
             )

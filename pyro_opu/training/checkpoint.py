@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributed import ALONE, Ranks, differences
 from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
@@ -67,7 +68,7 @@ class Checkpoint:
                 for k in wrong
                 if isinstance(run.get(k), plain) and isinstance(theirs.get(k), plain)
             ]
-            raise ValueError(
+            raise ArgumentError(
                 f"`checkpoint` {str(self.path)!r} belongs to another run: {wrong} differ"
                 f"{' (' + '; '.join(values) + ')' if values else ''}. Call distill with the same "
                 "arguments (for threads: torch.set_num_threads), or name another file."

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing import NETWORK, Choice
 from pyro_opu.distributed import Ranks
 from pyro_opu.guides import PredictiveGuide, of_form
@@ -115,11 +116,11 @@ def check_start(
     if start is None:
         return
     if guide is not None:
-        raise ValueError(
+        raise ArgumentError(
             f"`start` brings its own guide; got `guide` too, {guide!r:.60}. Leave one of them out."
         )
     if is_fused(start.guide):
-        raise ValueError(
+        raise ArgumentError(
             "`start` must be a student as it was before fuse(), which merges weights; got one that "
             "fuse() made. Pass what fuse() was called on."
         )
@@ -131,7 +132,7 @@ def check_start(
         ("the sites that come back", start.sites, tuple(sites)),
     ):
         if mine != theirs:
-            raise ValueError(
+            raise ArgumentError(
                 f"`start` must be a student of the same inputs and outcome; {what} differs: {mine} "
                 f"of it, {theirs} here. Call distill as for `start`, or leave it out."
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyro_opu.checks import check_bool, positive_float, positive_int
+from pyro_opu.checks import ArgumentError, check_bool, positive_float, positive_int
 
 __all__ = ["Training"]
 
@@ -67,7 +67,7 @@ class Training:
             ValueError: both are, and differ.
         """
         if None not in (num_steps, self.num_steps) and num_steps != self.num_steps:
-            raise ValueError(
+            raise ArgumentError(
                 f"`num_steps` must be said once; got {num_steps} and {self.num_steps} in "
                 "`training`. Leave one of them out."
             )

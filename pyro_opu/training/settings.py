@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.objectives import Objective
@@ -96,7 +97,7 @@ class Batches:
 
     def __post_init__(self) -> None:
         if self.settings.batch_size < self.ranks.size:
-            raise ValueError(
+            raise ArgumentError(
                 f"`batch_size` must be at least {self.ranks.size}, the number of ranks that share "
                 f"a batch; got {self.settings.batch_size}. Take larger batches, or fewer ranks."
             )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs
+from pyro_opu.checks import ArgumentError, check_inputs
 from pyro_opu.choosing import Choice
 from pyro_opu.distributed import Ranks
 from pyro_opu.inputs import Inputs, inputs_of
@@ -46,7 +46,7 @@ def as_transfer_inputs(
 def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
     """Rows for validation, chosen at random, and the rows to teach at."""
     if len(x) < 4:
-        raise ValueError(
+        raise ArgumentError(
             "`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got "
             f"{len(x)}. More inputs need no labels."
         )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample, max_pool2d
 
-from pyro_opu.checks import instance_of, one_of, positive_int, sizes
+from pyro_opu.checks import ArgumentError, instance_of, one_of, positive_int, sizes
 from pyro_opu.transfer.policy import TransferPolicy, in_random_order, split_count
 
 __all__ = ["IMAGE_KINDS", "Corruption", "ImageCorruption"]
@@ -156,7 +156,9 @@ class ImageCorruption(TransferPolicy):
         instance_of("kinds", self.kinds, (tuple, list), "a tuple of names", advice)
         object.__setattr__(self, "kinds", tuple(self.kinds))
         if not self.kinds:
-            raise ValueError("`kinds` must hold at least one name; got none. Leave it out for all.")
+            raise ArgumentError(
+                "`kinds` must hold at least one name; got none. Leave it out for all."
+            )
         for kind in self.kinds:
             one_of("kinds", kind, IMAGE_KINDS)
         positive_int("depth", self.depth)
@@ -167,13 +169,15 @@ class ImageCorruption(TransferPolicy):
         """The (channels, H, W) in which inputs of this shape are read."""
         image = self.image_shape or shape
         if len(image) not in (2, 3) or math.prod(image) != math.prod(shape):
-            raise ValueError(
+            raise ArgumentError(
                 "`x` must hold images, (N, H, W) or (N, channels, H, W), or flattened ones with a "
                 f"matching `image_shape`; got inputs of shape {shape} and image_shape="
                 f"{self.image_shape}. For tabular inputs use Jitter, Mixup, Box or Shuffle."
             )
         if min(image[-2:]) < 4:
-            raise ValueError(f"`x` must hold images of at least 4 x 4 pixels; got shape {image}.")
+            raise ArgumentError(
+                f"`x` must hold images of at least 4 x 4 pixels; got shape {image}."
+            )
         return image[0] if len(image) == 3 else 1, image[-2], image[-1]
 
     def _statistics(self, x: Tensor) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from functools import wraps
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
 from pyro_opu.rng import preserve_rng
 
 __all__ = ["at_made_up_inputs", "check_indices", "index_columns"]
@@ -69,7 +70,7 @@ def check_indices(stream: Asked, x: Tensor) -> None:
     """Raise ValueError if the teacher uses a column as an index, see :func:`index_columns`."""
     found = index_columns(stream, x)
     if found:
-        raise ValueError(
+        raise ArgumentError(
             "`x` must hold numbers that may be moved, where `transfer` is left to its default; "
             f"`source` uses the columns {found} as indices: at k + {FRACTION} it answers as at k. "
             "Moved, they name entries that do not exist or, below zero, others from the end. "
@@ -89,7 +90,7 @@ def at_made_up_inputs(ask: Callable[[Tensor, int], Tensor]) -> Callable[[Tensor,
         except (IndexError, RuntimeError) as error:
             if not isinstance(cause := error.__cause__ or error, IndexError):
                 raise
-            raise ValueError(
+            raise ArgumentError(
                 "`transfer` must make inputs that `source` can answer; at some that it made the "
                 f"model raised IndexError: {cause}. Are columns of x indices? {ADVICE}."
             ) from error

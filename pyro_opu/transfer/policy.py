@@ -11,7 +11,15 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import check_inputs, instance_of, positive_float, positive_int
+from pyro_opu.checks import (
+    ArgumentCallError,
+    ArgumentError,
+    ArgumentTypeError,
+    check_inputs,
+    instance_of,
+    positive_float,
+    positive_int,
+)
 
 __all__ = ["Mixture", "TransferPolicy", "in_random_order", "split_count"]
 
@@ -81,9 +89,9 @@ class TransferPolicy:
         try:
             drawn = self._draw(n)
         except Exception as error:
-            if type(error).__module__ != "builtins" or str(error).startswith("`"):
+            if type(error).__module__ != "builtins":
                 raise  # a user's own error, or that of a policy inside this one
-            raise RuntimeError(
+            raise ArgumentCallError(
                 f"{self._must_give} {n} inputs; it raised {type(error).__name__}: {error}. Try "
                 f"policy.fit(x).sample({n}) by itself."
             ) from error
@@ -98,7 +106,7 @@ class TransferPolicy:
     def _checked_draw(self, drawn: Tensor, n: int) -> Tensor:
         """Check that ``_draw(n)`` gave n finite rows like those of x."""
         if not isinstance(drawn, Tensor):
-            raise TypeError(
+            raise ArgumentTypeError(
                 f"{self._must_give} a torch.Tensor of {n} inputs; got {type(drawn).__name__}. "
                 "Return a tensor from _draw(n)."
             )
@@ -106,13 +114,13 @@ class TransferPolicy:
         expected = f"{(n, *like.shape[1:])} {like.dtype} {like.device}"
         found = f"{tuple(drawn.shape)} {drawn.dtype} {drawn.device}"
         if found != expected:
-            raise ValueError(
+            raise ArgumentError(
                 f"{self._must_give} {n} inputs like those of x, {expected}; got {found}. Let "
                 "_draw(n) return n rows in the dtype of self.buffers['x']."
             )
         if not torch.isfinite(drawn.sum()) and not torch.isfinite(drawn).all():  # the sum is cheap
             bad = ~torch.isfinite(drawn).reshape(len(drawn), -1).all(1)
-            raise ValueError(
+            raise ArgumentError(
                 f"{self._must_give} finite inputs; got NaN or infinity in {int(bad.sum())} of "
                 f"{len(drawn)} rows. Is its scale too large for {drawn.dtype}?"
             )
@@ -152,11 +160,13 @@ class Mixture(TransferPolicy):
         instance_of("components", self.components, Iterable, form, example)
         object.__setattr__(self, "components", tuple(self.components))
         if not self.components:
-            raise ValueError("`components` must hold at least one pair (weight, policy); got none.")
+            raise ArgumentError(
+                "`components` must hold at least one pair (weight, policy); got none."
+            )
         for index, pair in enumerate(self.components):
             pairs = isinstance(pair, tuple) and len(pair) == 2
             if not pairs or not isinstance(pair[1], TransferPolicy):
-                raise TypeError(
+                raise ArgumentTypeError(
                     f"`components` must be pairs (weight, TransferPolicy); got {pair!r}. {example}"
                 )
             advice = "Leave a policy out rather than weigh it 0."

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.rng import RandomStream
@@ -44,7 +45,7 @@ class Passes:
 
     def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
         if isinstance(loader, Iterator):
-            raise TypeError(
+            raise ArgumentTypeError(
                 "`x` must be a tensor, or a loader that can be iterated again and again; got "
                 f"{type(loader).__name__}, which passes once. Pass a DataLoader."
             )
@@ -72,7 +73,7 @@ class Passes:
             self.taken, self.number = self.taken + 1, self.number + 1
             return self.form.pack(x).detach()
         if not self.taken:
-            raise ValueError(
+            raise ArgumentError(
                 "`x` must be a loader that gives at least one batch in every pass; got none. Is "
                 "its dataset empty, or smaller than one batch with drop_last?"
             )
@@ -102,7 +103,7 @@ class Passes:
         self.random.states, self.passed = position["random"], position["passed"]
         while self.taken < position["taken"]:
             if self.take() is None:
-                raise ValueError(
+                raise ArgumentError(
                     "`x` must give the batches that it gave before `checkpoint` was written; a "
                     f"pass has ended before batch {position['taken']}. Pass the same loader."
                 )
@@ -232,7 +233,7 @@ def _inputs_of(batch: Any) -> Any:
     """The inputs of a batch, unchecked."""
     x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
     if not isinstance(x, (Tensor, Mapping, tuple, list)):
-        raise TypeError(
+        raise ArgumentTypeError(
             "`x` must be a loader whose batches are tensors, dicts of tensors, or tuples whose "
             f"first item is one; got a batch of type {type(batch).__name__}. Pick the inputs in "
             "its collate_fn."
@@ -244,7 +245,7 @@ def _concatenate(parts: list[Tensor]) -> Tensor:
     """Concatenate rows, which must have one shape."""
     shapes = {tuple(part.shape[1:]) for part in parts}
     if len(shapes) > 1:
-        raise ValueError(
+        raise ArgumentError(
             "`x` must be a loader whose inputs all have one shape; got "
             f"{sorted(shapes)}. Resize or pad them in its collate_fn."
         )

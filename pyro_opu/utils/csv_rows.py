@@ -9,6 +9,8 @@ import math
 import torch
 from torch import Tensor
 
+from pyro_opu.checks import ArgumentError
+
 _CURE = "With --header the first line is left out, with --no-header it is read as numbers."
 
 
@@ -35,14 +37,14 @@ the first line is left out, with --no-header it is read as numbers.
     for number, row in lines:
         if len(row) != width:
             found = f"is empty and {lines[-1][0] - number} follow" if not row else f"has {len(row)}"
-            raise ValueError(
+            raise ArgumentError(
                 f"`table` must have {width} columns, separated by commas, as the student's inputs; "
                 f"line {number} {found}. Leave out the label and the index, and empty lines."
             )
     named = bool(lines) and (header or (header is None and _is_header(lines[0][1])))
     rows = [_numbers(*line, unclear=header is None) for line in lines[named:]]
     if not rows:
-        raise ValueError("`table` must have at least one row of numbers; got none.")
+        raise ArgumentError("`table` must have at least one row of numbers; got none.")
     return torch.tensor(rows, dtype=torch.float64), ",".join(lines[0][1]) if named else None
 
 
@@ -51,7 +53,7 @@ def _lines(content: bytes) -> list[tuple[int, list[str]]]:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise ArgumentError(
             f"`table` must be text in UTF-8; it is not at byte {error.start}. Save it as CSV UTF-8."
         ) from None
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -59,7 +61,7 @@ def _lines(content: bytes) -> list[tuple[int, list[str]]]:
     try:
         lines = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise ValueError(
+        raise ArgumentError(
             f"`table` must be a CSV file; line {reader.line_num} is not: {error}. Save it with "
             "commas between the cells and one row per line."
         ) from None
@@ -71,7 +73,7 @@ def _lines(content: bytes) -> list[tuple[int, list[str]]]:
 def _is_header(cells: list[str]) -> bool:
     """Whether these are names; refuses what numbers the columns, as pandas writes it."""
     if cells == [str(index) for index in range(len(cells))]:
-        raise ValueError(
+        raise ArgumentError(
             f"`table` must say whether its first line, {','.join(cells)[:40]!r}, is a row: it may "
             f"number the columns. {_CURE}"
         )
@@ -95,7 +97,7 @@ def _numbers(number: int, row: list[str], *, unclear: bool) -> list[float]:
     cure = _CURE if number == 1 and unclear else "Fill it in, or leave the row out."
     for column, cell in enumerate(row, 1):
         if not (_is_number(cell) and math.isfinite(float(cell))):
-            raise ValueError(
+            raise ArgumentError(
                 f"`table` must hold finite numbers; line {number} has {cell[:40]!r} in column "
                 f"{column}. {cure}"
             )

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from pyro_opu.checks import check_path
+from pyro_opu.checks import ArgumentError, check_path
 
 _FORMAT = "pyro_opu"
 _VERSION = 2  # of the format
@@ -91,7 +91,7 @@ def placed(path: str | os.PathLike[str], name: str = "path") -> Path:
             f"`{name}` must lie in an existing folder; {str(folder)!r} does not exist. Create it."
         )
     if path.exists() and not path.is_file():
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must be the path of a file; {str(path)!r} is a folder or a device. "
             "Add a file name."
         )
@@ -141,18 +141,18 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Tensor], An
         header = content[: 8 + int.from_bytes(content[:8], "little")]
         metadata = json.loads(header[8:]).get("__metadata__") or {}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise ArgumentError(
             f"`path` must be a safetensors file written by pyro_opu; {str(path)!r} is corrupt or "
             f"of another format ({error}). Save it again from the original."
         ) from error
     if metadata.get("format") != _FORMAT or metadata.get("kind") != kind:
         found = f"{metadata.get('format', 'unknown')}/{metadata.get('kind', 'unknown')}"
-        raise ValueError(
+        raise ArgumentError(
             f"`path` must be a {kind} file written by pyro_opu; {str(path)!r} holds {found}. "
             "Was it written by another library?"
         )
     if (version := metadata.get("version", "none")) != str(_VERSION):
-        raise ValueError(
+        raise ArgumentError(
             f"`path` must be of format version {_VERSION}; {str(path)!r} says {version[:20]!r}. It "
             "was written by another pyro_opu, older or newer: read it there, or make it again."
         )
@@ -167,7 +167,7 @@ def _check_sum(path: Path, header: bytes, body: memoryview) -> None:
     digest = hashlib.sha256(_CHECKSUM.sub(b'"sha256":"%s"' % _ZEROS.encode(), header, count=1))
     digest.update(body)
     if place is None or place.group(1).decode() != digest.hexdigest():
-        raise ValueError(
+        raise ArgumentError(
             f"`path` must be a file as pyro_opu wrote it; the checksum of {str(path)!r} differs "
             "from the one that it states, so it is damaged. Copy or save it again."
         )
@@ -179,7 +179,7 @@ def description_of(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise ValueError(
+        raise ArgumentError(
             f"`path` must be a file whose description is whole; that of {str(path)!r} is damaged "
             f"({type(error).__name__}: {str(error)[:200]}). Save it again from the original."
         ) from error

@@ -10,6 +10,7 @@ from flat import distill_flat
 from torch import Tensor
 
 from pyro_opu import PredictiveGuide, as_teacher
+from pyro_opu.checks import ArgumentCallError
 from pyro_opu.transfer import Gaussian, HeldOut, Mixture, TransferPolicy
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
@@ -35,6 +36,10 @@ def later(change, after: int):
 
 def failing(_: Tensor) -> Tensor:
     raise KeyError("licence")
+
+
+def like_ours(_: Tensor) -> Tensor:
+    raise ValueError("`x` must be red.")
 
 
 class Changed(TransferPolicy):
@@ -72,6 +77,10 @@ class TestTeacher:
         with pytest.raises(RuntimeError, match=r"FunctionTeacher\(failing") as caught:
             as_teacher(failing).probs(X)
         assert isinstance(caught.value.__cause__, KeyError)
+
+    def test_a_message_like_those_of_the_package_is_still_the_source_s(self) -> None:
+        with pytest.raises(ArgumentCallError, match="`source`, a .*it raised ValueError: `x` must"):
+            as_teacher(like_ours).probs(X)
 
     def test_errors_of_classes_of_their_own_are_not_wrapped(self) -> None:
         class Stopped(Exception):
@@ -111,6 +120,7 @@ class TestPolicy:
             (lambda x: x.double(), ValueError, "got .* torch.float64"),
             (lambda x: x.tolist(), TypeError, "torch.Tensor of .* got list"),
             (failing, RuntimeError, "it raised KeyError"),
+            (like_ours, RuntimeError, "it raised ValueError: `x` must be red"),
         ],
     )
     def test_that_gives_other_inputs(self, change, error, message, wrap) -> None:

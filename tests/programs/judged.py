@@ -24,6 +24,7 @@ from torch import Tensor
 import pyro_opu
 from programs import awkward, groups, linear, networks, outcomes  # noqa: F401 - their programs
 from programs.base import PROGRAMS, Program, briefly
+from pyro_opu.checks import ArgumentCallError, ArgumentError
 
 CLASSES = ("faithful", "not faithful", "warned", "refused", "failed")
 #: Standard errors at most between two means, and characters kept of what was said.
@@ -154,8 +155,8 @@ def ours(warning: warnings.WarningMessage) -> bool:
 
 def refused(error: Exception, cure: str) -> str:
     """Whether an error is one of this package, which says what to write."""
-    known = bool(cure) and isinstance(error, (TypeError, ValueError)) and cure in str(error)
-    return "refused" if known else "failed"
+    known = isinstance(error, ArgumentError) and not isinstance(error, ArgumentCallError)
+    return "refused" if known and cure and cure in str(error) else "failed"
 
 
 def text(said: Any) -> str:

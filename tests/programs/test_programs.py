@@ -13,6 +13,7 @@ from pyro.infer import Predictive
 from programs import judged
 from programs.base import PROGRAMS, Program
 from pyro_opu import as_teacher
+from pyro_opu.checks import ArgumentCallError, ArgumentError
 from pyro_opu.inputs import Inputs
 from pyro_opu.teachers.agreement import ROWS, PredictiveTeacher
 from pyro_opu.teachers.finished import finished_teacher
@@ -115,10 +116,12 @@ def test_classes() -> None:
 
 
 def test_an_error_of_no_advice_is_a_failure() -> None:
-    assert judged.refused(ValueError("pass Predictive(model)"), "Predictive(") == "refused"
-    for error, cure in ((ValueError("shapes differ"), "Predictive("), (ValueError("`x`"), "")):
-        assert judged.refused(error, cure) == "failed"
-    assert judged.refused(RuntimeError("pass Predictive(model)"), "Predictive(") == "failed"
+    told, cure = "pass Predictive(model)", "Predictive("
+    assert judged.refused(ArgumentError(told), cure) == "refused"
+    assert judged.refused(ArgumentError("shapes differ"), cure) == "failed"
+    assert judged.refused(ArgumentError("`x`"), "") == "failed"
+    for kind in (ValueError, RuntimeError, ArgumentCallError):
+        assert judged.refused(kind(told), cure) == "failed"
 
 
 def test_kinds_and_means_are_compared() -> None:
