@@ -12,7 +12,7 @@ from pyro_opu.parts import SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.programs.signature import parameters_of
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.pyro_model import ModelDraws
+from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
 
 def student_of(
@@ -36,7 +36,7 @@ def student_of(
     if num_samples is None:
         num_samples = teacher.max_draws or teacher.default_draws
     name = None  # of the model's first parameter: the input may be passed by keyword too
-    if isinstance(teacher, ModelDraws):
+    if isinstance(teacher, PredictiveTeacher):
         names = list(parameters_of(teacher.predictive.model))
         name = next(iter(names), None)
         form = form.named(names)

@@ -8,16 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyro_opu.programs.agreement import compare, gaps
 from pyro_opu.programs.vmap_rewrites import Rewrites, dirichlet_by_gammas
-from pyro_opu.rng import preserve_rng, seeded
+from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.warnings import warn_user
 
 Draws = dict[str, Tensor]
-#: Error of a GPU's product, as a part of the largest number: convolutions there keep 10 bits by
-#: default, of one draw and of many by kernels of their own.
-TF32 = 2**-8
-#: Runs of the loop that are compared to see whether a function is random.
-LOOPED = 4
 #: Parts of vmap's message where what differs between draws is written into what does not; the
 #: second is that of some functions before torch 2.14.
 _IN_PLACE = (
@@ -107,26 +103,18 @@ class Batched:
     ) -> bool:
         """Whether ``vmap`` gave for the first draw what the loop gives, or that is random."""
         expected, self.expected = self.expected, None
-        fast = {k: v[:1] for k, v in result.items()} if isinstance(result, dict) else result[:1]
-        if expected is not None and close(fast, expected):
-            return True
         first = {name: value[:1] for name, value in draws.items()}
-        before = None if inputs is None else inputs.clone()
-        with preserve_rng():
-            again = loop(fn, first)
-            if close(fast, again):
-                return True
-            # Random by itself, so that no two runs agree, or few of labels.
-            random = any(not close(loop(fn, first), again) for _ in range(LOOPED))
-        if not random or has_nan(result) > has_nan(again):
-            return False
-        runs = []
-        for _ in range(2):
-            with seeded(0):
-                runs.append(loop(fn, first))
-        if before is not None and inputs is not None and not torch.equal(before, inputs):
+        fast = {k: v[:1] for k, v in _named(result).items()}
+        if expected is not None and not gaps(fast, _named(expected)):
             return True
-        return close(*runs)  # or its random numbers are not torch's: all draws would share them
+        before = torch.empty(0) if inputs is None else inputs.clone()
+        found = compare(lambda: fast, lambda: _named(loop(fn, first)))
+        if found.random == "its own":  # all draws would share its numbers, or it changes the inputs
+            return inputs is not None and not torch.equal(inputs, before)
+        if found.random == "torch":
+            with preserve_rng():
+                return has_nan(result) <= has_nan(loop(fn, first))
+        return not found.gaps
 
     def give_up(self, reason: Exception | str) -> None:
         """Use the loop from now on, and say why."""
@@ -158,20 +146,11 @@ def _cure(reason: str) -> str:
     return "Posterior samples in the place of what it draws, or another operation, may be fast."
 
 
-def close(a: Any, b: Any) -> bool:
-    """Equal to float rounding; a function with randomness of its own never is."""
-    if isinstance(a, dict):
-        return all(close(a[name], b[name]) for name in b)
-    eps = torch.finfo(b.dtype).eps if b.is_floating_point() else 0.0
-    relative, absolute = max(1e-3, 16 * eps), max(1e-4, 16 * eps)  # the second for half precision
-    if b.is_cuda and b.is_floating_point() and b.numel():
-        absolute = max(absolute, TF32 * float(b.abs().amax().nan_to_num(posinf=0.0)))
-    return a.shape == b.shape and torch.allclose(
-        a.double(), b.double(), rtol=relative, atol=absolute, equal_nan=True
-    )
+def _named(said: Any) -> Draws:
+    """What a function gives, by name."""
+    return said if isinstance(said, dict) else {"": said}
 
 
 def has_nan(a: Any) -> bool:
     """Whether a tensor, or one of a dict, has a NaN."""
-    leaves = a.values() if isinstance(a, dict) else [a]
-    return any(bool(leaf.isnan().any()) for leaf in leaves)
+    return any(bool(leaf.isnan().any()) for leaf in _named(a).values())

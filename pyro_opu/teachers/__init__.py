@@ -14,7 +14,6 @@ from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
 from pyro_opu.programs.sites import refuse_site
-from pyro_opu.teachers.agreement import PredictiveTeacher
 from pyro_opu.teachers.arrays import ArrayFunction
 from pyro_opu.teachers.base import BaseTeacher, Teacher
 from pyro_opu.teachers.contexts import OutOfBagTeacher, bagged_contexts, out_of_bag
@@ -27,6 +26,7 @@ from pyro_opu.teachers.numpyro import NumpyroTeacher, is_numpyro
 from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.teachers.outputs import Output, with_output
 from pyro_opu.teachers.posteriors import PosteriorTeacher, is_posterior
+from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
 #: What :func:`~pyro_opu.as_teacher` takes.
 Source = Predictive | MCMC | nn.Module | Sequence[Any] | Callable[..., Any] | Teacher

@@ -14,10 +14,10 @@ from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.samples import Latents, choose
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.agreement import PredictiveTeacher
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
+from pyro_opu.teachers.pyro_model import PredictiveTeacher
 from pyro_opu.utils.chunks import some_rows
 
 if TYPE_CHECKING:

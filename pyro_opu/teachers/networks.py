@@ -12,11 +12,12 @@ from torch.func import functional_call
 
 from pyro_opu.checks import ArgumentError, instance_of
 from pyro_opu.inputs import Form, Unpacked
+from pyro_opu.programs.agreement import close
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn
 from pyro_opu.programs.samples import choose
 from pyro_opu.programs.sites import are_probs, log_probs_of_output, normalised
-from pyro_opu.programs.vmap import Batched, Draws, close
+from pyro_opu.programs.vmap import Batched, Draws
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.classifiers import WithLogits, as_classifier

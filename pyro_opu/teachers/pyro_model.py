@@ -1,8 +1,12 @@
-"""A Pyro model with posterior draws, or a guide, as a teacher."""
+"""A Pyro model with posterior draws, or a guide, as a teacher.
+
+It asks about any number of rows, so at its first call the model is compared with itself as
+``Predictive`` runs it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -22,17 +26,52 @@ from pyro_opu.programs.plug_in import CANDIDATES, PlugIn, at_means, plug_in, plu
 from pyro_opu.programs.program import Program
 from pyro_opu.programs.samples import Latents, check_samples, check_unweighed
 from pyro_opu.programs.signature import Call, Given, first_argument
+from pyro_opu.programs.trace import quiet
 from pyro_opu.programs.vmap import Draws
-from pyro_opu.rng import preserve_rng
+from pyro_opu.programs.written import (
+    ROWS,
+    AsWritten,
+    compare_together,
+    compare_with_written,
+    spread,
+)
+from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.teachers.base import BaseTeacher, unseen
 from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.printing import name_of
+from pyro_opu.utils.warnings import warn_user
+
+#: An error of a quadrature, of a probability or in deviations of y, that is let pass.
+SMOOTH = 5e-3
 
 
-class ModelDraws(BaseTeacher):
-    """The observed sites of a :class:`pyro.infer.Predictive`, read under each posterior draw."""
+class PredictiveTeacher(BaseTeacher):
+    r"""The observed sites of a :class:`pyro.infer.Predictive` as draws of what they say.
+
+    The model is conditioned on each posterior draw :math:`\theta_s` and run at ``x``; class
+    log-probabilities, or mean and scale, are read off the distributions of the observed sites, so
+    nothing is lost to noise; of a law of numbers that is no normal they are its moments.
+    All draws go through :func:`torch.vmap` at once, equal to the loop; a model that ``vmap`` cannot
+    run is looped over.
+
+    With ``posterior_samples`` the draws are those, in order. With a ``guide`` (or neither, the
+    prior) every call draws afresh: latents of the whole model once for all rows of ``x``, latents
+    local to a row for each row.
+
+    Args:
+        predictive: The ``Predictive`` to read; it is not changed.
+        site: Name of the one observed site to read; by default all that the ``Predictive`` returns.
+        call: How the model is called with inputs, ``x -> (args, kwargs)``; ``model(x)`` by default.
+
+    Attributes:
+        compared: At how many rows of the inputs the model has been compared with itself as it is
+            written.
+        incomparable: Why Predictive cannot run it at these, "" where it can.
+    """
 
     of_chains = True
+    compared: int = 0
+    incomparable: str = ""
 
     def __init__(
         self, predictive: Predictive, site: str | None = None, call: Call = first_argument
@@ -167,3 +206,92 @@ class ModelDraws(BaseTeacher):
 
     def _evaluate(self, draws: Latents, x: Tensor) -> Tensor:
         return self.program.over(draws, x, partial(self._at, x=x))
+
+    def finish(self, x: Tensor, num_draws: int | None = None) -> None:
+        self.prepare(x, self.predictive.num_samples)
+        draws = self.program.picked
+        with preserve_rng():
+            self.compare(self._pick(x, min(2, self.max_draws or 2)) if draws is None else draws, x)
+        self.look(x[:2], draws, None if self.max_draws else num_draws)
+
+    def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
+        self.compare(draws, x)
+        return super()._answers(draws, x)
+
+    def compare(self, draws: Any, x: Tensor) -> None:
+        """Compare under the first of the draws and the last, once at so many rows.
+
+        Raises:
+            ValueError: the distribution of a site is another one.
+        """
+        if self.compared >= min(len(x), ROWS):
+            return
+        if not self.compared:
+            self._tell_unknown()
+        self.compared, before, program = min(len(x), ROWS), self.incomparable, self.program
+        runs, self.incomparable = [], ""
+        for number in sorted({0, len(draws) - 1}):
+            with quiet(), preserve_rng():
+                of_draw = partial(self._of_draw, draws[number : number + 1])
+                found = compare_with_written(program.model, of_draw, x, self.observed)
+            if isinstance(found, AsWritten):
+                runs.append(found)
+            else:
+                self.incomparable = found
+        if len(runs) > 1 and len(program.sites.nodes) > len(self.observed):
+            compare_together(program.run, *runs)
+        if self._mixture.has_normals:
+            self._choose_rule(draws, x)
+        if self.incomparable and not before:
+            warn_user(
+                "the model could not be compared with what Predictive says, as it runs at "
+                f"none of the numbers of rows that were tried: {self.incomparable.rstrip('.')}. "
+                "Compare a few answers of the teacher with your own."
+            )
+
+    def _choose_rule(self, draws: Any, x: Tensor) -> None:
+        """Sum normals of the rows out by the rule that errs least, and say so where it errs.
+
+        A rule errs by about as much as a node fewer makes of it. Gauss and Hermite's is for what is
+        smooth in the normal; of a threshold, such as a label ``z > 0``, it is off by a tenth.
+        """
+        few = spread(x, self.program.model.max_rows)
+        with quiet(), preserve_rng():
+            ends = [self._of_draw(draws[n : n + 1], few) for n in sorted({0, len(draws) - 1})]
+
+        def under(latents: Draws, fixed: Any) -> Tensor:
+            with seeded(0):  # what else is random is the same at all nodes
+                return self._under(latents, few, fixed)
+
+        errors: list[tuple[float, Mixture]] = []
+        mixed = self.outcome.mixed
+        for rules in self._mixture.rules():
+            with quiet():
+                said = [[mixed(*rule.of(partial(under, e))) for rule in rules] for e in ends]
+            errors.append((max(self.outcome.apart(*pair) for pair in said), rules[0]))
+            if errors[-1][0] <= SMOOTH:
+                break
+        error, self._mixture = min(errors, key=lambda pair: pair[0])
+        if error > SMOOTH:
+            names = [name for name, each in self._mixture.latents.items() if each.normal]
+            warn_user(
+                f"the latents {names} of the rows are summed out by a quadrature that errs by "
+                f"about {error:.1g}: what is observed depends on them in steps, or steeply. Sum "
+                "them out in the model, as dist.Bernoulli(Phi(x @ w / s)) does for a label z > 0."
+            )
+
+    def _tell_unknown(self) -> None:
+        """Warn of sites behind the answer that are observed at the training rows alone."""
+        sites = self.program.sites
+        unknown = (self.program.model.redrawn & sites.nodes.keys()) - set(self.observed)
+        if found := {name for site in self.observed for name in sites.upstream(site)} & unknown:
+            warn_user(
+                f"{sorted(found)}, behind {list(self.observed)}, are observed at the training "
+                "rows alone, and drawn from their distributions at all others. Where they are "
+                "known there too, make them inputs, so that they are not."
+            )
+
+    def _of_draw(self, draw: Any, x: Tensor) -> Draws:
+        """The latents of one draw at these inputs."""
+        latents = {name: value[0] for name, value in draw.values.items()}
+        return self.program.posterior.at(latents, x)

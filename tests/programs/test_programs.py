@@ -15,7 +15,8 @@ from programs.base import PROGRAMS, Program
 from pyro_opu import as_teacher
 from pyro_opu.checks import ArgumentCallError, ArgumentError
 from pyro_opu.inputs import Inputs
-from pyro_opu.teachers.agreement import ROWS, PredictiveTeacher
+from pyro_opu.programs.written import ROWS
+from pyro_opu.teachers import PredictiveTeacher
 from pyro_opu.teachers.finished import finished_teacher
 
 #: KL at most, in multiples of the attainable.

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from pyro_opu import as_teacher, distill, distillation
 from pyro_opu.parts import Classes, Real
+from pyro_opu.programs import written
 from pyro_opu.programs.samples import Latents
-from pyro_opu.teachers import agreement, networks
+from pyro_opu.teachers import networks
 from pyro_opu.teachers.finished import finished_teacher
 
 D, C, S = 3, 2, 20
@@ -120,7 +121,7 @@ def test_a_model_is_looked_at_in_few_runs(name: str, monkeypatch: pytest.MonkeyP
     if name == "dropout network":  # also in training mode
         more = 4
     elif name.startswith(("samples", "guide", "posteriors")):
-        more, rows = 8 if name == "posteriors" else 4, agreement.ROWS
+        more, rows = 8 if name == "posteriors" else 4, written.ROWS
     assert len(looks) <= 5 + more
     assert max(looks) <= rows
 
