@@ -11,6 +11,7 @@ from types import FunctionType
 os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, and by what the tests start
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # on a GPU each process would take most of its memory
 
+import numpy as np
 import pyro
 import pytest
 import torch
@@ -95,22 +96,31 @@ def _restore(state: dict[str, object]) -> None:
     del pyro.poutine.runtime._PYRO_STACK[int(str(state["Pyro handler stack"])) :]
 
 
+def _seed() -> None:
+    """``pyro.set_rng_seed(0)``, which takes longer than most tests where there is no GPU."""
+    random.seed(0)
+    np.random.seed(0)
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(0)
+
+
 def pytest_collectstart() -> None:
     """Numbers drawn where a module is imported are the same, whatever was imported before."""
-    pyro.set_rng_seed(0)
+    _seed()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef) -> None:
     """What tests share is the same, whichever of them comes first."""
     if fixturedef.scope != "function":
-        pyro.set_rng_seed(0)
+        _seed()
 
 
 @pytest.fixture(autouse=True)
 def clean_state() -> Iterator[None]:
     """Seed, clear the param store, and fail a test that leaves global state changed."""
-    pyro.set_rng_seed(0)
+    _seed()
     pyro.clear_param_store()
     before = _global_state()
     yield

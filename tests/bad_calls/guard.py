@@ -67,6 +67,25 @@ class Guard:
 
 
 GUARD = Guard()
+FOLDERS = ("work", "home", "temporary")
+#: A folder that was left empty: to make and remove one takes longer than most calls.
+_LEFT: list[tempfile.TemporaryDirectory[str]] = []
+
+
+@contextmanager
+def _empty_folder() -> Iterator[Path]:
+    """A folder with three empty ones."""
+    made = _LEFT.pop() if _LEFT else tempfile.TemporaryDirectory()
+    folder = Path(os.path.realpath(made.name))
+    for name in FOLDERS:
+        (folder / name).mkdir(exist_ok=True)
+    try:
+        yield folder
+    finally:
+        if sorted(folder.rglob("*")) == sorted(folder / name for name in FOLDERS):
+            _LEFT.append(made)
+        else:
+            made.cleanup()
 
 
 @contextmanager
@@ -81,11 +100,8 @@ def confined() -> Iterator[Path]:
     with suppress(ImportError):  # it keeps a list of fonts in the home at its first import
         import matplotlib.pyplot  # noqa: F401
     before = os.getcwd()
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(os.path.realpath(made))
-        work, home, temporary = folder / "work", folder / "home", folder / "temporary"
-        for each in (work, home, temporary):
-            each.mkdir()
+    with _empty_folder() as folder:
+        work, home, temporary = (folder / name for name in FOLDERS)
         changed = {"HOME": str(home), "TMPDIR": str(temporary)}
         changed["TORCHINDUCTOR_CACHE_DIR"] = str(temporary)  # its compiler keeps the first one
         with (

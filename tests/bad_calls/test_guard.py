@@ -96,6 +96,9 @@ def test_a_call_reads_anywhere_and_writes_in_its_folder_home_and_temporary_one(t
         Path(os.devnull).write_text("gone")
         with pytest.raises(ValueError, match="null"):
             Path("a\0b").write_text("no")
-    assert not folder.exists()
+    assert not list(folder.iterdir())  # it may serve again
+    with confined() as other:
+        (other / "left").touch()
+    assert not other.exists()
     assert (Path.cwd(), Path.home(), tempfile.gettempdir(), sys.dont_write_bytecode) == before
     (tmp_path / "after").write_text("written once the call is over")
