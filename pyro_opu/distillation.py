@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pyro_opu.choosing import choice_of
+from pyro_opu.choosing import GuideName, LossName, choice_of
 from pyro_opu.distributed import together
 from pyro_opu.inputs import Structured
 from pyro_opu.objectives import Adversarial, Objective
@@ -34,7 +34,7 @@ from pyro_opu.training.choose import check_start, choose_guide, law_is_open
 from pyro_opu.training.joint import JOINT, JOINT_STREAM, joint_guide
 from pyro_opu.training.options import Training
 from pyro_opu.training.plan import Asked
-from pyro_opu.training.settings import Batches, Sampler
+from pyro_opu.training.settings import Batches, Effort, Sampler
 from pyro_opu.training.train import train
 from pyro_opu.training.validation import (
     VALIDATION_NUMBERS,
@@ -52,11 +52,11 @@ def distill(
     source: TeacherSource,
     x: Structured | Iterable[Any],
     *,
-    guide: nn.Module | str | None = None,
-    loss: str | Objective | None = None,
+    guide: nn.Module | GuideName | None = None,
+    loss: LossName | Objective | None = None,
     transfer: TransferPolicy | None = None,
     start: OnePassPredictive | None = None,
-    effort: str | float = "default",
+    effort: Effort | float = "default",
     num_steps: int | None = None,
     seed: int | None = None,
     device: torch.device | str | None = None,

@@ -18,6 +18,7 @@ import numpy as np
 from pyro_opu.checks.errors import ArgumentError, ArgumentTypeError
 
 T = TypeVar("T")
+Name = TypeVar("Name", bound=str)
 #: Seeds that torch's generators take.
 MIN_SEED, MAX_SEED = -(2**63), 2**64 - 1
 
@@ -92,10 +93,12 @@ def check_seed(value: Any, name: str = "seed") -> int | None:
     raise ArgumentError(_message(name, kind, value, "Pass for example seed=0."))
 
 
-def one_of(name: str, value: Any, options: Collection[str], advice: str = "") -> str:
+def one_of(name: str, value: object, options: Collection[Name], advice: str = "") -> Name:
     """One of several names."""
-    if isinstance(value, str) and value in options:
-        return value
+    if isinstance(value, str):
+        for option in options:
+            if option == value:
+                return option
     kind = ArgumentError if isinstance(value, str) else ArgumentTypeError
     raise kind(_message(name, f"one of {sorted(options)}", value, advice))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pyro_opu.choosing.base import NETWORK, Choice
+from pyro_opu.choosing.base import NETWORK, Choice, GuideName, LossName
 from pyro_opu.choosing.classes import ChoiceOfClasses
 from pyro_opu.choosing.real import ChoiceOfReal
 from pyro_opu.choosing.table import ChoiceOfTable
 from pyro_opu.parts import Outcome
 
-__all__ = ["NETWORK", "Choice", "choice_of"]
+__all__ = ["NETWORK", "Choice", "GuideName", "LossName", "choice_of"]
 
 _CHOICES: dict[str, type[Choice]] = {
     "classes": ChoiceOfClasses,

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, Literal
 
 import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
+from pyro_opu.guides import ClassGuideName
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.beginning import SCRATCH, Start
+from pyro_opu.guides.normal import RealGuideName
 from pyro_opu.inputs import PLAIN, Form
-from pyro_opu.objectives import Objective
+from pyro_opu.objectives import ClassLossName, Objective
+from pyro_opu.objectives.normal import RealLossName
 from pyro_opu.programs.plug_in import PlugIn
 
-__all__ = ["NETWORK", "Choice"]
+__all__ = ["NETWORK", "Choice", "GuideName", "LossName"]
 
 #: Guide's name that asks for a network of this package where the teacher has one of its own.
-NETWORK = "network"
+NETWORK: Final = "network"
+GuideName = Literal[ClassGuideName, RealGuideName, "table", "network", "joint"]
+LossName = Literal[ClassLossName, RealLossName]
 
 
 class Choice(ABC):
@@ -29,7 +35,7 @@ class Choice(ABC):
     """
 
     #: Guides by name, for ``distill(guide=name)`` and saved files.
-    guides: ClassVar[dict[str, Any]]
+    guides: ClassVar[Mapping[Any, Any]]
     #: Whether students may begin at a teacher's own network.
     begins_at_networks: ClassVar[bool] = False
 
@@ -45,7 +51,7 @@ class Choice(ABC):
     @abstractmethod
     def guide(
         self,
-        name: str | None,
+        name: GuideName | None,
         x: Tensor,
         held_out: Any,
         found: dict[str, Any],
@@ -65,7 +71,7 @@ class Choice(ABC):
 
     @abstractmethod
     def objectives(
-        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
+        self, guide: nn.Module, x: Tensor, loss: LossName | Objective | None
     ) -> tuple[Objective, Objective]:
         """The objective of the warm start, by what the guide answers, and of the refinement."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.choosing.base import NETWORK, Choice
+from pyro_opu.choosing.base import NETWORK, Choice, GuideName, LossName
 from pyro_opu.distributions import (
     Empirical,
     Implicit,
@@ -65,7 +66,7 @@ def _warm_start(answer: Any) -> Objective:
 class ChoiceOfClasses(Choice):
     """What suits a student of class labels."""
 
-    guides: ClassVar[dict[str, Any]] = GUIDES
+    guides: ClassVar[Mapping[Any, Any]] = GUIDES
     begins_at_networks: ClassVar[bool] = True
 
     def describe(self, held_out: ClassJudge) -> dict[str, Any]:
@@ -90,7 +91,7 @@ class ChoiceOfClasses(Choice):
 
     def guide(
         self,
-        name: str | None,
+        name: GuideName | None,
         x: Tensor,
         held_out: ClassJudge,
         found: dict[str, Any],
@@ -101,10 +102,11 @@ class ChoiceOfClasses(Choice):
         log_concentration = log_concentration_of(held_out)
         given = Inputs(x, form)
 
-        def build(name: str) -> nn.Module:
+        def build(name: GuideName) -> nn.Module:
+            kind = family(name, GUIDES, "Dirichlet")
             if start.beginning is not None:
-                return guide_at(name, start.beginning, x, log_concentration)
-            guide = family(name, GUIDES, "Dirichlet").for_inputs(given, self.outcome.num_classes)
+                return guide_at(kind, start.beginning, x, log_concentration)
+            guide = kind.for_inputs(given, self.outcome.num_classes)
             if isinstance(guide, (PredictiveGuide, ImplicitGuide)):
                 guide.start_at(log_concentration)
             return guide
@@ -125,7 +127,7 @@ class ChoiceOfClasses(Choice):
         return single
 
     def objectives(
-        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
+        self, guide: nn.Module, x: Tensor, loss: LossName | Objective | None
     ) -> tuple[Objective, Objective]:
         """Moments of a Dirichlet, cross-entropy of points, likelihood and energy of all else."""
         answer = self.answer_of(guide, x)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.choosing.base import NETWORK, Choice
+from pyro_opu.choosing.base import NETWORK, Choice, GuideName, LossName
 from pyro_opu.distributions import PredictiveNormal
 from pyro_opu.guides.base import family
 from pyro_opu.guides.beginning import SCRATCH, Start
@@ -22,11 +23,11 @@ from pyro_opu.objectives.normal import NormalCRPS, NormalMoments, as_regression_
 class ChoiceOfReal(Choice):
     """What suits a student of a real y."""
 
-    guides: ClassVar[dict[str, Any]] = REGRESSION_GUIDES
+    guides: ClassVar[Mapping[Any, Any]] = REGRESSION_GUIDES
 
     def guide(
         self,
-        name: str | None,
+        name: GuideName | None,
         x: Tensor,
         held_out: RealJudge,
         found: dict[str, Any],
@@ -42,7 +43,7 @@ class ChoiceOfReal(Choice):
         return guide
 
     def objectives(
-        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
+        self, guide: nn.Module, x: Tensor, loss: LossName | Objective | None
     ) -> tuple[Objective, Objective]:
         """Moments of one normal, the ranked probability score of several."""
         one = isinstance(self.answer_of(guide, x), PredictiveNormal)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.choosing.base import NETWORK, Choice
+from pyro_opu.choosing.base import NETWORK, Choice, GuideName, LossName
 from pyro_opu.distributions.implicit import ImplicitTable
 from pyro_opu.distributions.table import by_part
 from pyro_opu.guides.beginning import SCRATCH, Start
@@ -23,11 +24,11 @@ from pyro_opu.objectives.table import TableMoments
 class ChoiceOfTable(Choice):
     """What suits a student of several numbers of every row."""
 
-    guides: ClassVar[dict[str, Any]] = {"table": TableGuide, "implicit": ImplicitTableGuide}
+    guides: ClassVar[Mapping[Any, Any]] = {"table": TableGuide, "implicit": ImplicitTableGuide}
 
     def guide(
         self,
-        name: str | None,
+        name: GuideName | None,
         x: Tensor,
         held_out: TableJudge,
         found: dict[str, Any],
@@ -48,7 +49,7 @@ class ChoiceOfTable(Choice):
         return guide.start_at([draws.unflatten(1, (rows, -1)) for draws in shaped])
 
     def objectives(
-        self, guide: nn.Module, x: Tensor, loss: str | Objective | None
+        self, guide: nn.Module, x: Tensor, loss: LossName | Objective | None
     ) -> tuple[Objective, Objective]:
         """The closed-form losses, summed; of a guide from noise the energy of whole draws."""
         if isinstance(self.answer_of(guide, x), ImplicitTable):

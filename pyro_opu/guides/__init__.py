@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.guides.base import HeadGuide, TrunkGuide, family, student_at
+from pyro_opu.guides.base import HeadGuide, TrunkGuide, student_at
+from pyro_opu.guides.base import family as family
 from pyro_opu.guides.beginning import Beginning
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide, PointGuide, SingleHeadGuide
@@ -19,8 +22,11 @@ __all__ = [
     "PredictiveGuide",
 ]
 
+ClassGuideName = Literal[
+    "dirichlet", "single_head", "point", "mixture", "logistic_normal", "implicit"
+]
 #: Name -> family, as in ``distill(guide=name)`` and in saved files.
-GUIDES: dict[str, type[PredictiveGuide] | type[TrunkGuide]] = {
+GUIDES: dict[ClassGuideName, type[PredictiveGuide] | type[TrunkGuide]] = {
     "dirichlet": PredictiveGuide,
     "single_head": SingleHeadGuide,
     "point": PointGuide,
@@ -40,19 +46,22 @@ def of_form(guide: nn.Module, form: Form) -> nn.Module:
 
 @torch.no_grad()
 def guide_at(
-    name: str, start: Beginning, x: Tensor, log_concentration: float = 0.0
+    family: type[PredictiveGuide] | type[TrunkGuide],
+    start: Beginning,
+    x: Tensor,
+    log_concentration: float = 0.0,
 ) -> PredictiveGuide | TrunkGuide:
     """Build a guide of a family that begins at a network, or with moments of its logits.
 
     Args:
-        name: A key of :data:`GUIDES`.
+        family: One of :data:`GUIDES`.
         start: The network.
         x: Inputs ``(N, *input_shape)``, by which features are standardised.
         log_concentration: The g of every input, where the moments do not say it.
     """
     config = NetworkTrunk.describe(start, x)
     shape = {"trunk": config, "num_classes": len(start.head), "shared": True}
-    guide = GUIDES[name].from_config(shape).to(x.device)
+    guide = family.from_config(shape).to(x.device)
     assert isinstance(guide.trunk, NetworkTrunk)
     head = guide.trunk.start_at(start, x)
     if isinstance(guide, PredictiveGuide):

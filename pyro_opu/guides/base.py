@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,10 +13,13 @@ from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.guides.networks import default_trunk_config, fit_scales, keeps_digits
 from pyro_opu.guides.trunks import build_trunk
-from pyro_opu.inputs import inputs_of
+from pyro_opu.inputs import Inputs, inputs_of
 
 if TYPE_CHECKING:
     from typing import Self
+
+Name = TypeVar("Name", bound=str)
+Guide = TypeVar("Guide", bound=nn.Module)
 
 
 def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
@@ -32,7 +35,7 @@ def in_dtype_of(guide: nn.Module, x: Tensor) -> Tensor:
     return x.to(weight.dtype)
 
 
-def family(name: str, families: Mapping[str, Any], answer: str) -> Any:
+def family(name: str, families: Mapping[Name, type[Guide]], answer: str) -> type[Guide]:
     """The family of guides of this name; others are refused, with what a module may answer."""
     return families[one_of("guide", name, families, f"Or pass a module x -> {answer}.")]
 
@@ -89,7 +92,9 @@ class HeadGuide(nn.Module):
         return guide
 
     @classmethod
-    def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
+    def _sized(
+        cls, x: Tensor | Inputs, hidden: tuple[int, ...] | None, config: dict[str, Any]
+    ) -> Self:
         """Build a guide whose trunk suits and standardises ``x``, on the device of ``x``."""
         inputs = inputs_of(x)
         guide = cls.from_config({"trunk": default_trunk_config(inputs, hidden), **config})
@@ -127,7 +132,12 @@ class TrunkGuide(HeadGuide):
 
     @classmethod
     def for_inputs(
-        cls, x: Any, num_classes: int, *, hidden: tuple[int, ...] | None = None, **options: Any
+        cls,
+        x: Tensor | Inputs,
+        num_classes: int,
+        *,
+        hidden: tuple[int, ...] | None = None,
+        **options: Any,
     ) -> Self:
         """Build a guide sized to the inputs, as :meth:`~pyro_opu.PredictiveGuide.for_inputs`.
 

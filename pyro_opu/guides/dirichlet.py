@@ -2,7 +2,7 @@ r"""Default guide: :math:`x \mapsto \mathrm{Dir}(\alpha(x))`, :math:`\alpha = h(
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,13 +15,14 @@ from pyro_opu.guides.base import check_head
 from pyro_opu.guides.networks import default_trunk_config, fit_scales
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.guides.trunks import build_trunk
-from pyro_opu.inputs import inputs_of
+from pyro_opu.inputs import Inputs, inputs_of
 
 #: What a mean and a concentration are read as: a Dirichlet, or :class:`.NormalSticks`.
-LAWS = ("dirichlet", "sticks")
+Law = Literal["dirichlet", "sticks"]
+LAWS: tuple[Law, ...] = get_args(Law)
 
 
-def answer_of(law: str, log_mean: Tensor, g: Tensor) -> PredictiveDirichlet | NormalSticks:
+def answer_of(law: Law, log_mean: Tensor, g: Tensor) -> PredictiveDirichlet | NormalSticks:
     """The answer of a guide, unchecked: ``(N, C)`` and ``(N,)``."""
     if law == "sticks":
         return NormalSticks(log_mean, g)
@@ -78,7 +79,7 @@ class PredictiveGuide(nn.Module):
 
     config: dict[str, Any] | None = None
     #: Law of the answers, "dirichlet" or "sticks".
-    law: str = "dirichlet"
+    law: Law = "dirichlet"
     calibration: Tensor
 
     def __init__(
@@ -121,7 +122,7 @@ class PredictiveGuide(nn.Module):
     @classmethod
     def for_inputs(
         cls,
-        x: Tensor,
+        x: Tensor | Inputs,
         num_classes: int,
         *,
         shared: bool = True,
@@ -206,7 +207,7 @@ class PredictiveGuide(nn.Module):
         self.calibration.copy_(torch.tensor(new, dtype=self.calibration.dtype))
         self._calibrated = True
 
-    def read_as(self, law: str) -> None:
+    def read_as(self, law: Law) -> None:
         """Answer with the law of the same mean and summed variance: "dirichlet" or "sticks".
 
         Raises:

@@ -18,7 +18,7 @@ from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
 from pyro_opu.guides.networks import default_trunk_config
 from pyro_opu.guides.normal import LOG_VARIANCES
 from pyro_opu.guides.table import LOG_MEANS, UNITS, TableGuide
-from pyro_opu.inputs import inputs_of
+from pyro_opu.inputs import Inputs, inputs_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -30,7 +30,9 @@ class NarrowTrunk(HeadGuide):
     """By default two layers of half the usual width, as draws cost a layer of their own."""
 
     @classmethod
-    def _sized(cls, x: Any, hidden: tuple[int, ...] | None, config: dict[str, Any]) -> Self:
+    def _sized(
+        cls, x: Tensor | Inputs, hidden: tuple[int, ...] | None, config: dict[str, Any]
+    ) -> Self:
         usual = default_trunk_config(x := inputs_of(x), hidden)
         if hidden is None and usual["kind"] != "convolutions":
             hidden = (usual["hidden"][0] // 2,) * 2

@@ -3,7 +3,7 @@ r"""Guides of real y: :math:`x \mapsto` mean, aleatoric and epistemic variance."
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from pyro_opu.distributions.normal import (
 from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.generator import HIDDEN, NOISE, Generator
+from pyro_opu.inputs import Inputs
 
 if TYPE_CHECKING:
     from typing import Self
@@ -88,7 +89,7 @@ class RealGuide(HeadGuide):
     @classmethod
     def for_inputs(
         cls,
-        x: Tensor,
+        x: Tensor | Inputs,
         y: Tensor | None = None,
         *,
         hidden: tuple[int, ...] | None = None,
@@ -195,8 +196,9 @@ class ImplicitRealGuide(RealGuide):
         return PredictiveNormalMixture(components, validate_args=False)
 
 
+RealGuideName = Literal["gaussian", "mixture", "implicit"]
 #: Name -> family, as in ``distill(guide=name)`` and in saved files.
-REGRESSION_GUIDES: dict[str, type[RealGuide]] = {
+REGRESSION_GUIDES: dict[RealGuideName, type[RealGuide]] = {
     "gaussian": GaussianGuide,
     "mixture": NormalMixtureGuide,
     "implicit": ImplicitRealGuide,

@@ -16,6 +16,7 @@ from pyro_opu.distributions.table import Part, TableAnswer
 from pyro_opu.guides.base import HeadGuide
 from pyro_opu.guides.dirichlet import soft_clamp
 from pyro_opu.guides.normal import LOG_VARIANCES
+from pyro_opu.inputs import Inputs
 
 if TYPE_CHECKING:
     from typing import Self
@@ -131,7 +132,7 @@ class TableGuide(HeadGuide):
 
     @classmethod
     def for_inputs(
-        cls, x: Tensor, parts: Sequence[Part], *, hidden: tuple[int, ...] | None = None
+        cls, x: Tensor | Inputs, parts: Sequence[Part], *, hidden: tuple[int, ...] | None = None
     ) -> Self:
         """Build a guide sized to the inputs, as ``TrunkGuide.for_inputs`` does."""
         described = [asdict(part) for part in parts]

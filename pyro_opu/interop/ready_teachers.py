@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pyro.infer import MCMC, Predictive
@@ -114,11 +114,16 @@ def dropout_teacher(
 
 
 #: The ready teachers by name, of classes and of a real y.
-CLASSIFIERS: dict[str, Callable[..., Source]] = {
+ClassTeacher = Literal["dropout", "logistic"]
+RealTeacher = Literal["dropout", "linear"]
+CLASSIFIERS: dict[ClassTeacher, Callable[..., Source]] = {
     "dropout": dropout_teacher,
     "logistic": logistic_teacher,
 }
-REGRESSORS: dict[str, Callable[..., Any]] = {"dropout": dropout_teacher, "linear": linear_teacher}
+REGRESSORS: dict[RealTeacher, Callable[..., Any]] = {
+    "dropout": dropout_teacher,
+    "linear": linear_teacher,
+}
 
 
 class TeacherFunction(BaseEstimator):

@@ -18,6 +18,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, one_of
+from pyro_opu.choosing import GuideName, LossName
 from pyro_opu.distillation import distill
 from pyro_opu.distributions import PredictiveNormal, SimplexDistribution
 from pyro_opu.interop.ready_teachers import (
@@ -48,14 +49,14 @@ LEAST_ROWS = 4
 class OnePassEstimator(BaseEstimator):
     """What the classifier and the regressor share; they say what y is."""
 
-    teachers: ClassVar[Mapping[str, Callable[..., Any]]]
+    teachers: ClassVar[Mapping[Any, Callable[..., Any]]]
 
     def __init__(
         self,
         teacher: Any = "dropout",
         *,
-        guide: str | None = None,
-        loss: str | None = None,
+        guide: GuideName | None = None,
+        loss: LossName | None = None,
         num_steps: int = 1000,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:

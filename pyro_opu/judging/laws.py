@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from pyro_opu.distributions import NormalSticks, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.guides.base import student_at
+from pyro_opu.guides.dirichlet import Law
 from pyro_opu.guides.networks import BLOCK
 from pyro_opu.judging.classes import ClassJudge
 from pyro_opu.metrics.marginals import Marginals, distance_from_dirichlet
@@ -77,7 +78,7 @@ def _spread(held_out: ClassJudge) -> float:
 
 
 @torch.no_grad()
-def law_of_draws(held_out: ClassJudge) -> str:
+def law_of_draws(held_out: ClassJudge) -> Law:
     """The law that the draws are nearer to with their own moments, as in :func:`nearer_law`."""
     if len(held_out.draws) < FEWEST_DRAWS:
         return "dirichlet"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pyro_opu.checks import one_of
 from pyro_opu.objectives.base import Adversarial, Objective
 from pyro_opu.objectives.critic import MetaCritic
@@ -25,7 +27,11 @@ __all__ = [
     "WassersteinELBO",
 ]
 
-_BY_NAME: dict[str, type[Objective]] = {
+ClassLossName = Literal[
+    "wasserstein", "moments", "energy", "likelihood", "cross_entropy", "endd", "proxy"
+]
+#: Objectives of class probabilities by name, as in ``distill(loss=name)``.
+LOSSES: dict[ClassLossName, type[Objective]] = {
     "wasserstein": WassersteinELBO,
     "moments": MomentMatching,
     "energy": EnergyDistance,
@@ -44,4 +50,4 @@ def as_objective(loss: str | Objective) -> Objective:
     """
     if isinstance(loss, Objective):
         return loss
-    return _BY_NAME[one_of("loss", loss, _BY_NAME, "Or pass an Objective.")]()
+    return LOSSES[one_of("loss", loss, LOSSES, "Or pass an Objective.")]()

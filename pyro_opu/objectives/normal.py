@@ -5,6 +5,8 @@ The teacher's draws are ``(S, N, 2)``: means :math:`f_s(x)` and :math:`\log\sigm
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
@@ -124,7 +126,12 @@ def _half_nll(log_variance: Tensor, squares: Tensor) -> Tensor:
     return (log_variance + (-log_variance).exp() * squares) / 2
 
 
-_BY_NAME: dict[str, type[RegressionObjective]] = {"moments": NormalMoments, "crps": NormalCRPS}
+RealLossName = Literal["moments", "crps"]
+#: Objectives of a real y by name.
+REAL_LOSSES: dict[RealLossName, type[RegressionObjective]] = {
+    "moments": NormalMoments,
+    "crps": NormalCRPS,
+}
 
 
 def as_regression_objective(loss: str | Objective) -> RegressionObjective:
@@ -132,4 +139,4 @@ def as_regression_objective(loss: str | Objective) -> RegressionObjective:
     if isinstance(loss, RegressionObjective):
         return loss
     advice = "Or pass a RegressionObjective, as the teacher's y is real."
-    return _BY_NAME[one_of("loss", loss, _BY_NAME, advice)]()
+    return REAL_LOSSES[one_of("loss", loss, REAL_LOSSES, advice)]()

@@ -11,7 +11,7 @@ from torch import Tensor
 from pyro_opu.checks import ArgumentError, check_inputs, instance_of, one_of
 from pyro_opu.plots.colours import SERIES, STYLES
 from pyro_opu.reports.answers import is_student
-from pyro_opu.reports.readings import Array, Reader, Reading
+from pyro_opu.reports.readings import Array, Measure, Reader, Reading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +75,7 @@ class Scale(NamedTuple):
 
 
 #: Scales by the names of :data:`pyro_opu.reports.readings.MEASURES`.
-SCALES = {
+SCALES: dict[Measure, Scale] = {
     "entropy": Scale("entropy of the mean (nats)", False),
     "max_probability": Scale("largest class probability", False),
     "mutual_information": Scale("mutual information (nats)", True),
@@ -88,7 +88,7 @@ SCALES = {
 FLOOR = 1e-6
 
 
-def scale_of(measure: str) -> Scale:
+def scale_of(measure: Measure) -> Scale:
     """The scale of a measure, by its name."""
     return SCALES[one_of("measure", measure, SCALES)]
 
@@ -114,7 +114,7 @@ def read_by_halves(source: Any, x: Tensor, num_draws: int) -> list[Reading]:
     return [Reading.joined(list(each)) for each in zip(*parts, strict=True)]
 
 
-def finite(values: Array, measure: str) -> Array:
+def finite(values: Array, measure: Measure) -> Array:
     """The values, if they are finite numbers; a reading holds the largest float for infinity."""
     bad = ~(np.abs(values) < 1e300)
     if bad.any():

@@ -22,7 +22,7 @@ from pyro_opu.checks import (
 )
 from pyro_opu.plots.canvas import axes_for, finite, new_figure, read, scale_of
 from pyro_opu.plots.colours import BLACK, SERIES, map_colours
-from pyro_opu.reports.readings import Array
+from pyro_opu.reports.readings import Array, Measure
 from pyro_opu.rng import seeded
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def decision_map(
     *,
     x: Tensor | None = None,
     y: Tensor | None = None,
-    measure: str = "mutual_information",
+    measure: Measure = "mutual_information",
     resolution: int = 100,
     num_draws: int = 500,
     seed: int | None = None,
@@ -117,7 +117,7 @@ def decision_maps(
     *,
     x: Tensor | None = None,
     y: Tensor | None = None,
-    measure: str = "mutual_information",
+    measure: Measure = "mutual_information",
     resolution: int = 60,
     num_draws: int = 500,
     seed: int | None = 0,
@@ -178,7 +178,9 @@ def _ground(bounds: Any, resolution: int, x: Tensor | None, y: Tensor | None) ->
     return _Ground(_checked_bounds(bounds), resolution, x, y)
 
 
-def _asked(source: Any, ground: _Ground, measure: str, num_draws: int, seed: int | None) -> _Map:
+def _asked(
+    source: Any, ground: _Ground, measure: Measure, num_draws: int, seed: int | None
+) -> _Map:
     """The source's answers at the cells, by one set of draws."""
     scale_of(measure)
     with seeded(seed):
@@ -195,7 +197,7 @@ def _asked(source: Any, ground: _Ground, measure: str, num_draws: int, seed: int
     return _Map(probs, finite(reading.detectors[measure], measure))
 
 
-def _range(found: list[_Map], measure: str, low: float | None, high: float | None) -> _Range:
+def _range(found: list[_Map], measure: Measure, low: float | None, high: float | None) -> _Range:
     """The range that was asked for, or the one that holds all maps."""
     for name, given in (("vmin", low), ("vmax", high)):
         instance_of(name, given, (int, float, type(None)), "a number or None")

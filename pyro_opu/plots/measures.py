@@ -26,7 +26,7 @@ from pyro_opu.plots.canvas import (
 )
 from pyro_opu.plots.colours import BLACK, GREY, SERIES, STUDENT
 from pyro_opu.reports.answers import at_border
-from pyro_opu.reports.readings import Array, check_same_classes
+from pyro_opu.reports.readings import Array, Measure, check_same_classes
 from pyro_opu.rng import seeded
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ _KINDS = (Uncertainty, Tensor, SimplexDistribution)
 def concentration_histograms(
     answers: Mapping[str, Any],
     *,
-    measure: str = "concentration",
+    measure: Measure = "concentration",
     bins: int = 40,
     ax: Axes | None = None,
 ) -> Axes:
@@ -73,7 +73,7 @@ def concentration_histograms(
     return ax
 
 
-def _values(name: str, answer: Any, measure: str) -> Array:
+def _values(name: str, answer: Any, measure: Measure) -> Array:
     """The measure at every input, float64, ``(N,)``."""
     expected = "a distribution on the simplex, an Uncertainty, or draws (S, N, C)"
     answer = known_form(answer)
@@ -87,7 +87,7 @@ def fidelity_scatter(
     teacher: Any,
     x: Tensor,
     *,
-    measure: str = "mutual_information",
+    measure: Measure = "mutual_information",
     num_draws: int = 500,
     seed: int | None = None,
     ax: Axes | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -144,7 +144,7 @@ def restore_guide(
     return guide.requires_grad_(False).eval()
 
 
-def _built(config: dict[str, Any], families: dict[str, Any]) -> nn.Module:
+def _built(config: dict[str, Any], families: Mapping[str, Any]) -> nn.Module:
     """The guide of a description, with fresh weights."""
     kind = config["kind"]
     if kind == JointGuide.kind:

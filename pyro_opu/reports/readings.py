@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -21,8 +21,7 @@ from pyro_opu.utils.chunks import chunks
 __all__ = ["MEASURES", "Array", "Reader", "Reading", "check_same_classes"]
 
 Array = NDArray[np.float64]
-#: All measures, by the names they have in the tables.
-MEASURES = (
+Measure = Literal[
     "entropy",
     "max_probability",
     "mutual_information",
@@ -30,7 +29,9 @@ MEASURES = (
     "concentration",
     "expected_pairwise_kl",
     "differential_entropy",
-)
+]
+#: All measures, by the names they have in the tables.
+MEASURES: tuple[Measure, ...] = get_args(Measure)
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class Reading:
         # 1 - max, added up from the other classes: in float32 the difference is often zero.
         largest = torch.nn.functional.one_hot(log_mean.argmax(-1), log_mean.shape[-1]).bool()
         others = log_mean.masked_fill(largest, -torch.inf).logsumexp(-1).exp()
-        turned = {"max_probability": others, "concentration": -found.concentration.log()}
+        turned: dict[Measure, Tensor] = {
+            "max_probability": others,
+            "concentration": -found.concentration.log(),
+        }
         return cls(log_mean, _arrays(measures), _arrays(measures | turned))
 
     @classmethod
@@ -122,7 +126,7 @@ def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
     return {name: np.concatenate([part[name] for part in parts]) for name in MEASURES}
 
 
-def _arrays(measures: dict[str, Tensor]) -> dict[str, Array]:
+def _arrays(measures: Mapping[Measure, Tensor]) -> dict[str, Array]:
     """Float64 arrays; infinite values (draws that all agree) become the largest float."""
     for name, values in measures.items():
         if values.isnan().any():

@@ -21,7 +21,7 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.choosing import choice_of
+from pyro_opu.choosing import GuideName, choice_of
 from pyro_opu.guides import GUIDES, REGRESSION_GUIDES, family, of_form, student_at
 from pyro_opu.inputs import Inputs
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, NormalMoments, Objective
@@ -40,7 +40,7 @@ Rate = float | Callable[[int], float]
 Draws = Iterator[Callable[[Tensor], Tensor]]
 
 #: Form -> family of the student, and its loss.
-FORMS: dict[str, tuple[str, type[Objective]]] = {
+FORMS: dict[Form, tuple[str, type[Objective]]] = {
     "point": ("point", CrossEntropy),
     "dirichlet": ("single_head", DirichletLikelihood),
     "normal": ("gaussian", NormalMoments),
@@ -54,7 +54,7 @@ def dark_knowledge(
     x: Tensor,
     *,
     form: Form = "point",
-    guide: nn.Module | str | None = None,
+    guide: nn.Module | GuideName | None = None,
     transfer: TransferPolicy | None = None,
     num_steps: int = 20_000,
     batch_size: int = 100,
@@ -121,7 +121,7 @@ class Learner:
     """The student's half of Algorithm 1; the fields are arguments of :func:`dark_knowledge`."""
 
     form: Form
-    guide: nn.Module | str | None = None
+    guide: nn.Module | GuideName | None = None
     transfer: TransferPolicy | None = None
     batch_size: int = 100
     learning_rate: Rate = 4e-3

@@ -14,7 +14,7 @@ from pyro_opu.checks import ArgumentError, check_bool, one_of, positive_int
 from pyro_opu.distributions import Empirical
 from pyro_opu.predictive import OnePassPredictive, read_student
 from pyro_opu.rivals.base import Call
-from pyro_opu.rivals.subsets import METHODS, SubsetTable
+from pyro_opu.rivals.subsets import METHODS, Method, SubsetTable
 from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.teachers import BaseTeacher, HeldTeacher, Source, as_teacher, held_from, hold
 
@@ -62,7 +62,7 @@ def compact_approx(
     *,
     size: int = 50,
     pool: int | None = None,
-    method: str = "greedy",
+    method: Method = "greedy",
     tries: int = 100_000,
     seed: int | None = None,
     progress: bool = True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -134,7 +135,8 @@ def _swap_each(
 
 
 #: Name -> search: the indices ``(K,)`` of the subset.
-METHODS: dict[str, Callable[[SubsetTable, int, int], Tensor]] = {
+Method = Literal["greedy", "random"]
+METHODS: dict[Method, Callable[[SubsetTable, int, int], Tensor]] = {
     "greedy": _greedy,
     "random": _random,
 }

@@ -25,7 +25,7 @@ from pyro_opu.distributed import together
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import full_precision
 from pyro_opu.training.options import Training
-from pyro_opu.training.settings import EFFORTS
+from pyro_opu.training.settings import EFFORTS, Effort
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.utils.files import placed
 
@@ -78,7 +78,7 @@ def _guide(name: str, guide: Any) -> nn.Module | str:
     return guide
 
 
-def _effort(name: str, effort: Any) -> str | float:
+def _effort(name: str, effort: object) -> Effort | float:
     """A key of ``EFFORTS``, or seconds."""
     if isinstance(effort, str):
         return one_of(name, effort, EFFORTS, "Or pass a number of seconds.")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.choosing import NETWORK, Choice
+from pyro_opu.choosing import NETWORK, Choice, GuideName
 from pyro_opu.distributed import Ranks
 from pyro_opu.guides import PredictiveGuide, of_form
 from pyro_opu.guides.beginning import Start
@@ -51,7 +51,7 @@ class Chosen:
 
 
 def choose_guide(
-    wanted: nn.Module | str | None,
+    wanted: nn.Module | GuideName | None,
     start: OnePassPredictive | None,
     teacher: BaseTeacher,
     choice: Choice,
@@ -100,7 +100,7 @@ def _prepared(guide: nn.Module, device: torch.device) -> nn.Module:
 
 def check_start(
     start: OnePassPredictive | None,
-    guide: nn.Module | str | None,
+    guide: nn.Module | GuideName | None,
     choice: Choice,
     x: Tensor,
     form: Form,

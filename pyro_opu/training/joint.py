@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,8 @@ from pyro_opu.training.settings import Sampler
 __all__ = ["JOINT", "JOINT_STREAM", "joint_guide"]
 
 #: Name of the guide, and the number of the seed that picks its draws.
-JOINT, JOINT_STREAM = "joint", 2**32
+JOINT: Final = "joint"
+JOINT_STREAM = 2**32
 #: Numbers in all draws at the inputs that teach, operations to ask for them, and how many inputs.
 NUMBERS, OPERATIONS, FEWEST, MOST = 2**26, 2**41, 2**11, 2**14
 #: Inputs in a batch, draws in a step, and Adam's rate.

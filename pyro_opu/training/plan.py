@@ -24,6 +24,7 @@ from pyro_opu.training.settings import (
     BEGINS_NEAR,
     EFFORTS,
     LARGE_BATCH,
+    Effort,
     PoolSize,
     Settings,
     default_rate,
@@ -67,7 +68,7 @@ class Asked:
         follows: Whether it is that of an earlier student.
     """
 
-    effort: str | float
+    effort: Effort | float
     training: Training
     begun: float
     default_guide: bool

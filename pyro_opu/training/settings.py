@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -24,8 +24,13 @@ NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
 #: Parts of a batch with draws of their own: draws are joint over the inputs of one call, so the
 #: noise of one set does not average out within the batch.
 DRAW_BLOCKS = 4
+Effort = Literal["quick", "default", "thorough"]
 #: Steps, and most inputs that are labelled once, by effort.
-EFFORTS = {"quick": (1000, 2**14), "default": (3000, 2**16), "thorough": (12_000, 2**18)}
+EFFORTS: dict[Effort, tuple[int, int]] = {
+    "quick": (1000, 2**14),
+    "default": (3000, 2**16),
+    "thorough": (12_000, 2**18),
+}
 #: Posterior draws whose mean errs as that of a student which begins about where it should end:
 #: Gaussian processes on Pima begin at 1,200 to 1,700, and end at 1,700, or after all steps at 1,700
 #: to 2,500.

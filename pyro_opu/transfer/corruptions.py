@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -127,11 +128,25 @@ def blobs(images: Tensor, lo: Tensor, hi: Tensor) -> Tensor:
     return lo + (hi - lo) * torch.sigmoid(_log_uniform(images, 1.0, 50.0) * (field - level))
 
 
+ImageKind = Literal[
+    "affine",
+    "threshold",
+    "dilate",
+    "erode",
+    "patch_shuffle",
+    "invert",
+    "blobs",
+    "noise",
+    "contrast",
+]
 #: The kinds by name, in the order in which ``ImageCorruption`` uses them by default.
-IMAGE_KINDS: dict[str, Corruption] = {
-    kind.__name__: kind
-    for kind in (affine, threshold, dilate, erode, patch_shuffle, invert, blobs, noise, contrast)
-}
+IMAGE_KINDS: dict[ImageKind, Corruption] = dict(
+    zip(
+        get_args(ImageKind),
+        (affine, threshold, dilate, erode, patch_shuffle, invert, blobs, noise, contrast),
+        strict=True,
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -147,7 +162,7 @@ class ImageCorruption(TransferPolicy):
         image_shape: ``(H, W)`` or ``(channels, H, W)`` where x holds flattened images (N, D).
     """
 
-    kinds: tuple[str, ...] = tuple(IMAGE_KINDS)
+    kinds: tuple[ImageKind, ...] = tuple(IMAGE_KINDS)
     depth: int = 2
     image_shape: tuple[int, ...] | None = None
 
