@@ -255,9 +255,6 @@ def distill(
         teacher,
         x,
         sites,
-        num_samples=said.num_samples,
-        inputs=said.inputs,
-        form=form,
         report={
             "seed": seed,
             "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",

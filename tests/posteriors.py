@@ -356,9 +356,14 @@ SAMPLERS: dict[str, Callable[[Callable[..., Tensor]], MCMCKernel]] = {
 
 
 def online(source: Any, x: Tensor, **options: Any) -> OnePassPredictive:
-    """Taught while a chain of the same model runs; it takes no other posterior."""
+    """Taught while a chain of the same model runs; it takes no other posterior.
+
+    What was said of the source beside it is said of the kernel's model too.
+    """
     data, kernel = (X, torch.arange(len(X)) % C), SGLD(model, step_size=1e-2)
     few = {"num_draws": 4, "warmup_steps": 1, "batch_size": 8, "num_samples": S}
+    said = vars(as_teacher(source).options)
+    few |= {name: each for name, each in said.items() if each is not None and name != "source"}
     return rivals.online_dark_knowledge(kernel, data, x, **{**few, **options})
 
 

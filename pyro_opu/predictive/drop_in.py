@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
-from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.parts import SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.programs.signature import parameters_of
 from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
 
@@ -20,21 +20,15 @@ def student_of(
     teacher: BaseTeacher,
     x: Tensor,
     sites: Sequence[SiteLayout] | None = None,
-    *,
-    return_sites: Collection[str] | None = None,
-    num_samples: int | None = None,
-    inputs: Callable[..., Tensor] | None = None,
-    form: Form = PLAIN,
     report: dict[str, Any] | None = None,
 ) -> OnePassPredictive:
     """Freeze the guide, and make the drop-in for the teacher's source that answers by it.
 
-    The teacher has seen an input; the layouts of the ``sites`` are read where they are not given.
-    The other arguments are those of :func:`~pyro_opu.distill`.
+    How the student is called and what comes back was said to :func:`~pyro_opu.as_teacher`; the
+    layouts of the ``sites`` are read where they are not given.
     """
     teacher.prepare(x)
-    if num_samples is None:
-        num_samples = teacher.max_draws or teacher.default_draws
+    said, form = teacher.options or SourceOptions(), teacher.form
     name = None  # of the model's first parameter: the input may be passed by keyword too
     if isinstance(teacher, PredictiveTeacher):
         names = list(parameters_of(teacher.predictive.model))
@@ -46,10 +40,10 @@ def student_of(
         guide.requires_grad_(False).eval(),
         x.shape[1:],
         teacher.outcome,
-        sites=teacher.layouts(x, return_sites) if sites is None else sites,
-        num_samples=num_samples,
+        sites=teacher.layouts(x, said.return_sites) if sites is None else sites,
+        num_samples=said.num_samples or teacher.max_draws or teacher.default_draws,
         input_name=name,
-        inputs=inputs,
+        inputs=said.inputs,
         form=form,
         report=report,
     )

@@ -4,8 +4,7 @@ Every function here is called ``name(source, x, *, ..., seed=None, progress=True
 :func:`~pyro_opu.as_teacher` takes and transfer inputs ``(N, *input_shape)``, and returns a
 :class:`~pyro_opu.OnePassPredictive`, the drop-in for the source: to compare two of them is to
 change one word. ``seed`` fixes everything random, and torch's generator is left as it was;
-``site``, ``inputs``, ``return_sites`` and ``num_samples`` are those of :func:`~pyro_opu.distill`,
-as are its errors.
+errors are those of :func:`~pyro_opu.distill`.
 """
 
 from __future__ import annotations

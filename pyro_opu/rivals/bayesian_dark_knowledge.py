@@ -25,10 +25,9 @@ from pyro_opu.choosing import GuideName, choice_of
 from pyro_opu.guides import GUIDES, REGRESSION_GUIDES, family, of_form, student_at
 from pyro_opu.inputs import Inputs
 from pyro_opu.objectives import CrossEntropy, DirichletLikelihood, NormalMoments, Objective
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.rivals.base import Call
+from pyro_opu.predictive import OnePassPredictive, student_of
 from pyro_opu.rng import seeded
-from pyro_opu.teachers import BaseTeacher, Source
+from pyro_opu.teachers import BaseTeacher, Source, as_teacher
 from pyro_opu.training import minimize
 from pyro_opu.transfer import TransferPolicy, transfer_for
 
@@ -63,7 +62,6 @@ def dark_knowledge(
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     seed: int | None = None,
     progress: bool = True,
-    **call: Any,
 ) -> OnePassPredictive:
     r"""Bayesian Dark Knowledge from any teacher: every step learns from one of its draws.
 
@@ -106,14 +104,13 @@ def dark_knowledge(
     learner = Learner(
         form, guide, transfer, batch_size, learning_rate, prior_precision, optimizer, progress
     )
-    served = Call(**call)
     with seeded(seed):
-        teacher = served.teacher(source)
+        teacher = as_teacher(source)
         x = teacher.packed(x)
         draws = repeat(lambda batch: teacher.draws(batch, 1))
         student, loss = learner.teach(teacher, x, draws, num_steps)
     report = {"seed": seed, "form": form, "online": False, "num_steps": num_steps, "loss": loss}
-    return served.student(student, teacher, x, report)
+    return student_of(student, teacher, x, report=report)
 
 
 @dataclass(frozen=True)

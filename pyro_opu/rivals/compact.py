@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +10,7 @@ from tqdm.auto import tqdm
 
 from pyro_opu.checks import ArgumentError, check_bool, one_of, positive_int
 from pyro_opu.distributions import Empirical
-from pyro_opu.predictive import OnePassPredictive, read_student
-from pyro_opu.rivals.base import Call
+from pyro_opu.predictive import OnePassPredictive, read_student, student_of
 from pyro_opu.rivals.subsets import METHODS, Method, SubsetTable
 from pyro_opu.rng import preserve_rng, seeded
 from pyro_opu.teachers import BaseTeacher, HeldTeacher, Source, as_teacher, held_from, hold
@@ -66,7 +63,6 @@ def compact_approx(
     tries: int = 100_000,
     seed: int | None = None,
     progress: bool = True,
-    **call: Any,
 ) -> OnePassPredictive:
     r"""Replace a posterior by the subset of its draws with the nearest mean.
 
@@ -108,13 +104,12 @@ def compact_approx(
         Cui, Yao, Li, Chan and Xue (2019), Sec. 4.2: 50 of 5000 draws, the best of 10^5 random
         subsets. The greedy search is this project's.
     """
-    served = Call(**call)
     one_of("method", method, METHODS)
     check_bool("progress", progress)
     for name, value in (("size", size), ("tries", tries), ("pool", 1 if pool is None else pool)):
         positive_int(name, value)
     with seeded(seed), torch.no_grad():
-        teacher = served.teacher(source)
+        teacher = as_teacher(source)
         x = teacher.packed(x)
         held, places = _pool(teacher, x, pool)
         if size > held.size:
@@ -138,15 +133,13 @@ def compact_approx(
             "num_inputs": len(some),
             "seed": seed,
         }
-        return served.student(CompactGuide(held.chosen(found)), teacher, x, report)
+        return student_of(CompactGuide(held.chosen(found)), teacher, x, report=report)
 
 
 def load_compact(
     path: str | os.PathLike[str],
     source: Source,
     *,
-    site: str | None = None,
-    inputs: Callable[..., Tensor] | None = None,
     device: torch.device | str | None = None,
 ) -> OnePassPredictive:
     """Read what :func:`compact_approx` made and ``save`` wrote.
@@ -156,7 +149,6 @@ def load_compact(
     only the model: ``Predictive(model, num_samples=1)``.
 
     Args:
-        site, inputs: As in :func:`compact_approx`.
         device: Where to put the draws; the CPU by default.
     """
     tensors, _ = read_student(path)
@@ -165,7 +157,9 @@ def load_compact(
             f"`path` must hold what compact_approx made; {str(path)!r} holds a student with "
             f"{sorted(tensors)[:3]}. Read it by OnePassPredictive.load."
         )
-    held = held_from(as_teacher(source, site, inputs=inputs), _draws_in(tensors))
+    teacher = as_teacher(source)
+    held = held_from(teacher, _draws_in(tensors))
+    inputs = teacher.options.inputs
     fast = OnePassPredictive.load(path, guide=CompactGuide(held), inputs=inputs, device=device)
     held.teacher.unpack_by(fast.form)
     _check_fits(fast, source)

@@ -39,17 +39,16 @@ def endd(
     Args:
         temperature: At the start; it falls to 1 over the second third of the steps.
         smoothing: How far draws are moved towards the uniform vector.
-        **settings: Arguments of :func:`~pyro_opu.distill`, with 3000 steps by default, and of
-            :func:`~pyro_opu.as_teacher`; ``batch_size``, ``num_draws``, ``learning_rate``, by
-            default 4e-3; ``transfer=HeldOut()`` takes the
-            rows of ``x`` alone, as the paper does without auxiliary data.
+        **settings: Arguments of :func:`~pyro_opu.distill`, with 3000 steps by default;
+            ``batch_size``, ``num_draws`` and ``learning_rate``, by default 4e-3; and ``transfer``:
+            ``HeldOut()`` takes the rows of ``x`` alone, as the paper does without auxiliary data.
 
     References:
         Malinin, Mlodozeniec and Gales (2020), Ensemble Distribution Distillation.
     """
     objective = EnsembleDistribution(temperature, smoothing)
     with seeded(seed):
-        teacher = _teacher(source, settings)
+        teacher = as_teacher(source)
         teacher.probs(teacher.packed(x)[:1])  # now it knows its number of classes
         guide = _Unbent.for_inputs(x, teacher.num_classes)
     return _distill_alone(teacher, x, objective, guide=guide, seed=seed, **settings)
@@ -103,7 +102,7 @@ def _distill_alone(
 ) -> OnePassPredictive:
     """Distil by this objective alone, from fresh weights to the last."""
     return distill(
-        _teacher(source, settings),
+        source,
         x,
         loss=objective,
         training=Training(
@@ -117,9 +116,3 @@ def _distill_alone(
         ),
         **settings,
     )
-
-
-def _teacher(source: Source, settings: dict[str, Any]) -> Any:
-    """The teacher, by those of the settings that are of ``as_teacher``, which are taken out."""
-    names = ("site", "inputs", "arguments", "return_sites", "num_samples")
-    return as_teacher(source, **{name: settings.pop(name) for name in names if name in settings})

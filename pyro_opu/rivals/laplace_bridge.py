@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, check_bool, check_inputs, check_seed
 from pyro_opu.distributions import PredictiveDirichlet, laplace_bridge
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.rivals.base import Call
+from pyro_opu.predictive import OnePassPredictive, student_of
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers import BaseTeacher, FunctionTeacher, Source
+from pyro_opu.teachers import BaseTeacher, Source, as_teacher
 
 __all__ = ["GaussianLogits", "LaplaceBridgeGuide", "laplace_bridge_predictive"]
 
@@ -91,7 +90,6 @@ def laplace_bridge_predictive(
     num_draws: int | None = None,
     seed: int | None = None,
     progress: bool = True,
-    **call: Any,
 ) -> OnePassPredictive:
     r"""A posterior's Dirichlet by the Laplace bridge, in closed form; nothing is learned.
 
@@ -107,7 +105,8 @@ def laplace_bridge_predictive(
             ``pyro_opu.models.laplace_network.NetworkLaplace`` (a module is copied); or
             whatever :func:`~pyro_opu.as_teacher` takes.
         normalize: The normalised bridge, as in :func:`~pyro_opu.laplace_bridge`.
-        num_draws: S of a teacher without ``logits``; by default its own number.
+        num_draws: S of a teacher without ``logits``, by default its own number; of a source that
+            has them, S of the student's answers, by default 500.
         seed, progress: Not used; taken so that the call is that of ``distill``.
 
     Returns:
@@ -129,18 +128,19 @@ def laplace_bridge_predictive(
         Hobbhahn, Kristiadi, Hennig: Fast predictive uncertainty for classification with Bayesian
         deep networks (2020), eq. 5.
     """
-    served = Call(**call)
     check_bool("normalize", normalize)
     check_bool("progress", progress)
     check_seed(seed)
     logits = getattr(source, "logits", None)
-    if served.site is None and callable(logits) and not isinstance(logits, nn.Module):
+    if callable(logits) and not isinstance(logits, nn.Module):
         check_inputs(x)
         own: Any = copy.deepcopy(source) if isinstance(source, nn.Module) else source
         guide = LaplaceBridgeGuide(own, normalize=normalize)
-        teacher: BaseTeacher = FunctionTeacher(lambda x, num_draws: guide(x).sample((num_draws,)))
+        teacher: BaseTeacher = as_teacher(
+            lambda x, num_draws: guide(x).sample((num_draws,)), num_samples=num_draws
+        )
     else:
-        teacher = served.teacher(source)  # type: ignore[arg-type]
+        teacher = as_teacher(source)  # type: ignore[arg-type]
         x = teacher.packed(x)
         guide = LaplaceBridgeGuide(DrawnLogits(teacher, num_draws), normalize=normalize)
     with preserve_rng(), torch.no_grad():
@@ -148,4 +148,4 @@ def laplace_bridge_predictive(
         guide(x[:2])  # what it refuses is refused now
     one_pass = not isinstance(guide.source, DrawnLogits)
     report = {"method": "Laplace bridge", "normalize": normalize, "one_pass": one_pass}
-    return served.student(guide, teacher, x, report)
+    return student_of(guide, teacher, x, report=report)

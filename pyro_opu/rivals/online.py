@@ -12,12 +12,11 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 from pyro_opu.checks import check_inputs, instance_of, positive_int
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.rivals.base import Call
+from pyro_opu.predictive import OnePassPredictive, student_of
 from pyro_opu.rivals.bayesian_dark_knowledge import Form, Learner
 from pyro_opu.rng import seeded
 from pyro_opu.samplers import SGLD
-from pyro_opu.teachers import held_from
+from pyro_opu.teachers import as_teacher, held_from
 
 __all__ = ["online_dark_knowledge"]
 
@@ -56,8 +55,8 @@ def online_dark_knowledge(
         x: Transfer inputs ``(N, *input_shape)``, from which D' is made.
         num_draws: Draws after the burn-in, each a step of the student.
         warmup_steps: Draws of the burn-in.
-        **settings: Any others of :func:`dark_knowledge`; ``batch_size`` is M of the student, and
-            ``inputs`` picks the input from the model's arguments, such as ``lambda n, x, y: x``.
+        **settings: Any others of :func:`dark_knowledge`, where ``batch_size`` is M of the student;
+            and those of :func:`~pyro_opu.as_teacher`, such as ``inputs=lambda n, x: x``.
 
     Example:
         >>> import torch
@@ -74,8 +73,8 @@ def online_dark_knowledge(
     x = check_inputs(x).detach()
     num_draws = positive_int("num_draws", num_draws)
     warmup_steps = positive_int("warmup_steps", warmup_steps, 0)
+    num_samples = positive_int("num_samples", num_samples)
     learner = Learner(form, **{k: settings.pop(k) for k in LEARNING & settings.keys()})
-    served = Call(num_samples=num_samples, **settings)
     expected = "a tuple, the model's arguments"
     instance_of("data", data, (tuple, list), expected, "Write (x_train, y_train).")
     advice = "For existing draws use dark_knowledge(Predictive(model, samples), x)."
@@ -84,12 +83,12 @@ def online_dark_knowledge(
         draws = kernel.stream(*data, num_samples=num_draws, warmup_steps=warmup_steps)
         first = next(draws)
         one = Predictive(kernel.model, {name: value[None] for name, value in first.items()})
-        teacher = served.teacher(one)
+        teacher = as_teacher(one, num_samples=num_samples, **settings)
         asked = (partial(_under, teacher, draw) for draw in chain([first], draws))
         student, loss = learner.teach(teacher, x, asked, num_draws)
         next(draws, None)  # the sampler cleans up after its last draw
     report = {"seed": seed, "form": form, "online": True, "num_steps": num_draws, "loss": loss}
-    return served.student(student, teacher, x, report)
+    return student_of(student, teacher, x, report=report)
 
 
 def _under(teacher: Any, draw: dict[str, Tensor], x: Tensor) -> Tensor:

@@ -21,10 +21,9 @@ from pyro_opu.checks import (
 )
 from pyro_opu.guides import SingleHeadGuide, student_at
 from pyro_opu.inputs import Inputs
-from pyro_opu.predictive import OnePassPredictive
-from pyro_opu.rivals.base import Call
+from pyro_opu.predictive import OnePassPredictive, student_of
 from pyro_opu.rng import seeded
-from pyro_opu.teachers import Source
+from pyro_opu.teachers import Source, as_teacher
 from pyro_opu.training import minimize
 
 __all__ = ["prior_network"]
@@ -52,7 +51,6 @@ def prior_network(
     learning_rate: float = 1e-3,
     seed: int | None = None,
     progress: bool = True,
-    **call: Any,
 ) -> OnePassPredictive:
     r"""A Dirichlet prior network with the teacher's labels.
 
@@ -95,7 +93,6 @@ def prior_network(
         smoothing is a fixed mass that the other classes share; no auxiliary cross-entropy and no
         adversarial inputs.
     """
-    served = Call(**call)
     one_of("form", form, ("reverse", "forward"))
     check_bool("progress", progress)
     positive_float("concentration", concentration)
@@ -104,7 +101,7 @@ def prior_network(
     batch_size = positive_int("batch_size", batch_size)
     positive_float("learning_rate", learning_rate)
     with seeded(seed):
-        teacher = served.teacher(source)
+        teacher = as_teacher(source)
         x = teacher.packed(x)
         outside = teacher.form.pack(outside, "outside").detach()
         check_row_shape("outside", outside, x.shape[1:], "Bring it into the form of `x`.")
@@ -152,7 +149,7 @@ def prior_network(
                 log_concentration = student_at(guide, rows).log_concentration
                 found[f"concentration_{name}"] = log_concentration.median().exp()
         report |= {name: float(value) for name, value in found.items()}
-        return served.student(guide, teacher, x, report)
+        return student_of(guide, teacher, x, report=report)
 
 
 def label_target(labels: Tensor, num_classes: int, form: Form, concentration: float) -> Tensor:

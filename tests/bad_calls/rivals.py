@@ -12,7 +12,7 @@ from torch import nn
 
 from bad_calls.models import BROKEN, INF, MODEL, MODEL2, NAN, NETWORK, X, Y
 from bad_calls.table import arguments, calls, values
-from pyro_opu import rivals, samplers
+from pyro_opu import as_teacher, rivals, samplers
 from pyro_opu.models.neural_network import bayesian_network
 
 WEIGHT = torch.randn(8, 3, 3, generator=torch.Generator().manual_seed(0))
@@ -66,8 +66,9 @@ values("prior_network",
     x={"of one row": X[:1], "with NaN": BROKEN, "of another width": X[:, :2]})
 values("compact_approx",
     lambda **given: rivals.compact_approx(POSTERIOR, X, **{"size": 2, **QUIET, **given}),
-    size=[0, 9, 1.5, "5"], method=["best", 3, None], pool=[0, 99, 1.5], tries=[0, 1.5],
-    return_sites=[["label"], "obs", 3])
+    size=[0, 9, 1.5, "5"], method=["best", 3, None], pool=[0, 99, 1.5], tries=[0, 1.5])
+values("compact_approx of a teacher", lambda **given: rivals.compact_approx(
+        as_teacher(POSTERIOR, **given), X, size=2, **QUIET), return_sites=[["label"], "obs", 3])
 BRIDGE = partial(rivals.laplace_bridge_predictive, **QUIET)
 values("laplace_bridge_predictive", partial(BRIDGE, POSTERIOR, X), num_draws=[0, 1, 1.5, 99],
     normalize=["no", None])

@@ -48,7 +48,8 @@ class TestDropIn:
         teacher = PredictiveTeacher(predictive(6, _deterministic))
         guide = GaussianGuide.for_inputs(x)
         assert list(student_of(guide, teacher, x)(x)) == ["f", "obs"]
-        fast = student_of(guide, teacher, x, return_sites=["obs", "mean"], num_samples=9)
+        asked = as_teacher(teacher, return_sites=["obs", "mean"], num_samples=9)
+        fast = student_of(guide, asked, x)
         assert {name: value.shape for name, value in fast(x).items()} == {
             "obs": (9, 4),
             "mean": (9, 4),
@@ -71,9 +72,12 @@ class TestDropIn:
                 return PredictiveNormal(x[:, 0], x[:, 1], x[:, 2])
 
         x = torch.tensor([[1.0, 0.0, -1.0], [-2.0, -1.0, 1.0]])
-        teacher = as_teacher(lambda x: (x.new_zeros(2, len(x)), x.new_ones(())))
-        teacher.draws(x)
-        fast = student_of(Fixed(), teacher, x, return_sites=["obs", "mean"], num_samples=100_000)
+        teacher = as_teacher(
+            lambda x: (x.new_zeros(2, len(x)), x.new_ones(())),
+            return_sites=["obs", "mean"],
+            num_samples=100_000,
+        )
+        fast = student_of(Fixed(), teacher, x)
         answer, found = fast.distribution(x), fast(x)
         # Monte Carlo: about five standard errors of a variance from 10^5 normal draws.
         close = {"rtol": 0.025, "atol": 0.025}

@@ -342,7 +342,8 @@ class TestSearch:
 
 class TestCompactApprox:
     def test_stands_in_for_every_source(self, source):
-        fast = compact_approx(source, X, size=6, tries=300, pool=30, num_samples=3000, **QUIET)
+        asked = as_teacher(source, num_samples=3000)
+        fast = compact_approx(asked, X, size=6, tries=300, pool=30, **QUIET)
         report = fast.report
         assert isinstance(fast, OnePassPredictive) and isinstance(fast.guide, CompactGuide)
         assert report["pool"] == 30 and report["size"] == 6 and report["num_inputs"] == 12
@@ -392,10 +393,8 @@ class TestCompactApprox:
         torch.testing.assert_close(mine.epistemic, theirs.epistemic, rtol=1e-4, atol=1e-6)
 
     def test_probabilities_are_those_of_chosen_draws(self):
-        source = Predictive(model, samples())
-        fast = compact_approx(
-            source, X, size=5, tries=100, return_sites=["probs"], num_samples=7, **QUIET
-        )
+        source = as_teacher(Predictive(model, samples()), return_sites=["probs"], num_samples=7)
+        fast = compact_approx(source, X, size=5, tries=100, **QUIET)
         drawn = fast(X)["probs"]
         points = fast.distribution(X).log_points.exp()
         assert drawn.shape == (7, 12, C)

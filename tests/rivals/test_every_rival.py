@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from posteriors import RIVALS, C, X, model, samples
 from pyro.infer import Predictive
 from torch import Tensor
 
-from pyro_opu import OnePassPredictive, fidelity
+from pyro_opu import OnePassPredictive, as_teacher, fidelity
 from pyro_opu.rivals import load_compact
 
 Method = Callable[..., OnePassPredictive]
@@ -48,7 +49,8 @@ class TestEveryRival:
         self, method: Method, predictive: Predictive
     ) -> None:
         asked = {"return_sites": ["probs", "obs"], "num_samples": 9}
-        fast = method(predictive, X, inputs=lambda x, y=None: x, **asked, **QUIET)
+        source = as_teacher(predictive, inputs=lambda x, y=None: x, **asked)
+        fast = method(source, X, **QUIET)
         found = fast(x=X[:2])
         assert found["probs"].shape == (9, 2, C) and found["obs"].shape == (9, 2)
 
@@ -72,21 +74,25 @@ class TestEveryRival:
         error: type[Exception],
         message: str,
     ) -> None:
+        own = {name: value for name, value in call.items() if name in ("seed", "sites")}
+        said: dict[str, Any] = {name: value for name, value in call.items() if name not in own}
         with pytest.raises(error, match=message):
-            method(predictive, X, **{**QUIET, **call})
+            method(as_teacher(predictive, **said), X, **{**QUIET, **own})
 
     def test_the_seed_fixes_everything_and_the_generator_is_left_alone(
         self, method: Method, predictive: Predictive
     ) -> None:
         state = torch.get_rng_state()
-        runs = [method(predictive, X, num_samples=7, **{**QUIET, "seed": s}) for s in (3, 3, 4)]
+        source = as_teacher(predictive, num_samples=7)
+        runs = [method(source, X, **{**QUIET, "seed": s}) for s in (3, 3, 4)]
         assert torch.equal(torch.get_rng_state(), state)
         assert torch.equal(answer(runs[0]), answer(runs[1])) and runs[0].report == runs[1].report
         learns = runs[0].report.get("seed") == 3  # and is no closed form
         assert torch.equal(answer(runs[0]), answer(runs[2])) is not learns
 
     def test_saved_and_loaded(self, method: Method, predictive: Predictive, tmp_path: Path) -> None:
-        fast, path = method(predictive, X, num_samples=7, **QUIET), tmp_path / "fast.safetensors"
+        source, path = as_teacher(predictive, num_samples=7), tmp_path / "fast.safetensors"
+        fast = method(source, X, **QUIET)
         fast.save(path)
         if "size" in fast.report:
             again = load_compact(path, predictive)

@@ -35,14 +35,13 @@ def test_student_of_gaussian_logits(full, normalize, classes) -> None:
     source = Given(full, classes)
     x = torch.randn(20, 2)
     state = torch.get_rng_state()
-    fast = laplace_bridge_predictive(source, x, normalize=normalize, num_samples=7, seed=3)
+    fast = laplace_bridge_predictive(source, x, normalize=normalize, num_draws=7, seed=3)
     assert torch.equal(state, torch.get_rng_state())
     expected = laplace_bridge(*source.logits(x), normalize=normalize)
     torch.testing.assert_close(fast.dirichlet(x).concentration, expected)
     assert fast.num_classes == classes and fast.report["one_pass"]
     assert fast(x[:1])["obs"].shape == (7, 1)
-    sites = laplace_bridge_predictive(source, x, return_sites=["obs", "probs"])(x)
-    assert sites["probs"].shape == (500, 20, classes)
+    assert laplace_bridge_predictive(source, x).probs(x).shape == (500, 20, classes)
 
 
 def test_a_module_is_copied_saved_and_loaded(tmp_path) -> None:
@@ -55,7 +54,7 @@ def test_a_module_is_copied_saved_and_loaded(tmp_path) -> None:
             return self.mean(x), self.spread(x).exp()
 
     source, x, path = Logits().train(), torch.randn(6, 2), tmp_path / "fast.safetensors"
-    fast = laplace_bridge_predictive(source, x, num_samples=20)
+    fast = laplace_bridge_predictive(source, x, num_draws=20)
     assert source.training  # what was passed is copied, as the student is frozen
     expected = laplace_bridge(*source.logits(x)).detach()
     torch.testing.assert_close(fast.dirichlet(x).concentration, expected)
