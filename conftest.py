@@ -176,13 +176,12 @@ def coarse() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def brief(coarse: None) -> Iterator[None]:
     """Judge and calibrate by few draws, too, for students that are good for nothing."""
-    from pyro_opu import distillation
     from pyro_opu.judging import laws
-    from pyro_opu.training import plan
+    from pyro_opu.training import tuned
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(laws, "CHOOSING_NUMBERS", 2**17)
         patch.setattr(laws, "CALIBRATING_NUMBERS", 2**17)
-        patch.setattr(distillation, "VALIDATION_NUMBERS", 2**17)
-        patch.setattr(plan, "CALIBRATION_NUMBERS", 2**19)
+        patch.setattr(tuned, "VALIDATION_NUMBERS", 2**17)
+        patch.setattr(tuned, "CALIBRATION_NUMBERS", 2**19)
         yield

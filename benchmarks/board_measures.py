@@ -149,11 +149,11 @@ class fewer_steps:  # noqa: N801 - read as a function
         self.share = share
 
     def __enter__(self) -> None:
-        from pyro_opu.training import settings
+        from pyro_opu.training import tuned
 
-        self.module, self.before = settings, dict(settings.EFFORTS)
+        self.module, self.before = tuned, dict(tuned.EFFORTS)
         for name, (steps, *rest) in self.before.items():
-            settings.EFFORTS[name] = (round(self.share * steps), *rest)
+            tuned.EFFORTS[name] = (round(self.share * steps), *rest)
 
     def __exit__(self, *_: object) -> None:
         self.module.EFFORTS.update(self.before)

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from pyro_opu.choosing import GuideName, LossName, choice_of
-from pyro_opu.distributed import together
 from pyro_opu.inputs import Structured
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.predictive import OnePassPredictive
@@ -22,26 +21,23 @@ from pyro_opu.predictive.drop_in import student_of
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
-from pyro_opu.rng import RandomStream, fold_in, seeded
+from pyro_opu.rng import fold_in, seeded
 from pyro_opu.teachers import Source as TeacherSource
 from pyro_opu.teachers.alone import check_alone
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.options import SourceOptions
+from pyro_opu.training import tuned
 from pyro_opu.training.arguments import checked_arguments
-from pyro_opu.training.checkpoint import Checkpoint, run_seed
-from pyro_opu.training.choose import check_start, choose_guide, law_is_open
-from pyro_opu.training.joint import JOINT, JOINT_STREAM, joint_guide
-from pyro_opu.training.options import Training
-from pyro_opu.training.plan import Asked
-from pyro_opu.training.settings import Batches, Effort, Sampler
+from pyro_opu.training.batches import Batches, Sampler
+from pyro_opu.training.choose import check_start, choose_guide
+from pyro_opu.training.held_out import hold_out, label_rows
+from pyro_opu.training.joint import JOINT_STREAM, joint_guide
+from pyro_opu.training.options import Request, Training
+from pyro_opu.training.plan import plan_of
+from pyro_opu.training.run import run_of
 from pyro_opu.training.train import train
-from pyro_opu.training.validation import (
-    VALIDATION_NUMBERS,
-    as_transfer_inputs,
-    hold_out,
-    validation_set,
-)
+from pyro_opu.training.tuned import Effort
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.default import transfer_for
 from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
@@ -173,82 +169,75 @@ def distill(
         recalibration are this project's. For a real y Korattikara, Rathod, Murphy and Welling
         (2015), Bayesian Dark Knowledge, section 2.2.
     """
-    begun = time.perf_counter()
-    wanted, open_law = None if guide == JOINT else guide, law_is_open(start, guide)
     training = replace(training, num_steps=training.steps(num_steps))
-    asked = Asked(effort, training, begun, wanted is None, start is not None)
-    with together() as ranks:
-        progress = progress and ranks.first
-        saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
-        seed = ranks.broadcast(run_seed(seed, saved))
-        given, stream = as_transfer_inputs(x, source, seed, ranks)
-        x, form = given.tensor, given.form
-        target = ranks.device(x.device if device is None else torch.device(device))
-        random = RandomStream(seed, target)
-        with random.borrowed():
-            # The teacher, and the inputs at which it is asked.
-            teacher = finished_teacher(source, x, form=form, num_draws=asked.look)
-            said = teacher.options or SourceOptions()
-            choice = choice_of(teacher.outcome)
-            if not asked.pairs:
+    request = Request(effort, training, guide, start)
+    with run_of(source, x, seed, device, checkpoint, progress, callback) as run:
+        x, form = run.inputs.tensor, run.inputs.form
+        with run.random.borrowed():
+            # The teacher, and whether it can be taught from.
+            teacher = finished_teacher(source, x, form=form, num_draws=request.look)
+            said, choice = teacher.options or SourceOptions(), choice_of(teacher.outcome)
+            if not request.single_draw:
                 check_alone(teacher, x)
+            sites = teacher.layouts(x, said.return_sites)
             if transfer is None and not form.indices and not teacher.in_steps:
                 check_indices(teacher.stream, x)
-            sites = teacher.layouts(x, said.return_sites)
-            joint = guide == JOINT or (start is not None and start.joint)
-            check_start(start, wanted, choice, x, form, sites)
-            # Before all that depends on the guide: a seed holds out the same inputs for all guides.
+            check_start(request, teacher.outcome, run.inputs, sites)
+            # Its draws at rows that judge, before all that depends on the guide: a seed holds out
+            # the same rows for all guides.
             some, rest = hold_out(x)
-            label = partial(validation_set, teacher, choice, device=target, progress=progress)
-            held_out = label(
-                some, numbers=VALIDATION_NUMBERS, phase="held out", queries=asked.judging
-            )
-            mixing = check_mixing(teacher, held_out.x.to(x.device), held_out.draws)
-            policy = transfer_for(
-                rest, transfer, form, in_steps=teacher.in_steps, codes=teacher.codes(x)
-            )
-            fitted: Sampler = (
-                policy.fit(rest) if stream is None else stream.follow(policy, rest, held_out.x)
-            )
-            if not asked.pairs:
+            label = partial(label_rows, teacher, choice, device=run.device, progress=run.progress)
+            judge = label(some, tuned.VALIDATION_NUMBERS, "held out", queries=request.judging)
+            mixing = check_mixing(teacher, judge.x.to(x.device), judge.draws)
+            if not request.single_draw:
                 check_own_rows(teacher, x)
-            held = None
-            if joint:  # draws of its own, so that the marginal answer is the default's
-                with seeded(fold_in(seed, JOINT_STREAM)):
-                    held = hold(teacher, x, said.num_samples)
-            chosen = choose_guide(wanted, start, teacher, choice, given, held_out, target, ranks)
-            student = chosen.guide
-            closed_form, objective = choice.objectives(student, x[:2].to(target), loss)
-            held_out = held_out.for_objective(closed_form).for_objective(objective)
-            if open_law and not training.warm_start and isinstance(objective, Adversarial):
-                choice.teach_as(student, held_out)
-            settings = asked.settings(
-                student, closed_form, objective, teacher, rest, held_out, ranks
+            # Inputs to teach at.
+            codes = teacher.codes(x)
+            policy = transfer_for(rest, transfer, form, in_steps=teacher.in_steps, codes=codes)
+            stream = run.stream
+            fitted: Sampler = (
+                policy.fit(rest) if stream is None else stream.follow(policy, rest, judge.x)
             )
-            ask = at_made_up_inputs(asked.ask(teacher))
-            batches = Batches(ask, fitted, settings, target, teacher.max_draws, ranks)
-        run = (student, closed_form, objective, batches, held_out, x, random, saved)
-        report = train(*run, progress, callback)
-        if training.recalibrate and not asked.pairs and choice.recalibrates(student):
+            held = None
+            if request.joint:  # draws of its own, so that the marginal answer is the default's
+                with seeded(fold_in(run.random.seed, JOINT_STREAM)):
+                    held = hold(teacher, x, said.num_samples)
+            # The student, and what it descends.
+            chosen = choose_guide(request, teacher, choice, judge, run)
+            student = chosen.guide
+            losses = choice.objectives(student, x[:2].to(run.device), loss)
+            closed_form, objective = losses
+            judge = judge.for_objective(closed_form).for_objective(objective)
+            adversarial = isinstance(objective, Adversarial)
+            if request.law_is_open and not training.warm_start and adversarial:
+                choice.teach_as(student, judge)
+            plan = plan_of(request, student, *losses, teacher, rest, judge, run.ranks)
+            ask = at_made_up_inputs(request.ask(teacher))
+            batches = Batches(ask, fitted, plan, run.device, teacher.max_draws, run.ranks)
+        report = train(student, *losses, batches, judge, run)
+        if training.recalibrate and not request.single_draw and choice.recalibrates(student):
             shift: dict[str, Any] = {}
-            if ranks.first:
-                with random.borrowed():
-                    many = label(x, numbers=settings.calibration, phase="calibration")
-                    shift = choice.calibration(student, many, open_law)
-            report["recalibration"] = ranks.broadcast(shift)
+            if run.ranks.first:
+                with run.random.borrowed():
+                    many = label(x, plan.calibration, "calibration")
+                    shift = choice.calibration(student, many, request.law_is_open)
+            report["recalibration"] = run.ranks.broadcast(shift)
             choice.recalibrate(student, report["recalibration"])
-        steps = settings.warm_steps + settings.refine_steps
+        steps = plan.warm_steps + plan.refine_steps
         answering = student
         if held is not None:  # no draw of which has been taught before
-            of_draws = training.num_steps or steps * asked.fewer[0]
+            of_draws = training.num_steps or steps * request.share[0]
             answering, report["joint"] = joint_guide(
-                student, held, fitted, held_out.x, of_draws, random, ranks, progress, objective
+                student, held, fitted, judge.x, of_draws, run, learned=adversarial
             )
-        seconds = {"seconds": time.perf_counter() - begun, "teacher_seconds": teacher.seconds}
-        queries = sum(ranks.all_gather(teacher.queries + (held.queries if held else 0)))
+        queries = sum(run.ranks.all_gather(teacher.queries + (held.queries if held else 0)))
+        seconds = {
+            "seconds": time.perf_counter() - request.begun,
+            "teacher_seconds": teacher.seconds,
+        }
         spent = work(report["history"], steps, queries=queries, **seconds)
-        report |= ranks.broadcast(chosen.earlier | held_out.summary(answering) | {"spent": spent})
-        if ranks.first:
+        report |= run.ranks.broadcast(chosen.earlier | judge.summary(answering) | {"spent": spent})
+        if run.ranks.first:
             warn_of_worthless(report)
     fast = student_of(
         answering,
@@ -256,10 +245,11 @@ def distill(
         x,
         sites,
         report={
-            "seed": seed,
+            "seed": run.random.seed,
             "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",
             "loss": type(objective).__name__,
-            **choice.about(answering, chosen.described),
+            "guide": type(answering).__name__,
+            **chosen.described,
             **chosen.started,
             "mixing": mixing.to_dict(),
             **report,

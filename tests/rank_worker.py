@@ -29,9 +29,11 @@ from pyro_opu.distributed import ALONE, Ranks, join
 from pyro_opu.judging import ClassJudge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.cross_entropy import cross_entropy
+from pyro_opu.training.batches import Batches
 from pyro_opu.training.fit import Phase
-from pyro_opu.training.settings import EFFORTS, Batches, Settings
-from pyro_opu.training.train import distillation_phase
+from pyro_opu.training.phases import distillation_phase
+from pyro_opu.training.plan import Plan
+from pyro_opu.training.tuned import EFFORTS
 from pyro_opu.transfer import HeldOut, Jitter
 
 QUICK: dict[str, Any] = {
@@ -73,10 +75,8 @@ def gradient_of_a_step(ranks: Ranks, batch: Tensor, size: int) -> list[list[floa
     """Gradients, clipped, of a step on a given batch from a guide that is always the same."""
     torch.manual_seed(0)
     guide = PredictiveGuide.for_inputs(X, 3, hidden=(4,))
-    settings = Settings(10, 0, size, 12, 12, 1e-3, 5)
-    feed = Batches(
-        lambda x, n: teacher(x), Scripted(batch), settings, torch.device("cpu"), 12, ranks
-    )
+    plan = Plan(10, 0, size, 12, 12, 1e-3, 5)
+    feed = Batches(lambda x, n: teacher(x), Scripted(batch), plan, torch.device("cpu"), 12, ranks)
     phase = distillation_phase(
         "warm start", MomentMatching(), guide, feed, steps=10, rate=1e-3, num_draws=12
     )

@@ -21,8 +21,7 @@ from torch import Tensor
 from pyro_opu import OnePassPredictive, PredictiveGuide, distill, distillation
 from pyro_opu.guides import MixtureGuide
 from pyro_opu.training.fit import Phase
-from pyro_opu.training.plan import FOLLOWING
-from pyro_opu.training.settings import EFFORTS
+from pyro_opu.training.tuned import EFFORTS, FOLLOWING
 
 pytestmark = pytest.mark.usefixtures("coarse")
 

@@ -21,7 +21,8 @@ from torch import nn
 
 from pyro_opu.distributed import ALONE, ENVIRONMENT, Ranks, attempt_store, join
 from pyro_opu.rng import fold_in
-from pyro_opu.training.settings import Batches, Settings
+from pyro_opu.training.batches import Batches
+from pyro_opu.training.plan import Plan
 from pyro_opu.transfer import HeldOut
 
 HERE = Path(__file__).parent
@@ -240,11 +241,11 @@ def test_each_rank_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_more_ranks_than_inputs_are_refused() -> None:
-    settings = Settings(10, 0, 3, 4, 4, 1e-3, 5)
+    plan = Plan(10, 0, 3, 4, 4, 1e-3, 5)
     policy = HeldOut().fit(torch.zeros(5, 2))
-    Batches(lambda x, n: x, policy, settings, torch.device("cpu"), ranks=Ranks(0, 3))
+    Batches(lambda x, n: x, policy, plan, torch.device("cpu"), ranks=Ranks(0, 3))
     with pytest.raises(ValueError, match="`batch_size` must be at least 4, the number of ranks"):
-        Batches(lambda x, n: x, policy, settings, torch.device("cpu"), ranks=Ranks(0, 4))
+        Batches(lambda x, n: x, policy, plan, torch.device("cpu"), ranks=Ranks(0, 4))
 
 
 def test_branches_of_a_seed_are_others() -> None:

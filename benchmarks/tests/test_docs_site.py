@@ -257,9 +257,9 @@ def test_examples_run(page, number, code, monkeypatch, tmp_path):
 
 def test_words_in_the_tables_of_choices_exist():
     from pyro_opu.guides import GUIDES
+    from pyro_opu.guides.joint import JointGuide
     from pyro_opu.guides.normal import REGRESSION_GUIDES
     from pyro_opu.objectives import as_objective
-    from pyro_opu.training.joint import JOINT
 
     text = (DOCS / "choosing.md").read_text()
     losses, guides = (
@@ -269,7 +269,7 @@ def test_words_in_the_tables_of_choices_exist():
     found = re.findall(r'"(\w+)"', " ".join(named))
     assert [as_objective(name) for name in found] and len(found) == 7
     named = [row.split("|")[1] for row in guides.splitlines() if row.startswith('| `"')]
-    assert set(re.findall(r'"(\w+)"', " ".join(named))) == {*GUIDES, JOINT}
+    assert set(re.findall(r'"(\w+)"', " ".join(named))) == {*GUIDES, JointGuide.kind}
     assert set(re.findall(r'"(\w+)"', guides.split("For a regressor")[1])) == set(REGRESSION_GUIDES)
 
 

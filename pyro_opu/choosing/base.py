@@ -115,10 +115,6 @@ class Choice(ABC):
         """What a report says of the teacher's draws, by name."""
         return {}
 
-    def about(self, guide: nn.Module, found: dict[str, Any]) -> dict[str, Any]:
-        """What a report says of the guide, and of the draws as :meth:`describe` ``found`` them."""
-        return {"guide": type(guide).__name__, **found}
-
     def teach_as(  # noqa: B027 - most guides have one law
         self, guide: nn.Module, held_out: Any
     ) -> None:

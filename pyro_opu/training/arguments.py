@@ -25,7 +25,7 @@ from pyro_opu.distributed import together
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.rng import full_precision
 from pyro_opu.training.options import Training
-from pyro_opu.training.settings import EFFORTS, Effort
+from pyro_opu.training.tuned import EFFORTS, Effort
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.utils.files import placed
 

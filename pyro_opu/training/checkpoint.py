@@ -19,15 +19,15 @@ from pyro_opu.distributed import ALONE, Ranks, differences
 from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
 from pyro_opu.rng import RandomStream, drawing
+from pyro_opu.training.batches import Batches, Sampler
 from pyro_opu.training.fit import KeepBest, Phase
-from pyro_opu.training.settings import Batches, Sampler
 from pyro_opu.transfer.stream import Stream
 from pyro_opu.utils import files
 from pyro_opu.utils.warnings import warn_user
 
 _KIND = "distillation checkpoint"
 #: Another where a release resumes otherwise, or keeps its state in another form.
-_FORM = 3
+_FORM = 4
 #: Length of a sketch, and the period of its signs.
 BUCKETS, PERIOD = 64, 2**14
 #: Deviations of draws below this share of the draws themselves are rounding.
@@ -126,19 +126,20 @@ def run_seed(seed: int | None, checkpoint: Checkpoint | None) -> int:
 
 def fingerprint(
     guide: nn.Module,
-    seed: int,
-    batches: Batches,
     objective: Objective,
-    validation: Judge,
+    batches: Batches,
+    judge: Judge,
     x: Tensor,
+    seed: int,
 ) -> dict[str, Any]:
     """Fingerprint of a run as plain values; a checkpoint is resumed only if it matches.
 
-    Inputs, settings and shapes must be equal. The teacher's draws and what the transfer policy has
-    computed are compared by a :func:`sketch`, since a machine that rounds otherwise changes any
-    hash of them. Ranks that train together must have the same fingerprint.
+    Inputs, plan and shapes must be equal. The teacher's draws, what the transfer policy has
+    computed and the weights of an earlier student are compared by a :func:`sketch`, since a machine
+    that rounds otherwise changes any hash of them. Ranks that train together must have the same
+    fingerprint.
     """
-    draws = validation.draws.detach().cpu().float()
+    draws = judge.draws.detach().cpu().float()
     mean = draws.mean(0)
     shapes = {name: list(value.shape) for name, value in guide.state_dict().items()}
     stream = batches.policy if isinstance(batches.policy, Stream) else None
@@ -146,7 +147,8 @@ def fingerprint(
         "form of the file": _FORM,
         "seed": seed,
         "objective": text(objective),
-        **asdict(batches.settings),
+        **asdict(batches.plan),
+        "start": weights_sketch(guide) if batches.plan.follows else None,
         "ranks": batches.ranks.size,
         "threads": batches.ranks.all_gather(torch.get_num_threads()),
         "device": batches.device.type,

@@ -11,26 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.choosing import NETWORK, Choice, GuideName
-from pyro_opu.distributed import Ranks
+from pyro_opu.choosing import Choice
 from pyro_opu.guides import PredictiveGuide, of_form
 from pyro_opu.guides.beginning import Start
 from pyro_opu.guides.fused import is_fused
-from pyro_opu.guides.joint import JointGuide, marginal_of
+from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import Form, Inputs
 from pyro_opu.judging import Judge
 from pyro_opu.judging.advice import BY_GUIDE
-from pyro_opu.parts import SiteLayout
+from pyro_opu.parts import Outcome, SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
+from pyro_opu.training.options import BY_DEFAULT, Request
+from pyro_opu.training.run import Run
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["Chosen", "check_start", "choose_guide", "law_is_open"]
-
-#: Entry of a report: whether the family of the answers is the one that suits the posterior.
-BY_DEFAULT = "family_by_default"
+__all__ = ["Chosen", "check_start", "choose_guide"]
 
 
 @dataclass(frozen=True)
@@ -51,46 +49,35 @@ class Chosen:
 
 
 def choose_guide(
-    wanted: nn.Module | GuideName | None,
-    start: OnePassPredictive | None,
-    teacher: BaseTeacher,
-    choice: Choice,
-    inputs: Inputs,
-    held_out: Judge,
-    device: torch.device,
-    ranks: Ranks,
+    request: Request, teacher: BaseTeacher, choice: Choice, held_out: Judge, run: Run
 ) -> Chosen:
     """The guide of a distillation: the user's, a named one, that of an earlier student or the best.
 
-    Args:
-        wanted: What ``distill`` was given; ``None`` leaves it to the posterior.
-        start: The earlier student, which :func:`check_start` has allowed.
-        teacher, choice, held_out: What this distillation works with.
-        inputs: All transfer inputs.
-        device: Where it is trained.
-        ranks: Rank 0 reads the draws.
+    The first rank reads the draws for all.
     """
-    x, form, earlier = inputs.tensor, inputs.form, {}
-    described = ranks.broadcast(choice.describe(held_out))
-    begin = find_start(teacher, choice, x, held_out, form, wanted is None, start)
-    guide = wanted
-    if start is not None:
-        own = copy.deepcopy(marginal_of(start.guide)).requires_grad_(True)
-        own = _prepared(of_form(own, form), device)
-        earlier = moved(start, own, held_out)
-        guide = follow(start, own, choice, x, held_out, described, begin, form)
-    elif guide is None or isinstance(guide, str):
-        guide = choice.guide(guide, x, held_out, described, begin, form)
-    guide = _prepared(of_form(guide, form), device)
-    return Chosen(guide, described, begun_at(start, guide, begin, wanted is None), earlier)
+    x, form = run.inputs.tensor, run.inputs.form
+    described = run.ranks.broadcast(choice.describe(held_out))
+    begin = find_start(request, teacher, choice, x, held_out, form)
+    earlier: dict[str, Any] = {}
+    if request.start is not None:
+        own = copy.deepcopy(marginal_of(request.start.guide)).requires_grad_(True)
+        own = _trainable(own, form, run.device)
+        earlier = moved(request.start, own, held_out)
+        found = follow(request, own, choice, x, held_out, described, begin, form)
+    elif isinstance(request.marginal, nn.Module):
+        found = request.marginal
+    else:
+        found = choice.guide(request.marginal, x, held_out, described, begin, form)
+    guide = _trainable(found, form, run.device)
+    return Chosen(guide, described, begun_at(request, guide, begin), earlier)
 
 
-def _prepared(guide: nn.Module, device: torch.device) -> nn.Module:
+def _trainable(guide: nn.Module, form: Form, device: torch.device) -> nn.Module:
     """Move a guide to the device; make one that is frozen, as distilled ones are, trainable.
 
     It is trained as a Dirichlet: its moments are those of other families, too.
     """
-    guide = guide.to(device).train()
+    guide = of_form(guide, form).to(device).train()
     if isinstance(guide, PredictiveGuide):
         guide.read_as("dirichlet")
     if not any(parameter.requires_grad for parameter in guide.parameters()):
@@ -99,34 +86,25 @@ def _prepared(guide: nn.Module, device: torch.device) -> nn.Module:
 
 
 def check_start(
-    start: OnePassPredictive | None,
-    guide: nn.Module | GuideName | None,
-    choice: Choice,
-    x: Tensor,
-    form: Form,
-    sites: Sequence[SiteLayout],
+    request: Request, outcome: Outcome, inputs: Inputs, sites: Sequence[SiteLayout]
 ) -> None:
-    """Refuse an earlier student that does not answer what this teacher is asked.
-
-    Args:
-        start: The earlier student, if there is one.
-        guide: What ``distill`` was given beside it.
-        choice, x, form, sites: What this distillation works with.
-    """
+    """Refuse an earlier student that does not answer what this teacher is asked."""
+    start, x = request.start, inputs.tensor
     if start is None:
         return
-    if guide is not None:
+    if request.marginal is not None:
         raise ArgumentError(
-            f"`start` brings its own guide; got `guide` too, {guide!r:.60}. Leave one of them out."
+            f"`start` brings its own guide; got `guide` too, {request.marginal!r:.60}. Leave one "
+            "of them out."
         )
     if is_fused(start.guide):
         raise ArgumentError(
             "`start` must be a student as it was before fuse(), which merges weights; got one that "
             "fuse() made. Pass what fuse() was called on."
         )
-    form = form.named([part.name for part in start.form.parts])
+    form = inputs.form.named([part.name for part in start.form.parts])
     for what, mine, theirs in (
-        ("the outcome", start.outcome, choice.outcome),
+        ("the outcome", start.outcome, outcome),
         ("the form of several inputs", start.form, form),
         ("the shape of an input", start.input_shape, tuple(x.shape[1:])),
         ("the sites that come back", start.sites, tuple(sites)),
@@ -139,26 +117,19 @@ def check_start(
 
 
 def find_start(
+    request: Request,
     teacher: BaseTeacher,
     choice: Choice,
     x: Tensor,
     held_out: Judge,
     form: Form,
-    default: bool,
-    start: OnePassPredictive | None,
 ) -> Start:
-    """Where a student of this teacher begins, with a warning of a network that cannot be read.
-
-    Args:
-        teacher, choice, x, held_out, form: This distillation's.
-        default: Whether ``guide`` was left out, which otherwise is where it begins.
-        start: The earlier student, if there is one.
-    """
-    if not default:
+    """Where a student of this teacher begins, with a warning of a network that cannot be read."""
+    if not request.guide_is_open:
         return Start(None, BY_GUIDE)
     found = choice.beginning(x, held_out, teacher.plug_ins(x), form)
     of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
-    scratch = start is None and found.beginning is None
+    scratch = not request.follows and found.beginning is None
     if scratch and of_networks and choice.begins_at_networks:
         warn_user(
             f"The student begins from scratch, not at the network that `source` is: {found.reason}."
@@ -167,16 +138,13 @@ def find_start(
     return found
 
 
-def begun_at(
-    start: OnePassPredictive | None, guide: nn.Module, found: Start, default: bool
-) -> dict[str, Any]:
+def begun_at(request: Request, guide: nn.Module, found: Start) -> dict[str, Any]:
     """What the report says of where training began.
 
     Args:
-        start: The earlier student, if there is one.
-        guide: The guide that was trained.
+        request: With the earlier student, if there is one.
+        guide: The guide that is trained.
         found: From :func:`find_start`.
-        default: Whether ``guide`` was left out, where there is no earlier student.
 
     Returns:
         "start" and "start_reason", and the entry that lets a later student choose its family anew:
@@ -184,7 +152,8 @@ def begun_at(
     """
     guide = marginal_of(guide)
     trunk = getattr(guide, "trunk", None)
-    by_default = default if start is None else start.report.get(BY_DEFAULT, False)
+    start = request.start
+    by_default = request.guide_is_open if start is None else request.start_by_default
     if start is not None and type(guide) is type(marginal_of(start.guide)):
         begun, reason = "student", "`start` was given"
     elif isinstance(trunk, NetworkTrunk):
@@ -194,20 +163,8 @@ def begun_at(
     return {"start": begun, "start_reason": reason, BY_DEFAULT: by_default}
 
 
-def law_is_open(start: OnePassPredictive | None, guide: Any) -> bool:
-    """Whether the draws may choose what the guide's moments are read as; see :data:`.LAWS`.
-
-    Args:
-        start: The earlier student, for which they did or did not.
-        guide: What ``distill`` was given.
-    """
-    if start is not None:
-        return bool(start.report.get(BY_DEFAULT, False))
-    return guide is None or (isinstance(guide, str) and guide in (NETWORK, JointGuide.kind))
-
-
 def follow(
-    start: OnePassPredictive,
+    request: Request,
     guide: nn.Module,
     choice: Choice,
     x: Tensor,
@@ -223,11 +180,11 @@ def follow(
     Dirichlet begun there is nearer in as many steps.
 
     Args:
-        start: The earlier student.
+        request: With the earlier student.
         guide: Its guide, which is changed in place.
         choice, x, held_out, found, begin, form: The arguments of ``Choice.guide``.
     """
-    if start.report.get(BY_DEFAULT, False):
+    if request.start_by_default:
         now = choice.guide(None, x, held_out, found, begin, form)
         if type(now) is not type(guide):
             return now

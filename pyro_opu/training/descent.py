@@ -1,4 +1,4 @@
-"""Gradient steps: one at a time, or on a GPU as one CUDA graph."""
+"""Gradient steps, one at a time or on a GPU as one CUDA graph, and their learning rates."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.distributed import ALONE, Ranks
-from pyro_opu.training.rates import Schedule
+from pyro_opu.training import tuned
 from pyro_opu.utils.graphs import record
 
 #: Named parts of a loss; those of a step that waits for nothing are tensors on its device.
 Parts = dict[str, Any]
 #: Draws a batch; returns the named parts of the loss there, and the student's answer.
 Losses = Callable[[], tuple[dict[str, Tensor], Any]]
-#: Largest norm of a gradient.
-CLIP = 5.0
-#: Steps that are taken before one is recorded, as libraries must be initialised outside of a graph.
-EAGER = 3
+#: Learning rate by the number of the step.
+Schedule = Callable[[int], float]
 
 
 class DistillationError(RuntimeError):
@@ -53,7 +51,7 @@ class Descent:
     optimizer: torch.optim.Optimizer
     rate: Schedule | None = None
     rounds: Callable[[int], int] = lambda step: 1
-    clip: float = CLIP
+    clip: float = tuned.CLIP
     ranks: Ranks = ALONE
     weight: float = 1.0
     prefix: str = ""
@@ -131,7 +129,7 @@ class RecordedDescent:
             _set_rate(self.optimizer, self.rate(number))
             self._rows.copy_(chosen)
             self._taken += 1
-            if self._recordable and self._graph is None and self._taken > EAGER:
+            if self._recordable and self._graph is None and self._taken > tuned.EAGER:
                 self._record()
             if self._graph is not None:
                 self._graph.replay()
@@ -232,6 +230,47 @@ def _descended(parts: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> Pa
     optimizer.zero_grad(set_to_none=True)
     trained = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     torch.stack(list(parts.values())).sum().backward(inputs=trained)
-    nn.utils.clip_grad_norm_(trained, CLIP)
+    nn.utils.clip_grad_norm_(trained, tuned.CLIP)
     optimizer.step()
     return {name: value.detach() for name, value in parts.items()}
+
+
+def _scheduled(rate: float, rise: int, fall: Callable[[int], float]) -> Schedule:
+    """A rise to ``rate``, then by the cosine of the angle ``fall`` down to a hundredth of it."""
+
+    def schedule(step: int) -> float:
+        if step < rise:
+            return rate * ((step + 1) / rise)
+        return rate * (0.01 + 0.99 * 0.5 * (1 + math.cos(fall(step))))
+
+    return schedule
+
+
+def _rise(steps: int) -> int:
+    return min(50, max(1, steps // 10))
+
+
+def cosine(rate: float, steps: int) -> Schedule:
+    """A short rise to ``rate``, then a cosine down to a hundredth of it."""
+    rise = _rise(steps)
+    return _scheduled(rate, rise, lambda step: math.pi * (step - rise) / max(1, steps - rise))
+
+
+def falling(rate: float, steps: int) -> Schedule:
+    """A cosine from ``rate`` down to a hundredth of it, as :func:`cosine` without a rise."""
+    return _scheduled(rate, 0, lambda step: math.pi * step / max(1, steps))
+
+
+def settling(
+    rate: float, steps: int, settle: int, moved: Callable[[], tuple[int, int] | None]
+) -> Schedule:
+    """A short rise to ``rate``, which then stays; at last a cosine down to a hundredth of it.
+
+    That settling is the last ``settle`` of the steps, or from and to where ``moved`` says.
+    """
+
+    def fall(step: int) -> float:
+        begin, end = moved() or (steps - settle, steps)
+        return math.pi * min(1.0, max(0, step - begin) / max(1, end - begin))
+
+    return _scheduled(rate, _rise(steps), fall)

@@ -15,9 +15,17 @@ from torch import Tensor, nn
 from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.judging.yardstick import in_draws
 from pyro_opu.rng import RandomStream, preserve_rng
+from pyro_opu.training import tuned
 from pyro_opu.training.console import line
-from pyro_opu.training.descent import CLIP, Descent, DistillationError, Losses, Parts, Steps
-from pyro_opu.training.rates import Schedule, cosine
+from pyro_opu.training.descent import (
+    Descent,
+    DistillationError,
+    Losses,
+    Parts,
+    Schedule,
+    Steps,
+    cosine,
+)
 
 #: Scores of a guide; "energy_distance", the less the better, decides what is kept.
 Judge = Callable[[nn.Module], dict[str, float]]
@@ -25,11 +33,6 @@ Judge = Callable[[nn.Module], dict[str, float]]
 Callback = Callable[[dict[str, Any]], object]
 #: Attributes of a selection that are saved beside the weights.
 _COUNTED = ("best", "score", "mark", "evals_since_best", "settling", "history")
-#: Improvement that counts, as a part of the distance, or of what the judging draws have by chance.
-LEAST_GAIN = 0.02
-#: Posterior draws whose mean errs as a student's, from which judging draws hardly tell students
-#: apart.
-NEAR = 2000.0
 #: Weight of a step in the running mean of the loss.
 LOSS_WEIGHT = 0.01
 
@@ -127,7 +130,7 @@ class KeepBest(KeepLast):
     the place of those before; the ``callback`` gets a copy.
     An improvement by less than a fiftieth, or by as little of the distance that the judging draws
     have by ``chance``, is kept but ends no plateau. While the rate falls after a plateau, weights
-    that are `NEAR` are kept too where their distance is above the best one by
+    that are near (``tuned.NEAR``) are kept too where their distance is above the best one by
     chance at most: the best of many that are level is one of luck, and the last has the least noise
     of steps.
     """
@@ -136,7 +139,7 @@ class KeepBest(KeepLast):
         self,
         guide: nn.Module,
         judge: Judge,
-        averaging: float = 0.99,
+        averaging: float = tuned.AVERAGING,
         ranks: Ranks = ALONE,
         chance: float = 0.0,
         callback: Callback | None = None,
@@ -176,13 +179,13 @@ class KeepBest(KeepLast):
                 "of the guide that answer otherwise after guide.eval(), such as running "
                 "statistics; else lower `learning_rate`, or look at the teacher's draws at `x`."
             )
-        level = self.settling is not None and found["draws"] >= NEAR
+        level = self.settling is not None and found["draws"] >= tuned.NEAR
         kept = self.best is None or score < self.score + level * self.chance
         if kept:
             self.score = min(score, self.score)
             self.best = {k: v.detach().clone() for k, v in self.average.state_dict().items()}
         self.evals_since_best += 1
-        least = LEAST_GAIN * max(self.chance, abs(self.mark))
+        least = tuned.LEAST_GAIN * max(self.chance, abs(self.mark))
         if self.mark == math.inf or score < self.mark - least:
             self.mark, self.evals_since_best = score, 0
         self.history.append({**parts, "phase": phase, "step": step, "kept": kept, **found})
@@ -242,7 +245,7 @@ def minimize(
     rate: float | Schedule,
     num_steps: int,
     *,
-    clip: float = CLIP,
+    clip: float = tuned.CLIP,
     progress: bool = True,
 ) -> float:
     """Take steps on one loss, and keep the last weights; returns a running mean of the loss.

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads, outputs_of
-from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.objectives.joint import JointWitness, joint_energy
 from pyro_opu.rng import RandomStream
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.held import HeldTeacher
+from pyro_opu.training.batches import Sampler
 from pyro_opu.training.console import tracked
-from pyro_opu.training.descent import Descent, Losses
+from pyro_opu.training.descent import Descent, Losses, cosine
 from pyro_opu.training.fit import KeepLast, Phase, fit
-from pyro_opu.training.rates import cosine
-from pyro_opu.training.settings import Sampler
+from pyro_opu.training.run import Run
 
-__all__ = ["JOINT", "JOINT_STREAM", "joint_guide"]
+__all__ = ["JOINT_STREAM", "joint_guide"]
 
-#: Name of the guide, and the number of the seed that picks its draws.
-JOINT: Final = "joint"
+#: Number of the seed that picks the draws.
 JOINT_STREAM = 2**32
 #: Numbers in all draws at the inputs that teach, operations to ask for them, and how many inputs.
 NUMBERS, OPERATIONS, FEWEST, MOST = 2**26, 2**41, 2**11, 2**14
@@ -53,10 +50,8 @@ def joint_guide(
     policy: Sampler,
     held_out: Tensor,
     steps: int,
-    random: RandomStream,
-    ranks: Ranks = ALONE,
-    progress: bool = False,
-    objective: Objective | None = None,
+    run: Run,
+    learned: bool = False,
 ) -> tuple[JointGuide, dict[str, Any]]:
     r"""A guide that answers as the ``marginal`` one and draws as the teacher does.
 
@@ -85,10 +80,8 @@ def joint_guide(
         policy: Gives the inputs to teach at.
         held_out: Inputs ``(N, ...)`` to judge by, on the guide's device.
         steps: Gradient steps.
-        random: Random numbers of the run.
-        ranks: Rank 0 teaches; the others take its guide.
-        progress: Show a line.
-        objective: The marginal guide's. If it learns a witness, so do the joint laws.
+        run: Its first rank teaches; the others take its guide.
+        learned: Whether the joint laws learn a witness, as the marginal guide did.
 
     Returns:
         The guide, frozen, and what its report says: "num_draws", "linear", "waves" (whether it has
@@ -96,9 +89,11 @@ def joint_guide(
         draw from the teacher's, "kl_between" two of the teacher's draws, "spread" of the draws as a
         share of the teacher's.
     """
+    ranks = run.ranks
     if ranks.first:
-        run = (marginal, teacher, policy, held_out, steps, random, progress)
-        guide, report = _taught(*run, isinstance(objective, Adversarial))
+        guide, report = _taught(
+            marginal, teacher, policy, held_out, steps, run.random, run.progress, learned
+        )
         heads = {name: value.cpu() for name, value in guide.heads.state_dict().items()}
         ranks.broadcast((guide.heads.config, heads, report))
         return guide, report

@@ -1,12 +1,25 @@
-"""Settings of a distillation that hardly anyone needs."""
+"""What a user asks of a distillation."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, check_bool, positive_float, positive_int
+from pyro_opu.choosing import NETWORK, GuideName
+from pyro_opu.guides.joint import JointGuide
+from pyro_opu.predictive.one_pass import OnePassPredictive
+from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.training import tuned
 
-__all__ = ["Training"]
+__all__ = ["Request", "Training"]
+
+#: Entry of a report: whether the family of the answers is the one that suits the posterior.
+BY_DEFAULT = "family_by_default"
 
 
 @dataclass(frozen=True)
@@ -72,3 +85,93 @@ class Training:
                 "`training`. Leave one of them out."
             )
         return self.num_steps if num_steps is None else num_steps
+
+
+@dataclass(frozen=True)
+class Request:
+    r"""What ``distill`` was asked for, in its words.
+
+    With ``num_draws=1`` a query, one draw at one input, is what costs. The moments of one input
+    need two draws, :math:`\pi` and :math:`\pi'` of two calls:
+
+    .. math::
+        \mathbb{E}\,\tfrac12\|\pi - \pi'\|^2 = \mathbb{E}A, \qquad
+        1 - \mathbb{E}\,\tfrac12(\|\pi\|^2 + \|\pi'\|^2) = \mathbb{E}B
+
+    (:class:`~pyro_opu.MomentMatching`), so half as many inputs have two queries. The student's
+    mean in the place of :math:`\pi'` would make A too large by :math:`\|\bar\pi - h\|^2`, which is
+    more than A itself where the teacher is sure.
+
+    Attributes:
+        begun: When it was asked, by ``time.perf_counter()``.
+    """
+
+    effort: tuned.Effort | float = "default"
+    training: Training = field(default_factory=Training)
+    guide: nn.Module | GuideName | None = None
+    start: OnePassPredictive | None = None
+    begun: float = field(default_factory=time.perf_counter)
+
+    @property
+    def joint(self) -> bool:
+        """Whether the student's draws are to be joint over inputs."""
+        return self.guide == JointGuide.kind or (self.start is not None and self.start.joint)
+
+    @property
+    def marginal(self) -> nn.Module | GuideName | None:
+        """The guide that answers input by input, where the user has named one."""
+        return None if self.guide == JointGuide.kind else self.guide
+
+    @property
+    def guide_is_open(self) -> bool:
+        """Whether that guide is the default one, or that of an earlier student."""
+        return self.marginal is None
+
+    @property
+    def law_is_open(self) -> bool:
+        """Whether the draws may choose what the guide's moments are read as; see :data:`.LAWS`."""
+        if self.follows:
+            return self.start_by_default
+        return self.guide_is_open or (isinstance(self.guide, str) and self.guide == NETWORK)
+
+    @property
+    def start_by_default(self) -> bool:
+        """Whether the draws chose the family of the earlier student, as its report says."""
+        return self.start is not None and bool(self.start.report.get(BY_DEFAULT, False))
+
+    @property
+    def follows(self) -> bool:
+        """Whether an earlier student's guide is where it begins."""
+        return self.start is not None
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """Steps and labels of a run from scratch, as multiples of this one's."""
+        return tuned.FOLLOWING if self.follows else (1, 1)
+
+    @property
+    def single_draw(self) -> bool:
+        """Whether the teacher is asked for one draw at a time, and every input twice."""
+        return self.training.num_draws == 1
+
+    @property
+    def look(self) -> int | None:
+        """Draws to look at before; ``None`` is all."""
+        return 2 if self.single_draw else None
+
+    @property
+    def judging(self) -> int | None:
+        """Queries that judge: where few teach, the share of them that is held out of the inputs."""
+        if not self.single_draw:
+            return None
+        effort: tuned.Effort = self.effort if isinstance(self.effort, str) else "default"
+        steps, most = tuned.EFFORTS[effort]
+        batch = self.training.batch_size or tuned.BATCH
+        teach = min((self.training.num_steps or steps) * batch, most)
+        return round(tuned.HELD_OUT_SHARE * teach / self.share[1])
+
+    def ask(self, teacher: BaseTeacher) -> Callable[[Tensor, int], Tensor]:
+        """The teacher's draws; two of one input are from two calls where it draws afresh."""
+        if not self.single_draw or teacher.max_draws is not None:
+            return teacher.draws
+        return lambda x, count: torch.cat([teacher.draws(x, 1) for _ in range(count)])

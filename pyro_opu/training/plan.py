@@ -1,188 +1,344 @@
-"""Steps, batches and labels of a distillation: what the user has said, and defaults by cost."""
+"""The plan of a run: its steps, batches and labels, made of numbers before the first step."""
 
 from __future__ import annotations
 
+import copy
+import math
 import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributed import Ranks
+from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides import PredictiveGuide
+from pyro_opu.guides.base import in_dtype_of, student_at
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
 from pyro_opu.objectives.base import Scratch
+from pyro_opu.programs.cost import counted, metered
+from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.training.checkpoint import weights_sketch
-from pyro_opu.training.options import Training
-from pyro_opu.training.pool import FEWEST_DRAWS, affordable, pool_size
-from pyro_opu.training.settings import (
-    BATCH,
-    BEGINS_NEAR,
-    EFFORTS,
-    LARGE_BATCH,
-    Effort,
-    PoolSize,
-    Settings,
-    default_rate,
-    draws_per_step,
-    has_many_weights,
-    pass_operations,
-    warm_steps,
-)
-from pyro_opu.training.validation import CALIBRATION_NUMBERS, HELD_OUT_SHARE, LABEL_DRAWS
+from pyro_opu.training import tuned
+from pyro_opu.training.options import Request
 
-__all__ = ["FOLLOWING", "Asked"]
+__all__ = ["Facts", "Plan", "affordable", "pass_operations", "plan_of"]
 
-#: Steps, with the draws that calibrate, and labels from scratch, as multiples of those of a student
-#: that begins at another. Labels are what nearness costs: a tenth of them leaves students of MC
-#: dropout on digits with 1.2 times the KL, a fifth with 1.07.
-FOLLOWING = (10, 5)
-#: Labels of a student that is not told its logit, with the draws that calibrate, as a multiple of
-#: those of one that is: by a quarter of them Gaussian processes on Pima end at 1.0 to 1.1 times the
-#: KL in .7 of the time, by an eighth at up to 1.4.
-TOLD = 4
+#: Inputs of a batch, draws at each, and draws at one input that are asked for after the steps ->
+#: steps, and inputs to label before them, for which there is time.
+Trial = Callable[[int, int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Asked:
-    r"""What ``distill`` was asked for, in its words.
-
-    With ``num_draws=1`` a query, one draw at one input, is what costs. The moments of one input
-    need two draws, :math:`\pi` and :math:`\pi'` of two calls:
-
-    .. math::
-        \mathbb{E}\,\tfrac12\|\pi - \pi'\|^2 = \mathbb{E}A, \qquad
-        1 - \mathbb{E}\,\tfrac12(\|\pi\|^2 + \|\pi'\|^2) = \mathbb{E}B
-
-    (:class:`~pyro_opu.MomentMatching`), so half as many inputs have two queries. The student's
-    mean in the place of :math:`\pi'` would make A too large by :math:`\|\bar\pi - h\|^2`, which is
-    more than A itself where the teacher is sure.
+class Facts:
+    """What a plan rests on, of the teacher and of the student that is to be taught.
 
     Attributes:
-        begun: When the run began, by ``time.perf_counter()``.
-        default_guide: Whether the guide is the default one, or that of an earlier student.
-        follows: Whether it is that of an earlier student.
+        rows: Transfer inputs to teach at.
+        columns: Numbers in one of them.
+        num_outputs: Numbers in what a draw says of it.
+        max_draws: The draws that the teacher holds; ``None`` where it draws afresh.
+        draw_cost: Operations of a draw at an input, where they are known.
+        weights: Numbers in all weights of the student.
+        width: Units of its widest layer: the smaller side of its weight, so that inputs and classes
+            do not count.
+        pass_cost: Operations of its pass at an input.
+        begins_near: Posterior draws whose mean errs as the student's does before the first step.
+        one_logit: Whether it begins with what one normal logit averages to, which is exact.
     """
 
-    effort: Effort | float
-    training: Training
-    begun: float
-    default_guide: bool
-    follows: bool
+    rows: int
+    columns: int
+    num_outputs: int
+    max_draws: int | None = None
+    draw_cost: int | None = None
+    weights: int = 0
+    width: int = 0
+    pass_cost: int = 0
+    begins_near: float = 0.0
+    one_logit: bool = False
+
+    @classmethod
+    def of(
+        cls, request: Request, guide: nn.Module, teacher: BaseTeacher, x: Tensor, held_out: Judge
+    ) -> Facts:
+        """Measure what a plan of this request rests on."""
+        matrices = (p.flatten(1).shape for p in guide.parameters() if p.ndim > 1)
+        weights = sum(p.numel() for p in guide.parameters())
+        trunk = guide.trunk if isinstance(guide, PredictiveGuide) else None
+        near = request.guide_is_open and request.effort == "default"
+        large = request.guide_is_open and weights > tuned.MANY
+        return cls(
+            rows=len(x),
+            columns=math.prod(x.shape[1:]),
+            num_outputs=teacher.num_outputs,
+            max_draws=teacher.max_draws,
+            draw_cost=teacher.operations(x),
+            weights=weights,
+            width=max((min(shape) for shape in matrices), default=0),
+            pass_cost=pass_operations(guide, held_out.x) if large else 0,
+            begins_near=held_out.scores(guide)["draws"] if near else 0.0,
+            one_logit=isinstance(trunk, NetworkTrunk) and trunk.has_one_logit,
+        )
 
     @property
-    def pairs(self) -> bool:
-        """Whether the teacher is asked for one draw at a time, and every input twice."""
-        return self.training.num_draws == 1
+    def rate(self) -> float:
+        r"""Adam's rate by the width w, :math:`0.004 \min(1, 256 / w)`.
 
-    @property
-    def look(self) -> int | None:
-        """Draws to look at before; ``None`` is all."""
-        return 2 if self.pairs else None
+        References:
+            Yang et al. (2021), Tensor Programs V, table 3: Adam's rate falls as one over the width.
+        """
+        return tuned.RATE * min(1.0, tuned.NARROW / max(1, self.width))
 
-    @property
-    def judging(self) -> int | None:
-        """Queries that judge: where few teach, the share of them that is held out of the inputs."""
-        if not self.pairs:
-            return None
-        steps, most = EFFORTS[self.effort if isinstance(self.effort, str) else "default"]
-        teach = min((self.training.num_steps or steps) * (self.training.batch_size or BATCH), most)
-        return round(HELD_OUT_SHARE * teach / self.fewer[1])
+    def draws_of_step(self, batch_size: int, most: int | None = None) -> tuple[int, int]:
+        """Draws per input in a step of the warm start, at most ``most``, and of the objective."""
+        later = min(tuned.NUM_DRAWS, self.max_draws or tuned.NUM_DRAWS)
+        if self.draw_cost is None:
+            return later, later
+        cheap = min(
+            tuned.CHEAP_OPERATIONS // max(1, batch_size * self.draw_cost),
+            tuned.CHEAP_NUMBERS // (batch_size * self.num_outputs),
+        )
+        warm = max(later, min(cheap, self.max_draws or tuned.MOST_DRAWS))
+        return warm if most is None else min(warm, most), later
 
-    def ask(self, teacher: BaseTeacher) -> Callable[[Tensor, int], Tensor]:
-        """The teacher's draws; two of one input are from two calls where it draws afresh."""
-        if not self.pairs or teacher.max_draws is not None:
-            return teacher.draws
-        return lambda x, count: torch.cat([teacher.draws(x, 1) for _ in range(count)])
-
-    def _would_learn_luck(self, guide: nn.Module, teacher: BaseTeacher) -> bool:
-        """Whether a student that meets labels of so few draws again learns them by heart."""
-        if self.training.num_draws is None or self.pairs or not isinstance(self.effort, str):
-            return False  # nobody asked for few, or queries or seconds are what is dear
-        few = self.training.num_draws < min(FEWEST_DRAWS, teacher.max_draws or FEWEST_DRAWS)
-        return few and has_many_weights(guide)
-
-    @property
-    def fewer(self) -> tuple[int, int]:
-        """Steps and labels of a run from scratch, as multiples of this one's."""
-        return FOLLOWING if self.follows else (1, 1)
-
-    def settings(
+    def labels(
         self,
-        guide: nn.Module,
+        objective: Objective,
+        wanted: int,
+        draws: int,
+        fixed: bool,
+        share: int = 1,
+        steps: int = 0,
+    ) -> tuple[int, int, int]:
+        """Inputs that are labelled once, draws at each, and inputs of a block, which share draws.
+
+        By cost and memory; all are 0 where batches are labelled as they come, as where the loss
+        reads every draw. A student that meets the same few draws again would learn their luck. A
+        critic lets it learn less: there may be as many draws as a step takes.
+
+        Args:
+            objective: The loss that reads them.
+            wanted: Inputs in all steps together, or fewer.
+            draws: Draws per input where they are ``fixed``, or the cost of one is not known.
+            fixed: Whether the user has said how many.
+            share: The labels are to cost one over so much of what they may, in as many blocks.
+            steps: Operations of all steps; 0 where they do not count.
+        """
+        outputs, cost = self.num_outputs, self.draw_cost
+        kept = outputs * draws if objective.pools_draws else outputs * objective.kept + 2
+        fixed = fixed or objective.pools_draws
+        most = tuned.MOST_LABELS // tuned.FEWEST_DRAWS // outputs
+        inputs = min(wanted, tuned.POOL_NUMBERS // (self.columns + kept), most)
+        readable = objective.sufficient or objective.pools_draws
+        if not readable or not inputs or inputs < min(tuned.FEWEST, wanted):
+            return 0, 0, 0
+        if not fixed and cost is not None:
+            whole = inputs * share
+            most_draws = self.max_draws or tuned.MOST_DRAWS
+            one, numbers = whole * max(1, cost), whole * outputs
+            each = tuned.OPERATIONS // one
+            if each < most_draws:
+                each = min(each, tuned.JOINT_DRAWS * tuned.BLOCK // whole)
+            by_steps = int(tuned.LABELS_BY_STEPS * steps) // one
+            by_steps = min(by_steps, 2 * tuned.LABELS // numbers)
+            each = max(min(each, tuned.LABELS // numbers), by_steps)
+            draws = min(most_draws, max(tuned.FEWEST_DRAWS, each))
+        block = max(tuned.BLOCK, inputs // tuned.MOST_BLOCKS)
+        block = (tuned.HELD_BLOCK if draws == self.max_draws else block) // share
+        return inputs, draws, min(block, max(1, tuned.BLOCK_NUMBERS // (draws * outputs)))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Numbers of a run, the same on all ranks.
+
+    Attributes:
+        warm_steps: Steps of the closed-form warm start.
+        refine_steps: Steps of the objective.
+        batch_size: Inputs in a batch of all ranks.
+        warm_draws: Teacher's draws per input in a step of the warm start.
+        num_draws: The same in a step of the objective after it.
+        learning_rate: At the top of the first phase's schedule.
+        evaluate_every: Steps between evaluations.
+        labelled: Inputs of a rank that are labelled once, 0 where batches are as they come.
+        label_draws: Draws per input in these labels.
+        label_block: Inputs that share draws.
+        calibration: Numbers in the draws that calibrate.
+        follows: Whether the student begins at an earlier one.
+    """
+
+    warm_steps: int
+    refine_steps: int
+    batch_size: int
+    warm_draws: int
+    num_draws: int
+    learning_rate: float
+    evaluate_every: int
+    labelled: int = 0
+    label_draws: int = 0
+    label_block: int = 0
+    calibration: int = 0
+    follows: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        request: Request,
+        facts: Facts,
         closed_form: Objective,
         objective: Objective,
-        teacher: BaseTeacher,
-        x: Tensor,
-        held_out: Judge,
-        ranks: Ranks,
-    ) -> Settings:
-        """Numbers of the run, the same on all ranks; ``x`` are the inputs to teach at."""
-        large = self.default_guide and has_many_weights(guide)
-        first = closed_form if self.training.warm_start else objective
-        scratch = Scratch() if self.training.warm_start else objective.scratch
-        batch_size = self.training.batch_size or round(
-            scratch.batch * (LARGE_BATCH if large else BATCH)
+        *,
+        ranks: int = 1,
+        trial: Trial | None = None,
+    ) -> Plan:
+        """The plan of what was asked for; the ``trial`` is for an effort in seconds."""
+        training, effort, given = request.training, request.effort, request.training.num_draws
+        first = closed_form if training.warm_start else objective
+        scratch = Scratch() if training.warm_start else objective.scratch
+        many = facts.weights > tuned.MANY
+        large = many and request.guide_is_open
+        batch_size = training.batch_size or round(
+            scratch.batch * (tuned.LARGE_BATCH if large else tuned.BATCH)
         )
-        larger = LARGE_BATCH // BATCH if large and not self.training.batch_size else 1
-        num_draws = self.training.num_draws
-        if self.pairs:
-            batch_size, num_draws = -(-batch_size // 2), 2
-        most = first.most_draws
-        per_step = draws_per_step(teacher, x, num_draws, batch_size, most)
-        fewer, fewer_labels = self.fewer
-        effort = self.effort
-        told = self.default_guide and not self.follows and _tells_one_logit(guide)
-        if isinstance(effort, str):
-            if self.default_guide and effort == "default":
-                near = ranks.first and held_out.scores(guide)["draws"] >= BEGINS_NEAR
-                effort = "quick" if told or ranks.broadcast(near) else effort
-            steps, most_inputs = EFFORTS[effort]
-            steps = round(steps * scratch.steps) // fewer
-            most_inputs = most_inputs * larger // fewer_labels
+        if request.single_draw:
+            batch_size, given = -(-batch_size // 2), 2
+        if given is None:
+            warm_draws, num_draws = facts.draws_of_step(batch_size, first.most_draws)
         else:
-            left = effort - (time.perf_counter() - self.begun)
-            later = min(CALIBRATION_NUMBERS // teacher.num_outputs, LABEL_DRAWS * len(x))
-            some = x[:batch_size].to(held_out.x.device)
-            draws = per_step[0]
-            trial = affordable(guide, first, teacher.draws, some, draws, left, later)
-            steps, each = ranks.broadcast(trial)
-            most_inputs = each * ranks.size
-        if self.pairs:
-            most_inputs = -(-most_inputs // 2)
-        steps = self.training.num_steps or steps
-        warm = warm_steps(steps, objective, closed_form, self.training.warm_start)
-        opening = first.batches(warm or steps)
-        inputs = opening * batch_size
-        fixed = self.training.num_draws is not None or not isinstance(effort, str)
-        cost = pass_operations(guide, held_out.x) if large else 0
-        share = fewer_labels * (TOLD if told else 1)
-        size = min(inputs, most_inputs), per_step[0], fixed, share, 3 * opening * batch_size * cost
-        pool = pool_size(teacher, x, first, *size)
-        if pool.inputs < inputs and self._would_learn_luck(guide, teacher):
-            pool = PoolSize()  # each step has draws of its own
-        pool = replace(pool, inputs=-(-pool.inputs // ranks.size))  # ranks share the labels, too
-        if self.pairs:  # as many sets of draws, which the inputs of a block share, as of 32 each
-            pool = replace(pool, block=max(1, pool.block * 2 // FEWEST_DRAWS))
-        return Settings(
-            warm,
-            steps - warm,
+            warm_draws = num_draws = min(given, facts.max_draws or given)
+        fewer_steps, fewer_labels = request.share
+        one_logit = facts.one_logit and request.guide_is_open and not request.follows
+        by_logit = tuned.ONE_LOGIT if one_logit else 1
+        if isinstance(effort, str):
+            near = one_logit or facts.begins_near >= tuned.BEGINS_NEAR
+            if request.guide_is_open and effort == "default" and near:
+                effort = "quick"
+            steps, most = tuned.EFFORTS[effort]
+            steps = round(steps * scratch.steps) // fewer_steps
+            if large and not training.batch_size:
+                most *= tuned.LARGE_BATCH // tuned.BATCH
+            most //= fewer_labels
+        else:
+            assert trial is not None
+            later = tuned.LABEL_DRAWS * facts.rows
+            later = min(tuned.CALIBRATION_NUMBERS // facts.num_outputs, later)
+            steps, most = trial(batch_size, warm_draws, later)
+            most *= ranks
+        if request.single_draw:
+            most = -(-most // 2)
+        steps = training.num_steps or steps
+        warm_steps = _warm_steps(steps, objective, closed_form, training.warm_start)
+        opening = first.batches(warm_steps or steps)
+        cost = 3 * opening * batch_size * facts.pass_cost if large else 0
+        labelled, label_draws, block = facts.labels(
+            first,
+            min(opening * batch_size, most),
+            warm_draws,
+            training.num_draws is not None or not isinstance(effort, str),
+            fewer_labels * by_logit,
+            cost,
+        )
+        fewest = min(tuned.FEWEST_DRAWS, facts.max_draws or tuned.FEWEST_DRAWS)
+        chosen = given is not None and not request.single_draw and isinstance(effort, str)
+        if labelled < opening * batch_size and many and chosen and num_draws < fewest:
+            labelled = label_draws = block = 0  # it would learn the luck of few draws by heart
+        if request.single_draw:  # as many sets of draws, which a block shares, as of 32 each
+            block = max(1, block * 2 // tuned.FEWEST_DRAWS)
+        return cls(
+            warm_steps,
+            steps - warm_steps,
             batch_size,
-            *ranks.broadcast(per_step),
-            self.training.learning_rate or scratch.rate * default_rate(guide),
-            self.training.evaluate_every,
-            pool=PoolSize(*ranks.broadcast(astuple(pool))),
-            calibration=CALIBRATION_NUMBERS // (fewer * (TOLD if told else 1)),
-            start=weights_sketch(guide) if self.follows else None,
+            warm_draws,
+            num_draws,
+            training.learning_rate or scratch.rate * facts.rate,
+            training.evaluate_every,
+            -(-labelled // ranks),  # they share the labels, too
+            label_draws,
+            block,
+            tuned.CALIBRATION_NUMBERS // (fewer_steps * by_logit),
+            request.follows,
         )
 
 
-def _tells_one_logit(guide: nn.Module) -> bool:
-    """Whether it begins with what one normal logit averages to, which is exact."""
-    if not isinstance(guide, PredictiveGuide):
-        return False
-    return isinstance(guide.trunk, NetworkTrunk) and guide.trunk.has_one_logit
+def plan_of(
+    request: Request,
+    guide: nn.Module,
+    closed_form: Objective,
+    objective: Objective,
+    teacher: BaseTeacher,
+    x: Tensor,
+    held_out: Judge,
+    ranks: Ranks = ALONE,
+) -> Plan:
+    """Measure what a :class:`Plan` rests on, and make it; ``x`` are the inputs to teach at."""
+    facts = Facts.of(request, guide, teacher, x, held_out)
+    first = closed_form if request.training.warm_start else objective
+
+    def trial(batch_size: int, draws: int, later: int) -> tuple[int, int]:
+        some = x[:batch_size].to(held_out.x.device)
+        seconds = float(request.effort) - (time.perf_counter() - request.begun)
+        return affordable(guide, first, teacher.draws, some, draws, seconds, later)
+
+    plan = Plan.of(request, facts, closed_form, objective, ranks=ranks.size, trial=trial)
+    return ranks.broadcast(plan)  # machines may differ in what they count
+
+
+def pass_operations(guide: nn.Module, x: Tensor) -> int:
+    """Floating-point operations of a guide's pass per input."""
+    with torch.no_grad(), preserve_rng(), counted(), metered() as meter:
+        guide(in_dtype_of(guide, x[:2]))
+    return (meter.operations or 0) // 2
+
+
+def _warm_steps(
+    num_steps: int, objective: Objective, closed_form: Objective, warm_start: bool
+) -> int:
+    """Steps of the warm start: all, if the objective is of the same kind."""
+    if not warm_start:
+        return 0
+    same = isinstance(objective, type(closed_form))
+    return num_steps if same else max(1, round(tuned.WARM_SHARE * num_steps))
+
+
+def affordable(
+    guide: nn.Module,
+    objective: Objective,
+    ask: Callable[[Tensor, int], Tensor],
+    x: Tensor,
+    draws: int,
+    seconds: float,
+    later: int,
+) -> tuple[int, int]:
+    """Steps, and inputs to label before them, that take so many seconds, by a trial of each.
+
+    Args:
+        guide: The student, which stays as it is.
+        objective: The loss of the first phase.
+        ask: The teacher, ``(x, num_draws) -> (S, N, ...)``.
+        x: Inputs of a batch ``(N, ...)``, on the student's device.
+        draws: Draws per input.
+        seconds: How many there are.
+        later: Draws at one input that are asked for after the steps.
+    """
+    student, loss = copy.deepcopy(guide), copy.deepcopy(objective)
+
+    def now() -> float:
+        if x.is_cuda:
+            torch.cuda.synchronize(x.device)
+        return time.perf_counter()
+
+    for _ in range(2):  # the first call of anything is slow
+        begun = now()
+        statistics = objective.statistics(ask(x, draws).to(x.device, torch.float32))
+        labelled = now()
+        for parts in loss.of_step(student_at(student, x), statistics, x):
+            torch.stack(list(parts.values())).sum().backward(retain_graph=True)
+        step = now() - labelled
+    label = (labelled - begun) / len(x)
+    seconds -= later * label / draws
+    steps = int(seconds * (1 - tuned.LABEL_SHARE) / (tuned.STEP_SPENT * step))
+    inputs = int(seconds * tuned.LABEL_SHARE / label)
+    return max(tuned.FEWEST_STEPS, steps), max(len(x), inputs)

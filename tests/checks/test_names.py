@@ -9,6 +9,7 @@ import pytest
 
 from pyro_opu.choosing import _CHOICES, GuideName, LossName
 from pyro_opu.guides import GUIDES, ClassGuideName
+from pyro_opu.guides.joint import JointGuide
 from pyro_opu.guides.normal import REGRESSION_GUIDES, RealGuideName
 from pyro_opu.interop.ready_teachers import CLASSIFIERS, REGRESSORS, ClassTeacher, RealTeacher
 from pyro_opu.objectives import LOSSES, ClassLossName
@@ -18,15 +19,14 @@ from pyro_opu.reports.readings import Measure
 from pyro_opu.rivals.bayesian_dark_knowledge import FORMS, Form
 from pyro_opu.rivals.subsets import METHODS, Method
 from pyro_opu.teachers.outputs import _FORMS, Output
-from pyro_opu.training.joint import JOINT
-from pyro_opu.training.settings import EFFORTS, Effort
+from pyro_opu.training.tuned import EFFORTS, Effort
 from pyro_opu.transfer.corruptions import IMAGE_KINDS, ImageKind
 
 OF_CHOICES = {name for choice in _CHOICES.values() for name in choice.guides}
 TABLES: list[tuple[Any, Collection[str]]] = [
     (ClassGuideName, GUIDES),
     (RealGuideName, REGRESSION_GUIDES),
-    (GuideName, {*OF_CHOICES, "network", JOINT}),
+    (GuideName, {*OF_CHOICES, "network", JointGuide.kind}),
     (ClassLossName, LOSSES),
     (RealLossName, REAL_LOSSES),
     (LossName, {*LOSSES, *REAL_LOSSES}),

@@ -26,8 +26,8 @@ from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import epistemic_uncertainty
 from pyro_opu.models.neural_network import bayesian_network, convolutional_network, perceptron
 from pyro_opu.programs.sites import normalised
-from pyro_opu.training import settings
-from pyro_opu.training.pool import Pool, read_once
+from pyro_opu.training import tuned
+from pyro_opu.training.batches import Pool, read_once
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
@@ -306,7 +306,7 @@ def test_a_student_that_begins_at_what_is_attainable_takes_few_steps():
 def test_a_student_told_its_logit_takes_few_steps_however_far_it_begins(modes, most, monkeypatch):
     """Of a logit with long tails; of two modes one is not the answer, but a mixture."""
     for effort, steps in (("quick", 5), ("default", 15)):
-        monkeypatch.setitem(settings.EFFORTS, effort, (steps, 2**14))
+        monkeypatch.setitem(tuned.EFFORTS, effort, (steps, 2**14))
     torch.manual_seed(0)
     x, sides, tails = torch.randn(200, 6), torch.randn(400, 1).sign(), torch.randn(400, 1).exp()
     w = 1 + (sides if modes else tails * torch.randn(400, 6)) * torch.ones(6)

@@ -12,7 +12,7 @@ from pyro_opu import as_teacher
 from pyro_opu.models.factored import factored
 from pyro_opu.models.gaussian_process import gaussian_process
 from pyro_opu.programs.cost import counted, metered
-from pyro_opu.training.settings import draws_per_step
+from pyro_opu.training.plan import Facts
 
 LOWER = torch.eye(6).repeat(3, 1, 1)
 
@@ -72,6 +72,7 @@ def test_a_gaussian_process_is_not_cheap() -> None:
     x = torch.randn(8, features)
     teacher.probs(x)
     assert (teacher.operations(x) or 0) >= inducing**2
-    warm, refine = draws_per_step(teacher, x, None, 256)
+    facts = Facts(8, features, teacher.num_outputs, teacher.max_draws, teacher.operations(x))
+    warm, refine = facts.draws_of_step(256)
     assert warm < 100
     assert refine == 32

@@ -16,7 +16,8 @@ from torch.distributions import kl_divergence
 
 from pyro_opu import as_teacher, batched
 from pyro_opu.programs.vmap import Batched, Draws, loop, vectorized
-from pyro_opu.training.settings import NUM_DRAWS, draws_per_step
+from pyro_opu.training.plan import Facts
+from pyro_opu.training.tuned import NUM_DRAWS
 
 S, N, D = 4000, 5, 3
 X = torch.randn(N, D, generator=torch.Generator().manual_seed(0))
@@ -163,7 +164,8 @@ def test_a_looped_model_is_not_asked_for_all_draws() -> None:
     teacher = as_teacher(Predictive(branching, {"w": torch.randn(300, D)}))
     with pytest.warns(UserWarning, match="draw by draw"):
         teacher.probs(X)
-    assert draws_per_step(teacher, X, None, 256) == (NUM_DRAWS, NUM_DRAWS)
+    facts = Facts(N, D, teacher.num_outputs, teacher.max_draws, teacher.operations(X))
+    assert facts.draws_of_step(256) == (NUM_DRAWS, NUM_DRAWS)
 
 
 @pytest.mark.parametrize(

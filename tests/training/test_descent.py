@@ -15,9 +15,9 @@ import pyro_opu
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.objectives import MomentMatching
 from pyro_opu.training import descent as module
-from pyro_opu.training.descent import EAGER, Descent, RecordedDescent
-from pyro_opu.training.pool import Pool
-from pyro_opu.training.rates import cosine
+from pyro_opu.training.batches import Pool
+from pyro_opu.training.descent import Descent, RecordedDescent, cosine
+from pyro_opu.training.tuned import EAGER
 
 D, C, P, B, STEPS = 4, 3, 64, 8, 12
 

@@ -104,7 +104,7 @@ def test_a_refinement_that_harms_is_dropped() -> None:
 
 
 def test_a_warm_start_nearer_than_the_draws_is_not_refined(monkeypatch) -> None:
-    monkeypatch.setattr("pyro_opu.training.validation.LABEL_DRAWS", 50)
+    monkeypatch.setattr("pyro_opu.training.tuned.LABEL_DRAWS", 50)
     # Easy to learn to within what 50 draws leave: one Dirichlet, the same for all inputs.
     posterior = torch.distributions.Dirichlet(torch.ones(C))
     changes: dict[str, Any] = {"num_draws": 50, "num_steps": 300, "batch_size": 64}
@@ -154,8 +154,9 @@ def test_the_student_never_sees_what_it_is_judged_by() -> None:
 
     quick(watching, x, transfer=Recording())
     taught = {tuple(row) for row in seen[0].tolist()}
-    # 15 % of the 200 are held out, and asked about last, in 15 blocks of two.
-    held_out = {tuple(row) for points in judged[-15:] for row in points.tolist()}
+    # 15 % of the 200 are held out, and asked about in 15 blocks of two, before it is asked whether
+    # it was fitted to the rows.
+    held_out = {tuple(row) for points in judged[-16:-1] for row in points.tolist()}
     assert len(held_out) == 30
     assert not taught & held_out
     assert taught | held_out == {tuple(row) for row in x.tolist()}

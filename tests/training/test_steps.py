@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-from typing import Any
 
 import pytest
 import torch
@@ -14,11 +12,11 @@ from torch import Tensor
 
 from pyro_opu import PredictiveGuide, distillation
 from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
-from pyro_opu.training import plan
+from pyro_opu.training.batches import Batches
+from pyro_opu.training.descent import cosine
 from pyro_opu.training.fit import Phase
-from pyro_opu.training.rates import cosine
-from pyro_opu.training.settings import Batches, Settings
-from pyro_opu.training.train import distillation_phase
+from pyro_opu.training.phases import distillation_phase
+from pyro_opu.training.plan import Plan
 from pyro_opu.transfer import HeldOut
 
 pytestmark = pytest.mark.usefixtures("coarse")
@@ -91,9 +89,9 @@ def test_blocks_of_a_batch_have_draws_of_their_own(warm: int) -> None:
         number = torch.tensor([float(next(asked)) for _ in range(num_draws)])
         return torch.stack([number[:, None].expand(-1, len(x)), x[:, 0].expand(num_draws, -1)], -1)
 
-    settings = Settings(10, 10, 10, warm, 3, 1e-3, 5)
+    plan = Plan(10, 10, 10, warm, 3, 1e-3, 5)
     policy = HeldOut().fit(inputs())
-    x, draws = Batches(numbered, policy, settings, torch.device("cpu")).batch(3)
+    x, draws = Batches(numbered, policy, plan, torch.device("cpu")).batch(3)
     assert draws.shape == (3, 10, 2)
     assert torch.equal(draws[..., 1], x[:, 0].expand(3, -1))
     blocks = [set(block[..., 0].flatten().tolist()) for block in draws.split([3, 3, 3, 1], 1)]
@@ -104,8 +102,8 @@ def test_blocks_of_a_batch_have_draws_of_their_own(warm: int) -> None:
 def objective_phase(guide: PredictiveGuide) -> Phase:
     objective, x = quick_wasserstein(), inputs()
     objective.prepare(x, C)
-    settings = Settings(0, 10, 16, 4, 4, 1e-3, 5)
-    feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), settings, torch.device("cpu"))
+    plan = Plan(0, 10, 16, 4, 4, 1e-3, 5)
+    feed = Batches(as_teacher(teacher()).probs, HeldOut().fit(x), plan, torch.device("cpu"))
     return distillation_phase("objective", objective, guide, feed, steps=10, rate=1e-2, num_draws=4)
 
 
@@ -138,43 +136,3 @@ def test_schedule_rises_and_falls() -> None:
     assert factors[50:] == sorted(factors[50:], reverse=True)
     assert 0.01 <= factors[-1] < 0.011
     assert all(0 < cosine(1.0, steps)(step) <= 1 for steps in (1, 2, 9) for step in range(steps))
-
-
-def settings_of(width: int, monkeypatch, **given: Any) -> Settings:
-    """What distill decides for a dropout network with two hidden layers of so many units."""
-    torch.manual_seed(0)
-    first, second = torch.nn.Linear(3, width), torch.nn.Linear(width, width)
-    head = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(width, 2))
-    network = torch.nn.Sequential(first, torch.nn.ReLU(), second, torch.nn.ReLU(), head)
-    seen = []
-    monkeypatch.setattr(distillation, "train", lambda *args: seen.append(args[3].settings) or {})
-    monkeypatch.setattr(plan, "BEGINS_NEAR", math.inf)  # whatever the weights, it begins far away
-    with pytest.raises(KeyError):  # there is no history to report
-        distill_flat(network, torch.randn(60, 3), seed=0, progress=False, **given)
-    (settings,) = seen
-    return settings
-
-
-@pytest.mark.parametrize(("width", "batch"), [(64, 256), (700, 1024)])
-def test_a_large_default_student_gets_larger_batches(width: int, batch: int, monkeypatch) -> None:
-    settings = settings_of(width, monkeypatch, num_steps=400)
-    assert settings.batch_size == batch
-    # In all steps together 400 batches, and by default no more than 2^16 inputs for 256 each.
-    assert settings.pool.inputs == min(400 * batch, 2**16 * batch // 256)
-
-
-@pytest.mark.parametrize(
-    ("width", "draws", "steps", "labelled"),
-    [
-        (700, 4, 400, 0),  # each step draws anew
-        (700, 4, 40, 40 * 256),  # no input comes twice
-        (700, 32, 400, 2**16),
-        (64, 4, 400, 2**16),  # too small to learn them by heart
-    ],
-)
-def test_a_large_student_does_not_meet_few_draws_again(
-    width: int, draws: int, steps: int, labelled: int, monkeypatch
-) -> None:
-    given = {"num_draws": draws, "num_steps": steps, "batch_size": 256}
-    settings = settings_of(width, monkeypatch, **given)
-    assert settings.pool.inputs == labelled and settings.warm_draws == draws

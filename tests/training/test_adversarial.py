@@ -13,17 +13,17 @@ from flat import distill_flat
 from quick_distill import C, inputs, quick, quick_wasserstein, teacher, truth
 from torch import Tensor
 
-from pyro_opu import EnergyDistance, MomentMatching, WassersteinELBO, as_teacher
+from pyro_opu import MomentMatching, WassersteinELBO
 from pyro_opu.distributions import NormalSticks
 from pyro_opu.guides import PredictiveGuide
 from pyro_opu.judging import ClassJudge
 from pyro_opu.judging.laws import law_of_draws
 from pyro_opu.objectives.base import Meeting
 from pyro_opu.predictive.distillation_report import DistillationReport, FidelityWarning, collapsed
-from pyro_opu.training import descent, train
-from pyro_opu.training.game import Game
-from pyro_opu.training.pool import NUMBERS, Pool, PoolSize, labelled, pool_size
-from pyro_opu.training.settings import Batches, Settings
+from pyro_opu.training import descent, phases
+from pyro_opu.training.batches import Batches, Pool, labelled
+from pyro_opu.training.phases import Game
+from pyro_opu.training.plan import Plan
 from pyro_opu.transfer import HeldOut
 
 PAPER = {"likelihood": 0.0, "residual": False, "two_sided": True}
@@ -71,11 +71,11 @@ def test_batches_of_so_many_steps() -> None:
 
 
 def test_a_pool_of_draws_goes_on_where_the_critic_was() -> None:
-    from test_pool import batches
+    from test_batches import batches
 
     draws = truth(inputs(1)).sample((5,))
     objective = WassersteinELBO(critic_warmup=4, critic_steps=2)
-    fed = batches(draws, PoolSize(64, 5, 64))
+    fed = batches(draws, 64, 5, 64)
     pool, resumed = labelled(fed, objective), labelled(fed, objective, steps=2)
     for each in (pool, resumed):
         each.x = torch.arange(64.0)[:, None]
@@ -83,14 +83,6 @@ def test_a_pool_of_draws_goes_on_where_the_critic_was() -> None:
         pool.batch(8)
     assert torch.equal(pool.batch(8)[0], resumed.batch(8)[0])
     assert pool.statistics["draws"].shape == (64, 5, C)
-
-
-def test_a_pool_of_draws_fits_into_memory() -> None:
-    source = as_teacher(teacher())
-    source.probs(inputs(2))
-    size = pool_size(source, inputs(), WassersteinELBO(), 10**9, 32, fixed=False)
-    assert size.draws == 32 and size.inputs == NUMBERS // (2 + 32 * C)
-    assert pool_size(source, inputs(), EnergyDistance(), 500, 32, fixed=False) == PoolSize()
 
 
 class Graph:
@@ -144,15 +136,15 @@ def test_recorded_steps_are_those_of_two_descents(
     )
 
     def weights(recorded: bool) -> list[Tensor]:
-        monkeypatch.setattr(train, "_recordable", lambda *_: recorded)
+        monkeypatch.setattr(phases, "_recordable", lambda *_: recorded)
         torch.manual_seed(0)
         x = inputs(64)
         objective = WassersteinELBO(**settings, critic_warmup=4, critic_steps=2, num_samples=8)
         objective.prepare(x, C)
         guide = PredictiveGuide.for_inputs(x, C, hidden=(6,))
         pool = Pool(x, {"draws": truth(x).sample((8,)).movedim(0, 1)})
-        feed = Batches(teacher(), HeldOut().fit(x), Settings(0, 9, 16, 8, 8, 1e-3, 5), x.device)
-        phase = train.distillation_phase(
+        feed = Batches(teacher(), HeldOut().fit(x), Plan(0, 9, 16, 8, 8, 1e-3, 5), x.device)
+        phase = phases.distillation_phase(
             "objective", objective, guide, feed, steps=9, rate=1e-2, num_draws=8, pool=pool
         )
         torch.manual_seed(1)
@@ -169,30 +161,6 @@ def test_recorded_steps_are_those_of_two_descents(
 
 
 # From a cold start ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "steps", "batch", "rate"),
-    [
-        ({"loss": "energy"}, 3000, 256, 4e-3),
-        pytest.param({}, 3000, 256, 4e-3, marks=pytest.mark.slow),
-        ({"loss": "wasserstein"}, 2000, 128, 4e-3),
-        ({"loss": "wasserstein", "learning_rate": 1e-3}, 2000, 128, 1e-3),
-        # Without a direction that is known the critic learns twice as fast as the student.
-        ({"loss": WassersteinELBO(**PAPER)}, 3000, 128, 2e-3),
-    ],
-)
-def test_from_scratch_steps_are_those_of_a_warm_start(
-    given: dict[str, Any], steps: int, batch: int, rate: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from test_steps import settings_of
-
-    found = settings_of(64, monkeypatch, warm_start=False, **given)
-    assert (found.warm_steps, found.refine_steps) == (0, steps)
-    assert (found.batch_size, found.learning_rate) == (batch, rate)
-    adversarial = given.get("loss") not in (None, "energy")
-    assert found.pool.draws == (32 if adversarial else found.pool.draws)
-    assert bool(found.pool.inputs) == (given.get("loss") != "energy")
 
 
 def two_classes(x: Tensor) -> Tensor:

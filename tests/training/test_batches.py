@@ -14,33 +14,32 @@ from torch import Tensor, nn
 
 import pyro_opu
 from pyro_opu import MomentMatching, PredictiveGuide
-from pyro_opu.objectives import CrossEntropy, EnergyDistance
+from pyro_opu.objectives import CrossEntropy
 from pyro_opu.objectives.moments import gini_parts
 from pyro_opu.objectives.normal import NormalMoments
-from pyro_opu.teachers import as_teacher
-from pyro_opu.training import pool
-from pyro_opu.training.descent import Descent
+from pyro_opu.training import plan
+from pyro_opu.training.batches import Batches, labelled
+from pyro_opu.training.descent import Descent, settling
 from pyro_opu.training.fit import KeepBest, Phase, fit
-from pyro_opu.training.pool import FEWEST, NUMBERS, affordable, labelled, pool_size
-from pyro_opu.training.rates import settling
-from pyro_opu.training.settings import Batches, PoolSize, Settings
+from pyro_opu.training.plan import Plan, affordable
+from pyro_opu.training.tuned import FEWEST_STEPS
 from pyro_opu.transfer import HeldOut
 
 pytestmark = pytest.mark.usefixtures("coarse")
 
 
-def batches(held: Tensor, size: PoolSize, rows: int = 8) -> Batches:
-    settings = Settings(10, 0, rows, 12, 12, 1e-3, 5, pool=size)
+def batches(held: Tensor, *labels: int, rows: int = 8) -> Batches:
+    plan = Plan(10, 0, rows, 12, 12, 1e-3, 5, *labels)
 
     def ask(x: Tensor, count: int) -> Tensor:
         return held[:count].expand(-1, len(x), -1)
 
-    return Batches(ask, HeldOut().fit(inputs()), settings, inputs().device)
+    return Batches(ask, HeldOut().fit(inputs()), plan, inputs().device)
 
 
 def test_a_pool_holds_what_the_loss_reads_of_all_draws() -> None:
     draws = truth(inputs(1)).sample((50,))
-    pool = labelled(batches(draws, PoolSize(64, 50, 24)), MomentMatching())
+    pool = labelled(batches(draws, 64, 50, 24), MomentMatching())
     between, within = gini_parts(draws)
     assert len(pool.x) == 64
     torch.testing.assert_close(pool.statistics["mean"], draws.mean(0).expand(64, -1))
@@ -50,12 +49,12 @@ def test_a_pool_holds_what_the_loss_reads_of_all_draws() -> None:
 
 def test_batches_go_through_all_inputs_in_another_order_each_time() -> None:
     draws = truth(inputs(1)).sample((5,))
-    pool = labelled(batches(draws, PoolSize(64, 5, 64)), CrossEntropy())
+    pool = labelled(batches(draws, 64, 5, 64), CrossEntropy())
     pool.x = torch.arange(64.0)[:, None]
     times = [torch.cat([pool.batch(8)[0] for _ in range(8)]).flatten() for _ in range(2)]
     assert all(torch.equal(each.sort().values, torch.arange(64.0)) for each in times)
     assert not torch.equal(*times)
-    again = labelled(batches(draws, PoolSize(64, 5, 64)), CrossEntropy(), steps=9)
+    again = labelled(batches(draws, 64, 5, 64), CrossEntropy(), steps=9)
     again.x = torch.arange(64.0)[:, None]
     assert torch.equal(again.batch(8)[0].flatten(), times[1][8:16])
 
@@ -100,21 +99,6 @@ def test_an_objective_that_redefines_its_parts_reads_the_draws() -> None:
     torch.testing.assert_close(parts["own"], draws.sum())
 
 
-def test_sizes_by_memory_and_by_what_the_loss_reads() -> None:
-    source = as_teacher(teacher())
-    source.probs(inputs(2))
-
-    def size(x: Tensor, objective: Any, wanted: int) -> PoolSize:
-        return pool_size(source, x, objective, wanted, 32, fixed=False)
-
-    assert size(inputs(), MomentMatching(), 500).inputs == 500
-    assert size(inputs(), MomentMatching(), 0) == PoolSize()
-    assert size(inputs(), EnergyDistance(), 500) == PoolSize()  # it would learn their luck
-    wide = torch.zeros(4, NUMBERS // FEWEST)
-    assert size(wide, MomentMatching(), 100_000) == PoolSize()  # too few to be held
-    assert size(wide, MomentMatching(), 500).inputs == 500
-
-
 #: A score at every second step; how near it is, in draws; the step after which the rate falls, and
 #: the last one.
 FALLS = {
@@ -157,47 +141,6 @@ def test_a_plateau_begins_the_fall_of_the_rate(
 
 
 @pytest.mark.parametrize(
-    ("held", "cost", "draws"),
-    [
-        (None, 1, 500),  # no more of a posterior that draws afresh
-        (1000, 1, 1000),  # all, without luck
-        (1000, 2**15, 512),  # too dear for all
-        (1000, 2**17, 128),  # fewer are affordable
-        (None, 2**30, 32),
-    ],
-)
-def test_draws_by_cost_and_by_luck(held: int | None, cost: int, draws: int) -> None:
-    """At 2^14 inputs, in 32 blocks."""
-    source = SimpleNamespace(num_outputs=2, max_draws=held, operations=lambda x: cost)
-    found = pool_size(source, inputs(), MomentMatching(), 2**14, 32, fixed=False)
-    assert found.draws == draws
-
-
-@pytest.mark.parametrize(
-    ("steps", "draws"),
-    [
-        (0, 32),
-        (2**40, 160),  # two and a half times as many operations in labels as in steps
-        (2**50, 409),  # as many numbers as are held at once
-    ],
-)
-def test_draws_by_the_operations_of_the_steps(steps: int, draws: int) -> None:
-    """Labels of a dear posterior, at 2^16 inputs of 10 classes."""
-    source = SimpleNamespace(num_outputs=10, max_draws=None, operations=lambda x: 2**18)
-    found = pool_size(source, inputs(), MomentMatching(), 2**16, 32, False, steps=steps)
-    assert found.draws == draws
-
-
-def test_draws_are_shared_by_at_most_so_many_blocks() -> None:
-    source = SimpleNamespace(num_outputs=2, max_draws=None, operations=lambda x: 1)
-    blocks = {
-        wanted: pool_size(source, inputs(), MomentMatching(), wanted, 32, False).block
-        for wanted in (2**14, 2**17, 2**18)
-    }
-    assert blocks == {2**14: 2**9, 2**17: 2**9, 2**18: 2**10}
-
-
-@pytest.mark.parametrize(
     ("width", "threads"), [(8, 1), pytest.param(1024, 2, marks=pytest.mark.slow)]
 )
 def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypatch) -> None:
@@ -222,7 +165,7 @@ def test_small_steps_are_taken_by_one_thread(width: int, threads: int, monkeypat
 def test_seconds_buy_steps_and_labels_by_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock that goes on by a hundredth at every look: 10 ms for 8 labels, and for a step."""
     ticks = iter(range(1000))
-    monkeypatch.setattr(pool, "time", SimpleNamespace(perf_counter=lambda: 0.01 * next(ticks)))
+    monkeypatch.setattr(plan, "time", SimpleNamespace(perf_counter=lambda: 0.01 * next(ticks)))
     guide = PredictiveGuide.for_inputs(inputs(), C)
     before = copy.deepcopy(guide.state_dict())
 
@@ -234,7 +177,7 @@ def test_seconds_buy_steps_and_labels_by_a_trial(monkeypatch: pytest.MonkeyPatch
     assert trial(7.0, later=4 * 800) == pytest.approx(
         expected, abs=1
     )  # labels of four draws at 800 inputs
-    assert trial(-1.0) == (pool.FEWEST_STEPS, 8)
+    assert trial(-1.0) == (FEWEST_STEPS, 8)
     for name, value in guide.state_dict().items():
         assert torch.equal(value, before[name])
     assert all(parameter.grad is None for parameter in guide.parameters())

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pyro_opu.training.validation import VALIDATION_NUMBERS, validation_set
+from pyro_opu.training.held_out import label_rows
+from pyro_opu.training.tuned import VALIDATION_NUMBERS
 
 HELD_OUT = torch.zeros(512, 1)
 
@@ -45,8 +46,6 @@ def test_many_classes_leave_fewer_draws_then_fewer_inputs(
     classes: int, queries: int | None, expected: tuple[int, int]
 ) -> None:
     teacher: Any = Asked(classes)
-    cpu = torch.device("cpu")
-    found = validation_set(
-        teacher, teacher, HELD_OUT, cpu, VALIDATION_NUMBERS, "held out", queries=queries
-    )
+    how: Any = {"device": torch.device("cpu"), "queries": queries}
+    found = label_rows(teacher, teacher, HELD_OUT, VALIDATION_NUMBERS, "held out", **how)
     assert found == expected

@@ -1,0 +1,59 @@
+"""Transfer inputs that are held out, and the teacher's draws there, which judge a student."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.checks import ArgumentError
+from pyro_opu.choosing import Choice
+from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.training import tuned
+from pyro_opu.training.console import tracked
+
+
+def hold_out(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows for validation, chosen at random, and the rows to teach at."""
+    if len(x) < 4:
+        raise ArgumentError(
+            "`x` must hold at least 4 transfer inputs, some to teach and some to judge by; got "
+            f"{len(x)}. More inputs need no labels."
+        )
+    order = torch.randperm(len(x)).to(x.device)
+    count = min(tuned.HELD_OUT_MOST, max(2, round(tuned.HELD_OUT_SHARE * len(x))))
+    return x[order[:count]], x[order[count:]]
+
+
+def label_rows(
+    teacher: BaseTeacher,
+    choice: Choice,
+    x: Tensor,
+    numbers: int,
+    phase: str,
+    *,
+    device: torch.device,
+    progress: bool = False,
+    queries: int | None = None,
+) -> Any:
+    """A judge by the teacher's draws at ``x``, about so many ``numbers`` in all, on the device.
+
+    To stay below that, draws are left out first, down to a quarter of the most, then inputs, but
+    of up to 1,000 classes 32 are left. Where only so many ``queries`` may be made, there are as
+    many inputs as draws.
+    """
+    each = teacher.num_outputs
+    most = min(tuned.LABEL_DRAWS, max(tuned.LABEL_DRAWS // 4, numbers // (len(x) * each)))
+    fewest = tuned.FEWEST_INPUTS
+    if queries is not None:
+        most = min(most, max(4, math.isqrt(queries)))
+        numbers, fewest = queries * each, 2
+    count = min(most, teacher.max_draws or most)
+    fewest = min(fewest, tuned.CALIBRATION_NUMBERS // (count * each))
+    some = x[: max(2, fewest, numbers // (count * each))]
+    blocks = some.chunk(tuned.LABEL_BLOCKS) if teacher.max_draws is None else [some]
+    items = tracked(((len(block), block) for block in blocks), phase, len(some), progress)
+    draws = torch.cat([teacher.draws(block, count) for block in items], 1)
+    return choice.judge(some.to(device), draws.to(device, torch.float32), teacher.max_draws)

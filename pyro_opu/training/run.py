@@ -1,0 +1,77 @@
+"""One run of a distillation: its inputs, random numbers, ranks and checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from pyro_opu.checks import check_inputs
+from pyro_opu.distributed import ALONE, Ranks, together
+from pyro_opu.inputs import Inputs, inputs_of
+from pyro_opu.rng import RandomStream, fold_in
+from pyro_opu.training.checkpoint import Checkpoint, run_seed
+from pyro_opu.transfer.stream import Stream, is_loader
+
+__all__ = ["Run", "run_of"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has beside its plan.
+
+    Attributes:
+        inputs: All transfer inputs.
+        stream: A loader's, of which these are the first window.
+        random: Random numbers of the run, and its seed.
+        device: Where the student is trained.
+        ranks: The processes that train it.
+        checkpoint: The file to resume from and to write.
+        progress: Whether to show a bar for each phase.
+        callback: Is given the record of every evaluation.
+    """
+
+    inputs: Inputs
+    stream: Stream | None
+    random: RandomStream
+    device: torch.device
+    ranks: Ranks = ALONE
+    checkpoint: Checkpoint | None = None
+    progress: bool = False
+    callback: Callable[[dict[str, Any]], object] | None = None
+
+
+@contextmanager
+def run_of(
+    source: Any,
+    x: Any,
+    seed: int | None,
+    device: torch.device | str | None,
+    checkpoint: str | os.PathLike[str] | None,
+    progress: bool,
+    callback: Callable[[dict[str, Any]], object] | None,
+) -> Iterator[Run]:
+    """Begin a run of all ranks, by the arguments of :func:`~pyro_opu.distill`."""
+    with together() as ranks:
+        saved = None if checkpoint is None else Checkpoint(checkpoint, ranks)
+        seed = ranks.broadcast(run_seed(seed, saved))
+        inputs, stream = as_transfer_inputs(x, source, seed, ranks)
+        target = ranks.device(torch.device(inputs.tensor.device if device is None else device))
+        random = RandomStream(seed, target)
+        yield Run(inputs, stream, random, target, ranks, saved, progress and ranks.first, callback)
+
+
+def as_transfer_inputs(
+    x: Any, source: Any, seed: int, ranks: Ranks
+) -> tuple[Inputs, Stream | None]:
+    """The transfer inputs, and a loader's stream, of which they are the first window."""
+    if is_loader(x):
+        stream = Stream(x, fold_in(seed, 0), ranks)
+        return Inputs(check_inputs(stream.first), stream.form), stream
+    inputs = inputs_of(x, source)
+    found = inputs.like(inputs)  # whose indices are those that are seen in it
+    return Inputs(found.tensor.detach(), found.form), None

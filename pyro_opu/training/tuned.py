@@ -1,0 +1,111 @@
+"""The numbers that training was tuned by, in one table, each with the measurement that it rests on.
+
+A number without one was chosen, and nothing has been measured that speaks against it. KL is the
+held-out KL of the student's mean from the posterior's. The rules that use these numbers are tested
+in ``tests/training/test_plan.py`` where nothing else is named.
+"""
+
+from typing import Literal
+
+# Steps ------------------------------------------------------------------------------------------
+
+Effort = Literal["quick", "default", "thorough"]
+#: Steps, and most inputs that are labelled once, by effort. The scoreboard is of "default".
+EFFORTS: dict[Effort, tuple[int, int]] = {
+    "quick": (1000, 2**14),
+    "default": (3000, 2**16),
+    "thorough": (12_000, 2**18),
+}
+#: Posterior draws whose mean errs as that of a student which begins about where it should end, and
+#: takes the quick effort: Gaussian processes on Pima begin at 1,200 to 1,700, and end at 1,700, or
+#: after all steps at 1,700 to 2,500. Test: ``tests/guides/test_plug_in.py``.
+BEGINS_NEAR = 1000.0
+#: Steps, with the draws that calibrate, and labels from scratch, as multiples of those of a student
+#: that begins at another. Labels are what nearness costs: a tenth of them leaves students of MC
+#: dropout on digits with 1.2 times the KL, a fifth with 1.07. Test: ``test_distill_start.py``.
+FOLLOWING = (10, 5)
+#: Labels of a student that is not given its logit, with the draws that calibrate, as a multiple of
+#: those of one that is: by a quarter of them Gaussian processes on Pima end at 1.0 to 1.1 times the
+#: KL in .7 of the time, by an eighth at up to 1.4.
+ONE_LOGIT = 4
+#: Share of the steps that the closed-form warm start takes before another objective.
+WARM_SHARE = 0.9
+#: Share of the warm start in which the rate falls, and evaluations without an improvement that
+#: begin it. Test: ``tests/training/test_pool.py``.
+SETTLE_SHARE, PLATEAU = 0.5, 6
+#: Evaluations without an improvement that end a refinement.
+PATIENCE = 5
+#: Posterior draws whose mean errs as a student's, from which judging draws hardly tell students
+#: apart, and one evaluation without an improvement is enough.
+NEAR = 2000.0
+#: Improvement that counts, as a part of the distance, or of what the judging draws have by chance.
+LEAST_GAIN = 0.02
+#: Of seconds that are given, the share for labels; what a step takes, with its share of Adam and
+#: of judging, as a multiple of its loss and gradient alone; and the least steps.
+LABEL_SHARE, STEP_SPENT, FEWEST_STEPS = 0.3, 1.5, 50
+
+# A step -----------------------------------------------------------------------------------------
+
+#: Inputs in a batch, and in one of a student of more than `MANY` weights: that of MC dropout on
+#: MNIST, 478,000 weights, is then left with two thirds of the KL.
+BATCH, LARGE_BATCH, MANY = 2**8, 2**10, 2**18
+#: Adam's rate for layers of up to so many units. Students of MC dropout on MNIST, 512 units, are
+#: left with 1.6 times the KL by this rate as by half of it or a fifth; at 256 units digits are
+#: better off with half of it and Spambase with all of it.
+RATE, NARROW = 4e-3, 256
+#: Decay of the exponential average of the weights.
+AVERAGING = 0.99
+#: Largest norm of a gradient.
+CLIP = 5.0
+#: Teacher's draws per input and step. The noise of so few averages out over the steps, but not at
+#: inputs that few batches come near: the warm start takes more, up to so many operations in matrix
+#: products and so many numbers; of a posterior that draws afresh at most so many.
+NUM_DRAWS, CHEAP_OPERATIONS, CHEAP_NUMBERS, MOST_DRAWS = 32, 2**26, 2**18, 500
+#: Parts of a batch with draws of their own: draws are joint over the inputs of one call, so the
+#: noise of one set does not average out within the batch. Test: ``tests/training/test_steps.py``.
+DRAW_BLOCKS = 4
+#: Operations of a step, forward and back, up to which one thread takes it: beside another busy
+#: process two threads take up to 30 times as long. Test: ``tests/training/test_pool.py``.
+SINGLE_THREAD = 2**28
+#: Steps that are taken before one is recorded, as libraries must be initialised outside of a graph.
+#: Test: ``tests/training/test_descent.py``.
+EAGER = 3
+
+# Labels -----------------------------------------------------------------------------------------
+
+#: Numbers in all tensors of a pool (1 GB): 2^18 images of MNIST. A third of them leave its student
+#: with 1.5 times the KL. One of fewer inputs than `FEWEST` is learnt by heart, so batches are then
+#: labelled as they come.
+POOL_NUMBERS, FEWEST = 2**28, 2**13
+#: Operations to label a pool, and numbers in all draws of its labels, where there are more than
+#: `FEWEST_DRAWS` per input: up to ten seconds of one core. The luck of few draws is noise in steps.
+OPERATIONS, LABELS, FEWEST_DRAWS = 2**38, 2**27, 32
+#: Draws of all blocks together that are enough where all are too dear: twice as many leave students
+#: of Gaussian processes with .7 to .85 of the KL, and take twice the time.
+JOINT_DRAWS = 2**14
+#: Operations of labels that a student of many weights is worth, as a multiple of those of its
+#: steps: by a third of them that of MC dropout on MNIST learns the luck of the draws, and is left
+#: with 1.4 times the KL.
+LABELS_BY_STEPS = 2.5
+#: Numbers in the fewest draws of all inputs: 2^16 inputs of 1,000 classes.
+MOST_LABELS = 2**31
+#: Inputs that share draws, which are joint over them: the luck of one set averages out over the
+#: sets, so there are no more than so many. Held draws, all taken, have no luck.
+BLOCK, HELD_BLOCK, MOST_BLOCKS = 2**9, 2**12, 2**8
+#: Numbers in the draws of a block, and inputs that a guide reads at once: memory.
+BLOCK_NUMBERS, ROWS = 2**23, 2**12
+
+# Judging and calibrating. Test: tests/training/test_held_out.py ---------------------------------
+
+#: Fraction of the transfer inputs held out for validation, and its cap.
+HELD_OUT_SHARE, HELD_OUT_MOST = 0.15, 512
+#: Teacher's draws at each input that validates or calibrates, at most.
+LABEL_DRAWS = 1000
+#: Blocks of such inputs with draws of their own, where the teacher can draw afresh: with one block
+#: of joint draws the iterate nearest to their noise would look like the best.
+LABEL_BLOCKS = 16
+#: Numbers in all draws that validate, which is done often, and that calibrate, which is done once.
+VALIDATION_NUMBERS, CALIBRATION_NUMBERS = 2**20, 2**23
+#: Inputs that validate, though, if they have no more numbers than those that calibrate: by four, as
+#: 1,000 classes would leave, no order is known.
+FEWEST_INPUTS = 32
