@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -128,7 +128,13 @@ class PartJudge(Judge):
 
     The mean is judged by two halves of the draws in turn, since all draws may be all that teach,
     and would leave a perfect student no error to be compared with.
+
+    Attributes:
+        block: Which block of a report's inputs these are: each is split by random numbers of its
+            own.
     """
+
+    block: int = field(default=0, kw_only=True)
 
     #: Name of the epistemic part of uncertainty.
     epistemic: ClassVar[str]
@@ -165,7 +171,7 @@ class PartJudge(Judge):
         """Halves of the draws, another split at every input; all, where halves have no moments."""
         if len(self.draws) < 2 * self.fewest:
             return (self.draws,)
-        with seeded(SPLIT_SEED):
+        with seeded(SPLIT_SEED + self.block):
             return split(self.draws[: 2 * self.num_judging])
 
     @cached_property

@@ -136,9 +136,10 @@ class Comparison(ABC):
         costly[torch.linspace(0, rows - 1, asked).round().long()] = True
         by_input = costly.unflatten(0, (len(x), self.columns))
         found = []
-        for some in chunks(len(x), 2 * plan.num_draws, self.numbers, plan.chunk_size):
-            answer = self.ask(x[some])
-            judge = self.judge(x[some], self.draws(x[some], 2 * plan.num_draws), plan.held)
+        blocks = chunks(len(x), 2 * plan.num_draws, self.numbers, plan.chunk_size)
+        for block, some in enumerate(blocks):
+            answer, draws = self.ask(x[some]), self.draws(x[some], 2 * plan.num_draws)
+            judge = self.judge(x[some], draws, plan.held, block=block)
             trivial = _repeated(self.trivial, judge.draws.shape[1])
             picked = by_input[some].flatten()
             found.append(judge.turns(answer, trivial, picked))

@@ -165,6 +165,15 @@ def test_sampling_distance_is_what_draws_leave_of_their_posterior() -> None:
     assert found == pytest.approx(float(expected), rel=0.05)  # 2000 repeats, error 2 %
 
 
+def test_two_blocks_of_a_report_are_split_apart() -> None:
+    x, draws = torch.zeros(50, 1), torch.rand(20, 50, 2)
+    blocks = [RealJudge(x, draws, block=block).halves[0] for block in (0, 0, 1)]
+    assert torch.equal(blocks[0], blocks[1])
+    first, second = (block[..., 0].sort(0).values for block in (blocks[0], blocks[2]))
+    # An input with the same ten draws of twenty in both: one in 184,756.
+    assert int((first == second).all(0).sum()) <= 1
+
+
 @pytest.mark.parametrize("concentration", [3.0, 1e3, 1e5])
 def test_what_is_attainable_of_fresh_draws_is_known(concentration: float) -> None:
     """A half of S draws judges: (C - 1) / S (alpha_0 + 1), to second order."""

@@ -287,6 +287,14 @@ def test_luck_of_joint_draws_averages_out_over_inputs(x: Tensor) -> None:
     assert max(report.variance_error_floor for report in floors) > 0.05
 
 
+def test_a_report_does_not_depend_on_the_size_of_its_chunks(x: Tensor) -> None:
+    """All chunks share twenty joint draws."""
+    asked = {"seed": 0, "wasserstein_inputs": 0}
+    for size in (1, 20):
+        report = fidelity(student(), FinitePosterior(20), x, chunk_size=size, **asked)
+        assert abs(report.energy_distance_floor) < 0.03  # as above, with one chunk for all
+
+
 def test_extra_sets_and_names(x: Tensor) -> None:
     extra = {"wide": 3 * x[:50], "origin": torch.zeros(5, NUM_CLASSES)}
     report = fidelity(student(), DirichletTeacher(), x, extra=extra, num_draws=50, seed=0)
