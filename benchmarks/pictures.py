@@ -36,10 +36,10 @@ import torch
 from torch import Tensor
 
 import pyro_opu
+from benchmarks import datasets
 from benchmarks.known import KNOWN
 from benchmarks.mnist import images, pixels, trained
 from benchmarks.results import parser
-from papers import datasets
 from pyro_opu import plots
 from pyro_opu.metrics.distances import energy_distance
 from pyro_opu.plots.colours import BLUE, GREEN, ORANGE

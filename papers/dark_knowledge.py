@@ -30,8 +30,8 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu
+from benchmarks import datasets
 from benchmarks.results import Tables, parser, record_seeds, say, spread
-from papers import datasets
 from papers.chains import Samples, descended, four_chains, relu_student, sgld
 from papers.pictures import planes
 from pyro_opu.guides import PointGuide

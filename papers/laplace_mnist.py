@@ -46,8 +46,8 @@ import torch
 from torch import Tensor, nn
 
 import pyro_opu
+from benchmarks import datasets
 from benchmarks.results import Tables, over_seeds, parser, record_seeds
-from papers import datasets
 from papers.laplace_answers import (
     Gaussian,
     auroc,

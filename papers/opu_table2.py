@@ -45,9 +45,10 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 
 import pyro_opu
+from benchmarks import datasets
+from benchmarks.datasets import Dataset
 from benchmarks.mnist import SIZES, pixels, trained
-from papers import datasets, mnist_sgld
-from papers.datasets import Dataset
+from papers import mnist_sgld
 from papers.tables import (
     Method,
     Paper,

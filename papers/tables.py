@@ -27,10 +27,10 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu
+from benchmarks import datasets
 from benchmarks.judging import student_name
 from benchmarks.results import Tables, finish, keep, kept, parser, say
 from benchmarks.timing import timed
-from papers import datasets
 from papers.summaries import ERRORS, TRIVIAL, Key, Paper, key_of, summary
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.scores import calibration

@@ -25,8 +25,8 @@ from pyro.infer import Predictive
 from torch import Tensor
 
 import pyro_opu
+from benchmarks import datasets
 from benchmarks.results import Tables, over_seeds, parser, record_seeds, say
-from papers import datasets
 from papers.chains import Samples, descended, four_chains, relu_student, sgld
 from papers.pictures import cubics
 from pyro_opu.guides.normal import GaussianGuide

@@ -140,3 +140,19 @@ def statements(path: Path) -> int:
 def test_no_file_is_too_long_to_read() -> None:
     long = {name_of(path): count for path in FILES if (count := statements(path)) > MOST_STATEMENTS}
     assert not long
+
+
+#: Folders beside the package, each built on those before it alone.
+BESIDE = ("pyro_opu", "benchmarks", "papers")
+
+
+def test_papers_are_built_on_benchmarks_and_neither_carries_the_package() -> None:
+    wrong = []
+    for number, folder in enumerate(BESIDE):
+        for path in sorted((HOUSE.parent / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                named = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                named += [each.name for each in node.names] if isinstance(node, ast.Import) else []
+                above = {name.partition(".")[0] for name in named} & set(BESIDE[number + 1 :])
+                wrong += [f"{path.relative_to(HOUSE.parent)} imports {name}" for name in above]
+    assert not wrong

@@ -8,8 +8,8 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
 import pyro_opu
+from benchmarks.datasets import Dataset, standardize
 from papers import opu_table3, protocol, tables
-from papers.datasets import Dataset, standardize
 from papers.protocol import outside
 from papers.summaries import (
     Paper,

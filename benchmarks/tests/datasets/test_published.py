@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from papers import datasets
+from benchmarks import datasets
 
 
 @pytest.mark.data
