@@ -73,7 +73,7 @@ class Ranks:
         dist.all_gather_object(found, value, group=self.group)
         return found
 
-    def check_alike(self, what: Mapping[str, Any]) -> None:
+    def check_alike(self, what: Mapping[str, object]) -> None:
         """Raise a ValueError on every rank that names the values that differ between them."""
         first, *others = self.all_gather(what)
         wrong = sorted({key for other in others for key in differences(first, other)})
@@ -186,12 +186,12 @@ def together() -> Iterator[Ranks]:
         dist.destroy_process_group(ranks.channel.pop())
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differences(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
     """Names of the values that differ; sketches are compared up to rounding."""
     return sorted(k for k in one.keys() | other.keys() if not _alike(one.get(k), other.get(k)))
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _alike(one: object, other: object) -> bool:
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         if one.keys() == other.keys() == {"sketch"}:
             pairs = zip(one["sketch"], other["sketch"], strict=True)

@@ -119,7 +119,7 @@ def exclusive() -> Iterator[None]:
 
 
 @contextmanager
-def replaced(holder: Any, name: str, function: Any) -> Iterator[None]:
+def replaced(holder: object, name: str, function: object) -> Iterator[None]:
     """Put a function in the place of a module's or class's, and put that back on exit."""
     with exclusive():
         before = vars(holder)[name]
@@ -217,7 +217,7 @@ def drawing(device: torch.device | str = "cpu") -> Iterator[torch.Generator | No
 
 
 @contextmanager
-def evaluating(source: Any) -> Iterator[None]:
+def evaluating(source: object) -> Iterator[None]:
     """Put a module into evaluation mode, and restore the mode of each of its parts on exit."""
     if not isinstance(source, nn.Module):
         yield

@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from pyro_opu.checks.values import _message, instance_of
 
 
 def check_tensor(
-    name: str, x: Any, shape: str = "", advice: str = "", *, meta: bool = False
+    name: str, x: object, shape: str = "", advice: str = "", *, meta: bool = False
 ) -> Tensor:
     """A dense tensor that holds numbers; ``shape`` describes it in words and is not checked.
 
@@ -24,7 +23,7 @@ def check_tensor(
     """
     expected = f"a torch.Tensor of shape {shape}" if shape else "a torch.Tensor"
     advice = advice or f"Convert it with torch.as_tensor({name})."
-    instance_of(name, x, Tensor, expected, advice)
+    x = instance_of(name, x, Tensor, expected, advice)
     empty = x.is_meta or _fake(x)
     if x.layout == torch.strided and not (x.is_nested or x.is_quantized or (empty and not meta)):
         return x
@@ -67,7 +66,7 @@ def check_floating(name: str, x: Tensor) -> Tensor:
     )
 
 
-def check_probs(name: str, p: Any, shape: str = "(..., C)") -> Tensor:
+def check_probs(name: str, p: object, shape: str = "(..., C)") -> Tensor:
     """Probabilities over the last axis: finite, nonnegative, rows that sum to one.
 
     A sum may deviate by 1e-3, or by 4 eps of a coarser dtype (0.031 in bfloat16).
@@ -78,7 +77,7 @@ def check_probs(name: str, p: Any, shape: str = "(..., C)") -> Tensor:
         ValueError: `probs` must hold probabilities over its last axis, rows that are >= 0 and sum \
 to 1; got a smallest entry 0.2 and a sum off by 0.3. Apply softmax(-1), or divide by sum(-1).
     """
-    check_floating(name, check_tensor(name, p, shape))
+    p = check_floating(name, check_tensor(name, p, shape))
     if p.ndim == 0 or p.numel() == 0:
         raise ArgumentError(
             f"`{name}` must hold probabilities of shape {shape}; got shape {tuple(p.shape)}, which "
@@ -101,9 +100,9 @@ to 1; got a smallest entry 0.2 and a sum off by 0.3. Apply softmax(-1), or divid
     return p
 
 
-def check_log_probs(name: str, log_p: Any, shape: str = "(..., C)") -> Tensor:
+def check_log_probs(name: str, log_p: object, shape: str = "(..., C)") -> Tensor:
     """Log-probabilities over the last axis; minus infinity stands for zero."""
-    check_tensor(name, log_p, shape)
+    log_p = check_tensor(name, log_p, shape)
     off = math.nan
     if log_p.is_floating_point() and log_p.ndim and log_p.numel():
         off = rows_off_simplex(log_p.detach().exp())[1]
@@ -128,7 +127,7 @@ def rows_off_simplex(p: Tensor) -> tuple[float, float]:
 
 
 def check_inputs(
-    x: Any, argument: str = "x", *, features: bool = True, dtype: torch.dtype | None = None
+    x: object, argument: str = "x", *, features: bool = True, dtype: torch.dtype | None = None
 ) -> Tensor:
     """A non-empty, dense, finite, floating tensor ``(N, D)`` or ``(N, *input_shape)``.
 
@@ -142,7 +141,7 @@ def check_inputs(
 input pass inputs[None]; for one feature per input pass inputs[:, None].
     """
     advice = f"Convert it with torch.as_tensor({argument}, dtype=torch.float32)."
-    check_floating(argument, check_tensor(argument, x, "(N, *input_shape)", advice))
+    x = check_floating(argument, check_tensor(argument, x, "(N, *input_shape)", advice))
     if x.ndim < 1 + features:
         raise ArgumentError(
             f"`{argument}` must have shape (N, D) or (N, *input_shape); got {tuple(x.shape)}. "
@@ -193,7 +192,7 @@ def check_row_shape(name: str, x: Tensor, shape: Sequence[int], advice: str) -> 
     raise ArgumentError(f"`{name}` must have shape ({expected}); got {tuple(x.shape)}. {advice}")
 
 
-def check_labels(y: Any, rows: int, classes: int) -> Tensor:
+def check_labels(y: object, rows: int, classes: int) -> Tensor:
     """Integer class labels ``(rows,)`` from 0 to ``classes - 1``, as int64."""
     if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex():
         found = y.dtype if isinstance(y, Tensor) else type(y).__name__
@@ -224,9 +223,9 @@ def _check_rows(x: Tensor, wrong: str, remedy: str) -> None:
         )
 
 
-def check_targets(y: Any, rows: int, name: str = "y") -> Tensor:
+def check_targets(y: object, rows: int, name: str = "y") -> Tensor:
     """Real numbers ``(rows,)``, finite and of a floating dtype, without gradient."""
-    check_floating(name, check_tensor(name, y, f"({rows},)"))
+    y = check_floating(name, check_tensor(name, y, f"({rows},)"))
     if y.shape != (rows,):
         raise ArgumentError(
             f"`{name}` must hold one number per input, shape ({rows},); got {tuple(y.shape)}. For "

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -23,7 +23,7 @@ Name = TypeVar("Name", bound=str)
 MIN_SEED, MAX_SEED = -(2**63), 2**64 - 1
 
 
-def positive_int(name: str, value: Any, least: int = 1, advice: str = "") -> int:
+def positive_int(name: str, value: object, least: int = 1, advice: str = "") -> int:
     """An integer of at least ``least``, not a float or bool.
 
     Example:
@@ -37,7 +37,7 @@ def positive_int(name: str, value: Any, least: int = 1, advice: str = "") -> int
     raise ArgumentError(_message(name, kind, value, advice))
 
 
-def sizes(name: str, value: Any, advice: str = "", least: int = 1) -> tuple[int, ...]:
+def sizes(name: str, value: object, advice: str = "", least: int = 1) -> tuple[int, ...]:
     """At least ``least`` positive integers, such as a shape or the widths of layers."""
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise ArgumentTypeError(_message(name, "a tuple of positive integers", value, advice))
@@ -49,7 +49,7 @@ def sizes(name: str, value: Any, advice: str = "", least: int = 1) -> tuple[int,
 
 def in_range(
     name: str,
-    value: Any,
+    value: object,
     low: float = -math.inf,
     high: float = math.inf,
     ends: str = "[]",
@@ -69,21 +69,21 @@ def in_range(
     raise ArgumentError(_message(name, kind, value, advice))
 
 
-def positive_float(name: str, value: Any, advice: str = "") -> float:
+def positive_float(name: str, value: object, advice: str = "") -> float:
     """A positive finite number."""
     if _is_number(value) and 0 < value < math.inf:
         return float(value)
     raise ArgumentError(_message(name, "a positive finite number", value, advice))
 
 
-def check_bool(name: str, value: Any) -> bool:
+def check_bool(name: str, value: object) -> bool:
     """True or False, not something truthy such as "no"."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise ArgumentTypeError(_message(name, "True or False", value))
 
 
-def check_seed(value: Any, name: str = "seed") -> int | None:
+def check_seed(value: object, name: str = "seed") -> int | None:
     """A seed of torch's generators, or None."""
     if value is None:
         return None
@@ -104,7 +104,7 @@ def one_of(name: str, value: object, options: Collection[Name], advice: str = ""
 
 
 def instance_of(
-    name: str, value: Any, kind: type[T] | tuple[type, ...], expected: str, advice: str = ""
+    name: str, value: object, kind: type[T] | tuple[type, ...], expected: str, advice: str = ""
 ) -> T:
     """An object of a class, or of one of several, described by ``expected``."""
     if isinstance(value, kind):
@@ -113,20 +113,20 @@ def instance_of(
     raise ArgumentTypeError(f"`{name}` must be {expected}; got {found}.{advice and ' ' + advice}")
 
 
-def check_mapping(name: str, value: Any, form: str, advice: str = "") -> Mapping[Any, Any]:
+def check_mapping(name: str, value: object, form: str, advice: str = "") -> Mapping[Any, Any]:
     """A dict such as "name -> inputs"; None stands for an empty one."""
     given: Any = {} if value is None else value
     return instance_of(name, given, Mapping, f"a dict {form}", advice)  # type: ignore[type-abstract]
 
 
-def check_callable(name: str, value: Any, form: str) -> Callable[..., Any]:
+def check_callable(name: str, value: object, form: str) -> Callable[..., Any]:
     """A callable; ``form`` shows how it is called, such as ``x -> Dirichlet``."""
     if callable(value):
         return value
     raise ArgumentTypeError(_message(name, f"a callable {form}", value))
 
 
-def check_path(name: str, path: Any) -> Path:
+def check_path(name: str, path: object) -> Path:
     """The path of a file, which need not exist."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if isinstance(text, str) and "\0" not in text:
@@ -136,15 +136,15 @@ def check_path(name: str, path: Any) -> Path:
     raise ArgumentTypeError(_message(name, "the path of a file", path))
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
 
 
-def _message(name: str, expected: str, value: Any, advice: str = "") -> str:
+def _message(name: str, expected: str, value: object, advice: str = "") -> str:
     shown = repr(value)
     shown = shown if len(shown) <= 80 else f"an object of type {type(value).__name__}"
     return f"`{name}` must be {expected}; got {shown}.{advice and ' ' + advice}"

@@ -39,7 +39,7 @@ class Captured:
     def __init__(
         self,
         run: Callable[[Tensor], Tensors],
-        answer: Callable[..., Any],
+        answer: Callable[..., object],
         like: Tensor,
         kind: Literal["cuda graph", "compiled", "eager"],
         reason: str = "",
@@ -93,7 +93,7 @@ class StaticPass:
         self,
         forward: Callable[[Tensor], Tensors],
         buffer: Tensor,
-        stages: Sequence[tuple[Tensor, Any]] = (),
+        stages: Sequence[tuple[Tensor, torch.cuda.Event]] = (),
     ) -> None:
         self.forward, self.buffer, self.stages = forward, buffer, stages
 
@@ -255,7 +255,7 @@ def tensor_pass(
     return forward, lambda *values: matched.from_tensors(dict(zip(names, values, strict=True)))
 
 
-def _of_its_own(forward: Any) -> Any:
+def _of_its_own(forward: Any) -> FunctionType:
     """The same function with other code: torch limits how often what students share is compiled."""
     code, names = forward.__code__.replace(), forward.__globals__
     return FunctionType(code, names, closure=forward.__closure__)

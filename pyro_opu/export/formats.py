@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -22,7 +22,7 @@ METADATA = "pyro_opu"
 Program = torch.export.ExportedProgram
 
 
-def archive(program: Program, student: StudentProgram, description: dict[str, Any]) -> bytes:
+def archive(program: Program, student: StudentProgram, description: Mapping[str, object]) -> bytes:
     """The file that ``torch.export.load`` reads, with the description as an extra file."""
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={METADATA: json.dumps(description)})

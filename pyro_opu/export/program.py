@@ -118,7 +118,7 @@ class StudentProgram(nn.Module):
         """N of every input, as torch.export wants it."""
         return (tuple({0: torch.export.Dim("N")} for _ in self.form.parts or "x"),)
 
-    def _named(self, answer: Any) -> dict[str, Tensor]:
+    def _named(self, answer: object) -> dict[str, Tensor]:
         names = [name for name in self.outputs if name != "novelty"]
         return as_answer(answer).measures().rounded(names)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +28,7 @@ def ranks(values: Tensor) -> Tensor:
     return (below + up_to + 1).double() / 2
 
 
-def spearman(a: Any, b: Any, rounding: float = 0.0) -> float:
+def spearman(a: object, b: object, rounding: float = 0.0) -> float:
     """Spearman's rank correlation of tensors or arrays ``(N,)``.
 
     NaN where it is not defined: a side holds NaN, fewer than two numbers, or is constant to a range
@@ -55,7 +54,7 @@ def spearman(a: Any, b: Any, rounding: float = 0.0) -> float:
     return float(torch.corrcoef(torch.stack([ranks(side) for side in sides]))[0, 1])
 
 
-def _numbers(name: str, side: Any) -> Tensor:
+def _numbers(name: str, side: object) -> Tensor:
     """One side as real numbers ``(N,)`` in float64."""
     try:
         found = check_tensor(name, torch.as_tensor(side))

@@ -23,7 +23,7 @@ WINDOW_NUMBERS, LEAST_ROWS, MOST_ROWS = 2**24, 256, 2**14
 INDEXED_ROWS = 2**22
 
 
-def is_loader(x: Any) -> bool:
+def is_loader(x: object) -> bool:
     """Whether x is a ``DataLoader`` or another iterable that is not a collection."""
     return isinstance(x, Iterable) and not isinstance(x, Collection)
 
@@ -43,7 +43,7 @@ class Passes:
         form: The form of several inputs, known from the first batch on.
     """
 
-    def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
+    def __init__(self, loader: Iterable[object], seed: int, ranks: Ranks = ALONE) -> None:
         if isinstance(loader, Iterator):
             raise ArgumentTypeError(
                 "`x` must be a tensor, or a loader that can be iterated again and again; got "
@@ -127,7 +127,7 @@ class Stream:
         settings: Sizes of the loader's first batch and of a window.
     """
 
-    def __init__(self, loader: Iterable[Any], seed: int, ranks: Ranks = ALONE) -> None:
+    def __init__(self, loader: Iterable[object], seed: int, ranks: Ranks = ALONE) -> None:
         self.passes = Passes(loader, seed, ranks)
         first = self._first_window()
         self.form = form = self._seen(first)
@@ -229,7 +229,7 @@ def row_keys(x: Tensor) -> Tensor:
     return (words * odd.to(x.device)).sum(1)  # modulo 2^64, in any order the same
 
 
-def _inputs_of(batch: Any) -> Any:
+def _inputs_of(batch: object) -> Any:
     """The inputs of a batch, unchecked."""
     x = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
     if not isinstance(x, (Tensor, Mapping, tuple, list)):

@@ -98,7 +98,9 @@ def placed(path: str | os.PathLike[str], name: str = "path") -> Path:
     return path
 
 
-def write(path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], config: Any) -> None:
+def write(
+    path: str | os.PathLike[str], kind: str, tensors: dict[str, Tensor], config: object
+) -> None:
     """Write named tensors, with the ``kind`` of the file and a JSON ``config`` in the header."""
     path = placed(path)
     metadata = {
@@ -185,11 +187,11 @@ def description_of(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
+def flatten(tree: object, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
     """Split nested dicts and lists into named tensors and JSON; tuples become lists."""
     tensors: dict[str, Tensor] = {}
 
-    def walk(node: Any, name: str) -> Any:
+    def walk(node: object, name: str) -> Any:
         if isinstance(node, Tensor):
             name = f"{len(tensors)}{name}"  # the number tells {"a.b": t} from {"a": {"b": t}}
             tensors[name] = node
@@ -203,7 +205,7 @@ def flatten(tree: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
     return tensors, walk(tree, prefix)
 
 
-def unflatten(tensors: dict[str, Tensor], plain: Any) -> Any:
+def unflatten(tensors: dict[str, Tensor], plain: object) -> Any:
     """The inverse of :func:`flatten`."""
     try:
         return _unflatten(tensors, plain)

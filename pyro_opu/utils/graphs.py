@@ -17,7 +17,7 @@ def record(
     scratch: Tensor,
     *,
     warm: int = 3,
-    aside: Any = None,
+    aside: torch.cuda.Stream | None = None,
     mode: Literal["global", "thread_local"] = "global",
 ) -> tuple[Any, T]:
     """Record a run on the current device; returns the graph, and what the run returned.
@@ -52,7 +52,7 @@ def record(
     return graph, found
 
 
-def _end_failed(graph: Any, pool: Any, scratch: Tensor) -> None:
+def _end_failed(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], scratch: Tensor) -> None:
     """Restore torch's state on the current stream after the end of a capture has raised.
 
     Otherwise the allocator counts the capture as under way, and the random generator stays in

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 #: Packages whose distributions do.
 _OWNERS = ("torch.", "pyro.", "numpyro.")
 #: What a subclass may define without another law than its parent's.
@@ -32,6 +30,6 @@ def own_members(kind: type) -> frozenset[str]:
     return _seen.setdefault(kind, frozenset((mine & theirs) - dunder - _HARMLESS))
 
 
-def is_known(fn: Any, kinds: type | tuple[type, ...]) -> bool:
+def is_known(fn: object, kinds: type | tuple[type, ...]) -> bool:
     """Whether it is one of these distributions, or a subclass that leaves their law as it is."""
     return isinstance(fn, kinds) and not own_members(type(fn))

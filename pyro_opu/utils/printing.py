@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
 
-def name_of(thing: Any) -> str:
+def name_of(thing: object) -> str:
     """The name of a function, or of an object's class.
 
     Example:

@@ -41,7 +41,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def json_ready(value: Any) -> Any:
+def json_ready(value: object) -> Any:
     """A value in strict JSON's types: NaN and infinity become ``None``."""
     if hasattr(value, "_asdict"):  # a named tuple
         value = value._asdict()
