@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from pyro_opu.choosing import GuideName, LossName, choice_of
-from pyro_opu.inputs import Structured
+from pyro_opu.inputs import InputLike
 from pyro_opu.objectives import Adversarial, Objective
 from pyro_opu.predictive import OnePassPredictive
 from pyro_opu.predictive.distillation_report import warn_of_worthless, work
@@ -46,7 +46,7 @@ from pyro_opu.transfer.indices import at_made_up_inputs, check_indices
 @checked_arguments
 def distill(
     source: TeacherSource,
-    x: Structured | Iterable[Any],
+    x: InputLike | Iterable[object],
     *,
     guide: nn.Module | GuideName | None = None,
     loss: LossName | Objective | None = None,

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from pyro_opu.inputs.columns import Column
 from pyro_opu.inputs.form import PLAIN, Form, Unpacked
-from pyro_opu.inputs.given import Structured
 from pyro_opu.inputs.parts import Part
-from pyro_opu.inputs.reading import Inputs, call_with, form_of, inputs_of
+from pyro_opu.inputs.reading import InputLike, Inputs, call_with, form_of, inputs_of
 
 __all__ = [
     "PLAIN",
     "Column",
     "Form",
+    "InputLike",
     "Inputs",
     "Part",
-    "Structured",
     "Unpacked",
     "call_with",
     "form_of",

@@ -45,7 +45,7 @@ class Column:
     implied: bool = False
 
     @classmethod
-    def of(cls, name: str, own: str, values: Any, missing: bool, other: Name | None) -> Column:
+    def of(cls, name: str, own: str, values: object, missing: bool, other: Name | None) -> Column:
         """The column that holds these values; ``own`` is what errors call it."""
         array, names = _array(values, own)
         gone = _missing(array)
@@ -79,7 +79,7 @@ class Column:
         usual = np.bincount(numbers.astype(np.int64)).argmax() if names else numbers.mean()
         return cls(name, kind, found.names, float(usual), other, implied)
 
-    def numbers(self, values: Any, own: str) -> NDArray[np.float64]:
+    def numbers(self, values: object, own: str) -> NDArray[np.float64]:
         """The values ``(N,)`` as numbers.
 
         Raises:
@@ -124,7 +124,7 @@ class Column:
             )
         return [place[each] for each in values]
 
-    def values(self, numbers: NDArray[Any]) -> NDArray[Any]:
+    def values(self, numbers: NDArray[np.generic]) -> NDArray[Any]:
         """The column that these numbers ``(N,)`` stand for."""
         if self.kind == "category":
             names = np.empty(len(self.names), dtype=object)
@@ -156,12 +156,12 @@ class Column:
         return found
 
 
-def is_table(x: Any) -> bool:
+def is_table(x: object) -> bool:
     """Whether it is a data frame, of pandas or another library."""
     return hasattr(x, "columns") and hasattr(x, "dtypes") and not isinstance(x, (Tensor, Mapping))
 
 
-def is_column(x: Any) -> bool:
+def is_column(x: object) -> bool:
     """Whether it is an array or a series, and no tensor."""
     array = hasattr(x, "__array__") and hasattr(x, "dtype") and not isinstance(x, Tensor)
     return array and getattr(x, "ndim", 1) > 0
@@ -229,7 +229,7 @@ def _array(values: Any, own: str) -> tuple[NDArray[Any], list[Any] | None]:
     return array, names
 
 
-def _missing(array: NDArray[Any]) -> NDArray[np.bool_]:
+def _missing(array: NDArray[np.generic]) -> NDArray[np.bool_]:
     if array.dtype.kind == "f":
         return np.isnan(array)
     if array.dtype.kind == "M":
@@ -239,7 +239,7 @@ def _missing(array: NDArray[Any]) -> NDArray[np.bool_]:
     return np.zeros(len(array), dtype=np.bool_)
 
 
-def _is_missing(value: Any) -> bool:
+def _is_missing(value: object) -> bool:
     return (
         value is None
         or type(value).__name__ in ("NAType", "NaTType")
@@ -247,7 +247,7 @@ def _is_missing(value: Any) -> bool:
     )
 
 
-def _kind(known: NDArray[Any], own: str) -> Kind:
+def _kind(known: NDArray[np.generic], own: str) -> Kind:
     """What values none of which is missing are."""
     letter = known.dtype.kind
     if letter in "iuf":

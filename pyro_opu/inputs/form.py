@@ -67,7 +67,7 @@ class Form:
         found = check_inputs(self._read(x, name), name, dtype=dtype)
         return self.check_seen(found, name) if check_seen else found
 
-    def _read(self, x: Any, name: str) -> Any:
+    def _read(self, x: object, name: str) -> Any:
         """An array, a table of numbers or inputs as a tensor."""
         if _are_inputs(x):
             return self.of_form(x, name)
@@ -264,13 +264,13 @@ class Columns(Form):
             start += part.columns
         return found
 
-    def _read(self, x: Any, name: str) -> Any:
+    def _read(self, x: object, name: str) -> Any:
         if _are_inputs(x):
             x = self.of_form(x, name)
         packed = isinstance(x, Tensor) and x.is_floating_point() and self.fits(x.shape[1:])
         return x if packed else self._packed(x, name)
 
-    def _packed(self, x: Any, name: str) -> Tensor:
+    def _packed(self, x: object, name: str) -> Tensor:
         values = self._in_order(x, name)
         rows = len(values[0])
         columns: list[Tensor] = []
@@ -347,7 +347,7 @@ class Columns(Form):
         parts = (replace(part, name=name) for part, name in zip(self.parts, names, strict=False))
         return replace(self, parts=tuple(parts))
 
-    def _formed(self, values: dict[str, Any]) -> Any:
+    def _formed(self, values: Mapping[str, object]) -> Any:
         """Parts by name, in order, in the user's form."""
         if self.kind == "dict":
             return values
@@ -360,7 +360,7 @@ class Columns(Form):
     def _own_name(self, name: str, index: int) -> str:
         return own_name(name, index if self.kind == "tuple" else self.parts[index].name, self.kind)
 
-    def _in_order(self, x: Any, name: str) -> list[Tensor]:
+    def _in_order(self, x: object, name: str) -> list[Tensor]:
         given, kind = leaves(x, name), kind_of(x)
         by_part = [part.name for part in self.parts]
         wanted = list(dict.fromkeys(part.key for part in self.parts))
@@ -410,7 +410,7 @@ def _exact_dtype(floating: Iterable[torch.dtype], largest: int) -> torch.dtype:
     return torch.float64 if largest >= 2**24 else widest
 
 
-def _are_inputs(x: Any) -> bool:
+def _are_inputs(x: object) -> bool:
     """Whether they have a form."""
     return isinstance(getattr(x, "form", None), Form)
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentTypeError, check_tensor
 from pyro_opu.inputs.columns import is_column, is_table, series_of
 
+
+class Arrays(Protocol):
+    """What NumPy reads as an array: an array, a data frame or series."""
+
+    def __array__(self) -> np.ndarray: ...
+
+
 #: Inputs as a user gives them: a tensor, an array, a data frame or series, or several of them by
 #: position or by name.
-Structured = Any
+Structured = Tensor | Arrays | Sequence[Tensor | Arrays] | Mapping[str, Tensor | Arrays]
 Kind = Literal["plain", "tensor", "tuple", "dict"]
 KINDS = get_args(Kind)
 
 
-def leaves(x: Any, name: str) -> dict[str, Any]:
+def leaves(x: object, name: str) -> dict[str, Any]:
     """Tensors, arrays and columns by keyword, or by position."""
     if isinstance(x, Tensor) or is_column(x):
         return {"x": x}
@@ -41,11 +49,11 @@ def leaves(x: Any, name: str) -> dict[str, Any]:
     return given
 
 
-def _is_leaf(x: Any) -> bool:
+def _is_leaf(x: object) -> bool:
     return isinstance(x, Tensor) or is_column(x) or is_table(x)
 
 
-def kind_of(x: Any) -> Kind:
+def kind_of(x: object) -> Kind:
     if isinstance(x, Tensor) or is_column(x):
         return "tensor"
     return "dict" if isinstance(x, Mapping) or is_table(x) else "tuple"

@@ -63,7 +63,7 @@ class Part:
         """What a user calls it, the name of its column or its own."""
         return self.source[0].name if self.source and not self.shape else self.name
 
-    def tensor(self, own: str, given: Any) -> Tensor:
+    def tensor(self, own: str, given: object) -> Tensor:
         """The part ``(N, *shape)`` of what a user gives, in float64 where it is of a table."""
         if isinstance(given, Tensor) or not self.source:
             return as_tensor(given)

@@ -11,10 +11,10 @@ from torch import Tensor
 from pyro_opu.checks import ArgumentError
 from pyro_opu.inputs.columns import Column, as_tensor, is_column, is_table, rounded, series_of
 from pyro_opu.inputs.form import PLAIN, Columns, Form
-from pyro_opu.inputs.given import kind_of, leaves, own_name
+from pyro_opu.inputs.given import Structured, kind_of, leaves, own_name
 from pyro_opu.inputs.parts import Part, check_rows_of, ordered
 
-__all__ = ["Inputs", "call_with", "form_of", "inputs_of"]
+__all__ = ["InputLike", "Inputs", "call_with", "form_of", "inputs_of"]
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class Inputs:
     @classmethod
     def of(
         cls,
-        x: Any,
+        x: InputLike,
         *,
         missing: Sequence[str] = (),
-        other: Mapping[str, Any] | None = None,
+        other: Mapping[str, object] | None = None,
         name: str = "x",
     ) -> Inputs:
         """Read a tensor, an array, a data frame or series, or a tuple or dict of these.
@@ -75,7 +75,7 @@ class Inputs:
         form = form_of(x, name, missing, dict(other or {}))
         return cls(form.pack(x, name), form.declared())
 
-    def like(self, x: Any, name: str = "x") -> Inputs:
+    def like(self, x: InputLike, name: str = "x") -> Inputs:
         """Other inputs of the same form, whose names have the same numbers."""
         packed = self.form.pack(x, name)
         seen = [packed[:, column].unique().tolist() for column in self.form.index_columns]
@@ -95,7 +95,11 @@ class Inputs:
         return len(self.tensor)
 
 
-def inputs_of(x: Any, *sources: Any, name: str = "x") -> Inputs:
+#: What is taken wherever ``x`` is.
+InputLike = Inputs | Structured
+
+
+def inputs_of(x: InputLike, *sources: object, name: str = "x") -> Inputs:
     """What a user gives as inputs, in the form that a student or teacher among the sources has."""
     forms = (getattr(each, "form", None) for each in sources)
     known = [form for form in forms if isinstance(form, Form) and form.parts]
@@ -105,7 +109,7 @@ def inputs_of(x: Any, *sources: Any, name: str = "x") -> Inputs:
     return Inputs(form.pack(x, name), form)
 
 
-def call_with(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def call_with(args: tuple[Any, ...], kwargs: Mapping[str, object]) -> tuple[Any, dict[str, Any]]:
     """Arguments of a call of the model, arrays as tensors and a table as what the model takes."""
     if len(args) == 1 and (isinstance(args[0], Inputs) or is_table(args[0])):
         inputs = inputs_of(args[0])
@@ -120,7 +124,10 @@ def call_with(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[
 
 
 def form_of(
-    x: Any, name: str = "x", missing: Sequence[str] = (), other: Mapping[str, Any] | None = None
+    x: object,
+    name: str = "x",
+    missing: Sequence[str] = (),
+    other: Mapping[str, object] | None = None,
 ) -> Form:
     """The form of inputs like these, see :meth:`pyro_opu.Inputs.of`.
 
@@ -185,7 +192,7 @@ def _parts(key: str, own: str, value: Any, rows: int, missing: bool, other: Any)
     return found
 
 
-def _part(key: str, own: str, columns: list[Column], value: Any) -> Part:
+def _part(key: str, own: str, columns: list[Column], value: object) -> Part:
     """The part that columns make, in the dtype that their values need."""
     kind, shape = columns[0].kind, (len(columns),) if is_table(value) else ()
     part = Part(key, shape, "float64", None, tuple(columns))

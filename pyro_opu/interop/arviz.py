@@ -22,11 +22,11 @@ def to_inference_data(
     log_likelihood: bool = True,
     posterior_predictive: bool = True,
     probs: bool = False,
-    predictions: Any = None,
+    predictions: object = None,
     num_draws: int | None = None,
     num_chains: int = 1,
     seed: int | None = None,
-    coords: Mapping[str, Sequence[Any]] | None = None,
+    coords: Mapping[str, Sequence[object]] | None = None,
     dims: Mapping[str, Sequence[str]] | None = None,
     **kwargs: Any,
 ) -> Any:
@@ -147,7 +147,7 @@ def to_inference_data(
     return _assembled(arviz, groups, coords, dims)
 
 
-def summary(data: Any, **options: Any) -> Any:
+def summary(data: Any, **options: object) -> Any:
     """``az.summary``; of a student without the columns that judge chains.
 
     R-hat, effective draws and Monte Carlo errors say how well chains have mixed. A student's draws
@@ -198,7 +198,7 @@ def _arviz(who: str) -> Any:
 def _assembled(
     arviz: Any,
     groups: Groups,
-    coords: Mapping[str, Sequence[Any]] | None,
+    coords: Mapping[str, Sequence[object]] | None,
     dims: Mapping[str, Sequence[str]] | None,
 ) -> Any:
     """``InferenceData`` of ArviZ 0.x, groups by keyword; ``DataTree`` of 1.x, groups nested."""

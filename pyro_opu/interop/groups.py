@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_tensor, positive_int
 from pyro_opu.reports.answers import at_border, is_student, ready_teacher, student_answer
-from pyro_opu.teachers import Teacher
+from pyro_opu.teachers import Source, Teacher
 from pyro_opu.teachers.base import DEFAULT_DRAWS
 
 #: Variables of one group by name.
@@ -44,7 +44,7 @@ def arrays(values: Mapping[str, Tensor]) -> Arrays:
     return {name: value.detach().cpu().numpy() for name, value in values.items()}
 
 
-def gives_class_probs(source: Any) -> bool:
+def gives_class_probs(source: Source) -> bool:
     """Whether this may be a student or a teacher; a run or a ``Predictive`` knows its latents."""
     if isinstance(source, (MCMC, Predictive)):
         return False
@@ -84,7 +84,7 @@ def class_groups(
     return Groups(groups, dims, note, independent)
 
 
-def _predicted(source: Any, wanted: Wanted) -> dict[str, Arrays]:
+def _predicted(source: Source, wanted: Wanted) -> dict[str, Arrays]:
     """Labels and probabilities at new rows, by another call."""
     args, kwargs = new_call(wanted.predictions)
     asked = wanted._replace(predictions=None, posterior_predictive=True, probs=True)
@@ -95,7 +95,7 @@ def _predicted(source: Any, wanted: Wanted) -> dict[str, Arrays]:
     }
 
 
-def new_call(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def new_call(given: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments of a call at new rows: a tuple by position, a dict by name, or x alone."""
     if isinstance(given, Mapping):
         return (), dict(given)
@@ -103,7 +103,7 @@ def new_call(given: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _log_draws(
-    source: Any, x: Tensor, num_draws: int | None, of_student: bool
+    source: Source, x: Tensor, num_draws: int | None, of_student: bool
 ) -> tuple[str, Tensor, str]:
     """The observed site's name, logarithms of the draws ``(S, N, C)``, and what they are."""
     if not of_student:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from pyro.infer import MCMC, Predictive
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import Message
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
@@ -135,14 +136,14 @@ class TeacherFunction(BaseEstimator):
         0.5
     """
 
-    def __init__(self, function: Callable[..., Any], **parameters: Any) -> None:
+    def __init__(self, function: Callable[..., object], **parameters: object) -> None:
         self.function, self.parameters = check_callable("function", function, "(x, y)"), parameters
 
     @property
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(partial(self.function, **self.parameters))
 
-    def __call__(self, x: Inputs, y: Tensor, **options: Any) -> Any:
+    def __call__(self, x: Inputs, y: Tensor, **options: object) -> Any:
         """The teacher of these data."""
         return self.function(x, y, **self.parameters, **options)
 
@@ -179,11 +180,11 @@ def one_hot(parts: tuple[Tensor, ...], sizes: list[int]) -> Tensor:
     return torch.cat([*numbers, *columns], 1)
 
 
-def encoded(function: Callable[..., Any], sizes: list[int]) -> Callable[..., Any]:
+def encoded(function: Callable[..., object], sizes: list[int]) -> Callable[..., Any]:
     """A function of a matrix as one of inputs with codes of these sizes."""
 
     @wraps(function)
-    def of_parts(*parts: Tensor, **options: Any) -> Any:
+    def of_parts(*parts: Tensor, **options: object) -> Any:
         return function(one_hot(parts, sizes), **options)
 
     return of_parts if sizes else function
@@ -209,7 +210,7 @@ class _Weighted(Messenger):
         super().__init__()
         self.weights = weights
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: Message) -> None:
         if msg["is_observed"]:
             msg["scale"] = msg["scale"] * self.weights
 

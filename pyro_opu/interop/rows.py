@@ -7,6 +7,7 @@ from typing import Any
 from pyro.distributions.torch_distribution import ExpandedDistribution
 from torch import Tensor
 from torch import distributions as dist
+from torch.distributions import Distribution
 
 from pyro_opu.interop.groups import log_prob_of
 from pyro_opu.programs.sites import site_kind, unwrap, wrapped_log_probs
@@ -52,7 +53,7 @@ def of_site(node: dict[str, Any]) -> Tensor:
     return node["unscaled_log_prob"] if found is None else found
 
 
-def _whole(fn: Any) -> Any:
+def _whole(fn: Distribution) -> Any:
     """A distribution before it was expanded."""
     while isinstance(fn, ExpandedDistribution):
         fn = fn.base_dist
@@ -64,7 +65,7 @@ def _summed(found: Tensor) -> Tensor:
     return found.flatten(1).sum(1) if found.ndim > 1 else found
 
 
-def _log_prob(fn: Any, value: Tensor) -> Tensor | None:
+def _log_prob(fn: Distribution, value: Tensor) -> Tensor | None:
     """Log-density of one label, to the digits that a sure row needs; ``None`` for all else."""
     kind = site_kind(fn) if unwrap(fn) is fn else None
     if kind == "onehot":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
+from pyro.poutine.runtime import Message
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
@@ -120,7 +121,7 @@ def _read(
     return _Read(samples, run.model, args, kwargs, note)
 
 
-def _guide_draws(run: Predictive, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Draws:
+def _guide_draws(run: Predictive, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Draws:
     """One chain of draws of the latents that model and guide share."""
     guide = run.guide
 
@@ -204,7 +205,7 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
     return densities, _over_draws(batched, label, read) if wanted.posterior_predictive else {}
 
 
-def _is_said(node: dict[str, Any]) -> bool:
+def _is_said(node: Message) -> bool:
     return node["type"] == "sample" and is_deterministic(node)
 
 

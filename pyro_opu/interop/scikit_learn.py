@@ -24,7 +24,9 @@ from pyro_opu.distributions import PredictiveNormal, SimplexDistribution
 from pyro_opu.interop.ready_teachers import (
     CLASSIFIERS,
     REGRESSORS,
+    ClassTeacher,
     Inputs,
+    RealTeacher,
     TeacherFunction,
     dropout_teacher,
     linear_teacher,
@@ -32,6 +34,7 @@ from pyro_opu.interop.ready_teachers import (
 )
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.rng import seeded
+from pyro_opu.teachers import Estimator
 
 __all__ = [
     "OnePassClassifier",
@@ -53,7 +56,7 @@ class OnePassEstimator(BaseEstimator):
 
     def __init__(
         self,
-        teacher: Any = "dropout",
+        teacher: ClassTeacher | RealTeacher | Callable[..., object] | Estimator = "dropout",
         *,
         guide: GuideName | None = None,
         loss: LossName | None = None,
@@ -66,7 +69,7 @@ class OnePassEstimator(BaseEstimator):
         self.num_steps = num_steps
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: object = None) -> Any:
         """Teach by ``X`` ``(N, D)``, finite with at least 4 rows, and ``y`` ``(N,)``.
 
         A row with a weight counts so many times to a teacher that takes ``sample_weight``; one of
@@ -105,7 +108,7 @@ class OnePassEstimator(BaseEstimator):
         self.student_ = student.double()
         return self
 
-    def predict_uncertainty(self, X: Any) -> dict[str, np.ndarray]:
+    def predict_uncertainty(self, X: object) -> dict[str, np.ndarray]:
         """Every measure of :func:`pyro_opu.uncertainty` by name, ``(N,)``."""
         measures = uncertainty(self._answer(X)).to_dict()
         return {name: value.numpy() for name, value in measures.items()}
@@ -115,7 +118,7 @@ class OnePassEstimator(BaseEstimator):
         """What the teacher is given for ``y``."""
 
     @abstractmethod
-    def _check(self, student: Any) -> None:
+    def _check(self, student: object) -> None:
         """Refuse a student that does not answer ``y``."""
 
     def _maker(self) -> Callable[..., Any]:
@@ -235,12 +238,12 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
 
     teachers = CLASSIFIERS
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         """Predict the most probable class of every row, ``(N,)``, as in ``classes_``."""
         probs = self.predict_proba(X)  # which says where it has not been fitted
         return self.classes_[probs.argmax(1)]
 
-    def predict_proba(self, X: Any) -> np.ndarray:
+    def predict_proba(self, X: object) -> np.ndarray:
         """Mean of the posterior predictive, ``(N, C)`` in the order of ``classes_``."""
         answer: SimplexDistribution = self._answer(X)
         return answer.log_mean.softmax(-1).numpy()
@@ -294,7 +297,7 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
 
     teachers = REGRESSORS
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: object, return_std: bool = False) -> Any:
         """The mean of y ``(N,)``; with ``return_std`` its standard deviation, too."""
         answer = self._answer(X)
         mean: np.ndarray = answer.mean.numpy()
@@ -314,7 +317,7 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
                 f"{student.num_classes} classes. Use OnePassClassifier for them."
             )
 
-    def _answer(self, X: Any) -> PredictiveNormal:
+    def _answer(self, X: object) -> PredictiveNormal:
         answer, shift = super()._answer(X).normal(), 2 * np.log(self.scale_)
         parts = (answer.log_aleatoric + shift, answer.log_epistemic + shift)
         return PredictiveNormal(self.mean_ + self.scale_ * answer.loc, *parts)

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, check_tensor, positive_int
+from pyro_opu.inputs import InputLike
 from pyro_opu.joint.draws import draw_labels, joint_draws
 from pyro_opu.rng import seeded
+from pyro_opu.teachers import Source
 
 __all__ = ["Batch", "JointInformation", "batch_bald", "joint_information"]
 
@@ -125,8 +126,8 @@ class _Labellings:
 
 
 def batch_bald(
-    source: Any,
-    x: Any,
+    source: Source,
+    x: InputLike,
     size: int,
     *,
     num_draws: int | None = None,
@@ -203,8 +204,8 @@ def _greedy(probs: Tensor, size: int, most: int) -> Batch:
 
 
 def joint_information(
-    source: Any,
-    x: Any,
+    source: Source,
+    x: InputLike,
     batches: Tensor,
     *,
     num_draws: int | None = None,
@@ -249,7 +250,7 @@ def _chain(probs: Tensor, batch: Tensor, most: int) -> Tensor:
     return torch.cat(parts).sum()
 
 
-def _check_batches(batches: Any, rows: int) -> Tensor:
+def _check_batches(batches: object, rows: int) -> Tensor:
     given = check_tensor("batches", batches, "(B, k) or (k,)")
     whole = not given.is_floating_point() and not given.is_complex() and given.dtype != torch.bool
     if not whole or given.ndim not in (1, 2) or given.numel() == 0:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, check_bool, positive_int
+from pyro_opu.inputs import InputLike
 from pyro_opu.joint.draws import joint_draws
 from pyro_opu.rng import seeded
+from pyro_opu.teachers import Source
 
 __all__ = ["Ranking", "ranking", "thompson"]
 
@@ -49,8 +50,8 @@ class Ranking:
 
 
 def ranking(
-    source: Any,
-    x: Any,
+    source: Source,
+    x: InputLike,
     weights: Tensor | None = None,
     *,
     largest: bool = True,
@@ -83,8 +84,8 @@ def ranking(
 
 
 def thompson(
-    source: Any,
-    x: Any,
+    source: Source,
+    x: InputLike,
     size: int,
     weights: Tensor | None = None,
     *,
@@ -132,8 +133,8 @@ def thompson(
 
 
 def _scores(
-    source: Any,
-    x: Any,
+    source: Source,
+    x: InputLike,
     weights: Tensor | None,
     largest: bool,
     num_draws: int | None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from pyro_opu.inputs import InputLike
 from pyro_opu.joint.draws import joint_draws
 from pyro_opu.rng import seeded
+from pyro_opu.teachers import Source
 
 __all__ = ["Total", "covariance", "total"]
 
@@ -43,8 +44,8 @@ class Total:
 
 
 def total(
-    source: Any,
-    x: Any,
+    source: Source,
+    x: InputLike,
     weights: Tensor | None = None,
     *,
     num_draws: int | None = None,
@@ -85,8 +86,8 @@ def total(
 
 
 def covariance(
-    source: Any,
-    x: Any,
+    source: Source,
+    x: InputLike,
     weights: Tensor | None = None,
     *,
     num_draws: int | None = None,

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions import as_answer
+from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.base import student_at
 from pyro_opu.judging.yardstick import as_draws, or_none, quotient, single_factor
 from pyro_opu.metrics.distances import split
@@ -53,11 +53,11 @@ class Judge(ABC):
     jointly: bool = False
 
     @abstractmethod
-    def scores_of(self, answer: Any) -> dict[str, float]:
+    def scores_of(self, answer: Answer) -> dict[str, float]:
         """:meth:`scores` of an answer."""
 
     @abstractmethod
-    def summary_of(self, answer: Any) -> dict[str, Any]:
+    def summary_of(self, answer: Answer) -> dict[str, Any]:
         """:meth:`summary` of an answer."""
 
     @property
@@ -179,7 +179,7 @@ class PartJudge(Judge):
         """What each half of the draws says of the mean."""
         return [self.mean_of_draws(half) for half in self.halves]
 
-    def turns(self, answer: Any, trivial: Any, costly: Tensor) -> list[Judged]:
+    def turns(self, answer: Answer, trivial: Answer, costly: Tensor) -> list[Judged]:
         """Numbers of every input for a report, by column and quantity.
 
         Each half of the draws judges in turn, the other being the floor; where the posterior draws
@@ -213,7 +213,7 @@ class PartJudge(Judge):
         """
         return whole - (2 * self.left - 1) * (torch.stack(list(halves)).mean(0) - whole)
 
-    def kl_by_halves(self, mean: Any) -> float:
+    def kl_by_halves(self, mean: object) -> float:
         """The mean KL from both halves of the draws."""
         found = [float(self.kl(half, mean).mean()) for half in self.means]
         return sum(found) / len(found)
@@ -235,7 +235,7 @@ class PartJudge(Judge):
         """The KL of one answer for all inputs, by halves."""
         return self.kl_by_halves(self.mean_of_draws(self.draws.reshape(-1, 1, self.draws.shape[2])))
 
-    def scores_of(self, answer: Any) -> dict[str, float]:
+    def scores_of(self, answer: Answer) -> dict[str, float]:
         mean = self.mean_of(answer)
         ratio = self.kl_by_halves(mean) / self.attainable
         return {
@@ -245,7 +245,7 @@ class PartJudge(Judge):
             "draws": as_draws(ratio, self.num_judging, self.held),
         }
 
-    def summary_of(self, answer: Any) -> dict[str, Any]:
+    def summary_of(self, answer: Answer) -> dict[str, Any]:
         energy, of_draws = self.energies(answer)
         mine, theirs, per_draw = self.epistemic_parts(answer)
         factor = single_factor(mine, theirs, per_draw, self.size)

@@ -151,7 +151,9 @@ def _answer_at(guide: nn.Module, x: Tensor) -> Any:
     return parts[0].from_tensors({k: torch.cat([each[k] for each in tensors]) for k in tensors[0]})
 
 
-def _calibrated(student: Any, inputs: ClassJudge, before: Tensor | None = None) -> dict[str, Any]:
+def _calibrated(
+    student: object, inputs: ClassJudge, before: Tensor | None = None
+) -> dict[str, Any]:
     """:func:`calibrating_shift` of an answer; ``before`` is its distances, where they are known."""
     from scipy.optimize import minimize_scalar  # takes most of a second
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -53,14 +52,16 @@ class _Computed(dist.TorchDistribution):
     arg_constraints: dict[str, constraints.Constraint] = {}
     support = constraints.lower_cholesky
 
-    def __init__(self, compute: Callable[[], Tensor], shape: Any, batch_shape: Any = ()) -> None:
+    def __init__(
+        self, compute: Callable[[], Tensor], shape: Sequence[int], batch_shape: Sequence[int] = ()
+    ) -> None:
         super().__init__(torch.Size(batch_shape), torch.Size(shape), validate_args=False)
         self.compute = compute
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> _Computed:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> _Computed:
         return _Computed(self.compute, self.event_shape, batch_shape)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         return self.compute().expand(self._extended_shape(torch.Size(sample_shape)))
 
     def log_prob(self, value: Tensor) -> Tensor:

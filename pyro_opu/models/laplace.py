@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -43,7 +42,7 @@ class Laplace:
     bias: Tensor
     covariance: Tensor
 
-    def guide(self, *args: Any, **kwargs: Any) -> None:
+    def guide(self, *args: object, **kwargs: object) -> None:
         """A Pyro guide that draws "weight" and "bias" and ignores its arguments."""
         mean = torch.cat([self.weight, self.bias.unsqueeze(0)])
         flat, density = gaussian_draw("_laplace", mean.flatten(), self._scale_tril.to(mean.dtype))

@@ -35,7 +35,7 @@ def split_last_layer(network: nn.Sequential) -> tuple[nn.Sequential, nn.Linear]:
     return trunk, copy.deepcopy(last)
 
 
-def on_features(trunk: nn.Module, model: Callable[..., Any]) -> Model:
+def on_features(trunk: nn.Module, model: Callable[..., object]) -> Model:
     """A model of inputs made from a model of features, ``model(trunk(x), y)``.
 
     Guides and samples of ``model``, fitted on ``trunk(x)`` computed once, fit the result too.

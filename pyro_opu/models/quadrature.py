@@ -8,7 +8,8 @@ Filippone, Ghahramani: MCMC for variationally sparse Gaussian processes, 2015).
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -60,7 +61,7 @@ class ExpectedBernoulli(TorchDistribution):
         self.nodes, self.weights = nodes, weights
         super().__init__(loc.shape, validate_args=False)
 
-    def expand(self, batch_shape: Any, _instance: object = None) -> ExpectedBernoulli:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> ExpectedBernoulli:
         loc, scale = self.loc.expand(batch_shape), self.scale.expand(batch_shape)
         return ExpectedBernoulli(loc, scale, self.link, self.nodes, self.weights)
 
@@ -71,7 +72,7 @@ class ExpectedBernoulli(TorchDistribution):
         log_prob = logsigmoid(signed) if self.link == "logit" else torch.special.log_ndtr(signed)
         return log_prob @ self.weights
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():
             return torch.bernoulli(inverse_link(_latent(self, sample_shape), self.link))
 
@@ -94,7 +95,7 @@ class ExpectedCategorical(TorchDistribution):
     def support(self) -> constraints.Constraint:
         return constraints.integer_interval(0, self.loc.shape[-1] - 1)
 
-    def expand(self, batch_shape: Any, _instance: object = None) -> ExpectedCategorical:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> ExpectedCategorical:
         shape = (*batch_shape, self.loc.shape[-1])
         return ExpectedCategorical(self.loc.expand(shape), self.scale.expand(shape), self.points)
 
@@ -106,7 +107,7 @@ class ExpectedCategorical(TorchDistribution):
         chosen = self.loc.expand(*shape, -1).gather(-1, index).squeeze(-1)
         return chosen - latent.logsumexp(-1).mean(-1)
 
-    def sample(self, sample_shape: Any = ()) -> Tensor:
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         with torch.no_grad():
             return torch.distributions.Categorical(logits=_latent(self, sample_shape)).sample()
 
@@ -117,6 +118,6 @@ def inverse_link(latent: Tensor, link: Link) -> Tensor:
     return latent.sigmoid() if link == "logit" else torch.special.ndtr(latent)
 
 
-def _latent(label: ExpectedBernoulli | ExpectedCategorical, sample_shape: Any) -> Tensor:
+def _latent(label: ExpectedBernoulli | ExpectedCategorical, sample_shape: Sequence[int]) -> Tensor:
     shape = (*sample_shape, *label.loc.shape)
     return torch.normal(label.loc.expand(shape), label.scale.expand(shape))

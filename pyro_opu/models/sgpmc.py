@@ -35,7 +35,7 @@ class SVGP:
     loc: Tensor
     scale_tril: Tensor
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    def __call__(self, *args: object, **kwargs: object) -> dict[str, Tensor]:
         """One joint draw of the latents; arguments are ignored."""
         flat, density = gaussian_draw("_svgp_latent", self.loc, self.scale_tril)
         size = len(self.model.kernel.medians(self.loc))

@@ -36,7 +36,7 @@ class OwnParameters:
     run with the values of the first.
     """
 
-    def __init__(self, guide: Callable[..., Any]) -> None:
+    def __init__(self, guide: Callable[..., object]) -> None:
         self.guide = guide
         self._state: Any = {"params": {}, "constraints": {}}
 
@@ -46,7 +46,7 @@ class OwnParameters:
         with pyro.get_param_store().scope(self._state):
             yield
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         with self.in_force():
             return self.guide(*args, **kwargs)
 
@@ -66,8 +66,8 @@ class Fit:
 
 
 def fit_svi(
-    model: Callable[..., Any],
-    guide: Callable[..., Any],
+    model: Callable[..., object],
+    guide: Callable[..., object],
     x: Tensor,
     y: Tensor,
     *,
@@ -153,7 +153,7 @@ def _stepped(svi: SVI, x: Tensor, y: Tensor, *, first: bool) -> float:
 
 
 def mean_field(
-    model: Callable[..., Any],
+    model: Callable[..., object],
     start: nn.Module | dict[str, Tensor] | None = None,
     *,
     scale: float = 0.01,

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, check_inputs, instance_of, one_of
 from pyro_opu.plots.colours import SERIES, STYLES
-from pyro_opu.reports.answers import is_student
+from pyro_opu.reports.answers import Student, is_student
 from pyro_opu.reports.readings import Array, Measure, Reader, Reading
+from pyro_opu.teachers import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,7 +94,7 @@ def scale_of(measure: Measure) -> Scale:
     return SCALES[one_of("measure", measure, SCALES)]
 
 
-def read(source: Any, x: Tensor, num_draws: int) -> Reading:
+def read(source: Source | Student, x: Tensor, num_draws: int) -> Reading:
     """What a student or a teacher says at ``x``, the latter by one set of draws for all inputs."""
     check_inputs(x)
     return Reader(source, x, is_student(source, x), num_draws, None).together(x)

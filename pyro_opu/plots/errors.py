@@ -159,11 +159,11 @@ def risk_coverage(
     return ax
 
 
-def _array(values: Any) -> Array:
+def _array(values: object) -> Array:
     return np.asarray(values.detach().cpu() if isinstance(values, Tensor) else values)
 
 
-def _errors(wrong: Any) -> Array:
+def _errors(wrong: object) -> Array:
     """As float64, ``(N,)``."""
     found = _array(wrong)
     if found.dtype != bool:
@@ -175,7 +175,7 @@ def _errors(wrong: Any) -> Array:
     return found.astype(np.float64)
 
 
-def _curve(name: str, scores: Any, errors: Array) -> Array:
+def _curve(name: str, scores: object, errors: Array) -> Array:
     """Risk at coverage 1 / N, 2 / N, ..., 1, averaged over the orders of equal scores."""
     values = _array(scores)
     numbers = np.issubdtype(values.dtype, np.number) or values.dtype == bool

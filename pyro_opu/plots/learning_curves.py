@@ -46,7 +46,7 @@ def training_curves(report: Any, *, axes: Sequence[Axes] | None = None) -> tuple
     return above, below
 
 
-def _is_record(record: Any) -> bool:
+def _is_record(record: object) -> bool:
     return isinstance(record, Mapping) and {"phase", "step", *_JUDGED} <= set(record)
 
 
@@ -89,7 +89,7 @@ def _fidelity(ax: Axes, steps: list[int], history: Sequence[Mapping[str, Any]]) 
     ax.legend(frameon=False, fontsize=8)
 
 
-def _losses(ax: Axes, steps: list[int], history: Sequence[Mapping[str, Any]]) -> None:
+def _losses(ax: Axes, steps: list[int], history: Sequence[Mapping[str, object]]) -> None:
     """Parts of the loss: entries that the first record, made before any step, lacks."""
     parts = dict.fromkeys(name for record in history[1:] for name in record)
     names = [name for name in parts if name not in history[0]]

@@ -24,6 +24,7 @@ from pyro_opu.plots.canvas import axes_for, finite, new_figure, read, scale_of
 from pyro_opu.plots.colours import BLACK, SERIES, map_colours
 from pyro_opu.reports.readings import Array, Measure
 from pyro_opu.rng import seeded
+from pyro_opu.teachers import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +62,7 @@ class _Ground(NamedTuple):
 
 
 def decision_map(
-    predict: Any,
+    predict: Source,
     bounds: Sequence[Sequence[float]],
     *,
     x: Tensor | None = None,
@@ -179,7 +180,7 @@ def _ground(bounds: Any, resolution: int, x: Tensor | None, y: Tensor | None) ->
 
 
 def _asked(
-    source: Any, ground: _Ground, measure: Measure, num_draws: int, seed: int | None
+    source: Source, ground: _Ground, measure: Measure, num_draws: int, seed: int | None
 ) -> _Map:
     """The source's answers at the cells, by one set of draws."""
     scale_of(measure)
@@ -282,7 +283,7 @@ def _borders(ax: Axes, probs: Array, corners: Tensor) -> None:
             line.set(path_effects=[withStroke(linewidth=2.2, foreground=BLACK)])
 
 
-def _bar(figure: Any, axes: Any, limits: _Range) -> None:
+def _bar(figure: Any, axes: object, limits: _Range) -> None:
     """The scale of darkness, in grey."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize

@@ -11,6 +11,7 @@ from torch import Tensor
 from pyro_opu.checks import ArgumentError, instance_of, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
+from pyro_opu.inputs import InputLike
 from pyro_opu.metrics.ranks import spearman
 from pyro_opu.metrics.uncertainty import Uncertainty, uncertainty
 from pyro_opu.plots.canvas import (
@@ -25,9 +26,10 @@ from pyro_opu.plots.canvas import (
     scale_of,
 )
 from pyro_opu.plots.colours import BLACK, GREY, SERIES, STUDENT
-from pyro_opu.reports.answers import at_border
+from pyro_opu.reports.answers import Student, at_border
 from pyro_opu.reports.readings import Array, Measure, check_same_classes
 from pyro_opu.rng import seeded
+from pyro_opu.teachers import Source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +38,7 @@ _KINDS = (Uncertainty, Tensor, SimplexDistribution)
 
 
 def concentration_histograms(
-    answers: Mapping[str, Any],
+    answers: Mapping[str, object],
     *,
     measure: Measure = "concentration",
     bins: int = 40,
@@ -83,9 +85,9 @@ def _values(name: str, answer: Any, measure: Measure) -> Array:
 
 
 def fidelity_scatter(
-    student: Any,
-    teacher: Any,
-    x: Tensor,
+    student: Student,
+    teacher: Source,
+    x: InputLike,
     *,
     measure: Measure = "mutual_information",
     num_draws: int = 500,

@@ -39,7 +39,7 @@ _LEGEND: dict[str, Any] = {
 
 
 def simplex(
-    distribution: Any = None,
+    distribution: object = None,
     draws: Tensor | None = None,
     *,
     labels: Sequence[str] | None = None,
@@ -156,7 +156,7 @@ def _checked_classes(classes: Sequence[int], num_classes: int) -> list[int]:
     return [int(k) for k in classes]
 
 
-def _checked_answer(distribution: Any) -> SimplexDistribution:
+def _checked_answer(distribution: object) -> SimplexDistribution:
     answer = known_form(distribution)
     if not isinstance(answer, SimplexDistribution):
         raise ArgumentTypeError(

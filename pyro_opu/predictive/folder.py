@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def files_of(path: str | os.PathLike[str]) -> list[Path]:
 def write_student(
     path: str | os.PathLike[str],
     tensors: dict[str, Tensor],
-    description: dict[str, Any],
+    description: Mapping[str, object],
     card: str,
     *,
     overwrite: bool = False,
@@ -110,7 +110,7 @@ def _check_own(path: str | os.PathLike[str], new: dict[str, bytes]) -> None:
 def model_card(
     student: Any,
     *,
-    fidelity: Any = None,
+    fidelity: object = None,
     name: str = "One-pass predictive",
     data: str = _UNSAID,
     license: str | None = None,
@@ -195,12 +195,12 @@ def _limits(student: Any) -> list[str]:
     ]
 
 
-def _line(text: Any) -> str:
+def _line(text: object) -> str:
     """Text that stays on its line."""
     return " ".join(str(text).split())
 
 
-def _block(text: Any) -> list[str]:
+def _block(text: object) -> list[str]:
     """Text as it is, between fences that are longer than any in it."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", str(text))), default=0))
     return [f"{fence}text", str(text), fence, ""]

@@ -38,11 +38,11 @@ class LikePredictive(nn.Module):
         """Names of the sites that come back; others are chosen when it is distilled."""
         return tuple(site.name for site in self.sites)
 
-    def call(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+    def call(self, *args: object, **kwargs: object) -> tuple[Tensor, ...]:
         """The values of ``forward`` as a tuple sorted by site, as in ``Predictive.call``."""
         return tuple(value for _, value in sorted(self(*args, **kwargs).items()))
 
-    def get_samples(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    def get_samples(self, *args: object, **kwargs: object) -> dict[str, Tensor]:
         """Draws as a call gives them; ``Predictive``'s deprecated name for it."""
         draws: dict[str, Tensor] = self(*args, **kwargs)
         return draws

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import positive_int
 from pyro_opu.guides.joint import JointGuide
+from pyro_opu.inputs import InputLike
 from pyro_opu.rng import full_precision, seeded
 
 
@@ -29,7 +30,7 @@ class LikeTeacher(nn.Module):
         """How many draws a joint student holds; ``None`` of any other, which draws afresh."""
         return self.guide.num_draws if isinstance(self.guide, JointGuide) else None
 
-    def draws(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, x: InputLike, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         r"""What draws say of the inputs: class probabilities, or :math:`f_s, \log\sigma_s`.
 
         Draw s of a joint student is one function of x, in all calls: all draws in order, or with
@@ -45,18 +46,20 @@ class LikeTeacher(nn.Module):
         """
         return self.outcome.plain(self._said(x, num_draws, seed))
 
-    def log_probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def log_probs(
+        self, x: InputLike, num_draws: int | None = None, seed: int | None = None
+    ) -> Tensor:
         """Logarithms of :meth:`probs`, which keep the digits of small ones."""
         self.outcome.check_classes("a student")
         return self._said(x, num_draws, seed)
 
-    def probs(self, x: Any, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def probs(self, x: InputLike, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Draws of class probabilities ``(S, N, C)``: a student is a teacher. See :meth:`draws`."""
         return self.log_probs(x, num_draws, seed).exp()
 
     @torch.no_grad()
     @full_precision()
-    def _said(self, x: Any, num_draws: int | None, seed: int | None) -> Tensor:
+    def _said(self, x: InputLike, num_draws: int | None, seed: int | None) -> Tensor:
         """:meth:`draws`, of classes in logarithms."""
         x, count = self._checked(x), self.num_samples
         if num_draws is not None:
@@ -66,7 +69,7 @@ class LikeTeacher(nn.Module):
                 return self.guide.draws(x, self.guide.chosen(count)).contiguous()
             return self.outcome.draws_of(self._answer(x), count)
 
-    def _checked(self, x: Any) -> Tensor:
+    def _checked(self, x: InputLike) -> Tensor:
         """Inputs as the guide takes them."""
         raise NotImplementedError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,13 +21,13 @@ from pyro_opu.checks import (
     positive_int,
     sizes,
 )
-from pyro_opu.distributions import PredictiveDirichlet, PredictiveNormal, as_answer
+from pyro_opu.distributions import Answer, PredictiveDirichlet, PredictiveNormal, as_answer
 from pyro_opu.export import export
 from pyro_opu.export.capture import Captured, capture
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import JointGuide
-from pyro_opu.inputs import PLAIN, Form
+from pyro_opu.inputs import PLAIN, Form, InputLike
 from pyro_opu.parts import Classes, Outcome, SiteLayout
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.predictive.folder import file_of, is_folder, model_card, write_student
@@ -93,7 +93,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         input_name: str | None = None,
         inputs: InputPicker | None = None,
         form: Form = PLAIN,
-        report: dict[str, Any] | None = None,
+        report: Mapping[str, object] | None = None,
     ) -> None:
         super().__init__()
         self.outcome = outcome if isinstance(outcome, Outcome) else Classes(outcome)
@@ -114,7 +114,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         """C; ``None`` where no single label is observed."""
         return self.outcome.num_classes
 
-    def distribution(self, x: Tensor) -> Any:
+    def distribution(self, x: InputLike) -> Any:
         """The distribution of class probabilities, or of y, at ``x``; one forward pass.
 
         For several numbers of a row, the answer of their site, batch shape ``(N, *shape)``, such as
@@ -136,14 +136,14 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         """
         return self._shown(self.answer(x))
 
-    def _shown(self, answer: Any) -> Any:
+    def _shown(self, answer: Answer) -> Any:
         return self.outcome.shown(self.outcome.by_site(answer))
 
-    def answer(self, x: Tensor) -> Any:
+    def answer(self, x: InputLike) -> Any:
         """What the guide answers at ``x``, checked; :meth:`distribution` shows it."""
         return self._answer(self._checked(x))
 
-    def _checked(self, x: Any) -> Tensor:
+    def _checked(self, x: InputLike) -> Tensor:
         """Inputs as the guide takes them."""
         weight = next(self.guide.parameters(), None)
         dtype = None if weight is None else weight.dtype
@@ -160,7 +160,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
     def _answer(self, x: Tensor) -> Any:
         return self._of_outcome(as_answer(self.guide(x)))
 
-    def _of_outcome(self, answer: Any) -> Any:
+    def _of_outcome(self, answer: Answer) -> Any:
         if answer.event_shape != self.outcome.event_shape:
             raise ArgumentError(
                 f"`guide` must answer with event shape {self.outcome.event_shape}, that of "
@@ -169,7 +169,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
             )
         return answer
 
-    def dirichlet(self, x: Tensor) -> Any:
+    def dirichlet(self, x: InputLike) -> Any:
         """:meth:`distribution` as a Dirichlet, batch shape ``(N,)``, event shape ``(C,)``.
 
         For a guide of another family, the one with the same mean and summed variance; of several
@@ -177,7 +177,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         """
         return self._matched(x, PredictiveDirichlet, "dirichlet")
 
-    def normal(self, x: Tensor) -> Any:
+    def normal(self, x: InputLike) -> Any:
         """:meth:`distribution` of a real y as one normal, batch shape ``(N,)``.
 
         For a mixture, the normal with the same mean and the same two variances; of several sites, a
@@ -186,7 +186,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         return self._matched(x, PredictiveNormal, "normal")
 
     @full_precision()
-    def _matched(self, x: Tensor, kind: type, method: str) -> Any:
+    def _matched(self, x: InputLike, kind: type, method: str) -> Any:
         """The answers with the moments of this kind, by site where there are several."""
         by_site = self.outcome.by_site(self.answer(x))
         matched = {name: each.matched() for name, each in by_site.items()}
@@ -199,7 +199,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
             )
         return self.outcome.shown(found)
 
-    def uncertainty(self, x: Tensor) -> Any:
+    def uncertainty(self, x: InputLike) -> Any:
         """Total = aleatoric + epistemic uncertainty and the other measures, ``(N, *shape)`` each.
 
         See :func:`pyro_opu.uncertainty`; for a real y or a count mean and variances. Beside them
@@ -212,7 +212,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
 
     @torch.no_grad()
     @full_precision()
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    def forward(self, *args: object, **kwargs: object) -> dict[str, Tensor]:
         """Draw from the predictive distribution, called as the ``Predictive`` it replaces.
 
         Only the input ``(N, *input_shape)`` of the model's arguments is looked at: where labels

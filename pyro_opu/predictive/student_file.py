@@ -39,7 +39,7 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
 _OF_NOVELTY = "novelty/"
 
 
-def check_parts(guide: Any, sites: Any, input_name: Any, inputs: Any, report: Any) -> None:
+def check_parts(guide: Any, sites: Any, input_name: object, inputs: Any, report: Any) -> None:
     """Raise a TypeError where a part of a student is of a wrong type."""
     advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
     instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)

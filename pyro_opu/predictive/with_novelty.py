@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.distributions import as_answer
+from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.guides.novelty import Novelty, answer_and_features, fit_novelty
+from pyro_opu.inputs import InputLike
 from pyro_opu.metrics.uncertainty import uncertainty
 from pyro_opu.rng import full_precision
 
@@ -20,7 +21,7 @@ class WithNovelty(nn.Module):
     guide: nn.Module
     detector: Novelty | None
 
-    def novelty(self, x: Any) -> Tensor:
+    def novelty(self, x: InputLike) -> Tensor:
         """How far inputs lie outside what the student was taught, from the features of one pass.
 
         It is about the inputs alone: 0.5 at the median row of ``distill``'s ``x``, above ``1 - a``
@@ -57,7 +58,7 @@ class WithNovelty(nn.Module):
         return self._answer_and_novelty(x)[1]
 
     @full_precision()
-    def _answer_and_novelty(self, x: Any) -> tuple[Any, Any]:
+    def _answer_and_novelty(self, x: InputLike) -> tuple[Any, Any]:
         """Both at inputs as a user gives them, of one pass; ``None`` where it has no novelty."""
         x = self._checked(x)
         if self.detector is None:
@@ -70,11 +71,11 @@ class WithNovelty(nn.Module):
         """The table of an answer, with the novelty of its inputs."""
         return replace(uncertainty(answer), novelty=novelty)
 
-    def _checked(self, x: Any) -> Tensor:
+    def _checked(self, x: InputLike) -> Tensor:
         """Inputs as the guide takes them."""
         raise NotImplementedError
 
-    def _of_outcome(self, answer: Any) -> Any:
+    def _of_outcome(self, answer: Answer) -> Any:
         """The answer, refused where it is one to something else."""
         raise NotImplementedError
 

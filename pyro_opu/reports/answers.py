@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import torch
 from pyro.infer import Predictive
@@ -14,7 +15,7 @@ from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import known_form
 from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.guides import of_form
-from pyro_opu.inputs import PLAIN, Form, Inputs, inputs_of
+from pyro_opu.inputs import PLAIN, Form, InputLike, Inputs, inputs_of
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers import BaseTeacher, as_teacher
 from pyro_opu.teachers.finished import teacher_of
@@ -22,6 +23,15 @@ from pyro_opu.teachers.function import unpacked_function
 
 __all__ = ["is_student", "named_inputs", "ready_teacher", "student_answer", "teacher_of"]
 
+
+class Answering(Protocol):
+    """What answers with a Dirichlet by a method of its own."""
+
+    def dirichlet(self, x: InputLike) -> object: ...
+
+
+#: A student or a guide.
+Student = Callable[..., object] | Answering
 #: Answers in words, and what to do where a student gives another.
 _WORDS: dict[type[Answer], tuple[str, str]] = {
     SimplexDistribution: (
@@ -39,7 +49,7 @@ _WORDS: dict[type[Answer], tuple[str, str]] = {
 }
 
 
-def student_answer(student: Any, x: Tensor, kind: type[Answer] = SimplexDistribution) -> Any:
+def student_answer(student: object, x: Tensor, kind: type[Answer] = SimplexDistribution) -> Any:
     r"""The student's answer at ``x``, mostly :math:`\mathrm{Dir}(\alpha(x))`, without gradient.
 
     Modules are put in evaluation mode for the call, and each part back in its mode after it.
@@ -80,7 +90,7 @@ def check_numbers(*parts: Tensor) -> None:
         )
 
 
-def is_student(source: Any, x: Tensor) -> bool:
+def is_student(source: object, x: Tensor) -> bool:
     """Whether the source answers with distributions (a student) and not with draws (a teacher).
 
     Where the type does not tell, one input does; torch's generators are left as they were.
@@ -109,7 +119,7 @@ def _takes_inputs_alone(source: Any, x: Tensor) -> bool:
     return True
 
 
-def at_border(x: Any, *sources: Any, name: str = "x") -> tuple[Form, Tensor, *tuple[Any, ...]]:
+def at_border(x: Any, *sources: object, name: str = "x") -> tuple[Form, Tensor, *tuple[Any, ...]]:
     """The form of inputs as a user gives them; these, and students or teachers of one tensor."""
     inputs = inputs_of(x, *sources, name=name)
     asked = (_of_one_tensor(each, inputs) for each in sources)
@@ -140,7 +150,7 @@ def ready_teacher(source: Any, x: Tensor) -> BaseTeacher:
 
 
 def named_inputs(
-    x: tuple[str, Tensor], form: Form, argument: str, others: Any, taken: str
+    x: tuple[str, Tensor], form: Form, argument: str, others: object, taken: str
 ) -> dict[str, Tensor]:
     """Further sets of inputs by name, one tensor each, checked and of the shape of the main ones.
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError
-from pyro_opu.distributions import RealAnswer, SimplexDistribution
+from pyro_opu.distributions import Answer, RealAnswer, SimplexDistribution
 from pyro_opu.distributions.dirichlet import PredictiveDirichlet, moment_matched
 from pyro_opu.distributions.normal import PredictiveNormal
 from pyro_opu.distributions.table import Part, TableAnswer, by_part
@@ -27,7 +27,7 @@ from pyro_opu.judging.real import VARIANCES, RealJudge
 from pyro_opu.judging.yardstick import MOST_DRAWS, as_draws, quotient, typical_factor
 from pyro_opu.metrics.normals import teacher_moments
 from pyro_opu.metrics.ranks import spearman
-from pyro_opu.reports.answers import check_numbers, student_answer
+from pyro_opu.reports.answers import Student, check_numbers, student_answer
 from pyro_opu.reports.certainty import certainty_rows, values_of
 from pyro_opu.reports.fidelity_report import RealSetFidelity, Row, SetFidelity
 from pyro_opu.reports.verdict import CLASSES, REAL, Terms, verdict_of
@@ -77,7 +77,7 @@ class Comparison(ABC):
     energy: ClassVar[str] = "energy_distance"
 
     def __init__(
-        self, student: Any, teacher: BaseTeacher, part: Part | None = None, number: int = 0
+        self, student: Student, teacher: BaseTeacher, part: Part | None = None, number: int = 0
     ) -> None:
         self.student, self.teacher, self.part, self.number = student, teacher, part, number
         self.columns = 1 if part is None else part.columns
@@ -285,7 +285,7 @@ COMPARISONS: dict[str, type[Comparison]] = {
 }
 
 
-def comparisons_of(student: Any, teacher: BaseTeacher) -> list[Comparison]:
+def comparisons_of(student: Student, teacher: BaseTeacher) -> list[Comparison]:
     """One of every site that the teacher observes."""
     if teacher.outcome.single:
         return [COMPARISONS[teacher.outcome.kind](student, teacher)]
@@ -297,7 +297,7 @@ def _mean(values: Any) -> float:
     return float(values.mean())
 
 
-def _relative_error(mean: float, values: Any) -> float:
+def _relative_error(mean: float, values: object) -> float:
     return quotient(_mean(values), mean, _ROUNDING) - 1
 
 
@@ -325,7 +325,7 @@ def _row(
     return {**found, "teacher": teacher}
 
 
-def _repeated(answer: Any, rows: int) -> Any:
+def _repeated(answer: Answer, rows: int) -> Any:
     """An answer ``(L,)`` for so many ``rows``, whose numbers stand one after the other."""
     tensors = {
         name: value.expand(rows // len(value), *value.shape).flatten(0, 1)

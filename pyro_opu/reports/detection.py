@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +15,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pyro_opu.checks import check_labels
+from pyro_opu.inputs import InputLike
 from pyro_opu.metrics.scores import calibration
-from pyro_opu.reports.answers import at_border, check_alike, is_student, named_inputs
+from pyro_opu.reports.answers import Student, at_border, check_alike, is_student, named_inputs
 from pyro_opu.reports.detection_report import DetectionReport, DetectionTable, Score
 from pyro_opu.reports.readings import Array, Reader, Reading, check_same_classes
 from pyro_opu.rng import seeded
+from pyro_opu.teachers import Source
 
 __all__ = ["detection", "misclassification", "out_of_domain"]
 
@@ -29,9 +30,9 @@ ERRORS = "misclassification"
 
 
 def detection(
-    student: Any,
-    teacher: Any,
-    x: Tensor,
+    student: Student,
+    teacher: Source,
+    x: InputLike,
     y: Tensor,
     outside: Mapping[str, Tensor] | None = None,
     *,
@@ -98,8 +99,8 @@ def detection(
 
 
 def misclassification(
-    source: Any,
-    x: Tensor,
+    source: Source,
+    x: InputLike,
     y: Tensor,
     *,
     num_draws: int = 500,
@@ -133,7 +134,7 @@ def misclassification(
 
 
 def out_of_domain(
-    source: Any,
+    source: Source,
     x_in: Tensor,
     x_out: Tensor,
     *,

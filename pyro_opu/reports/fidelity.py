@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, check_seed, positive_int
+from pyro_opu.inputs import InputLike
 from pyro_opu.judging.advice import Known
-from pyro_opu.reports.answers import at_border, named_inputs, teacher_of
+from pyro_opu.reports.answers import Student, at_border, named_inputs, teacher_of
 from pyro_opu.reports.comparing import Plan, comparisons_of
 from pyro_opu.reports.fidelity_report import FidelityReport, SetFidelity
 from pyro_opu.reports.local import Where, regions
 from pyro_opu.reports.regions import corrected
 from pyro_opu.rng import seeded
+from pyro_opu.teachers import Source
 
 __all__ = ["FidelityReport", "SetFidelity", "fidelity"]
 
@@ -26,9 +28,9 @@ HELD_OUT = "held-out"
 
 
 def fidelity(
-    student: Any,
-    teacher: Any,
-    x: Tensor,
+    student: Student,
+    teacher: Source,
+    x: InputLike,
     *,
     extra: Mapping[str, Tensor] | None = None,
     num_draws: int = 500,
@@ -206,6 +208,6 @@ def known_of(student: Any, x: Tensor) -> Known:
     try:
         some = x[:: -(-len(x) // LOOKED_AT)]
         far = float((student.novelty(some) > NOVEL).double().mean())
-    except (AttributeError, NotImplementedError, ValueError):  # an earlier file has none
+    except (AttributeError, NotImplementedError, ArgumentError):  # an earlier file has none
         far = 0.0
     return Known(far=far, report=report)

@@ -11,7 +11,7 @@ from pyro.ops.stats import gelman_rubin
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_tensor
-from pyro_opu.inputs import inputs_of
+from pyro_opu.inputs import InputLike, inputs_of
 from pyro_opu.metrics.ranks import ranks
 from pyro_opu.reports.answers import teacher_of
 from pyro_opu.reports.base import Report
@@ -140,7 +140,7 @@ class MixingReport(Report):
         return table([*header, "limit"], rows) + f"\n{verdict}: {self.reason}"
 
 
-def mixing(source: TeacherSource, x: Tensor) -> MixingReport:
+def mixing(source: TeacherSource, x: InputLike) -> MixingReport:
     r"""R-hat and effective draws of what a teacher's draws say of the outcome, in their order.
 
     A network's weights have symmetries, so that their own R-hat means nothing; class probabilities

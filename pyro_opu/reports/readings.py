@@ -15,7 +15,8 @@ from torch import Tensor
 from pyro_opu.checks import ArgumentError, positive_int
 from pyro_opu.distributions import SimplexDistribution
 from pyro_opu.metrics.uncertainty import uncertainty
-from pyro_opu.reports.answers import ready_teacher, student_answer
+from pyro_opu.reports.answers import Student, ready_teacher, student_answer
+from pyro_opu.teachers import Source
 from pyro_opu.utils.chunks import chunks
 
 __all__ = ["MEASURES", "Array", "Reader", "Reading", "check_same_classes"]
@@ -77,9 +78,15 @@ class Reader:
     """Reads a student or a teacher at any inputs, with bounded memory."""
 
     def __init__(
-        self, source: Any, x: Tensor, student: bool, num_draws: int, chunk_size: int | None
+        self,
+        source: Source | Student,
+        x: Tensor,
+        student: bool,
+        num_draws: int,
+        chunk_size: int | None,
     ) -> None:
-        self.source, self.student, self.chunk_size = source, student, chunk_size
+        self.source: Any = source
+        self.student, self.chunk_size = student, chunk_size
         self.num_draws = self.num_classes = 1
         num_draws = positive_int("num_draws", num_draws, 2, "One draw has no spread.")
         if not student:

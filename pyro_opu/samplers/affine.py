@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,9 @@ class AffineLogits:
     prior_precision: Tensor  # (P, P)
 
 
-def read_affine_logits(model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AffineLogits:
+def read_affine_logits(
+    model: Model, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> AffineLogits:
     """Run the model at zero, at unit vectors and at random points to read its parts."""
 
     def run(values: dict[str, Tensor]) -> dict[str, Any]:

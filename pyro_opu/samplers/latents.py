@@ -74,7 +74,7 @@ def latent_and_observed(nodes: dict[str, Any]) -> tuple[dict[str, Any], list[str
 
 
 def check_model(
-    model: Callable[..., Any], batches: Minibatches, init_strategy: Callable[..., Any]
+    model: Callable[..., object], batches: Minibatches, init_strategy: Callable[..., object]
 ) -> None:
     """Check that latents are continuous and shared by all rows, and that data are observed.
 

@@ -72,7 +72,7 @@ class Minibatches:
     def cut(self, rows: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with the given rows ``(m,)``."""
 
-        def some(value: Any) -> Any:
+        def some(value: object) -> Any:
             if isinstance(value, Tensor) and value.ndim and len(value) == self.num_rows:
                 return value.index_select(0, rows.to(value.device))
             return value

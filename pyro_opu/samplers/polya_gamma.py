@@ -102,7 +102,7 @@ class PolyaGammaGibbs(MCMCKernel):
     def __repr__(self) -> str:
         return f"PolyaGammaGibbs({name_of(self.model)})"
 
-    def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
+    def setup(self, warmup_steps: int, *args: object, **kwargs: object) -> None:
         """Read design, offset and prior off the model; choose the start of the chain."""
         with preserve_rng(), torch.no_grad():
             self._problem = problem = read_affine_logits(self.model, args, kwargs)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyro.distributions as dist
 import torch
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import Message
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Transform, constraints
@@ -33,7 +34,10 @@ class Potential:
     """
 
     def __init__(
-        self, model: Callable[..., Any], params: dict[str, Tensor], transforms: dict[str, Transform]
+        self,
+        model: Callable[..., object],
+        params: dict[str, Tensor],
+        transforms: dict[str, Transform],
     ) -> None:
         self.model, self.transforms = model, transforms
         self.latents = Latents.of(params)
@@ -42,8 +46,8 @@ class Potential:
     def gradient(
         self,
         flat: Tensor,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
         out: Tensor | None = None,
     ) -> tuple[float, Tensor]:
         """U at a vector ``(P,)``, up to a constant of Normal priors, and its gradient."""
@@ -90,7 +94,7 @@ class _LogJoint(Messenger):
         self.total: Any = 0.0
         self.normals: list[_Weighted] = []
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: Message) -> None:
         if msg["name"] in self.values:
             msg["value"] = self.values[msg["name"]]
 
@@ -121,7 +125,7 @@ def _unexpanded(parameter: Tensor) -> Tensor:
     return parameter if any(parameter.stride()) else parameter[(0,) * parameter.ndim]
 
 
-def is_real(support: Any) -> bool:
+def is_real(support: object) -> bool:
     """Whether a support is all of R^n."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from itertools import count
 from typing import Any, Literal
@@ -112,7 +112,7 @@ class SGLD(MCMCKernel):
 
     def __init__(
         self,
-        model: Callable[..., Any],
+        model: Callable[..., object],
         *,
         step_size: float | Callable[[int], float],
         batch_size: int | None = None,
@@ -121,9 +121,9 @@ class SGLD(MCMCKernel):
         rms_decay: float = 0.99,
         rms_floor: float = 1e-5,
         temperature: float = 1.0,
-        init_strategy: Callable[..., Any] = init_to_uniform,
+        init_strategy: Callable[..., object] = init_to_uniform,
         initial_params: dict[str, Tensor] | None = None,
-        resume: dict[str, Any] | None = None,
+        resume: Mapping[str, object] | None = None,
     ) -> None:
         check_callable("model", model, "(...), a Pyro model")
         check_callable("init_strategy", init_strategy, "as pyro.infer.autoguide has them")
@@ -161,7 +161,7 @@ class SGLD(MCMCKernel):
         settings = ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
         return f"SGLD({name_of(self.model)}, step_size={self.schedule!r}, {settings})"
 
-    def setup(self, warmup_steps: int, *args: Any, **kwargs: Any) -> None:
+    def setup(self, warmup_steps: int, *args: object, **kwargs: object) -> None:
         """Start a chain on the model's arguments, the whole data."""
         batches = Minibatches(args, kwargs, self.batch_size)
         check_model(self.model, batches, self.init_strategy)
@@ -249,7 +249,7 @@ class SGLD(MCMCKernel):
         )
 
     def stream(
-        self, *args: Any, num_samples: int | None = None, warmup_steps: int = 0, **kwargs: Any
+        self, *args: object, num_samples: int | None = None, warmup_steps: int = 0, **kwargs: object
     ) -> Iterator[dict[str, Tensor]]:
         """Yield the draws of one chain, latent site -> constrained value, without storing them.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyro.poutine.messenger import Messenger
+from pyro.poutine.runtime import Message
 from pyro.poutine.util import site_is_subsample
 
 from pyro_opu.checks import check_callable, positive_float
@@ -23,13 +24,13 @@ class Tempered(Messenger):
     def __repr__(self) -> str:
         return f"Tempered(likelihood={self.likelihood!r}, prior={self.prior!r})"
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: Message) -> None:
         if not site_is_subsample(msg):
             msg["scale"] = msg["scale"] * (self.likelihood if msg["is_observed"] else self.prior)
 
 
 def tempered(
-    fn: Callable[..., Any], *, likelihood: float = 1.0, prior: float = 1.0
+    fn: Callable[..., object], *, likelihood: float = 1.0, prior: float = 1.0
 ) -> Callable[..., Any]:
     r"""Scale the log-densities of a model's observed and latent sites.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
@@ -28,8 +28,17 @@ from pyro_opu.teachers.outputs import Output, with_output
 from pyro_opu.teachers.posteriors import PosteriorTeacher, is_posterior
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
+
+class Estimator(Protocol):
+    """A fitted estimator of scikit-learn."""
+
+    def predict(self, X: Any) -> object: ...
+
+
 #: What :func:`~pyro_opu.as_teacher` takes.
-Source = Predictive | MCMC | nn.Module | Sequence[Any] | Callable[..., Any] | Teacher
+Source = (
+    Predictive | MCMC | nn.Module | Estimator | Teacher | Sequence[object] | Callable[..., object]
+)
 
 __all__ = [
     "ArrayFunction",

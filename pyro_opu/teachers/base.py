@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Generic, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -47,7 +47,18 @@ class Teacher(Protocol):
         """Their logarithms ``(S, N, C)``, accurate near the corners of the simplex."""
 
 
-class BaseTeacher(Teacher):
+class Picked(Protocol):
+    """Chosen draws; a slice of them are some."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: slice, /) -> Self: ...
+
+
+D = TypeVar("D", bound=Picked)
+
+
+class BaseTeacher(Teacher, Generic[D]):
     """Base of all teachers: it picks draws, evaluates them in chunks and checks the results.
 
     A subclass says how to pick draws (``_pick``) and how to evaluate some of them at some
@@ -166,11 +177,11 @@ class BaseTeacher(Teacher):
         """Networks that a student may begin with, none where the posterior is over no network."""
         return []
 
-    def _pick(self, x: Tensor, num_draws: int) -> Any:
-        """Choose ``num_draws`` draws; the result supports ``len`` and slicing."""
+    def _pick(self, x: Tensor, num_draws: int) -> D:
+        """Choose ``num_draws`` draws."""
         raise NotImplementedError
 
-    def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
+    def _evaluate(self, draws: D, x: Tensor) -> Tensor:
         """What the chosen draws say of the inputs, ``(s, n, K)``."""
         raise NotImplementedError
 
@@ -182,7 +193,7 @@ class BaseTeacher(Teacher):
         self._outcome = outcome
         return checked
 
-    def _read(self, values: Any, rows: int) -> Tensor:
+    def _read(self, values: object, rows: int) -> Tensor:
         """Draws that a function returned, by which the outcome is known."""
         outcome, draws = read_values(values, rows)
         self._outcome = outcome if self._outcome is None else self._outcome
@@ -220,14 +231,14 @@ class BaseTeacher(Teacher):
         """Let the model be called with ``form.call(x)``."""
         raise NotImplementedError
 
-    def packed(self, x: Any) -> Tensor:
+    def packed(self, x: object) -> Tensor:
         """Checked inputs as one tensor of no graph."""
         if self.form == PLAIN:
             self.unpack_by(form_of(x))
         return self.form.pack(x).detach()
 
     @torch.no_grad()
-    def stream(self, x: Any, num_draws: int | None = None) -> Iterator[Tensor]:
+    def stream(self, x: object, num_draws: int | None = None) -> Iterator[Tensor]:
         """The same draws for successive blocks of inputs, ``(S, n, C)`` each, in bounded memory."""
         x = self.packed(x)
         with self._at_call(x, num_draws):
@@ -269,13 +280,13 @@ class BaseTeacher(Teacher):
         """:meth:`stream` at inputs that have been checked."""
         yield from self._answers(self._pick(x, self._checked(num_draws)), x)
 
-    def look(self, x: Tensor, draws: Any = None, num_draws: int | None = None) -> None:
+    def look(self, x: Tensor, draws: D | None = None, num_draws: int | None = None) -> None:
         """Ask at a few inputs, under all draws, so many or those picked: it is all known then."""
         with self._at_call(x, num_draws):
             for _ in self._blocks(x, num_draws) if draws is None else self._answers(draws, x):
                 pass
 
-    def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
+    def _answers(self, draws: D, x: Tensor) -> Iterator[Tensor]:
         """What picked draws say of the inputs, block by block."""
         cost = self._measured(draws, x)
         width, numbers = cost.width, self._numbers(x)
@@ -321,7 +332,7 @@ class BaseTeacher(Teacher):
             )
         return num_draws
 
-    def _measured(self, draws: Any, x: Tensor) -> Cost:
+    def _measured(self, draws: D, x: Tensor) -> Cost:
         """Cost of a draw at an input like these, measured once at two and at three rows."""
         if self._cost is None or not self._cost.serves(x.shape[1:]):
             with preserve_rng():
@@ -329,7 +340,7 @@ class BaseTeacher(Teacher):
             self._cost = Cost.of(x.shape[1:], two, three, outputs)
         return self._cost
 
-    def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
+    def _meters(self, draws: D, x: Tensor) -> tuple[Meter, Meter, int]:
         """Meters of one draw at two and at three rows, and K."""
         self.queries += 5
         with metered() as three:

@@ -144,7 +144,7 @@ _BAGGED = {"BaggingClassifier", "BaggingRegressor"}
 _VOTED = {"VotingClassifier", "VotingRegressor"}
 
 
-class EstimatorsTeacher(BaseTeacher):
+class EstimatorsTeacher(BaseTeacher[Tensor]):
     r"""A fitted scikit-learn ensemble: draw s is its member s, in order.
 
     The mean of the draws is the ensemble's ``predict_proba``; classes are in the order of its
@@ -220,7 +220,7 @@ class EstimatorsTeacher(BaseTeacher):
     def _pick(self, x: Tensor, num_draws: int) -> Tensor:
         return choose(len(self.estimators), num_draws)
 
-    def _measured(self, draws: Any, x: Tensor) -> Cost:
+    def _measured(self, draws: Tensor, x: Tensor) -> Cost:
         return Cost(x.shape[1:], max(self.classes or 2, math.prod(x.shape[1:])), None)
 
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:

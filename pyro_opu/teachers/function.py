@@ -19,7 +19,7 @@ from pyro_opu.teachers.base import BaseTeacher, Teacher
 from pyro_opu.utils.printing import name_of
 
 
-class FunctionTeacher(BaseTeacher):
+class FunctionTeacher(BaseTeacher[Tensor]):
     """A callable ``x -> draws``, or ``(x, num_draws) -> draws``, called once with all rows.
 
     Draws are class probabilities ``(S, N, C)``; or of a real y a pair (loc, scale), its means and

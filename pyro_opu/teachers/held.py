@@ -14,7 +14,7 @@ from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.programs.samples import Latents, choose
 from pyro_opu.rng import preserve_rng
-from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.base import BaseTeacher, Picked
 from pyro_opu.teachers.mixture import MixtureTeacher, in_step, joined
 from pyro_opu.teachers.networks import EnsembleTeacher
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
@@ -31,7 +31,7 @@ INDEX = "draws"
 TRIED = 16
 
 
-class HeldTeacher(BaseTeacher):
+class HeldTeacher(BaseTeacher[Picked]):
     r"""A teacher with a fixed list of draws, :math:`\theta_1, \dots, \theta_S`, of another one.
 
     :func:`.hold` picks them. A draw is what makes its answer: posterior samples themselves, the
@@ -92,7 +92,7 @@ class HeldTeacher(BaseTeacher):
     def _unpack_by(self, form: Form) -> None:
         self.teacher.unpack_by(form)
 
-    def _pick(self, x: Tensor, num_draws: int) -> Any:
+    def _pick(self, x: Tensor, num_draws: int) -> Picked:
         _check_fit(self.teacher, self.picked, x)
         self.max_rows = self.teacher.max_rows
         every = num_draws == self.size
@@ -102,12 +102,12 @@ class HeldTeacher(BaseTeacher):
         """Indices of all draws, or of a random subset, in order."""
         return choose(self.size, self._checked(num_draws)).sort().values
 
-    def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
+    def _evaluate(self, draws: Picked, x: Tensor) -> Tensor:
         found: Tensor = self.teacher._evaluate(draws, x)
         self._outcome = self.teacher._outcome or self._outcome
         return found
 
-    def _measured(self, draws: Any, x: Tensor) -> Cost:
+    def _measured(self, draws: Picked, x: Tensor) -> Cost:
         cost: Cost = self.teacher._measured(draws, x)
         return cost
 

@@ -15,7 +15,7 @@ from pyro_opu.programs.plug_in import PlugIn
 from pyro_opu.teachers.base import BaseTeacher
 
 
-class MixtureTeacher(BaseTeacher):
+class MixtureTeacher(BaseTeacher[Tensor]):
     r"""An ensemble of posteriors: S / K draws of each of K teachers, in random order.
 
     .. math::

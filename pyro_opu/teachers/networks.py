@@ -34,7 +34,7 @@ THINNED = 2**25
 COMPARED = 4096
 
 
-class DropoutTeacher(BaseTeacher):
+class DropoutTeacher(BaseTeacher[Tensor]):
     r"""A network with dropout: draw ``s`` is one set of masks, used for all rows of ``x``.
 
     .. math::
@@ -151,7 +151,7 @@ class DropoutTeacher(BaseTeacher):
             return log_probs_of_output(self._run(one, stacked, x))
 
 
-class EnsembleTeacher(BaseTeacher):
+class EnsembleTeacher(BaseTeacher[Tensor]):
     r"""A sequence of networks, each one draw: an ensemble, or snapshots of SGLD.
 
     .. math:: \pi_s = \mathrm{softmax}\, f_s(x)
@@ -191,10 +191,10 @@ class EnsembleTeacher(BaseTeacher):
     def _unpack_by(self, form: Form) -> None:
         self.modules = [Unpacked(module, form) for module in self.modules]
 
-    def look(self, x: Tensor, draws: Any = None, num_draws: int | None = None) -> None:
+    def look(self, x: Tensor, draws: Tensor | None = None, num_draws: int | None = None) -> None:
         """As the cost is measured all members answer, alone and together."""
         with self._at_call(x, None):
-            self._measured(draws, x)
+            self._measured(torch.arange(len(self.modules)) if draws is None else draws, x)
 
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """The members, of one architecture or each of its own."""
@@ -209,7 +209,7 @@ class EnsembleTeacher(BaseTeacher):
             self.modules = [WithLogits(each) if named else each for each in self.modules]
         return choose(len(self.modules), num_draws)
 
-    def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
+    def _meters(self, draws: Tensor, x: Tensor) -> tuple[Meter, Meter, int]:
         """Runs of the first member; before the first answer also of all, alone and together."""
         few = some_rows(x, 2)
         with metered() as three:

@@ -84,7 +84,7 @@ class Numbers(nn.Module):
         return torch.cat([numbers, -torch.ones_like(numbers[:, :1])], -1)
 
 
-class NetworkTeacher(BaseTeacher):
+class NetworkTeacher(BaseTeacher[Tensor]):
     """A network with dropout, or several, whose numbers are not those of classes.
 
     A mean alone says nothing of the noise, whose deviation is taken for 1e-3.
@@ -122,10 +122,10 @@ class NetworkTeacher(BaseTeacher):
         teacher = self.teacher
         return teacher.module if isinstance(teacher, DropoutTeacher) else teacher.modules[0]
 
-    def _measured(self, draws: Any, x: Tensor) -> Cost:
+    def _measured(self, draws: Tensor, x: Tensor) -> Cost:
         return self.teacher._measured(draws, x)
 
-    def _evaluate(self, draws: Any, x: Tensor) -> Tensor:
+    def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
         log_probs = self.teacher._evaluate(draws, x)
         numbers = log_probs[..., :-1] - log_probs[..., -1:] - 1
         return self._said(numbers.to(self.reading.dtype))

@@ -32,7 +32,7 @@ FORMS = (
 )
 
 
-class PosteriorTeacher(BaseTeacher):
+class PosteriorTeacher(BaseTeacher[Tensor]):
     r"""Draws of parameters, from PyMC, Stan, NumPyro or any sampler, with a function of them.
 
     ``as_teacher((posterior, function))`` and ``distill((posterior, function), x)`` make it, too.
@@ -83,7 +83,7 @@ class PosteriorTeacher(BaseTeacher):
         """The number for a function of tensors; ``None`` where it is one of arrays."""
         return None if self._of_arrays(x) else super().operations(x)
 
-    def _measured(self, draws: Any, x: Tensor) -> Cost:
+    def _measured(self, draws: Tensor, x: Tensor) -> Cost:
         if self._of_arrays(x):
             return Cost(x.shape[1:], x[0].numel(), None)
         return super()._measured(draws, x)

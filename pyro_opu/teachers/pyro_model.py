@@ -45,7 +45,7 @@ from pyro_opu.utils.warnings import warn_user
 SMOOTH = 5e-3
 
 
-class PredictiveTeacher(BaseTeacher):
+class PredictiveTeacher(BaseTeacher[Latents]):
     r"""The observed sites of a :class:`pyro.infer.Predictive` as draws of what they say.
 
     The model is conditioned on each posterior draw :math:`\theta_s` and run at ``x``; class
@@ -145,7 +145,7 @@ class PredictiveTeacher(BaseTeacher):
         source = "posterior samples" if self.max_draws else drawn
         return f"site '{self.observed[0]}', {source}" if self._axes else source
 
-    def _measured(self, draws: Any, x: Tensor) -> Cost:
+    def _measured(self, draws: Latents, x: Tensor) -> Cost:
         """What many draws cost together too, where they are evaluated so."""
         known, run = self._cost, self.program.run
         cost = super()._measured(draws, x)
@@ -197,7 +197,7 @@ class PredictiveTeacher(BaseTeacher):
         assert self._axes is not None
         return self.outcome.read(fns, len(x), self._axes)
 
-    def _meters(self, draws: Any, x: Tensor) -> tuple[Meter, Meter, int]:
+    def _meters(self, draws: Latents, x: Tensor) -> tuple[Meter, Meter, int]:
         two, three = self.program.meters
         known = Cost.of(x.shape[1:], two, three, 1).serves(x.shape[1:]) and self._cost is None
         if known and not self._mixture:
@@ -214,7 +214,7 @@ class PredictiveTeacher(BaseTeacher):
             self.compare(self._pick(x, min(2, self.max_draws or 2)) if draws is None else draws, x)
         self.look(x[:2], draws, None if self.max_draws else num_draws)
 
-    def _answers(self, draws: Any, x: Tensor) -> Iterator[Tensor]:
+    def _answers(self, draws: Latents, x: Tensor) -> Iterator[Tensor]:
         self.compare(draws, x)
         return super()._answers(draws, x)
 
