@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from pyro_opu.parts import SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
-from pyro_opu.programs.signature import parameters_of
+from pyro_opu.programs.signature import ANY, names_of
 from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.mixture import MixtureTeacher
+from pyro_opu.teachers.numpyro import NumpyroTeacher
 from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
@@ -29,11 +31,9 @@ def student_of(
     """
     teacher.prepare(x)
     said, form = teacher.options or SourceOptions(), teacher.form
-    name = None  # of the model's first parameter: the input may be passed by keyword too
+    names = arguments_of(teacher)
     if isinstance(teacher, PredictiveTeacher):
-        names = list(parameters_of(teacher.predictive.model))
-        name = next(iter(names), None)
-        form = form.named(names)
+        form = form.named([name for name in names if name != ANY])
     if report is not None and teacher.latents:
         report = {**report, "latents": dict(teacher.latents)}
     return OnePassPredictive(
@@ -42,8 +42,17 @@ def student_of(
         teacher.outcome,
         sites=teacher.layouts(x, said.return_sites) if sites is None else sites,
         num_samples=said.num_samples or teacher.max_draws or teacher.default_draws,
-        input_name=name,
+        arguments=names,
         inputs=said.inputs,
         form=form,
         report=report,
     )
+
+
+def arguments_of(teacher: BaseTeacher) -> tuple[str, ...]:
+    """Names of the arguments of the teacher's model, or of the models of its members."""
+    if isinstance(teacher, MixtureTeacher):
+        return tuple(dict.fromkeys(k for each in teacher.members for k in arguments_of(each)))
+    if isinstance(teacher, (PredictiveTeacher, NumpyroTeacher)):
+        return names_of(teacher.predictive.model)
+    return ()

@@ -7,8 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from pyro_opu.checks import ArgumentTypeError
 from pyro_opu.inputs import Form
 from pyro_opu.parts import SiteLayout
+from pyro_opu.programs.signature import ANY
 
 #: Picks the input from the arguments of a call.
 InputPicker = Callable[..., Tensor]
@@ -29,7 +31,7 @@ class LikePredictive(nn.Module):
     """The interface of ``pyro.infer.Predictive`` beside its call."""
 
     sites: Sequence[SiteLayout]
-    input_name: str | None
+    arguments: tuple[str, ...]
     inputs: InputPicker | None
     form: Form
 
@@ -51,7 +53,16 @@ class LikePredictive(nn.Module):
         """The input of a call."""
         if self.inputs is not None:
             return self.inputs(*args, **kwargs)
-        return self.form.of_call(args, kwargs, self.input_name)
+        given = self.form.of_call(args, kwargs, next(iter(self.arguments), None))
+        known = {*self.arguments, *(part.name for part in self.form.parts)}
+        unknown = [name for name in kwargs if name not in known]
+        if unknown and ANY not in self.arguments:
+            raise ArgumentTypeError(
+                f"keywords must be arguments of the model, {list(self.arguments) or 'none'}; got "
+                f"{unknown}. Leave them out: how many draws come back is fast.num_samples, and "
+                "which sites is said before, as_teacher(source, return_sites=[...])."
+            )
+        return given
 
     def __getattr__(self, name: str) -> Any:
         if name in _LACKING:

@@ -70,7 +70,8 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         outcome: What is observed: a number of classes C, or an :class:`~pyro_opu.parts.Outcome`.
         sites: Layouts of the sites that come back; by default the observed ones.
         num_samples: S.
-        input_name: Keyword under which the input may be passed too.
+        arguments: Names of the arguments that a call may have by keyword, the input's first;
+            ``"**"`` among them stands for any.
         inputs: Picks the input from the call's arguments, ``inputs(*args, **kwargs) -> x``; by
             default the first positional argument.
         form: The form of several inputs, of indices or of a tensor ``(N,)``; ``input_shape`` is
@@ -90,7 +91,7 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         sites: Sequence[SiteLayout] | None = None,
         num_samples: int = 500,
         *,
-        input_name: str | None = None,
+        arguments: Sequence[str] = (),
         inputs: InputPicker | None = None,
         form: Form = PLAIN,
         report: Mapping[str, object] | None = None,
@@ -98,12 +99,12 @@ class OnePassPredictive(WithNovelty, LikeTeacher, LikePredictive):
         super().__init__()
         self.outcome = outcome if isinstance(outcome, Outcome) else Classes(outcome)
         sites = self.outcome.layouts_of_obs("float32") if sites is None else sites
-        check_parts(guide, sites, input_name, inputs, report)
+        check_parts(guide, sites, arguments, inputs, report)
         self.guide = guide
         self.input_shape = sizes("input_shape", input_shape)
         self.sites = tuple(sites)
         self.num_samples = positive_int("num_samples", num_samples)
-        self.input_name = input_name
+        self.arguments = tuple(arguments)
         self.inputs = inputs
         self.form = form
         self.report = DistillationReport(report or {})

@@ -28,7 +28,7 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
     "outcome": (dict,),
     "input_shape": (list,),
     "num_samples": (int,),
-    "input_name": (str, type(None)),
+    "arguments": (list,),
     "sites": (list,),
     "guide": (dict, type(None)),
     "report": (dict,),
@@ -39,7 +39,7 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
 _OF_NOVELTY = "novelty/"
 
 
-def check_parts(guide: Any, sites: Any, input_name: object, inputs: Any, report: Any) -> None:
+def check_parts(guide: Any, sites: Any, arguments: Sequence[str], inputs: Any, report: Any) -> None:
     """Raise a TypeError where a part of a student is of a wrong type."""
     advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
     instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
@@ -49,9 +49,11 @@ def check_parts(guide: Any, sites: Any, input_name: object, inputs: Any, report:
             '`sites` must be a list such as [SiteLayout("obs", "label", "int64", (-1,))]; got '
             f"{sites!r}."
         )
-    nothing = type(None)
-    instance_of("input_name", input_name, (str, nothing), "the name of a parameter, or None")
-    instance_of("report", report, (dict, nothing), "a dict, or None")
+    if isinstance(arguments, str) or not all(isinstance(name, str) for name in arguments):
+        raise ArgumentTypeError(
+            f'`arguments` must be the names of a call, such as ["x", "y"]; got {arguments!r}.'
+        )
+    instance_of("report", report, (dict, type(None)), "a dict, or None")
     if inputs is not None:
         check_callable("inputs", inputs, "(*args, **kwargs) -> x")
 
@@ -67,7 +69,7 @@ def describe(student: Any) -> dict[str, Any]:
         "outcome": student.outcome.config,
         "input_shape": student.input_shape,
         "num_samples": student.num_samples,
-        "input_name": student.input_name,
+        "arguments": list(student.arguments),
         "sites": [_written(site) for site in student.sites],
         "guide": getattr(student.guide, "config", None),
         "report": student.report,
@@ -110,6 +112,8 @@ def read_student(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[
         trunk = {} if guide is None else guide["trunk"]
         if trunk.get("indices", indices) != indices or not form.fits(config["input_shape"]):
             raise ValueError("the inputs are not those of the guide")
+        if not all(isinstance(name, str) for name in config["arguments"]):
+            raise ValueError("an argument has no name")
         if not config["sites"]:
             raise ValueError("there are no sites")
         config["sites"] = tuple(

@@ -17,6 +17,8 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 Call = Callable[[Any], Arguments]
 #: Positional arguments that ``inputs`` may pick from where the model's have no names.
 MOST_UNNAMED = 6
+#: Stands for all other names among those of a call's arguments.
+ANY = "**"
 
 
 def first_argument(x: Tensor) -> Arguments:
@@ -64,6 +66,17 @@ def parameters_of(model: Model) -> dict[str, inspect.Parameter]:
         return {}
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {name: each for name, each in parameters.items() if each.kind in named}
+
+
+def names_of(model: Model) -> tuple[str, ...]:
+    """Names of the model's arguments, and :data:`ANY` where it takes others, or may."""
+    function = model.forward if isinstance(model, nn.Module) else model
+    named = tuple(parameters_of(model))
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return (ANY,)
+    return (*named, ANY) if any(p.kind is p.VAR_KEYWORD for p in parameters) else named
 
 
 def call_of(

@@ -116,7 +116,7 @@ values("Teacher.probs", lambda num_draws: as_teacher(draws).probs(X, num_draws),
 values("OnePassPredictive", build,
     guide={"3": 3, "a name": "dirichlet", "a class": PredictiveGuide, "a function": draws},
     shape=[3, "3", (0,), (2.5,), None], classes=[1, 2.5, "4"], num_samples=[0, 2.5, "3", None],
-    sites=["obs", ["obs"]], inputs=["x", 3], report=["none", 3], input_name=[3])
+    sites=["obs", ["obs"]], inputs=["x", 3], report=["none", 3], arguments=["x", [3]])
 arguments(OnePassPredictive, {"guide=None": (None, (3,), 4)})
 
 #: Paths that nothing can be written to.

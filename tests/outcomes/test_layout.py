@@ -161,7 +161,7 @@ def drop_in(
         classes,
         teacher.layouts(x, sites),
         predictive.num_samples,
-        input_name="x",
+        arguments=["x"],
     )
 
 

@@ -47,7 +47,12 @@ def fixed(*sites: SiteLayout, num_samples: int = 4000) -> OnePassPredictive:
 def student(**changes: object) -> OnePassPredictive:
     x = torch.randn(8, D)
     guide = PredictiveGuide.for_inputs(x, 3, hidden=(8, 8)).requires_grad_(False).eval()
-    settings = {"sites": (OBS, PROBS), "num_samples": 5, "input_name": "x", "report": {"seed": 3}}
+    settings = {
+        "sites": (OBS, PROBS),
+        "num_samples": 5,
+        "arguments": ("x", "y"),
+        "report": {"seed": 3},
+    }
     return OnePassPredictive(guide, (D,), 3, **{**settings, **changes})
 
 
@@ -99,7 +104,7 @@ class TestCall:
         expected = fast(x)
         for call in (
             lambda: fast(x, None),
-            lambda: fast(x, torch.zeros(6), 3, flag=True),
+            lambda: fast(x, torch.zeros(6), 3),
             lambda: fast(x=x),
             lambda: fast(y=None, x=x),
         ):
@@ -160,6 +165,17 @@ class TestCall:
         x = torch.randn(6, D)
         torch.testing.assert_close(fixed().dirichlet(x).concentration, x[:, :3].exp())
 
+    @pytest.mark.parametrize(("arguments", "named"), [(("x", "y"), r"\['x', 'y'\]"), ((), "none")])
+    def test_keywords_that_the_model_lacks_are_refused(
+        self, arguments: tuple[str, ...], named: str
+    ) -> None:
+        fast, x = student(arguments=arguments), torch.randn(6, D)
+        message = rf"arguments of the model, {named}; got \['num_samples', 'flag'\]. Leave them out"
+        with pytest.raises(TypeError, match=message):
+            fast(x, num_samples=7, flag=True)
+        open_call = student(arguments=("x", "**"))
+        assert open_call(x, flag=True)["obs"].shape == open_call(x=x, any=3)["obs"].shape == (5, 6)
+
     def test_in_place_of_predictive(self) -> None:
         """The code around it does not change."""
         predictive = Predictive(model, {"w": torch.randn(9, D, 3)})
@@ -168,6 +184,8 @@ class TestCall:
         )
         x = torch.randn(5, D)
         for answer in (predictive, fast):
+            with pytest.raises(TypeError, match="flag"):
+                answer(x, flag=True)
             labels = answer(x)["obs"]
             assert labels.shape == (9, 5) and labels.dtype == torch.int64
             assert answer.call(x)[0].shape == (9, 5)
@@ -345,7 +363,7 @@ class TestFile:
         again = OnePassPredictive.load(str(tmp_path / "fast.safetensors"))
         assert torch.equal(before, torch.get_rng_state())
         assert same_answers(fast, again, x)
-        for name in ("input_shape", "num_classes", "sites", "num_samples", "input_name", "report"):
+        for name in ("input_shape", "num_classes", "sites", "num_samples", "arguments", "report"):
             assert getattr(again, name) == getattr(fast, name)
         assert not again.guide.training
         assert not any(p.requires_grad for p in again.parameters())

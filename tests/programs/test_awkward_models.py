@@ -227,6 +227,21 @@ def test_a_covariate_of_the_training_rows_is_drawn_at_any_number_of_rows(model: 
     assert_moments(teacher.probs(X)[..., 1].logit(), torch.zeros(TRAIN), 2.0)
 
 
+def test_a_covariate_of_the_training_rows_is_no_answer() -> None:
+    """Although the ``Predictive`` returns it: the teacher says "obs" alone, and why is said."""
+    source = Predictive(covariate_closed_over, {"w": W}, return_sites=["c", "obs"])
+    teacher = as_teacher(source)
+    with pytest.warns(
+        UserWarning, match=r"\['c'\], behind \['obs'\], are observed at the training"
+    ):
+        assert teacher.probs(NEW[7]).shape == (S, 7, 2) and teacher.observed == ("obs",)
+    with (
+        pytest.warns(UserWarning, match="observed at the training rows alone"),
+        pytest.raises(ValueError, match=r"asks for 'c', a latent site.*some of \['obs', 'probs'\]"),
+    ):
+        pyro_opu.distill(source, X, num_steps=2, progress=False)
+
+
 def test_a_mask_as_an_input() -> None:
     predictive = Predictive(lambda x, obs_mask: masked(x, None, obs_mask), {"w": W})
     fast = pyro_opu.distill(predictive, (X, LABELS > 0), num_steps=4, progress=False, seed=0)
