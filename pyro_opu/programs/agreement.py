@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.rng import seeded
@@ -114,7 +115,7 @@ def _gap(one: Any, two: Any) -> float:
     return float((one.double() - two.double()).abs().nan_to_num(math.inf).max())
 
 
-def _arguments(fn: Any) -> dict[str, Tensor]:
+def _arguments(fn: Distribution) -> dict[str, Tensor]:
     """Arguments of a distribution by name, and of what it wraps."""
     found: dict[str, Tensor] = {}
     for name, value in arguments_of(fn):

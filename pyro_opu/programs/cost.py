@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -113,7 +114,11 @@ class _Sizes(TorchDispatchMode):
         self.sizes = sizes
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
@@ -141,16 +146,20 @@ def _counter() -> Any:
     """
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
-    def product(matrix: torch.Size, *_: Any, **__: Any) -> int:
+    def product(matrix: torch.Size, *_: object, **__: object) -> int:
         return 2 * prod(matrix)
 
-    def triangular(matrix: torch.Size, rest: torch.Size, *, out_shape: Any, **_: Any) -> int:
+    def triangular(
+        matrix: torch.Size, rest: torch.Size, *, out_shape: Sequence[int], **_: object
+    ) -> int:
         return int(matrix[-1] * prod(out_shape))
 
-    def from_factor(rest: Any, factor: torch.Size, *_: Any, out_shape: Any, **__: Any) -> int:
+    def from_factor(
+        rest: object, factor: torch.Size, *_: object, out_shape: Sequence[int], **__: object
+    ) -> int:
         return int(2 * factor[-1] * prod(out_shape))
 
-    def cholesky(matrix: torch.Size, *_: Any, **__: Any) -> int:
+    def cholesky(matrix: torch.Size, *_: object, **__: object) -> int:
         return prod(matrix) * matrix[-1] // 3
 
     aten = torch.ops.aten

@@ -16,6 +16,7 @@ import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch import distributions as dist
+from torch.distributions import Distribution
 
 from pyro_opu.programs.sites import unwrap
 from pyro_opu.programs.trace import Run
@@ -65,7 +66,7 @@ class Values:
         scale = nodes.square().mean().sqrt() if self.count > 1 else torch.ones(())
         return nodes / scale, torch.full_like(nodes, 1 / self.count)
 
-    def at(self, fn: Any, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def at(self, fn: Distribution, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The values of these numbers, one for each column, and their log-weights ``(rows,)``."""
         batch = batch_of(fn)
         index = torch.tensor(numbers).reshape(self.columns)
@@ -113,7 +114,7 @@ class Fixed(Messenger):
             self.drawn[msg["name"]] = msg["value"]
 
 
-def finite_support(fn: Any) -> Tensor | None:
+def finite_support(fn: Distribution) -> Tensor | None:
     """All values ``(V, *1, *event)`` of a site of classes; ``None`` where they are no few."""
     base = unwrap(fn)
     try:
@@ -129,7 +130,7 @@ def batch_of(fn: Any) -> tuple[int, ...]:
     return shape[: len(shape) - len(inner_of(fn).event_shape)]
 
 
-def inner_of(fn: Any) -> Any:
+def inner_of(fn: Distribution) -> Any:
     """The distribution inside wrappers, and inside transforms that act number by number."""
     base = unwrap(fn)
     by_number = is_known(base, dist.TransformedDistribution) and not any(
@@ -138,13 +139,15 @@ def inner_of(fn: Any) -> Any:
     return unwrap(base.base_dist) if by_number else base
 
 
-def _at_node(fn: Any, nodes: tuple[Tensor, Tensor], index: Tensor) -> tuple[Tensor, Tensor]:
+def _at_node(
+    fn: Distribution, nodes: tuple[Tensor, Tensor], index: Tensor
+) -> tuple[Tensor, Tensor]:
     """A normal, or what transforms make of it, at nodes of a quadrature, and log-weights."""
     places, weights = (each.to(inner_of(fn).loc) for each in nodes)
     return moved(fn, places[index]), weights.log()[index]
 
 
-def moved(fn: Any, deviations: Tensor | float) -> Tensor:
+def moved(fn: Distribution, deviations: Tensor | float) -> Tensor:
     """A normal, or what transforms make of it, at so many deviations from its mean."""
     inner = inner_of(fn)
     value: Tensor = inner.loc + inner.scale * deviations
@@ -153,7 +156,7 @@ def moved(fn: Any, deviations: Tensor | float) -> Tensor:
     return value
 
 
-def row_values(name: str, runs: tuple[Run, Run], some: Callable[[], Any]) -> Values | None:
+def row_values(name: str, runs: tuple[Run, Run], some: Callable[[], object]) -> Values | None:
     """The values of a latent that each row has its own of, or ``None`` where it has no such.
 
     A normal may be noise of the row, or the value of a process there, which more data would tell. A

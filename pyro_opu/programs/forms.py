@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -28,7 +28,7 @@ class Call:
         rows: N, by :func:`rows_of`.
     """
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         self._leaves: list[Any]
         self._spec: Any
         if any(isinstance(each, tuple | list | dict) for each in (*args, *kwargs.values())):
@@ -59,7 +59,7 @@ class Call:
             return None
         return key
 
-    def _leaf(self, leaf: Any) -> Hashable:
+    def _leaf(self, leaf: object) -> Hashable:
         if isinstance(leaf, Tensor):
             shape = leaf.shape[1:] if leaf.dim() and len(leaf) == self.rows else leaf.shape
             return leaf.dim(), shape, leaf.dtype, leaf.device

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from pyro_opu.programs.signature import Model
 from pyro_opu.programs.sites import unwrap
@@ -118,7 +118,7 @@ def plug_in(
     """
 
     def log_probs(latents: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        def deviated(fn: Any, site: str) -> Tensor | None:
+        def deviated(fn: Distribution, site: str) -> Tensor | None:
             if not _is_normal(fn):
                 return None
             times = latents.get(deviation(site))
@@ -147,6 +147,6 @@ def _no_deviations(runs: tuple[Run, Run], known: Collection[str]) -> Draws:
     return zeros
 
 
-def _is_normal(fn: Any) -> bool:
+def _is_normal(fn: Distribution) -> bool:
     normal = torch.distributions.Normal, torch.distributions.MultivariateNormal
     return is_known(unwrap(fn), normal)

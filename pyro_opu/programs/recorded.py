@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch._ops import OpOverload
 from torch.func import functionalize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -217,7 +218,7 @@ class _Recorder(TorchDispatchMode):
         self._alive.append(tensor)
         return node
 
-    def _node(self, value: Any) -> Any:
+    def _node(self, value: object) -> Any:
         """The node of a tensor, a constant where it is new; all else stays."""
         if not isinstance(value, Tensor):
             return value
@@ -230,7 +231,11 @@ class _Recorder(TorchDispatchMode):
         return self._nodes[id(value)]
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         with self:
@@ -334,11 +339,11 @@ def _merged(graphs: Mapping[Corner, fx.GraphModule]) -> fx.GraphModule:
     return fx.GraphModule(root, graph)
 
 
-def _sized(size: tuple[int, int, int, int], draws: Any, rows: Any) -> Any:
+def _sized(size: tuple[int, int, int, int], draws: object, rows: object) -> Any:
     return Size(*size).at(draws, rows)
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _alike(one: object, other: object) -> bool:
     if isinstance(one, Tensor):
         return (
             isinstance(other, Tensor)

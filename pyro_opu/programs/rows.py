@@ -128,7 +128,7 @@ def _found_in_training(found: set[nn.Module]) -> Iterator[None]:
     """Add normalisations that are called in training mode to the set, and stop their training."""
     thread, stopped = get_ident(), set[nn.Module]()
 
-    def stop(module: nn.Module, _: Any) -> None:
+    def stop(module: nn.Module, _: object) -> None:
         own = isinstance(module, _BatchNorm) and get_ident() == thread
         if own and module.training and module.track_running_stats:
             stopped.add(module.eval())
@@ -195,7 +195,7 @@ def _subsample(
 
 
 def _masked_observe(
-    name: str, fn: Any, obs: Tensor | None, obs_mask: Any, *args: Any, **kwargs: Any
+    name: str, fn: Any, obs: Tensor | None, obs_mask: Any, *args: object, **kwargs: Any
 ) -> Any:
     """Pyro's, which makes three sites of one; for a model that is asked, one of the distribution.
 

@@ -19,7 +19,7 @@ class SamplesError(ArgumentError):
     """Posterior samples that are not those of the model, however it is run."""
 
 
-def posterior_of(source: Any) -> Any:
+def posterior_of(source: object) -> Any:
     """The ``Predictive`` of an MCMC run, whose kernel knows the model; other sources as they are.
 
     Raises:

@@ -45,7 +45,7 @@ class Given:
 
     arguments: Callable[[Any], Any]
 
-    def __call__(self, x: Any) -> Arguments:
+    def __call__(self, x: object) -> Arguments:
         """Arguments that ask about ``x``."""
         match self.arguments(x):
             case (tuple() | list()) as args, dict() as kwargs:
@@ -80,7 +80,9 @@ def names_of(model: Model) -> tuple[str, ...]:
 
 
 def call_of(
-    inputs: Callable[..., Any] | None, model: Model, arguments: Callable[[Any], Any] | None = None
+    inputs: Callable[..., object] | None,
+    model: Model,
+    arguments: Callable[..., object] | None = None,
 ) -> Call:
     """The call that ``arguments`` makes, or whose input ``inputs`` picks; else ``model(x)``.
 

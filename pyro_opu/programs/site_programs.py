@@ -34,7 +34,7 @@ class Runs:
         returned: Shape of its value, ``None`` where that is no tensor.
     """
 
-    def __init__(self, function: Callable[..., Any], call: Call) -> None:
+    def __init__(self, function: Callable[..., object], call: Call) -> None:
         self.function, self.call = function, call
         args, kwargs = call.given(call.tensors)
         first = Run.of(function, {}, *args, **kwargs)

@@ -10,6 +10,7 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
 from torch import distributions as dist
+from torch.distributions import Distribution
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.utils.laws import is_known, own_members
@@ -43,7 +44,7 @@ def arguments_of(fn: Any) -> Iterator[tuple[str, Tensor]]:
         fn = getattr(fn, "base_dist", None)
 
 
-def site_kind(fn: Any) -> str | None:
+def site_kind(fn: Distribution) -> str | None:
     """One of categorical, onehot, multinomial, bernoulli, binomial; ``None`` for anything else.
 
     A user's subclass is one of them if its law is its parent's, or if both what it draws and its
@@ -56,7 +57,7 @@ def site_kind(fn: Any) -> str | None:
     return kind if not own or by_values else None
 
 
-def refuse_site(site: str | None, source: Any) -> None:
+def refuse_site(site: str | None, source: object) -> None:
     """Refuse the name of a site for a source that is not a Pyro model."""
     if site is not None:
         raise ArgumentError(
@@ -65,7 +66,7 @@ def refuse_site(site: str | None, source: Any) -> None:
         )
 
 
-def check_one_trial(fn: Any, site: str) -> None:
+def check_one_trial(fn: Distribution, site: str) -> None:
     """Refuse counts: class probabilities describe one trial."""
     trials = int(torch.as_tensor(getattr(unwrap(fn), "total_count", 1)).max())
     if trials != 1:
@@ -75,7 +76,7 @@ def check_one_trial(fn: Any, site: str) -> None:
         )
 
 
-def class_log_probs(fn: Any, rows: int, site: str) -> Tensor:
+def class_log_probs(fn: Distribution, rows: int, site: str) -> Tensor:
     """Log class probabilities ``(N, C)`` of an observed site's distribution.
 
     From the logits if it was given them: near a corner of the simplex probabilities lose digits.
@@ -169,14 +170,14 @@ def wrapped_log_probs(fn: Any) -> Tensor:
     return value.clamp_min(torch.finfo(value.dtype).tiny).log()
 
 
-def logits_of(output: Any) -> Any:
+def logits_of(output: object) -> Any:
     """What a network returns, or its ``logits`` where it returns them by name."""
     if isinstance(output, Mapping):
         return output.get("logits", output)
     return getattr(output, "logits", output)
 
 
-def log_probs_of_output(output: Any) -> Tensor:
+def log_probs_of_output(output: object) -> Tensor:
     """Log-probabilities ``(..., N, C)`` from what a classifier network returns.
 
     Normalising logits leaves log-probabilities as they are; rows that are non-negative and sum to

@@ -14,6 +14,7 @@ from pyro.poutine.condition_messenger import ConditionMessenger
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.util import site_is_subsample
 from torch import Tensor
+from torch.distributions import Distribution
 
 from pyro_opu.programs.signature import Model
 from pyro_opu.programs.sites import stand_in
@@ -39,7 +40,7 @@ class Run:
     left_out: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, model: Model, latents: Draws, *args: Any, **kwargs: Any) -> Run:
+    def of(cls, model: Model, latents: Draws, *args: object, **kwargs: object) -> Run:
         """Run a model called with these arguments, with these latents fixed."""
         with _Latents(data=latents) as fixed:
             trace = poutine.trace(model).get_trace(*args, **kwargs)
@@ -96,7 +97,7 @@ class Observed(Messenger):
 class GivenValues(Messenger):
     """Gives every site that has no value what a function of its distribution and name returns."""
 
-    def __init__(self, value: Callable[[Any, str], Tensor | None]) -> None:
+    def __init__(self, value: Callable[[Distribution, str], Tensor | None]) -> None:
         super().__init__()
         self.value = value
 
@@ -105,7 +106,7 @@ class GivenValues(Messenger):
             msg["value"] = self.value(msg["fn"], msg["name"])
 
 
-def trace_of(model: Model, latents: Draws, *args: Any, **kwargs: Any) -> poutine.Trace:
+def trace_of(model: Model, latents: Draws, *args: object, **kwargs: object) -> poutine.Trace:
     """One run of a model called with these arguments, with these latents fixed."""
     with poutine.condition(data=latents):
         return poutine.trace(model).get_trace(*args, **kwargs)

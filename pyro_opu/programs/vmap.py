@@ -31,7 +31,7 @@ def loop(fn: Callable[[Draws], Any], draws: Draws) -> Any:
     return torch.stack(results)
 
 
-def vectorized(fn: Callable[[Draws], Any], draws: Draws, *, own_tensors: bool = False) -> Any:
+def vectorized(fn: Callable[[Draws], object], draws: Draws, *, own_tensors: bool = False) -> Any:
     """:func:`loop` through ``vmap``; what ``fn`` draws at random differs between draws.
 
     With ``own_tensors`` a tensor that ``fn`` makes, such as ``torch.zeros(3)``, is one for every
@@ -65,7 +65,7 @@ class Batched:
         self.expected: Any = None  # what the loop gave, if the call before was its first draw
 
     def __call__(
-        self, fn: Callable[[Draws], Any], draws: Draws, inputs: Tensor | None = None
+        self, fn: Callable[[Draws], object], draws: Draws, inputs: Tensor | None = None
     ) -> Any:
         """Results of ``fn`` stacked over the leading axis of every tensor in ``draws``.
 
@@ -88,7 +88,7 @@ class Batched:
             self.give_up("it gives other numbers than the loop")
         return loop(fn, draws)
 
-    def _vectorized(self, fn: Callable[[Draws], Any], draws: Draws) -> Any:
+    def _vectorized(self, fn: Callable[[Draws], object], draws: Draws) -> Any:
         try:
             return vectorized(fn, draws, own_tensors=self.own_tensors)
         except RuntimeError as error:
@@ -99,7 +99,7 @@ class Batched:
             return result
 
     def _agrees(
-        self, fn: Callable[[Draws], Any], draws: Draws, result: Any, inputs: Tensor | None
+        self, fn: Callable[[Draws], object], draws: Draws, result: object, inputs: Tensor | None
     ) -> bool:
         """Whether ``vmap`` gave for the first draw what the loop gives, or that is random."""
         expected, self.expected = self.expected, None
@@ -151,6 +151,6 @@ def _named(said: Any) -> Draws:
     return said if isinstance(said, dict) else {"": said}
 
 
-def has_nan(a: Any) -> bool:
+def has_nan(a: object) -> bool:
     """Whether a tensor, or one of a dict, has a NaN."""
     return any(bool(leaf.isnan().any()) for leaf in _named(a).values())

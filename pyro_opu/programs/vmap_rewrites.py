@@ -9,7 +9,7 @@ maximum of halves takes a fifteenth of the time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -45,9 +45,9 @@ class Rewrites(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Callable[..., Any],
-        types: Any,
+        types: object,
         args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         self.convolved |= func in _CONVOLUTIONS
@@ -78,7 +78,9 @@ def _filled(x: Tensor, fresh: Tensor) -> Tensor:
 # Other ways: each gives None where it has none -------------------------------------------------
 
 
-def _softmax(x: Tensor, dim: int | None = None, dtype: Any = None, **_: Any) -> Tensor | None:
+def _softmax(
+    x: Tensor, dim: int | None = None, dtype: torch.dtype | None = None, **_: object
+) -> Tensor | None:
     """For a short row, an exp of each number."""
     short = dim == -1 and not dtype and not x.is_cuda and x.dim() and 0 < x.shape[-1] < LONG_ROW
     return (x - x.logsumexp(-1, keepdim=True)).exp() if short else None
@@ -86,10 +88,10 @@ def _softmax(x: Tensor, dim: int | None = None, dtype: Any = None, **_: Any) -> 
 
 def _max_pool2d(
     x: Tensor,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: object,
+    stride: object = None,
+    padding: object = 0,
+    dilation: object = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | None:
@@ -103,18 +105,20 @@ def _max_pool2d(
     return torch.maximum(rows[..., ::2], rows[..., 1::2])
 
 
-def _binomial(count: Tensor, probs: Tensor, *more: Any, **named: Any) -> Tensor | None:
+def _binomial(count: Tensor, probs: Tensor, *more: object, **named: object) -> Tensor | None:
     """``vmap`` wants both to differ between draws."""
     return None if more or named else torch.binomial(count + torch.zeros_like(probs), probs)
 
 
-def _bernoulli(probs: Tensor, *more: Any, **named: Any) -> Tensor | None:
+def _bernoulli(probs: Tensor, *more: object, **named: object) -> Tensor | None:
     plain = len(more) <= 2 and not named
     found: Tensor | None = _Labels.apply(_of_each_draw(probs), False) if plain else None
     return found
 
 
-def _multinomial(weights: Tensor, count: Any = 0, *more: Any, **named: Any) -> Tensor | None:
+def _multinomial(
+    weights: Tensor, count: object = 0, *more: object, **named: object
+) -> Tensor | None:
     plain = count == 1 and len(more) < 2 and not named
     found: Tensor | None = _Labels.apply(_of_each_draw(weights), True) if plain else None
     return found
@@ -165,7 +169,7 @@ class _Labels(torch.autograd.Function):
         return _classes(probs) if classes else _ones(probs)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+    def setup_context(ctx: Any, inputs: object, output: Tensor) -> None:
         ctx.mark_non_differentiable(output)
 
     @staticmethod
@@ -221,7 +225,7 @@ class SharedProduct(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[int | None, int | None], x: Tensor, w: Tensor
+        info: object, in_dims: tuple[int | None, int | None], x: Tensor, w: Tensor
     ) -> tuple[Tensor, int]:
         """One product where only ``w`` has the axis of the draws, otherwise a batch of them."""
         of_x, of_w = in_dims
@@ -240,7 +244,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
     return found if found is None or bias is None else found + bias
 
 
-def _product(x: Any, w: Any = None, **named: Any) -> Tensor | None:
+def _product(x: Any, w: Any = None, **named: object) -> Tensor | None:
     """A thin product of inputs and weights."""
     tensors = isinstance(x, Tensor) and isinstance(w, Tensor) and not named
     if not tensors or x.dim() != 2 or w.dim() not in (1, 2) or x.dtype != w.dtype:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeGuard
 
 from pyro.infer import MCMC, Predictive
+from pyro.poutine.runtime import Message
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
@@ -32,7 +33,7 @@ from pyro_opu.teachers.pyro_model import PredictiveTeacher
 class Estimator(Protocol):
     """A fitted estimator of scikit-learn."""
 
-    def predict(self, X: Any) -> object: ...
+    def predict(self, X: object) -> object: ...
 
 
 #: What :func:`~pyro_opu.as_teacher` takes.
@@ -57,7 +58,7 @@ def as_teacher(
     site: str | None = None,
     *,
     inputs: Callable[..., Tensor] | None = None,
-    arguments: Callable[[Any], Any] | None = None,
+    arguments: Callable[..., object] | None = None,
     return_sites: Sequence[str] | None = None,
     num_samples: int | None = None,
     output: Output | None = None,
@@ -182,7 +183,7 @@ def _networks(source: Any) -> Any:
     )
 
 
-def _is_mixture(source: Any) -> TypeGuard[Sequence[Any]]:
+def _is_mixture(source: object) -> TypeGuard[Sequence[Any]]:
     """Whether ``source`` is a sequence that holds a posterior, not plain networks alone."""
     if isinstance(source, (str, nn.Module)) or not isinstance(source, Sequence):
         return False

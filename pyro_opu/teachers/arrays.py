@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -45,18 +45,20 @@ class ArrayFunction:
         torch.Size([50, 3, 2])
     """
 
-    def __init__(self, function: Callable[..., Any], *, rows: int = ROWS, threads: int = 1) -> None:
+    def __init__(
+        self, function: Callable[..., object], *, rows: int = ROWS, threads: int = 1
+    ) -> None:
         self.function = check_callable("function", function, "arrays -> draws (S, N, C)")
         self.rows, self.threads = positive_int("rows", rows), positive_int("threads", threads)
         self._repeats: bool | None = None  # unknown before it is asked at many rows
         self.__wrapped__ = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         like = _first_tensor(args, kwargs)
         answer = self._answer(as_arrays(args), as_arrays(kwargs), len(like))
         return as_tensors(answer, like)
 
-    def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any], rows: int) -> Any:
+    def _answer(self, args: tuple[Any, ...], kwargs: Mapping[str, object], rows: int) -> Any:
         if rows <= self.rows or kwargs or not self._same_twice(args):
             return self.function(*args, **kwargs)
         parts = [
@@ -90,13 +92,13 @@ class AnyFunction:
     function of tensors, and what fails both ways fails as it did with tensors.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self.function = function
         #: Whether that is known.
         self.known = isinstance(function, ArrayFunction)
         self.__wrapped__ = function
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if self.known:
             return self.function(*args, **kwargs)
         arrays = ArrayFunction(self.function)
@@ -118,15 +120,15 @@ class AnyFunction:
         return values
 
 
-def as_arrays(values: Any) -> Any:
+def as_arrays(values: object) -> Any:
     """The same with arrays in place of tensors."""
     return tree_map_only(Tensor, lambda value: value.detach().cpu().numpy(), values)
 
 
-def as_tensors(values: Any, like: Tensor) -> Any:
+def as_tensors(values: object, like: Tensor) -> Any:
     """An array or a tuple of them as tensors beside ``like``, floating ones in its dtype."""
 
-    def tensor(value: Any) -> Any:
+    def tensor(value: object) -> Any:
         if not isinstance(value, np.ndarray):
             return value
         found = torch.from_numpy(np.ascontiguousarray(value)).to(like.device)
@@ -136,10 +138,10 @@ def as_tensors(values: Any, like: Tensor) -> Any:
     return tuple(map(tensor, values)) if isinstance(values, tuple) else tensor(values)
 
 
-def _first_tensor(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def _first_tensor(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Tensor:
     """The first of the inputs, whose rows and dtype are those of the answer."""
     return next(each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor))
 
 
-def _outputs(values: Any) -> tuple[Any, ...]:
+def _outputs(values: object) -> tuple[Any, ...]:
     return values if isinstance(values, tuple) else (values,)

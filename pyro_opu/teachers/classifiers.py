@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from pyro_opu.checks import ArgumentError
 from pyro_opu.programs.sites import are_probs, logits_of
 from pyro_opu.rng import evaluating, preserve_rng
+from pyro_opu.teachers.shared import Function
 from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.warnings import warn_user
 
@@ -28,7 +29,7 @@ class WithLogits(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         """The logits."""
         return logits_of(self.module(*args, **kwargs))
 
@@ -41,14 +42,18 @@ class _Sigmoids(TorchFunctionMode):
         self.made: list[Tensor] = []
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+        self,
+        func: Function,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         found = func(*args, **(kwargs or {}))
         if func in _SIGMOIDS:
             self.made.append(found)
         return found
 
-    def has_made(self, value: Any) -> bool:
+    def has_made(self, value: object) -> bool:
         """Whether a tensor is one of these, or a view of one."""
         if not isinstance(value, Tensor):
             return False

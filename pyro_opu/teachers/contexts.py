@@ -42,7 +42,7 @@ class OutOfBagTeacher(EstimatorsTeacher):
         seen: Which rows each member was fitted to, ``(S, N)``.
     """
 
-    def __init__(self, source: Any, x: ArrayLike | Tensor, seen: NDArray[np.bool_]) -> None:
+    def __init__(self, source: object, x: ArrayLike | Tensor, seen: NDArray[np.bool_]) -> None:
         super().__init__(source)
         rows = _rows(x)
         if seen.shape != (len(self.estimators), len(rows)):
@@ -76,7 +76,7 @@ class OutOfBagTeacher(EstimatorsTeacher):
         return answers
 
 
-def out_of_bag(ensemble: Any, x: ArrayLike | Tensor) -> OutOfBagTeacher:
+def out_of_bag(ensemble: object, x: ArrayLike | Tensor) -> OutOfBagTeacher:
     """Make a teacher of a forest or bagging ensemble that is not asked at rows that it has seen.
 
     Args:
@@ -122,7 +122,7 @@ def out_of_bag(ensemble: Any, x: ArrayLike | Tensor) -> OutOfBagTeacher:
 def bagged_contexts(
     classifier: Any,
     x: ArrayLike | Tensor,
-    y: ArrayLike | Tensor | Sequence[Any],
+    y: ArrayLike | Tensor | Sequence[object],
     num_contexts: int = 32,
     *,
     share: float = 0.632,
@@ -180,7 +180,7 @@ def bagged_contexts(
     return OutOfBagTeacher(fitted, rows, seen)
 
 
-def _rows(x: Any) -> NDArray[np.float32]:
+def _rows(x: object) -> NDArray[np.float32]:
     """Rows as they are compared."""
     given = _array("x", x)
     if given.dtype.kind not in "fiub" or not given.size or not given.ndim:
@@ -195,7 +195,7 @@ def _rows(x: Any) -> NDArray[np.float32]:
     return np.ascontiguousarray(found.reshape(len(found), -1)) + np.float32(0.0)  # no -0.0
 
 
-def _array(name: str, values: Any) -> NDArray[Any]:
+def _array(name: str, values: object) -> NDArray[Any]:
     """An array of a tensor, an array or a list, of one number or name each."""
     if isinstance(values, Tensor):
         check_tensor(name, values)

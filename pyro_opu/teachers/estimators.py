@@ -173,7 +173,7 @@ class EstimatorsTeacher(BaseTeacher[Tensor]):
     in_steps = True
     reads_names = True
 
-    def __init__(self, source: Any, noise: float | Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, source: Any, noise: float | Callable[..., object] | None = None) -> None:
         self.source, self.noise = source, noise
         found = Members.of(source)
         self.estimators, self.transform = found.members, found.transform
@@ -242,7 +242,7 @@ class EstimatorsTeacher(BaseTeacher[Tensor]):
                 answers = list(pool.map(each, chosen))
         return self._said(as_tensors(np.stack(answers), x), x)
 
-    def _of_member(self, member: Member, given: Any) -> NDArray[Any]:
+    def _of_member(self, member: Member, given: object) -> NDArray[Any]:
         if self.classes is None:
             return member.asked("predict", given)
         return member.probs(given, self.classes)
@@ -256,25 +256,25 @@ class EstimatorsTeacher(BaseTeacher[Tensor]):
         return torch.stack([answers, noise.log().expand_as(answers)], -1)
 
 
-def is_estimator(source: Any) -> TypeGuard[Any]:
+def is_estimator(source: object) -> TypeGuard[Any]:
     """Whether it is of scikit-learn and no function, or a list of classifiers that are."""
     if isinstance(source, (list, tuple)):
         return any(map(is_estimator, source))
     return bool(_names(source)) and not callable(source)
 
 
-def gives_real(source: Any) -> bool:
+def gives_real(source: object) -> bool:
     """Whether it is an ensemble of scikit-learn whose y is real."""
     return is_estimator(source) and Members.of(source).num_classes is None
 
 
-def _names(source: Any) -> set[str]:
+def _names(source: object) -> set[str]:
     """Names of the classes of scikit-learn that it is one of, which need not be imported."""
     kinds = type(source).__mro__
     return {kind.__name__ for kind in kinds if kind.__module__.partition(".")[0] == "sklearn"}
 
 
-def _encoded(source: Any, names: list[Any]) -> set[int]:
+def _encoded(source: Any, names: Sequence[object]) -> set[int]:
     """Places of the columns that encoders of a fitted pipeline read."""
     kinds = _names(source)
     if "Pipeline" in kinds:
@@ -289,7 +289,7 @@ def _encoded(source: Any, names: list[Any]) -> set[int]:
     return found
 
 
-def _places(columns: Any, names: list[Any]) -> list[int]:
+def _places(columns: object, names: Sequence[object]) -> list[int]:
     """The places of columns that are said by name, place, slice or mask."""
     given: Any = [columns] if isinstance(columns, (str, int)) else columns
     if isinstance(given, slice) or not any(isinstance(each, str) for each in given):
@@ -298,7 +298,7 @@ def _places(columns: Any, names: list[Any]) -> list[int]:
     return [names.index(each) for each in given]
 
 
-def _classes(estimator: Any, count: int) -> Any:
+def _classes(estimator: object, count: int) -> Any:
     return getattr(estimator, "classes_", range(count))
 
 
@@ -321,11 +321,11 @@ def _voters(source: Any, members: list[Member]) -> list[Member]:
     return [member for member, times in zip(members, whole, strict=True) for _ in range(times)]
 
 
-def _same(x: Any) -> Any:
+def _same(x: object) -> Any:
     return x
 
 
-def _named(source: Any, transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _named(source: object, transform: Callable[..., object]) -> Callable[[Any], Any]:
     """The transform of arrays for an estimator that was fitted to a table with named columns."""
     names = getattr(source, "feature_names_in_", None)
     if names is None:

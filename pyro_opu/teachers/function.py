@@ -30,7 +30,7 @@ class FunctionTeacher(BaseTeacher[Tensor]):
     are a random subset. It may be one of NumPy arrays (``teachers.arrays.AnyFunction``).
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         self.function: Callable[..., Any] = AnyFunction(function)
         self._keyword = draws_parameter(function)
 
@@ -101,11 +101,11 @@ class MembersTeacher(FunctionTeacher):
 
 
 def unpacked_function(
-    function: Callable[..., Any], form: Form
+    function: Callable[..., object], form: Form
 ) -> tuple[Callable[..., Any], str | None]:
     """A function of several inputs as one of packed ones; its parameter for the draws, by name."""
 
-    def unpacked(x: Tensor, **options: Any) -> Any:
+    def unpacked(x: Tensor, **options: object) -> Any:
         args, kwargs = form.call(x)
         return function(*args, **kwargs, **options)
 
@@ -113,7 +113,7 @@ def unpacked_function(
     return wraps(function)(unpacked), "num_draws" if named else None
 
 
-def draws_parameter(function: Callable[..., Any]) -> str | None:
+def draws_parameter(function: Callable[..., object]) -> str | None:
     """Parameter for the number of draws: `num_draws`, or a second one without a default."""
     try:
         parameters = inspect.signature(function).parameters

@@ -198,7 +198,7 @@ def _answers_whole(teacher: BaseTeacher) -> bool:
     return type(teacher)._pick is BaseTeacher._pick
 
 
-def _at(draws: Any, index: Tensor) -> Any:
+def _at(draws: object, index: Tensor) -> Any:
     """The draws at these indices."""
     if isinstance(draws, Latents):
         return draws.at(index)

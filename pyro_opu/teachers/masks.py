@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves, tree_map
 
-from pyro_opu.teachers.shared import Call, SharedMasks
+from pyro_opu.teachers.shared import Call, Function, SharedMasks
 
 __all__ = ["Thinned"]
 
@@ -81,7 +81,7 @@ class Thinned(SharedMasks):
         layer = self._layers.get(id(answer))
         return answer if layer is None else layer.whole()
 
-    def _other(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    def _other(self, func: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         flat = not kwargs and not any(isinstance(arg, (list, tuple, dict)) for arg in args)
         leaves = args if flat else tree_leaves((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -99,11 +99,13 @@ class Thinned(SharedMasks):
 
         return func(*tree_map(self._whole, args), **tree_map(self._whole, kwargs))
 
-    def _whole(self, value: Any) -> Any:
+    def _whole(self, value: object) -> Any:
         layer = self._layers.get(id(value))
         return value if layer is None else layer.whole()
 
-    def _sampled(self, name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _sampled(
+        self, name: str, func: Function, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Any:
         if name != "_dropout":
             args, kwargs = tree_map(self._whole, args), tree_map(self._whole, kwargs)
         return super()._sampled(name, func, args, kwargs)
@@ -142,7 +144,7 @@ class Thinned(SharedMasks):
 
         return self._later(x.new_empty(()).expand(len(x), len(weight)), units)
 
-    def _pointwise(self, func: Callable[..., Tensor], x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def _pointwise(self, func: Function, x: Tensor, *args: object, **kwargs: object) -> Any:
         layer = self._layers[id(x)]
         if layer.kept is not None:  # zero need not stay zero
             return func(layer.whole(), *args, **kwargs)
@@ -154,7 +156,11 @@ class Thinned(SharedMasks):
         return stands_for
 
     def _once(
-        self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any], tensors: list[Tensor]
+        self,
+        func: Function,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        tensors: list[Tensor],
     ) -> Any:
         """Call the function, or give what it gave before where it is the same for all draws."""
         fixed = tensors and all(id(tensor) in self._fixed for tensor in tensors)
@@ -170,5 +176,5 @@ class Thinned(SharedMasks):
         return self._results[key]
 
 
-def _named(value: Any) -> Any:
+def _named(value: object) -> Any:
     return id(value) if isinstance(value, Tensor) else value

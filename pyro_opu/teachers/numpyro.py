@@ -44,8 +44,8 @@ class NumpyroTeacher(PosteriorTeacher):
         self,
         predictive: Any,
         site: str | None = None,
-        inputs: Callable[..., Any] | None = None,
-        arguments: Callable[[Any], Any] | None = None,
+        inputs: Callable[..., object] | None = None,
+        arguments: Callable[..., object] | None = None,
     ) -> None:
         if not predictive.posterior_samples:
             raise ArgumentError(
@@ -72,7 +72,7 @@ class NumpyroTeacher(PosteriorTeacher):
         log_probs: Tensor = values
         return log_probs
 
-    def _predicted(self, draws: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def _predicted(self, draws: Mapping[str, Any], *args: object, **kwargs: object) -> Any:
         """Log class probabilities ``(S, N, C)``, or mean and scale ``(S, N)``, as arrays."""
         import jax
         from jax.tree_util import tree_map
@@ -157,7 +157,7 @@ class NumpyroTeacher(PosteriorTeacher):
                     "site says that it is meant."
                 )
 
-    def _is_free(self, site: dict[str, Any]) -> bool:
+    def _is_free(self, site: Mapping[str, object]) -> bool:
         """Whether the samples do not fix it."""
         sampled = site["type"] == "sample" and not site["is_observed"]
         return sampled and site["name"] not in self.samples
@@ -184,7 +184,7 @@ class NumpyroTeacher(PosteriorTeacher):
         )
 
 
-def is_numpyro(source: Any) -> TypeGuard[Any]:
+def is_numpyro(source: object) -> TypeGuard[Any]:
     """Whether it is NumPyro's ``Predictive``, which need not be imported."""
     return any(
         kind.__name__ == "Predictive" and kind.__module__.startswith("numpyro.")
@@ -228,7 +228,7 @@ def _few(value: Any, count: int) -> Any:
     return value[np.arange(count) % len(value)] if np.ndim(value) else value
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _alike(one: object, other: object) -> bool:
     """Whether two distributions have the same parameters."""
     from jax.tree_util import tree_leaves
 

@@ -48,7 +48,7 @@ class Reading:
         self.dtype = torch.float32
         self.probs = False
 
-    def __call__(self, returned: Any) -> Tensor:
+    def __call__(self, returned: object) -> Tensor:
         """The numbers."""
         found = logits_of(returned)
         if self.output == "mean and log variance" and isinstance(found, (tuple, list)):
@@ -78,7 +78,7 @@ class Numbers(nn.Module):
         super().__init__()
         self.module, self.reading = module, reading
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, *args: object, **kwargs: object) -> Tensor:
         """The numbers and -1, which no probability is."""
         numbers = self.reading(self.module(*args, **kwargs)).double()
         return torch.cat([numbers, -torch.ones_like(numbers[:, :1])], -1)

@@ -61,7 +61,7 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
     of_chains = True
 
     def __init__(
-        self, posterior: Any, function: Callable[..., Any], *, of_all: bool = False
+        self, posterior: object, function: Callable[..., object], *, of_all: bool = False
     ) -> None:
         self.samples = samples_of(posterior)
         self.max_draws = len(next(iter(self.samples.values())))
@@ -156,7 +156,7 @@ def is_posterior(source: Any) -> TypeGuard[tuple[Any, Callable[..., Any]]]:
     return pair and (isinstance(source[0], Mapping) or _group(source[0]) is not None)
 
 
-def samples_of(posterior: Any) -> dict[str, NDArray[Any]]:
+def samples_of(posterior: object) -> dict[str, NDArray[Any]]:
     """Draws ``(S, ...)`` by name, chains joined."""
     group = _group(posterior)
     if group is not None:

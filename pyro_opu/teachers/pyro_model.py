@@ -190,7 +190,7 @@ class PredictiveTeacher(BaseTeacher[Latents]):
         return self.outcome.mixed(*self._mixture.of(partial(self._under, latents, x)))
 
     def _under(
-        self, latents: Draws, x: Tensor, fixed: AbstractContextManager[Any] | None = None
+        self, latents: Draws, x: Tensor, fixed: AbstractContextManager[object] | None = None
     ) -> Tensor:
         with fixed or nullcontext():
             fns = self.program.under(latents, x, self.observed)
@@ -259,7 +259,7 @@ class PredictiveTeacher(BaseTeacher[Latents]):
         with quiet(), preserve_rng():
             ends = [self._of_draw(draws[n : n + 1], few) for n in sorted({0, len(draws) - 1})]
 
-        def under(latents: Draws, fixed: Any) -> Tensor:
+        def under(latents: Draws, fixed: AbstractContextManager[object]) -> Tensor:
             with seeded(0):  # what else is random is the same at all nodes
                 return self._under(latents, few, fixed)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,6 +16,9 @@ from torch.overrides import TorchFunctionMode
 from pyro_opu.checks import ArgumentError
 
 __all__ = ["Call", "SharedMasks", "given_by", "of_one_row"]
+
+#: A function of torch; those that are met here mostly return tensors.
+Function = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -110,21 +113,23 @@ class SharedMasks(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Callable[..., Any],
-        types: Any,
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
+        func: Function,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         name = _RANDOM.get(func)
         if name is None:
             return self._other(func, args, kwargs or {})
         return self._sampled(name, func, args, kwargs or {})
 
-    def _sampled(self, name: str, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    def _sampled(
+        self, name: str, func: Function, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Any:
         """A random function, by the method of this name."""
-        return getattr(self, name)(func, args, kwargs)
+        return getattr(self, name)(func, *args, **kwargs)
 
-    def _other(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    def _other(self, func: Function, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Any:
         """Any other call."""
         return func(*args, **kwargs)
 
@@ -143,15 +148,23 @@ class SharedMasks(TorchFunctionMode):
 
     # Dropout -------------------------------------------------------------------------------------
 
-    def _dropout(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        given = dict(zip(("input", "p", "training", "inplace"), args, strict=False)) | kwargs
-        x, p = given["input"], float(given.get("p", 0.5))
-        training = given.get("training", given.get("train", func not in _OFF))
-        if not training or p == 0 or self.given is None:
-            return x
-        axes = 1 if x.dim() < _BATCHED.get(func, 0) else 2 if func in _CHANNELS else x.dim()
-        shape = (*x.shape[:axes], *(1 for _ in x.shape[axes:]))
-        return self._masked(x, self._draw("keep", shape, x, p), p, func in _ALPHA)
+    def _dropout(
+        self,
+        func: Function,
+        input: Tensor,
+        p: float = 0.5,
+        training: bool | None = None,
+        inplace: bool = False,
+        train: bool | None = None,
+    ) -> Tensor:
+        said = train if training is None else training
+        if not (func not in _OFF if said is None else said) or p == 0 or self.given is None:
+            return input
+        size = input.dim()
+        axes = 1 if size < _BATCHED.get(func, 0) else 2 if func in _CHANNELS else size
+        shape = (*input.shape[:axes], *(1 for _ in input.shape[axes:]))
+        keep = self._draw("keep", shape, input, float(p))
+        return self._masked(input, keep, float(p), func in _ALPHA)
 
     def _masked(self, x: Tensor, keep: Tensor, p: float, alpha: bool) -> Tensor:
         keep = keep.to(x.dtype)
@@ -160,23 +173,33 @@ class SharedMasks(TorchFunctionMode):
         scale = ((1 - p) * (1 + p * _SATURATION**2)) ** -0.5 if p < 1 else 0.0
         return scale * (x * keep + _SATURATION * (1 - keep) - p * _SATURATION)
 
-    def _native(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        result = self._dropout(func, args, kwargs)
+    def _native(
+        self, func: Function, input: Tensor, p: float, train: bool | None
+    ) -> tuple[Tensor, Tensor]:
+        result = self._dropout(func, input, p, train)
         return result, torch.ones_like(result, dtype=torch.bool)
 
-    def _attention(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
-        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        given = dict(zip(names, args, strict=False)) | kwargs
-        p = float(given.pop("dropout_p", 0.0))
+    def _attention(
+        self,
+        func: Function,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Tensor:
+        given = (query, key, value, attn_mask)
+        p, more = float(dropout_p), {"scale": scale, "enable_gqa": enable_gqa}
         if p == 0 or self.given is None:
-            found: Tensor = func(**given)
-            return found
-        weights, values = attention(**given)
-        return (
-            self._masked(weights, self._draw("keep", weights.shape, weights, p), p, False) @ values
-        )
+            return func(*given, is_causal=is_causal, **more)
+        weights, values = attention(*given, is_causal, scale, enable_gqa)
+        keep = self._draw("keep", weights.shape, weights, p)
+        return self._masked(weights, keep, p, False) @ values
 
-    def _inside(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _inside(self, func: Function, *args: object, **kwargs: object) -> Any:
         """Run a function written in Python so that what it calls is met."""
         if self.given is None:
             return func(*args, **kwargs)
@@ -185,47 +208,57 @@ class SharedMasks(TorchFunctionMode):
 
     # Other draws ---------------------------------------------------------------------------------
 
-    def _rrelu(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
-        names = ("input", "lower", "upper", "training", "inplace")
-        given: dict[str, Any] = {"lower": 1 / 8, "upper": 1 / 3, "training": False}
-        given |= dict(zip(names, args, strict=False)) | kwargs
-        x, lower, upper = given["input"], given["lower"], given["upper"]
-        slope = (lower + upper) / 2
-        if given["training"] and self.given is not None:
-            slope = lower + (upper - lower) * self._draw("uniform", x.shape, x).to(x.dtype)
-        return torch.where(x >= 0, x, x * slope)
+    def _rrelu(
+        self,
+        func: Function,
+        input: Tensor,
+        lower: float = 1 / 8,
+        upper: float = 1 / 3,
+        training: bool = False,
+        *_: object,
+        **__: object,
+    ) -> Tensor:
+        slope: Tensor | float = (lower + upper) / 2
+        if training and self.given is not None:
+            drawn = self._draw("uniform", input.shape, input).to(input.dtype)
+            slope = lower + (upper - lower) * drawn
+        return torch.where(input >= 0, input, input * slope)
 
-    def _bernoulli(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
-        x, *rest = args
+    def _bernoulli(
+        self, func: Function, input: Tensor, p: Tensor | float | None = None, **_: object
+    ) -> Tensor:
         into = func is Tensor.bernoulli_
-        p = rest[0] if rest else kwargs.get("p", 0.5 if into else x)
+        rate = (0.5 if into else input) if p is None else p
         if self.given is None:
-            value = torch.as_tensor(p).to(x)
-        elif isinstance(p, Tensor):
-            value = self._draw("uniform", x.shape, x) < p
+            value = torch.as_tensor(rate).to(input)
+        elif isinstance(rate, Tensor):
+            value = self._draw("uniform", input.shape, input) < rate
         else:
-            value = self._draw("keep", x.shape, x, 1 - p)
-        return _filled(x if into else torch.empty_like(x), value)
+            value = self._draw("keep", input.shape, input, 1 - rate)
+        return _filled(input if into else torch.empty_like(input), value)
 
-    def _fresh(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
+    def _fresh(self, func: Function, *args: object, **kwargs: object) -> Tensor:
         empty, law = _FRESH[func]
         kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
         made: Tensor = empty(*args, **kwargs)
         return _filled(made, self._base(law, made))
 
-    def _fill(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Tensor:
-        x, *rest = args
+    def _fill(self, func: Function, x: Tensor, *args: object, **kwargs: object) -> Tensor:
         law, names, made = _FILLED[func]
-        given = dict(names) | dict(zip(names, rest, strict=False)) | kwargs
+        given = {**names, **dict(zip(names, args, strict=False)), **kwargs}
         return _filled(x, made(self._base(law, x), *(given[name] for name in names)))
 
-    def _normal(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Tensor:
-        given = {"mean": 0.0, "std": 1.0} | dict(zip(("mean", "std", "size"), args, strict=False))
-        given |= kwargs
-        mean, std = torch.as_tensor(given["mean"]), torch.as_tensor(given["std"])
-        size = given.get("size", torch.broadcast_shapes(mean.shape, std.shape))
-        like = (mean + std).expand(size)
-        return mean + std * self._base("normal", like)
+    def _normal(
+        self,
+        func: Function,
+        mean: Tensor | float = 0.0,
+        std: Tensor | float = 1.0,
+        size: Sequence[int] | None = None,
+        **_: object,
+    ) -> Tensor:
+        mean, std = torch.as_tensor(mean), torch.as_tensor(std)
+        shape = torch.broadcast_shapes(mean.shape, std.shape) if size is None else size
+        return mean + std * self._base("normal", (mean + std).expand(shape))
 
     def _base(self, law: str, like: Tensor) -> Tensor:
         if self.given is None:
@@ -266,7 +299,7 @@ def attention(
 
 
 @cache
-def _opened(func: Any) -> Callable[..., Any]:
+def _opened(func: Any) -> Function:
     """A function of ``torch.nn.functional`` that does not hand itself to a mode."""
     asks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     within = {**func.__globals__, **{name: lambda *_: False for name in asks}}

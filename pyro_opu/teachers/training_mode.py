@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._ops import OpOverload
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -48,7 +49,7 @@ class RandomCalls:
     whole: bool
 
     @classmethod
-    def of(cls, module: nn.Module, x: Tensor, answers: Callable[[Any], Tensor]) -> RandomCalls:
+    def of(cls, module: nn.Module, x: Tensor, answers: Callable[..., Tensor]) -> RandomCalls:
         """From runs at two and at three rows like these.
 
         Args:
@@ -134,11 +135,11 @@ class _Made:
 
         own = set(module.modules())
 
-        def enter(part: nn.Module, *_: Any) -> None:
+        def enter(part: nn.Module, *_: object) -> None:
             if part in own:
                 inside.append(part)
 
-        def leave(part: nn.Module, *_: Any) -> None:
+        def leave(part: nn.Module, *_: object) -> None:
             if part in own:
                 inside.pop()
 
@@ -159,12 +160,16 @@ class _Made:
 class _Hidden(TorchDispatchMode):
     """Notes operations that draw at random by torch's own generator."""
 
-    def __init__(self, note: Callable[[str], Any]) -> None:
+    def __init__(self, note: Callable[[str], object]) -> None:
         super().__init__()
         self.note = note
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        self,
+        func: OpOverload,
+        types: object,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs):
@@ -172,7 +177,7 @@ class _Hidden(TorchDispatchMode):
         return func(*args, **kwargs)
 
 
-def _draws(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _draws(func: Any, args: tuple[object, ...], kwargs: Mapping[str, object]) -> bool:
     """Whether an operation that can draw at random does, by no generator of its own."""
     known = func._schema.arguments
     given = {each.name: each.default_value for each in known if each.has_default_value()}
@@ -222,7 +227,7 @@ def _is_norm(part: nn.Module) -> bool:
 def compare_spreads(
     found: RandomCalls,
     evaluate: Callable[[int, Tensor], Tensor],
-    answers: Callable[[Any], Tensor],
+    answers: Callable[..., Tensor],
     x: Tensor,
     at_once: int,
 ) -> None:
