@@ -21,22 +21,18 @@ from pyro_opu.predictive.drop_in import student_of
 from pyro_opu.predictive.with_novelty import with_novelty
 from pyro_opu.reports.mixing import check_mixing
 from pyro_opu.reports.own_rows import check_own_rows
-from pyro_opu.rng import fold_in, seeded
 from pyro_opu.teachers import Source as TeacherSource
-from pyro_opu.teachers.alone import check_alone
 from pyro_opu.teachers.finished import finished_teacher
-from pyro_opu.teachers.held import hold
-from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.training import tuned
 from pyro_opu.training.arguments import checked_arguments
-from pyro_opu.training.batches import Batches, Sampler
+from pyro_opu.training.batches import Batches
 from pyro_opu.training.choose import check_start, choose_guide
 from pyro_opu.training.held_out import hold_out, label_rows
-from pyro_opu.training.joint import JOINT_STREAM, joint_guide
+from pyro_opu.training.joint import held_draws, joint_guide
 from pyro_opu.training.options import Request, Training
 from pyro_opu.training.plan import plan_of
 from pyro_opu.training.run import run_of
-from pyro_opu.training.train import train
+from pyro_opu.training.train import recalibrated, train
 from pyro_opu.training.tuned import Effort
 from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.default import transfer_for
@@ -174,68 +170,54 @@ def distill(
     with run_of(source, x, seed, device, checkpoint, progress, callback) as run:
         x, form = run.inputs.tensor, run.inputs.form
         with run.random.borrowed():
-            # The teacher, and whether it can be taught from.
+            # The teacher, and its draws at rows that judge, which are the same for all guides.
             teacher = finished_teacher(source, x, form=form, num_draws=request.look)
-            said, choice = teacher.options or SourceOptions(), choice_of(teacher.outcome)
-            if not request.single_draw:
-                check_alone(teacher, x)
+            choice, said = choice_of(teacher.outcome), teacher.options
             sites = teacher.layouts(x, said.return_sites)
             if transfer is None and not form.indices and not teacher.in_steps:
                 check_indices(teacher.stream, x)
             check_start(request, teacher.outcome, run.inputs, sites)
-            # Its draws at rows that judge, before all that depends on the guide: a seed holds out
-            # the same rows for all guides.
             some, rest = hold_out(x)
             label = partial(label_rows, teacher, choice, device=run.device, progress=run.progress)
             judge = label(some, tuned.VALIDATION_NUMBERS, "held out", queries=request.judging)
             mixing = check_mixing(teacher, judge.x.to(x.device), judge.draws)
             if not request.single_draw:
                 check_own_rows(teacher, x)
-            # Inputs to teach at.
+            # The inputs that teach.
             codes = teacher.codes(x)
             policy = transfer_for(rest, transfer, form, in_steps=teacher.in_steps, codes=codes)
-            stream = run.stream
-            fitted: Sampler = (
-                policy.fit(rest) if stream is None else stream.follow(policy, rest, judge.x)
-            )
-            held = None
-            if request.joint:  # draws of its own, so that the marginal answer is the default's
-                with seeded(fold_in(run.random.seed, JOINT_STREAM)):
-                    held = hold(teacher, x, said.num_samples)
-            # The student, and what it descends.
+            sampler = run.sampler(policy, rest, judge.x)
+            held = held_draws(teacher, x, said.num_samples, run) if request.joint else None
+            # The student, what it descends, and the numbers of the run.
             chosen = choose_guide(request, teacher, choice, judge, run)
             student = chosen.guide
             losses = choice.objectives(student, x[:2].to(run.device), loss)
             closed_form, objective = losses
             judge = judge.for_objective(closed_form).for_objective(objective)
-            adversarial = isinstance(objective, Adversarial)
-            if request.law_is_open and not training.warm_start and adversarial:
+            learned = isinstance(objective, Adversarial)
+            if request.law_is_open and not training.warm_start and learned:
                 choice.teach_as(student, judge)
             plan = plan_of(request, student, *losses, teacher, rest, judge, run.ranks)
             ask = at_made_up_inputs(request.ask(teacher))
-            batches = Batches(ask, fitted, plan, run.device, teacher.max_draws, run.ranks)
+            batches = Batches(ask, sampler, plan, run.device, teacher.max_draws, run.ranks)
         report = train(student, *losses, batches, judge, run)
         if training.recalibrate and not request.single_draw and choice.recalibrates(student):
-            shift: dict[str, Any] = {}
-            if run.ranks.first:
-                with run.random.borrowed():
-                    many = label(x, plan.calibration, "calibration")
-                    shift = choice.calibration(student, many, request.law_is_open)
-            report["recalibration"] = run.ranks.broadcast(shift)
-            choice.recalibrate(student, report["recalibration"])
-        steps = plan.warm_steps + plan.refine_steps
-        answering = student
+            many = partial(label, x, plan.calibration, "calibration")
+            report["recalibration"] = recalibrated(student, choice, many, request.law_is_open, run)
+        answering, queries = student, teacher.queries
         if held is not None:  # no draw of which has been taught before
-            of_draws = training.num_steps or steps * request.share[0]
+            steps = training.num_steps or plan.num_steps * request.share[0]
             answering, report["joint"] = joint_guide(
-                student, held, fitted, judge.x, of_draws, run, learned=adversarial
+                student, held, sampler, judge.x, steps, run, learned
             )
-        queries = sum(run.ranks.all_gather(teacher.queries + (held.queries if held else 0)))
-        seconds = {
-            "seconds": time.perf_counter() - request.begun,
-            "teacher_seconds": teacher.seconds,
-        }
-        spent = work(report["history"], steps, queries=queries, **seconds)
+            queries += held.queries
+        spent = work(
+            report["history"],
+            plan.num_steps,
+            queries=sum(run.ranks.all_gather(queries)),
+            seconds=time.perf_counter() - request.begun,
+            teacher_seconds=teacher.seconds,
+        )
         report |= run.ranks.broadcast(chosen.earlier | judge.summary(answering) | {"spent": spent})
         if run.ranks.first:
             warn_of_worthless(report)
@@ -245,7 +227,7 @@ def distill(
         x,
         sites,
         report={
-            "seed": run.random.seed,
+            "seed": run.seed,
             "taught_by": f"{teacher!r}, at {len(x):,} transfer inputs",
             "loss": type(objective).__name__,
             "guide": type(answering).__name__,

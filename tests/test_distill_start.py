@@ -18,8 +18,9 @@ from pyro.infer import Predictive
 from quick_distill import inputs, quick, same, teacher, truth, weights
 from torch import Tensor
 
-from pyro_opu import OnePassPredictive, PredictiveGuide, distill, distillation
+from pyro_opu import OnePassPredictive, PredictiveGuide, distill
 from pyro_opu.guides import MixtureGuide
+from pyro_opu.teachers import finished
 from pyro_opu.training.fit import Phase
 from pyro_opu.training.tuned import EFFORTS, FOLLOWING
 
@@ -81,7 +82,7 @@ def test_a_tenth_of_the_steps_and_a_fifth_of_the_labels_by_default(
         return moved(x, num_draws)
 
     step = Phase.step
-    monkeypatch.setattr(distillation, "check_alone", lambda *_: None)
+    monkeypatch.setattr(finished, "check_alone", lambda *_: None)
     monkeypatch.setattr(Phase, "step", lambda self, n: (steps.append(n), step(self, n))[1])
     after = distill(counted, inputs(), start=before, seed=0, progress=False)
     assert FOLLOWING == (10, 5)

@@ -153,7 +153,10 @@ def test_a_step_of_two_ranks_is_that_of_one_on_the_whole_batch(found: Found) -> 
         ),
         ("other policy", "ValueError: the ranks must all distill the same; ['transfer'] differ"),
         ("narrow", "ValueError: the ranks must all distill the same; ['teacher'] differ"),
-        ("other steps", "ValueError: the ranks must all distill the same; ['warm_steps'] differ"),
+        (
+            "other steps",
+            "ValueError: the ranks must all distill the same; ['labelled', 'warm_steps'] differ",
+        ),
         ("small batch", "ArgumentError: `batch_size` must be at least 2, the number of ranks"),
         ("not finite", "DistillationError: the loss is not finite at step 0: parts {'loss': nan}"),
     ],

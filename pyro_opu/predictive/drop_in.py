@@ -13,7 +13,6 @@ from pyro_opu.programs.signature import ANY, names_of
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.mixture import MixtureTeacher
 from pyro_opu.teachers.numpyro import NumpyroTeacher
-from pyro_opu.teachers.options import SourceOptions
 from pyro_opu.teachers.pyro_model import PredictiveTeacher
 
 
@@ -30,7 +29,7 @@ def student_of(
     layouts of the ``sites`` are read where they are not given.
     """
     teacher.prepare(x)
-    said, form = teacher.options or SourceOptions(), teacher.form
+    said, form = teacher.options, teacher.form
     names = arguments_of(teacher)
     if isinstance(teacher, PredictiveTeacher):
         form = form.named([name for name in names if name != ANY])

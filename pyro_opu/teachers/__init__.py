@@ -111,7 +111,7 @@ def as_teacher(
     """
     said = SourceOptions(None, site, inputs, arguments, return_sites, num_samples)
     if isinstance(source, BaseTeacher) and output is None:
-        known = source.options or SourceOptions(source)
+        known = replace(source.options, source=source.options.source or source)
         if said.empty:
             return source
         options = known.updated(said)

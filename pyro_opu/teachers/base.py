@@ -86,7 +86,7 @@ class BaseTeacher(Teacher, Generic[D]):
     chunk_size: int | None = None
     max_rows: int | None = None
     form: Form = PLAIN  # of the inputs
-    options: SourceOptions | None = None  # of one that ``as_teacher`` has made
+    options = SourceOptions()  # what was said to ``as_teacher``, which made it
     latents: Mapping[str, str] = {}  # that the posterior lacks, by what becomes of them
     seconds: float = 0.0  # of all calls so far; on a GPU, until they were queued
     queries: int = 0  # evaluations of a draw at an input in all calls so far

@@ -14,8 +14,8 @@ from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.programs.cost import counted
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers import as_teacher
+from pyro_opu.teachers.alone import check_alone
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.options import SourceOptions
 
 __all__ = ["finished_teacher", "teacher_of"]
 
@@ -61,10 +61,12 @@ def finished_teacher(
         x: Inputs ``(N, ...)``.
         form: The form of several inputs, which ``x`` holds as one tensor.
         num_draws: Draws to look at of a teacher that draws afresh; by default all that it gives.
+            Where they are counted it is not asked whether it says the same of a row alone.
 
     Raises:
         TypeError: ``source`` cannot be made a teacher.
-        ValueError: a model that cannot be run, has no such site, or one draw or one class.
+        ValueError: a model that cannot be run, has no such site, or one draw or one class, or
+            whose answer at a row depends on the other rows.
     """
     teacher: BaseTeacher = as_teacher(source)
     teacher.unpack_by(form)
@@ -75,10 +77,12 @@ def finished_teacher(
             "`source` holds one posterior draw; expected at least two, or there is no uncertainty "
             "to learn. Pass more posterior samples, or more networks."
         )
+    if num_draws is None:
+        check_alone(teacher, x)
     return _known(teacher)
 
 
 def _known(teacher: BaseTeacher) -> BaseTeacher:
     """The teacher, which is the source of what ``as_teacher`` makes of it from now on."""
-    teacher.options = replace(teacher.options or SourceOptions(), source=teacher)
+    teacher.options = replace(teacher.options, source=teacher)
     return teacher

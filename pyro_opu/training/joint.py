@@ -11,19 +11,19 @@ from torch import Tensor, nn
 
 from pyro_opu.guides.joint import DrawHeads, JointGuide, inputs_of_heads, outputs_of
 from pyro_opu.objectives.joint import JointWitness, joint_energy
-from pyro_opu.rng import RandomStream
+from pyro_opu.rng import RandomStream, fold_in, seeded
 from pyro_opu.teachers.base import BaseTeacher
-from pyro_opu.teachers.held import HeldTeacher
+from pyro_opu.teachers.held import HeldTeacher, hold
 from pyro_opu.training.batches import Sampler
 from pyro_opu.training.console import tracked
 from pyro_opu.training.descent import Descent, Losses, cosine
 from pyro_opu.training.fit import KeepLast, Phase, fit
 from pyro_opu.training.run import Run
 
-__all__ = ["JOINT_STREAM", "joint_guide"]
+__all__ = ["held_draws", "joint_guide"]
 
 #: Number of the seed that picks the draws.
-JOINT_STREAM = 2**32
+STREAM = 2**32
 #: Numbers in all draws at the inputs that teach, operations to ask for them, and how many inputs.
 NUMBERS, OPERATIONS, FEWEST, MOST = 2**26, 2**41, 2**11, 2**14
 #: Inputs in a batch, draws in a step, and Adam's rate.
@@ -42,6 +42,12 @@ GROUP, GROUPS, LAW_RATE, LAW_STEPS, JUDGED = 4, 64, 2e-3, 0.25, 256
 WIDEST, MOST_DISTANCES = 2**8, 2**30
 #: Adam's rate for a learned witness, and its steps before the student's first.
 WITNESS_RATE, WARM = 1e-3, 150
+
+
+def held_draws(teacher: BaseTeacher, x: Tensor, num_draws: int | None, run: Run) -> HeldTeacher:
+    """Draws to teach, picked by a seed of their own: the marginal answer is the default's."""
+    with seeded(fold_in(run.seed, STREAM)):
+        return hold(teacher, x, num_draws)
 
 
 def joint_guide(

@@ -183,6 +183,11 @@ class Plan:
     calibration: int = 0
     follows: bool = False
 
+    @property
+    def num_steps(self) -> int:
+        """Steps of both phases."""
+        return self.warm_steps + self.refine_steps
+
     @classmethod
     def of(
         cls,
@@ -274,16 +279,17 @@ def plan_of(
     ranks: Ranks = ALONE,
 ) -> Plan:
     """Measure what a :class:`Plan` rests on, and make it; ``x`` are the inputs to teach at."""
-    facts = Facts.of(request, guide, teacher, x, held_out)
+    # What rank 0 measures: machines may differ in what they count.
+    facts = ranks.broadcast(Facts.of(request, guide, teacher, x, held_out))
     first = closed_form if request.training.warm_start else objective
 
     def trial(batch_size: int, draws: int, later: int) -> tuple[int, int]:
         some = x[:batch_size].to(held_out.x.device)
         seconds = float(request.effort) - (time.perf_counter() - request.begun)
-        return affordable(guide, first, teacher.draws, some, draws, seconds, later)
+        found = affordable(guide, first, teacher.draws, some, draws, seconds, later)
+        return ranks.broadcast(found)
 
-    plan = Plan.of(request, facts, closed_form, objective, ranks=ranks.size, trial=trial)
-    return ranks.broadcast(plan)  # machines may differ in what they count
+    return Plan.of(request, facts, closed_form, objective, ranks=ranks.size, trial=trial)
 
 
 def pass_operations(guide: nn.Module, x: Tensor) -> int:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from pyro_opu.checks import check_inputs
 from pyro_opu.distributed import ALONE, Ranks, together
 from pyro_opu.inputs import Inputs, inputs_of
 from pyro_opu.rng import RandomStream, fold_in
+from pyro_opu.training.batches import Sampler
 from pyro_opu.training.checkpoint import Checkpoint, run_seed
+from pyro_opu.transfer import TransferPolicy
 from pyro_opu.transfer.stream import Stream, is_loader
 
 __all__ = ["Run", "run_of"]
@@ -43,6 +46,15 @@ class Run:
     checkpoint: Checkpoint | None = None
     progress: bool = False
     callback: Callable[[dict[str, Any]], object] | None = None
+
+    @property
+    def seed(self) -> int:
+        """The seed of all random numbers."""
+        return self.random.seed
+
+    def sampler(self, policy: TransferPolicy, x: Tensor, held_out: Tensor) -> Sampler:
+        """Where inputs to teach at come from, which the policy makes of ``x`` or of the stream."""
+        return policy.fit(x) if self.stream is None else self.stream.follow(policy, x, held_out)
 
 
 @contextmanager

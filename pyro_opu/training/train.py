@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
+from pyro_opu.choosing import Choice
 from pyro_opu.guides.base import student_at
 from pyro_opu.judging import Judge
 from pyro_opu.objectives import Adversarial, Objective
@@ -42,7 +44,7 @@ def train(
         objective.to(batches.device).prepare(judge.x, judge.draws.shape[-1])
     identity: dict[str, Any] = {}
     if checkpoint is not None or ranks.size > 1:
-        identity = fingerprint(guide, objective, batches, judge, run.inputs.tensor, random.seed)
+        identity = fingerprint(guide, objective, batches, judge, run.inputs.tensor, run.seed)
         ranks.check_alike(identity)
     ranks.broadcast_state(guide, objective)
     skip_below = ranks.broadcast(skip_below)
@@ -54,7 +56,7 @@ def train(
         with random.borrowed():
             selection.evaluate("start", 0, {})
     if ranks.size > 1:  # alike so far; from here on each rank draws its own
-        random.begin(fold_in(random.seed, 1 + ranks.rank))
+        random.begin(fold_in(run.seed, 1 + ranks.rank))
     cold = not plan.warm_steps
     first = objective if cold or isinstance(objective, type(closed_form)) else closed_form
     pool = None
@@ -105,6 +107,19 @@ def train(
         if isinstance(objective, Adversarial) and history[-1]["phase"] == "objective":
             last["critic"] = ranks.broadcast(examination(objective, guide, judge))
     return {**last, "kept": _kept(history, len(phases), skip_below), "history": history}
+
+
+def recalibrated(
+    guide: nn.Module, choice: Choice, label: Callable[[], Judge], law_is_open: bool, run: Run
+) -> dict[str, Any]:
+    """Shift the guide's log concentration, and choose its law; what the first rank has found."""
+    found: dict[str, Any] = {}
+    if run.ranks.first:
+        with run.random.borrowed():
+            found = choice.calibration(guide, label(), law_is_open)
+    found = run.ranks.broadcast(found)
+    choice.recalibrate(guide, found)
+    return found
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from pyro_opu import as_teacher, distill, distillation
 from pyro_opu.parts import Classes, Real
 from pyro_opu.programs import written
 from pyro_opu.programs.samples import Latents
-from pyro_opu.teachers import networks
+from pyro_opu.teachers import finished, networks
 from pyro_opu.teachers.finished import finished_teacher
 
 D, C, S = 3, 2, 20
@@ -110,7 +110,7 @@ def test_a_model_is_looked_at_in_few_runs(name: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(distillation, "train", reached)
     monkeypatch.setattr(networks, "COMPARED", math.inf)
     monkeypatch.setattr(distillation, "check_own_rows", lambda *_: None)
-    monkeypatch.setattr(distillation, "check_alone", lambda *_: None)
+    monkeypatch.setattr(finished, "check_alone", lambda *_: None)
     source = SOURCES[name]()
     RUNS.clear()
     with pytest.raises(ReachedError):

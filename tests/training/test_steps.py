@@ -10,8 +10,8 @@ from flat import distill_flat
 from quick_distill import QUICK, C, inputs, quick_wasserstein, teacher, truth
 from torch import Tensor
 
-from pyro_opu import PredictiveGuide, distillation
-from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher
+from pyro_opu import PredictiveGuide
+from pyro_opu.teachers import BaseTeacher, FunctionTeacher, as_teacher, finished
 from pyro_opu.training.batches import Batches
 from pyro_opu.training.descent import cosine
 from pyro_opu.training.fit import Phase
@@ -61,7 +61,7 @@ class Counting:
     ],
 )
 def test_draws_of_a_step(held, cost, given, rows, warm, refine, monkeypatch) -> None:
-    monkeypatch.setattr(distillation, "check_alone", lambda *_: None)
+    monkeypatch.setattr(finished, "check_alone", lambda *_: None)
     counting = Counting(held, cost)
     settings = {**QUICK, "num_draws": given, "batch_size": rows, "num_steps": 10}
     distill_flat(counting.teacher(), inputs(), **settings)
