@@ -17,6 +17,7 @@ from pyro_opu.guides.normal import RealGuideName
 from pyro_opu.inputs import PLAIN, Form
 from pyro_opu.objectives import ClassLossName, Objective
 from pyro_opu.objectives.normal import RealLossName
+from pyro_opu.parts import Outcome
 from pyro_opu.programs.plug_in import PlugIn
 
 __all__ = ["NETWORK", "Choice", "GuideName", "LossName"]
@@ -39,7 +40,7 @@ class Choice(ABC):
     #: Whether students may begin at a teacher's own network.
     begins_at_networks: ClassVar[bool] = False
 
-    def __init__(self, outcome: Any) -> None:
+    def __init__(self, outcome: Outcome) -> None:
         self.outcome: Any = outcome
 
     def beginning(
@@ -134,5 +135,5 @@ class Choice(ABC):
         """
         return {"shift": 0.0}
 
-    def recalibrate(self, guide: Any, found: dict[str, Any]) -> None:  # noqa: B027 - not without concentration
+    def recalibrate(self, guide: nn.Module, found: Mapping[str, object]) -> None:  # noqa: B027 - not without concentration
         """Add the shift to the guide's log concentration, and let it answer with the law."""

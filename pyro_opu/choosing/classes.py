@@ -151,6 +151,6 @@ class ChoiceOfClasses(Choice):
     ) -> dict[str, Any]:
         return (nearer_law if law_is_open else calibrating_shift)(guide, inputs)
 
-    def recalibrate(self, guide: Any, found: dict[str, Any]) -> None:
+    def recalibrate(self, guide: Any, found: Mapping[str, object]) -> None:
         guide.recalibrate(1.0, found["shift"])
         guide.read_as(found.get("law", guide.law))

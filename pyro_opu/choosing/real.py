@@ -30,7 +30,7 @@ class ChoiceOfReal(Choice):
         name: GuideName | None,
         x: Tensor,
         held_out: RealJudge,
-        found: dict[str, Any],
+        found: Mapping[str, object],
         start: Start = SCRATCH,
         form: Form = PLAIN,
     ) -> nn.Module:

@@ -31,7 +31,7 @@ class ChoiceOfTable(Choice):
         name: GuideName | None,
         x: Tensor,
         held_out: TableJudge,
-        found: dict[str, Any],
+        found: Mapping[str, object],
         start: Start = SCRATCH,
         form: Form = PLAIN,
     ) -> nn.Module:

@@ -207,7 +207,7 @@ class PredictiveDirichlet(SimplexDistribution, dist.Dirichlet):
         new._validate_args = self._validate_args
         return new
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> PredictiveDirichlet:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> PredictiveDirichlet:
         """The same distribution with the batch shape broadcast to ``batch_shape``."""
         batch_shape = torch.Size(batch_shape)
         log_mean = self.log_mean.expand(batch_shape + self.event_shape)
@@ -291,7 +291,7 @@ def as_predictive(dirichlet: torch.distributions.Dirichlet) -> PredictiveDirichl
     return PredictiveDirichlet.from_alpha(dirichlet.concentration, dirichlet._validate_args)
 
 
-def known_form(value: Any) -> Any:
+def known_form(value: object) -> Any:
     """Convert a torch or Pyro Dirichlet to a :class:`PredictiveDirichlet`; pass on all else."""
     return as_predictive(value) if isinstance(value, torch.distributions.Dirichlet) else value
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyro.distributions as dist
 import torch
@@ -149,7 +149,7 @@ class PredictiveNormal(RealAnswer, dist.Normal):
     def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveNormal:
         return cls(**tensors, validate_args=False)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> PredictiveNormal:
+    def expand(self, batch_shape: Sequence[int], _instance: object = None) -> PredictiveNormal:
         """The same normal over a larger batch."""
         shape = torch.Size(batch_shape)
         return self.from_tensors({k: part.expand(shape) for k, part in self.as_tensors().items()})
@@ -205,7 +205,9 @@ class PredictiveNormalMixture(RealAnswer, dist.MixtureSameFamily):
     def from_tensors(cls, tensors: dict[str, Tensor]) -> PredictiveNormalMixture:
         return cls(Components(**tensors), validate_args=False)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> PredictiveNormalMixture:
+    def expand(
+        self, batch_shape: Sequence[int], _instance: object = None
+    ) -> PredictiveNormalMixture:
         """The same mixture over a larger batch."""
         shape = (*batch_shape, self._components.mean.shape[-1])
         return self.from_tensors({k: part.expand(shape) for k, part in self.as_tensors().items()})

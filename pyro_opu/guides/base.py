@@ -56,7 +56,7 @@ def trunks_of(guide: nn.Module) -> dict[str, nn.Module]:
     return {name: trunk for name, trunk in found.items() if trunk is not None}
 
 
-def check_head(trunk: Any, num_features: Any, num_classes: Any) -> None:
+def check_head(trunk: object, num_features: object, num_classes: object) -> None:
     """Check a trunk, the width F of its output, and the number of classes of a head on it."""
     advice = "For a linear head on x itself pass nn.Flatten()."
     instance_of("trunk", trunk, nn.Module, "an nn.Module x -> features (N, F)", advice)
@@ -93,7 +93,7 @@ class HeadGuide(nn.Module):
 
     @classmethod
     def _sized(
-        cls, x: Tensor | Inputs, hidden: tuple[int, ...] | None, config: dict[str, Any]
+        cls, x: Tensor | Inputs, hidden: tuple[int, ...] | None, config: Mapping[str, object]
     ) -> Self:
         """Build a guide whose trunk suits and standardises ``x``, on the device of ``x``."""
         inputs = inputs_of(x)
@@ -137,7 +137,7 @@ class TrunkGuide(HeadGuide):
         num_classes: int,
         *,
         hidden: tuple[int, ...] | None = None,
-        **options: Any,
+        **options: object,
     ) -> Self:
         """Build a guide sized to the inputs, as :meth:`~pyro_opu.PredictiveGuide.for_inputs`.
 

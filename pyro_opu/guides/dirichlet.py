@@ -227,7 +227,7 @@ class PredictiveGuide(nn.Module):
         self.calibration.copy_(torch.tensor([1.0, 0.0]))
         self._calibrated = False
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
         self._calibrated = self.calibration.tolist() != [1.0, 0.0]
 

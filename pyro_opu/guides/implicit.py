@@ -3,7 +3,7 @@ r"""A guide from noise: :math:`x, \epsilon \mapsto \pi`, for posteriors of no fa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +31,7 @@ class NarrowTrunk(HeadGuide):
 
     @classmethod
     def _sized(
-        cls, x: Tensor | Inputs, hidden: tuple[int, ...] | None, config: dict[str, Any]
+        cls, x: Tensor | Inputs, hidden: tuple[int, ...] | None, config: Mapping[str, object]
     ) -> Self:
         usual = default_trunk_config(x := inputs_of(x), hidden)
         if hidden is None and usual["kind"] != "convolutions":

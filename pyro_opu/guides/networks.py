@@ -87,7 +87,7 @@ class Standardize(nn.Module):
         weight = weight * self.scale
         return weight, torch.addmv(bias, weight, self.shift, alpha=-1.0)
 
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401
+    def _load_from_state_dict(self, *args: object, **kwargs: object) -> None:  # noqa: ANN401
         super()._load_from_state_dict(*args, **kwargs)
         self.near = not self.shift.is_meta and self.is_near()
 

@@ -3,7 +3,7 @@ r"""Guides of real y: :math:`x \mapsto` mean, aleatoric and epistemic variance."
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +93,7 @@ class RealGuide(HeadGuide):
         y: Tensor | None = None,
         *,
         hidden: tuple[int, ...] | None = None,
-        **options: Any,
+        **options: object,
     ) -> Self:
         """Build a guide sized to the inputs, as ``TrunkGuide.for_inputs`` does.
 

@@ -211,7 +211,7 @@ class _Keeps(nn.Module):
         self.trunk = trunk
         self.features: Any = None
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         self.features = self.trunk(*args, **kwargs)
         return self.features
 

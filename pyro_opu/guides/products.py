@@ -34,7 +34,7 @@ def with_products(found: Recorded, x: Tensor) -> Recorded:
     def moved(value: dict[str, Any]) -> dict[str, Any]:
         return {"step": place[value["step"]]} if "step" in value else value
 
-    def add(name: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def add(name: str, *args: object, **kwargs: object) -> dict[str, Any]:
         steps.append(Step(name, list(args), kwargs))
         return {"step": len(steps) - 1}
 

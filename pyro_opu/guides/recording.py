@@ -146,7 +146,7 @@ def _merged(
     raise Unrecorded("it has no answer")
 
 
-def _name(target: Any) -> str:
+def _name(target: object) -> str:
     if target is operator.getitem:
         return "getitem"
     if isinstance(target, torch._ops.OpOverload) and target.namespace == "aten":
@@ -158,7 +158,7 @@ def _name(target: Any) -> str:
     raise Unrecorded(f"it calls {target}")
 
 
-def _both(a: Any, b: Any, place: Mapping[fx.Node, Any]) -> Any:
+def _both(a: Any, b: Any, place: Mapping[fx.Node, object]) -> Any:
     """An argument of the records at two and at three rows, as a value of :class:`Step`."""
     if isinstance(a, fx.Node):
         return place[a]

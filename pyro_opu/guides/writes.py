@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import getitem
 from typing import Any
 
@@ -52,7 +53,7 @@ class _Graph:
         views: What a node shares its memory with, in order.
     """
 
-    def __init__(self, values: dict[fx.Node, Any]) -> None:
+    def __init__(self, values: Mapping[fx.Node, Any]) -> None:
         self.values, self.new = values, fx.Graph()
         self.now: dict[fx.Node, fx.Node] = {}
         self.same: dict[fx.Node, fx.Node] = {}
@@ -155,7 +156,7 @@ def _out_of_place(node: fx.Node) -> Any:
     return getattr(packet, overload)
 
 
-def _memory(value: Any) -> set[int]:
+def _memory(value: object) -> set[int]:
     """Where tensors lie."""
     tensors = (leaf for leaf in tree_leaves(value) if isinstance(leaf, Tensor))
     return {each.untyped_storage().data_ptr() for each in tensors} - {0}

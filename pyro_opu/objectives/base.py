@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.distributions import as_answer
+from pyro_opu.distributions import Answer, as_answer
 
 
 class Scratch(NamedTuple):
@@ -51,7 +51,7 @@ class Objective(nn.Module):
     scratch: Scratch = Scratch()
     kept: int = 1
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Let a class that redefines :meth:`parts` alone read the draws again."""
         super().__init_subclass__(**kwargs)
         if "parts" in vars(cls) and "parts_at" not in vars(cls):
@@ -81,7 +81,7 @@ class Objective(nn.Module):
         return self.parts(student, statistics["draws"].movedim(0, 1), x)
 
     def of_step(
-        self, student: Any, statistics: dict[str, Tensor], x: Tensor
+        self, student: Answer, statistics: dict[str, Tensor], x: Tensor
     ) -> list[dict[str, Tensor]]:
         """The parts of all losses that a step descends, one after the other."""
         return [self.parts_at(student, statistics, x)]
@@ -92,7 +92,7 @@ class Objective(nn.Module):
         settings = {k: v for k, v in vars(self).items() if isinstance(v, plain) and k != "training"}
         return ", ".join(f"{k}={v!r}" for k, v in settings.items() if not k.startswith("_"))
 
-    def forward(self, student: Any, draws: Tensor, x: Tensor) -> Tensor:
+    def forward(self, student: Answer, draws: Tensor, x: Tensor) -> Tensor:
         """The loss, a scalar, in nats or in units of the ground metric.
 
         Args:
@@ -152,7 +152,7 @@ class Adversarial(Objective):
         parameters = self.critic.parameters()
         return torch.optim.Adam(parameters, self.critic_learning_rate, betas=self.betas, fused=True)
 
-    def meet(self, student: Any, draws: Tensor, x: Tensor) -> Meeting:
+    def meet(self, student: Answer, draws: Tensor, x: Tensor) -> Meeting:
         """Draw from the student, once for critic and student."""
         samples, weights = as_answer(student).stratified_rsample(self.num_samples)
         return Meeting(x, draws, student, samples, weights)
@@ -165,16 +165,16 @@ class Adversarial(Objective):
         """Named terms that the student minimises, scalars; the critic is held."""
         raise NotImplementedError
 
-    def parts(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
+    def parts(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, Tensor]:
         return self.parts_of(self.meet(student, draws, x))
 
     def of_step(
-        self, student: Any, statistics: dict[str, Tensor], x: Tensor
+        self, student: Answer, statistics: dict[str, Tensor], x: Tensor
     ) -> list[dict[str, Tensor]]:
         meeting = self.meet(student, statistics["draws"].movedim(0, 1), x)
         rounds = [self.critic_loss(meeting) for _ in range(self.critic_rounds(1))]
         return [*rounds, self.parts_of(meeting)]
 
-    def examined(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, float]:
+    def examined(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, float]:
         """Named numbers of what the critic knows at draws ``(S, N, C)`` that it has not seen."""
         return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ from pyro_opu.checks import (
     positive_float,
     positive_int,
 )
-from pyro_opu.distributions import as_answer
+from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.metrics.marginals import Marginals
 from pyro_opu.objectives.base import Adversarial, Meeting, Scratch
 from pyro_opu.objectives.critic import (
@@ -150,7 +150,7 @@ class WassersteinELBO(Adversarial):
         if self.critic is None:
             self.critic = MetaCritic(x, num_classes).to(x.device)
 
-    def meet(self, student: Any, draws: Tensor, x: Tensor) -> Encounter:
+    def meet(self, student: Answer, draws: Tensor, x: Tensor) -> Encounter:
         samples, weights = as_answer(student).stratified_rsample(self.num_samples)
         return Encounter(x, draws, student, samples, weights)
 
@@ -200,7 +200,7 @@ class WassersteinELBO(Adversarial):
         return values
 
     @torch.no_grad()
-    def examined(self, student: Any, draws: Tensor, x: Tensor) -> dict[str, float]:
+    def examined(self, student: Answer, draws: Tensor, x: Tensor) -> dict[str, float]:
         """What the witnesses know of a student, at draws ``(S, N, C)`` not seen before.
 
         See ``examination.examined``.

@@ -10,8 +10,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from pyro_opu.checks import ArgumentTypeError
+from pyro_opu.distributions import Answer
 from pyro_opu.distributions.table import Part
 
 __all__ = ["Outcome", "SiteLayout"]
@@ -110,7 +112,7 @@ class Outcome(ABC):
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
     @classmethod
-    def from_config(cls, **config: Any) -> Any:
+    def from_config(cls, **config: object) -> Any:
         """The outcome of ``config``, checked."""
         return cls(**config)
 
@@ -123,11 +125,11 @@ class Outcome(ABC):
         """Classes of each observed site, and its numbers per row; "" is the only one."""
         return {"": (self.num_classes or 1, 1)}
 
-    def by_site(self, answer: Any) -> dict[str, Any]:
+    def by_site(self, answer: Answer) -> dict[str, Any]:
         """A student's answer by the observed sites."""
         return {"": answer}
 
-    def shown(self, by_site: dict[str, Any]) -> Any:
+    def shown(self, by_site: Mapping[str, object]) -> Any:
         """What was found for each site, or for the only one."""
         return next(iter(by_site.values()))
 
@@ -185,7 +187,7 @@ class Outcome(ABC):
         """
 
     @abstractmethod
-    def read(self, fns: dict[str, Any], rows: int, axes: Mapping[str, int]) -> Tensor:
+    def read(self, fns: Mapping[str, Distribution], rows: int, axes: Mapping[str, int]) -> Tensor:
         """What the distributions of the observed sites say of each row, ``(rows, K)``.
 
         Args:
@@ -203,17 +205,19 @@ class Outcome(ABC):
         """The largest difference of what two mixtures say ``(N, K)``."""
 
     @abstractmethod
-    def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
+    def sample(
+        self, answer: Answer, sites: Collection[SiteLayout], count: int
+    ) -> dict[str, Tensor]:
         """``count`` draws of the sites from a student's answer, laid out."""
 
-    def draws_of(self, answer: Any, count: int) -> Tensor:
+    def draws_of(self, answer: Answer, count: int) -> Tensor:
         """Draws ``(S, N, K)`` of a student's answer, as a teacher gives them, in logarithms."""
         raise TypeError(
             f"draws of {self.quantity} are not kept apart from what is observed. Call fast(x)."
         )
 
     @abstractmethod
-    def is_answer(self, value: Any) -> bool:
+    def is_answer(self, value: object) -> bool:
         """Whether a guide may answer with this."""
 
     @abstractmethod

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 from torch.nn.functional import one_hot
 
 from pyro_opu.checks import ArgumentError, positive_int, simplex_tolerance
-from pyro_opu.distributions import SimplexDistribution
+from pyro_opu.distributions import Answer, SimplexDistribution
 from pyro_opu.parts.base import Outcome, SiteLayout
 from pyro_opu.programs.enumerated import log_probs_apart, mixed_log_probs
 from pyro_opu.programs.sites import check_one_trial, class_log_probs, site_kind
@@ -111,7 +112,7 @@ class Classes(Outcome):
                 " Does its model pass numbers outside [0, 1] as probs? Pass logits, or a softmax."
             )
 
-    def read(self, fns: dict[str, Any], rows: int, axes: Mapping[str, int]) -> Tensor:
+    def read(self, fns: Mapping[str, Distribution], rows: int, axes: Mapping[str, int]) -> Tensor:
         ((site, fn),) = fns.items()
         check_one_trial(fn, site)  # at all rows, as the first may have one each
         return class_log_probs(fn, rows, site)
@@ -130,7 +131,9 @@ class Classes(Outcome):
         kinds[site] = "onehot" if onehot else "label"
         return {name: kind for name, kind in kinds.items() if kind is not None}
 
-    def sample(self, answer: Any, sites: Collection[SiteLayout], count: int) -> dict[str, Tensor]:
+    def sample(
+        self, answer: Answer, sites: Collection[SiteLayout], count: int
+    ) -> dict[str, Tensor]:
         """Labels from the draws of class probabilities where those come back too, or their mean."""
         parameters = any(site.shows_parameters for site in sites)
         labels, probs = answer.predict(count, parameters)
@@ -147,7 +150,7 @@ class Classes(Outcome):
         log_probs: Tensor = answer.log_rsample((count,))
         return log_probs
 
-    def is_answer(self, value: Any) -> bool:
+    def is_answer(self, value: object) -> bool:
         return isinstance(value, SimplexDistribution)
 
     def chain(self, draws: Tensor) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions.table import Kind
@@ -26,7 +28,7 @@ _INSIDE = ("base_dist", "_component_distribution", "component_dists", "component
 COMPARED = 4
 
 
-def kind_of(fn: Any) -> Kind | None:
+def kind_of(fn: Distribution) -> Kind | None:
     """What a site of this distribution observes; ``None`` of one that no student answers.
 
     A real y or a count may have any law with a mean and a variance.
@@ -43,12 +45,12 @@ def kind_of(fn: Any) -> Kind | None:
     return "counts" if _of_counts(base) else "real"
 
 
-def _of_counts(base: Any) -> bool:
+def _of_counts(base: Distribution) -> bool:
     support = getattr(base, "support", None)
     return bool(getattr(support, "is_discrete", False))
 
 
-def _has_moments(base: Any) -> bool:
+def _has_moments(base: Distribution) -> bool:
     """Whether it is of one number, a law whose mean and variance are finite and are its own."""
     discrete = _of_counts(base) and int(torch.as_tensor(_least(base)).min()) < 0
     if base.event_shape or isinstance(base, _NO_NUMBERS) or discrete or not has_own_moments(base):
@@ -60,12 +62,12 @@ def _has_moments(base: Any) -> bool:
     return bool(torch.isfinite(mean).all() and torch.isfinite(variance).all())
 
 
-def _least(base: Any) -> Any:
+def _least(base: Distribution) -> Any:
     """The least value of a count, -1 where it is none."""
     return getattr(base.support, "lower_bound", -1)
 
 
-def has_own_moments(fn: Any) -> bool:
+def has_own_moments(fn: Distribution) -> bool:
     """Whether mean and variance are of the law that is drawn, not of a parent's."""
     own = own_members(type(fn))
     if own & _DRAWN and not {"mean", "variance"} <= own:
@@ -75,7 +77,7 @@ def has_own_moments(fn: Any) -> bool:
     return all(has_own_moments(each) for each in inside if each is not None)
 
 
-def said(kind: Kind, fn: Any) -> Tensor:
+def said(kind: Kind, fn: Distribution) -> Tensor:
     """What a distribution says of each of its numbers, ``(*shape, K)``."""
     if kind in ("classes", "trials"):
         return wrapped_log_probs(fn)
@@ -93,14 +95,14 @@ def _moments(fn: Any) -> tuple[Tensor, Tensor]:
     return mean.expand(fn.shape()), variance.expand(fn.shape())
 
 
-def said_of(fn: Any) -> Tensor:
+def said_of(fn: Distribution) -> Tensor:
     """:func:`said` of a site's kind."""
     kind = kind_of(fn)
     assert kind is not None
     return said(kind, fn)
 
 
-def described(fn: Any) -> str:
+def described(fn: Distribution) -> str:
     """The distribution in words, and why it is not taken where that is not plain."""
     base = unwrap(fn)
     name, own = type(base).__name__, own_members(type(base))
@@ -111,12 +113,12 @@ def described(fn: Any) -> str:
     return name
 
 
-def described_all(fns: dict[str, Any]) -> str:
+def described_all(fns: Mapping[str, Distribution]) -> str:
     """Sites and their distributions."""
     return str({name: described(fn) for name, fn in fns.items()} or "none")
 
 
-def cure(fns: dict[str, Any]) -> str:
+def cure(fns: Mapping[str, Distribution]) -> str:
     """What to do about sites none of which is taken, by the first that says why."""
     if not fns:
         return (
@@ -149,7 +151,7 @@ def cure(fns: dict[str, Any]) -> str:
     )
 
 
-def check_law(fn: Any, site: str) -> None:
+def check_law(fn: Distribution, site: str) -> None:
     """Refuse a site whose log-probability is not that of what is read off it.
 
     Raises:
@@ -175,7 +177,7 @@ def check_law(fn: Any, site: str) -> None:
         )
 
 
-def warn_of_moments(fn: Any, site: str) -> None:
+def warn_of_moments(fn: Distribution, site: str) -> None:
     """Say that of a law of another shape the mean and the variance are learnt."""
     base = unwrap(fn)
     if kind_of(fn) == "real" and not is_known(base, _NORMAL):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from pyro_opu.checks import ArgumentError
 from pyro_opu.distributions import RealAnswer
@@ -61,7 +62,7 @@ class Real(Outcome):
             )
         return draws
 
-    def read(self, fns: dict[str, Any], rows: int, axes: Mapping[str, int]) -> Tensor:
+    def read(self, fns: Mapping[str, Distribution], rows: int, axes: Mapping[str, int]) -> Tensor:
         ((site, fn),) = fns.items()
         advice = "Distill each output of a model with several from a model with that one output."
         return one_per_row(said("real", fn), rows, f"'{site}' must hold one number", advice)
@@ -88,7 +89,7 @@ class Real(Outcome):
         f, _, log_aleatoric = answer.components().drawn(count)
         return torch.stack([f, log_aleatoric / 2], -1)
 
-    def is_answer(self, value: Any) -> bool:
+    def is_answer(self, value: object) -> bool:
         return isinstance(value, RealAnswer)
 
     def chain(self, draws: Tensor) -> Tensor:

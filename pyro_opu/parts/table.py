@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 from torch.nn.functional import one_hot
 
 from pyro_opu.checks import ArgumentError, rows_off_simplex, simplex_tolerance
+from pyro_opu.distributions import Answer
 from pyro_opu.distributions.implicit import ImplicitTable
 from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.metrics.normals import teacher_moments
@@ -71,7 +73,7 @@ class Table(Outcome):
         found: dict[str, Any] = answer.by_site()
         return found
 
-    def shown(self, by_site: dict[str, Any]) -> Any:
+    def shown(self, by_site: Mapping[str, object]) -> Any:
         return by_site if len(self.parts) > 1 else super().shown(by_site)
 
     @property
@@ -110,7 +112,7 @@ class Table(Outcome):
             "the model at these inputs."
         )
 
-    def read(self, fns: dict[str, Any], rows: int, axes: Mapping[str, int]) -> Tensor:
+    def read(self, fns: Mapping[str, Distribution], rows: int, axes: Mapping[str, int]) -> Tensor:
         read = []
         for part in self.parts:
             values = said(part.kind, fns[part.site])
@@ -180,14 +182,14 @@ class Table(Outcome):
 
         return {site.name: site.fill(values(site)) for site in sites}
 
-    def draws_of(self, answer: Any, count: int) -> Tensor:
+    def draws_of(self, answer: Answer, count: int) -> Tensor:
         return (
             answer.said(count)
             if isinstance(answer, ImplicitTable)
             else super().draws_of(answer, count)
         )
 
-    def is_answer(self, value: Any) -> bool:
+    def is_answer(self, value: object) -> bool:
         return isinstance(value, TableAnswer)
 
     def chain(self, draws: Tensor) -> Tensor:
@@ -236,7 +238,7 @@ def _values(part: Part, drawn: Tensor, parameters: Any, kind: str) -> Tensor:
     return parameters[..., 1] if kind == "prob1" and part.kind == "classes" else parameters
 
 
-def check_trials(part: Part, fn: Any) -> None:
+def check_trials(part: Part, fn: Distribution) -> None:
     """Refuse numbers of trials that differ at rows that were not looked at before."""
     if part.trials_column is not None or site_kind(fn) != "binomial":
         return

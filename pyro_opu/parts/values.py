@@ -15,7 +15,7 @@ from pyro_opu.parts.real import Real
 __all__ = ["check_simplex", "read_values"]
 
 
-def read_values(values: Any, rows: int) -> tuple[Outcome, Tensor]:
+def read_values(values: object, rows: int) -> tuple[Outcome, Tensor]:
     """The outcome, and draws ``(S, N, K)`` of it, checked.
 
     Args:
@@ -54,7 +54,7 @@ def read_normals(values: Any, rows: int) -> Tensor:
     return torch.stack([loc, scale.log()], -1).detach()
 
 
-def check_simplex(values: Any, rows: int) -> Tensor:
+def check_simplex(values: object, rows: int) -> Tensor:
     """Return ``values`` if they are draws ``(S, N, C)`` on the simplex."""
     if not isinstance(values, Tensor) or not values.is_floating_point():
         found = values.dtype if isinstance(values, Tensor) else type(values).__name__

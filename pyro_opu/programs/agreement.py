@@ -35,7 +35,7 @@ REFUSED = 10**7
 AT_ONCE = 2**12
 
 #: What a program says by name: tensors, or distributions of sites.
-Said = Mapping[str, Any]
+Said = Mapping[str, Tensor] | Mapping[str, Distribution]
 
 
 class Agreement(NamedTuple):
@@ -115,7 +115,7 @@ def _gap(one: Any, two: Any) -> float:
     return float((one.double() - two.double()).abs().nan_to_num(math.inf).max())
 
 
-def _arguments(fn: Distribution) -> dict[str, Tensor]:
+def _arguments(fn: Tensor | Distribution) -> dict[str, Tensor]:
     """Arguments of a distribution by name, and of what it wraps."""
     found: dict[str, Tensor] = {}
     for name, value in arguments_of(fn):

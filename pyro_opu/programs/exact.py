@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -110,12 +110,12 @@ class BatchedPredictive(Predictive):
         self._never: set[Hashable] = set()  # forms of call that cannot be recorded
 
     @torch.no_grad()
-    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    def forward(self, *args: object, **kwargs: object) -> dict[str, Tensor]:
         """Draw from the predictive distribution: what ``Predictive`` gives, key by key."""
         with exclusive():
             return self._forward(*call_with(args, kwargs))
 
-    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    def _forward(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, Tensor]:
         if am_i_wrapped():
             return super().forward(*args, **kwargs)
         call = Call(args, kwargs)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
 
-Model = Callable[..., Any]
-Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+Model = Callable[..., object]
+Arguments = tuple[tuple[object, ...], dict[str, object]]
 #: ``x -> (args, kwargs)`` of the call that asks about the inputs ``x``.
-Call = Callable[[Any], Arguments]
+Call = Callable[..., Arguments]
 #: Positional arguments that ``inputs`` may pick from where the model's have no names.
 MOST_UNNAMED = 6
 #: Stands for all other names among those of a call's arguments.

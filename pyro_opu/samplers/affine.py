@@ -16,7 +16,7 @@ from pyro_opu.rng import exclusive
 from pyro_opu.samplers.latents import Latents, latent_and_observed
 from pyro_opu.utils import is_known, warn_user
 
-Model = Callable[..., Any]
+Model = Callable[..., object]
 _CHANGE = "Sample such a model with pyro.infer.NUTS."
 
 
@@ -174,7 +174,11 @@ def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor,
 
 
 def _check_affine(
-    logits: Model, offset: Tensor, design: Tensor, mean: Tensor, precision: Tensor
+    logits: Callable[[Tensor], Tensor],
+    offset: Tensor,
+    design: Tensor,
+    mean: Tensor,
+    precision: Tensor,
 ) -> None:
     """Compare logits with offset + design . theta at four random points, near and far."""
     noise = torch.randn_like(mean)

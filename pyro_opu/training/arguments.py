@@ -85,7 +85,7 @@ def _effort(name: str, effort: object) -> Effort | float:
     return positive_float(name, effort, f"It is a number of seconds, or one of {list(EFFORTS)}.")
 
 
-def _trainable(_: str, x: Any) -> Any:
+def _trainable(_: str, x: object) -> Any:
     """Copy a tensor made under ``inference_mode``, which no gradient may use."""
     return x.clone() if isinstance(x, Tensor) and x.is_inference() else x
 

@@ -49,7 +49,7 @@ class Checkpoint:
         self.saved = ranks.broadcast(saved)
 
     def start(
-        self, run: dict[str, Any], selection: KeepBest, policy: Sampler, random: RandomStream
+        self, run: Mapping[str, object], selection: KeepBest, policy: Sampler, random: RandomStream
     ) -> tuple[int, int]:
         """Put the saved weights into ``selection``; returns the phase and step to go on with.
 
@@ -198,7 +198,7 @@ def weights_sketch(guide: nn.Module) -> dict[str, list[float]]:
     return sketch(torch.cat([value.detach().cpu().float().flatten() for value in values]))
 
 
-def describe(value: Any) -> Any:
+def describe(value: object) -> Any:
     """Settings and state of a transfer policy, or of any other object, as plain values.
 
     A dataclass gives the fields that are compared, and its ``buffers``, computed from x.
@@ -215,6 +215,6 @@ def describe(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else text(value)
 
 
-def text(value: Any) -> str:
+def text(value: object) -> str:
     """The printed form, without the addresses that differ between processes."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

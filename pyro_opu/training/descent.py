@@ -17,7 +17,7 @@ from pyro_opu.utils.graphs import record
 #: Named parts of a loss; those of a step that waits for nothing are tensors on its device.
 Parts = dict[str, Any]
 #: Draws a batch; returns the named parts of the loss there, and the student's answer.
-Losses = Callable[[], tuple[dict[str, Tensor], Any]]
+Losses = Callable[[], tuple[dict[str, Tensor], object]]
 #: Learning rate by the number of the step.
 Schedule = Callable[[int], float]
 

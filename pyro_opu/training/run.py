@@ -59,7 +59,7 @@ class Run:
 
 @contextmanager
 def run_of(
-    source: Any,
+    source: object,
     x: Any,
     seed: int | None,
     device: torch.device | str | None,
@@ -78,7 +78,7 @@ def run_of(
 
 
 def as_transfer_inputs(
-    x: Any, source: Any, seed: int, ranks: Ranks
+    x: Any, source: object, seed: int, ranks: Ranks
 ) -> tuple[Inputs, Stream | None]:
     """The transfer inputs, and a loader's stream, of which they are the first window."""
     if is_loader(x):
