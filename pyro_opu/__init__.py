@@ -66,7 +66,9 @@ if TYPE_CHECKING:
         transfer,
     )
     from pyro_opu.interop.arviz import to_inference_data
-    from pyro_opu.programs.exact import batched
+    from pyro_opu.ladder.exact import exact
+
+    batched = exact
     from pyro_opu.reports.detection import detection, misclassification, out_of_domain
     from pyro_opu.reports.fidelity import FidelityReport, fidelity
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs
@@ -101,6 +103,7 @@ __all__ = [
     "distributions",
     "entropy",
     "epistemic_uncertainty",
+    "exact",
     "expected_pairwise_kl",
     "export",
     "fidelity",
@@ -134,8 +137,9 @@ __all__ = [
 _LATER = {
     "SGLD": "samplers",
     "PolyaGammaGibbs": "samplers",
-    "batched": "programs.exact",
+    "batched": "ladder.exact",
     "detection": "reports.detection",
+    "exact": "ladder.exact",
     "misclassification": "reports.detection",
     "out_of_domain": "reports.detection",
     "FidelityReport": "reports.fidelity",

@@ -197,15 +197,15 @@ class DrawMeasures(ClassMeasures):
         self.dtype = self.draws.dtype
 
     @property
-    def spread(self) -> Tensor:
-        """The draws, for a measure of how they differ."""
+    def count(self) -> int:
+        """S, of at least two draws, for a measure of how they differ."""
         if len(self.draws) < 2:
             raise ArgumentError(
                 "`source` must hold at least 2 draws (S, N, C) for a measure of their spread; got "
                 f"shape {tuple(self.draws.shape)}. Draw more, or ask for total_uncertainty, "
                 "aleatoric_uncertainty or max_probability."
             )
-        return self.draws
+        return len(self.draws)
 
     def _mean_over_draws(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Average of a function of points, in float64 blocks that stay in cache (2 MB)."""
@@ -229,26 +229,35 @@ class DrawMeasures(ClassMeasures):
 
     @property
     def epistemic(self) -> Tensor:
-        _ = self.spread
+        _ = self.count
         return (self.total - self.aleatoric).clamp(min=0.0)
+
+    @cached_property
+    def mean_log(self) -> Tensor:
+        """Average logarithm of the probabilities, raised to the smallest normal number."""
+        tiny = torch.finfo(self.dtype).tiny
+        return self._mean_over_draws(lambda p: p.clamp(min=tiny).log())
+
+    @cached_property
+    def within(self) -> Tensor:
+        """Average variance of the label's indicators under a draw."""
+        return self._mean_over_draws(lambda p: (p * (1.0 - p)).sum(-1))
 
     @property
     def expected_pairwise_kl(self) -> Tensor:
-        count, tiny = len(self.spread), torch.finfo(self.dtype).tiny
-        mean_log = self._mean_over_draws(lambda p: p.clamp(min=tiny).log())
-        cross_entropy = -(self.mean * mean_log).sum(-1)
+        count = self.count
+        cross_entropy = -(self.mean * self.mean_log).sum(-1)
         return ((cross_entropy - self.aleatoric) * count / (count - 1)).clamp(min=0.0)
 
     @cached_property
     def variance(self) -> Tensor:
-        count = len(self.spread)
+        count = self.count
         square = self._mean_over_draws(lambda p: (p - self.mean).square().sum(-1))
         return square * (count / (count - 1))
 
     @cached_property
     def concentration(self) -> Tensor:
-        within = self._mean_over_draws(lambda p: (p * (1.0 - p)).sum(-1))
-        return torch.where(self.variance > 0, within / self.variance, torch.inf)
+        return torch.where(self.variance > 0, self.within / self.variance, torch.inf)
 
     @property
     def differential_entropy(self) -> Tensor:

@@ -15,7 +15,7 @@ distributions (2000), chapter 49.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from operator import attrgetter
 from typing import Any, ClassVar, overload
 
@@ -91,6 +91,8 @@ class Uncertainty(_Table):
         concentration: Sum of the Dirichlet's parameters.
         novelty: How far an input lies outside what a student was taught; of ``fast.uncertainty(x)``
             alone, and no key where there is none (:meth:`.OnePassPredictive.novelty`).
+        mean: Class probabilities ``(N, C)``; of ``exact(...).uncertainty(x)`` alone, as are
+        quantiles: ``(Q, N, C)`` of them over the draws, where they are asked for.
     """
 
     aliases = ("entropy", "mutual_information")
@@ -103,6 +105,8 @@ class Uncertainty(_Table):
     differential_entropy: Tensor
     concentration: Tensor
     novelty: Tensor | None = None
+    mean: Tensor | None = None
+    quantiles: Tensor | None = None
 
     entropy = property(attrgetter("total"), doc="The usual name of ``total``.")
     mutual_information = property(attrgetter("epistemic"), doc="Another name of ``epistemic``.")
@@ -119,6 +123,7 @@ class RegressionUncertainty(_Table):
         epistemic: Variance of the mean between posterior draws, ``(N,)``: what more data would
             take away.
         novelty: See ``Uncertainty``.
+        quantiles: ``(Q, N)`` of the mean over the draws, as there.
     """
 
     mean: Tensor
@@ -126,6 +131,7 @@ class RegressionUncertainty(_Table):
     aleatoric: Tensor
     epistemic: Tensor
     novelty: Tensor | None = None
+    quantiles: Tensor | None = None
 
 
 #: Tables by the ``kind`` of the measures that fill them.
@@ -176,10 +182,13 @@ def uncertainty(source: Source | RealAnswer) -> Uncertainty | RegressionUncertai
         >>> u.epistemic  # but little of it, or most of it, would go with more data
         tensor([0.0049, 0.1805])
     """
-    measures = _measures(source)
-    table: type[Uncertainty | RegressionUncertainty] = _TABLES[measures.kind]
-    names = [field.name for field in fields(table) if field.name != "novelty"]
-    return table(**measures.rounded(names))
+    return table_of(_measures(source))
+
+
+def table_of(measures: Measures) -> Any:
+    """All measures of one source, rounded, as a table."""
+    table = _TABLES[measures.kind]
+    return table(**measures.rounded([f.name for f in fields(table) if f.default is MISSING]))
 
 
 def total_uncertainty(source: Source) -> Tensor:

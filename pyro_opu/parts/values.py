@@ -12,7 +12,7 @@ from pyro_opu.parts.base import Outcome
 from pyro_opu.parts.classes import Classes
 from pyro_opu.parts.real import Real
 
-__all__ = ["check_simplex", "read_values"]
+__all__ = ["check_simplex", "read_values", "said_by"]
 
 
 def read_values(values: object, rows: int) -> tuple[Outcome, Tensor]:
@@ -23,14 +23,22 @@ def read_values(values: object, rows: int) -> tuple[Outcome, Tensor]:
         rows: N.
     """
     if isinstance(values, tuple) and len(values) == 2:
-        return Real(), read_normals(values, rows)
+        return Real(), said_by(_read_normals(values, rows))
     probs = check_simplex(values, rows)
-    log_probs = probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
-    return Classes(probs.shape[-1]), log_probs
+    return Classes(probs.shape[-1]), said_by((probs,))
 
 
-def read_normals(values: Any, rows: int) -> Tensor:
-    """Draws ``(S, N, 2)`` of mean and log scale from a pair of tensors, checked."""
+def said_by(values: tuple[Tensor, ...]) -> Tensor:
+    """Draws ``(S, N, K)`` from probabilities, or from loc and scale; nothing is checked."""
+    if len(values) == 2:
+        loc, scale = values
+        return torch.stack([loc, scale.log()], -1)
+    (probs,) = values
+    return probs.clamp_min(torch.finfo(probs.dtype).tiny).log()
+
+
+def _read_normals(values: Any, rows: int) -> tuple[Tensor, Tensor]:
+    """Means and scales ``(S, N)`` from a pair of tensors, checked."""
     if not all(isinstance(value, Tensor) and value.is_floating_point() for value in values):
         raise ArgumentTypeError(
             "`source` must return two floating tensors (loc, scale), draws of y's mean and of "
@@ -51,7 +59,7 @@ def read_normals(values: Any, rows: int) -> Tensor:
             f"`source` must return scales of the means' shape {tuple(loc.shape)}; got "
             f"{tuple(scale.shape)}."
         ) from error
-    return torch.stack([loc, scale.log()], -1).detach()
+    return loc.detach(), scale.detach()
 
 
 def check_simplex(values: object, rows: int) -> Tensor:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from pyro_opu.programs.recorded import Recorded, Size, after, is_random, is_view, output
+from pyro_opu.programs.recorded import Recorded, Size, after, is_random, is_view, output, sized
 from pyro_opu.programs.vmap import Draws
 
 #: Numbers that are kept of a draw, in multiples of those in it, where they follow from it alone.
@@ -21,34 +21,48 @@ TRIED, QUICK = (2**15, 2**17, 2**19), 2**17
 
 
 class Bound:
-    """A recorded program with its draws: what follows from them alone is computed once."""
+    """A recorded program with its draws: what follows from them alone is computed once.
+
+    What follows from the inputs alone is computed once for all blocks of draws.
+    """
 
     def __init__(self, recorded: Recorded, draws: Draws) -> None:
         self.recorded = recorded
         self.num_draws = len(next(iter(draws.values())))
-        early, self._late, sliced = _split(recorded.program, draws)
+        early, self._trunk, self._late, sliced = _split(recorded.program, draws)
         with torch.no_grad():
             values = early(self.num_draws, 0, *draws.values())
         self._values = list(zip(values, sliced, strict=True))
+        self._whole = list(values)
         self._own = _made_anew(self._late)
 
     def __call__(self, inputs: Sequence[Tensor], block: slice = slice(None)) -> Draws:
         """What the program gives under a block of the draws."""
-        start, stop, _ = block.indices(self.num_draws)
-        values = [value for value, _ in self._values]
-        if stop - start < self.num_draws:
-            values = [value[start:stop] if cut else value for value, cut in self._values]
-        found = self._late(stop - start, self.recorded.of_rows(inputs), *values, *inputs)
-        return {
-            name: value if own else value.clone(memory_format=torch.contiguous_format)
-            for name, value, own in zip(self.recorded.names, found, self._own, strict=True)
-        }
+        return self.at(inputs)(block)
+
+    def at(self, inputs: Sequence[Tensor]) -> Callable[[slice], Draws]:
+        """What the program gives at these inputs, by the block of draws."""
+        rows = self.recorded.of_rows(inputs)
+        trunk = self._trunk.forward(rows, *inputs)
+
+        def under(block: slice) -> Draws:
+            start, stop, _ = block.indices(self.num_draws)
+            values = self._whole
+            if stop - start < self.num_draws:
+                values = [value[start:stop] if cut else value for value, cut in self._values]
+            found = self._late.forward(stop - start, rows, *values, *trunk, *inputs)
+            return {
+                name: value if own else value.clone(memory_format=torch.contiguous_format)
+                for name, value, own in zip(self.recorded.names, found, self._own, strict=True)
+            }
+
+        return under
 
 
 def _split(
     program: fx.GraphModule, draws: Draws
-) -> tuple[fx.GraphModule, fx.GraphModule, list[bool]]:
-    """The part that follows from the draws alone, the rest, and which values are of draws."""
+) -> tuple[fx.GraphModule, fx.GraphModule, fx.GraphModule, list[bool]]:
+    """What follows from the draws alone, from the inputs alone, the rest, and what is of draws."""
     nodes = list(program.graph.nodes)
     numbers, taken = nodes[:2], nodes[2 : 2 + len(draws)]
     given = [node for node in nodes if node.op == "placeholder"][2 + len(draws) :]
@@ -73,9 +87,14 @@ def _split(
         elif node not in late and node not in numbers and any(user in late for user in node.users):
             kept.append(node) if keeps(node) else late.add(node)
     kept.reverse()
+    varying = of_draws | after(program, is_random)
+    fixed = {n for n in late - varying if n.op == "call_function" and "sizes" in n.meta}
+    ends = [n for n in nodes if n in fixed and any(user not in fixed for user in n.users)]
     early = _part(program, [*numbers, *taken], kept, late)
-    rest = _part(program, [*numbers, *kept, *given], output(program), set(nodes) - late)
-    return early, rest, [node in of_draws for node in kept]
+    trunk = _part(program, [numbers[1], *given], ends, varying)
+    given_late = [*numbers, *kept, *ends, *given]
+    rest = _part(program, given_late, output(program), set(nodes) - late)
+    return early, trunk, rest, [node in of_draws for node in kept]
 
 
 def _made_anew(program: fx.GraphModule) -> list[bool]:
@@ -101,7 +120,9 @@ def _part(
         made[node] = graph.placeholder(node.name)
         made[node].meta = dict(node.meta)
     for node in program.graph.nodes:
-        if node not in made and node not in without and node.op in ("call_function", "get_attr"):
+        is_size = node.target is sized and all(each in made for each in node.all_input_nodes)
+        computed = node not in without and node.op in ("call_function", "get_attr")
+        if node not in made and (is_size or computed):
             made[node] = graph.node_copy(node, lambda each: made[each])
     graph.output([made[node] for node in wanted])
     graph.eliminate_dead_code()

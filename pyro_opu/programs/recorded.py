@@ -300,7 +300,9 @@ def _merged(graphs: Mapping[Corner, fx.GraphModule]) -> fx.GraphModule:
         if type(one) is int and len(set(values)) > 1:
             size = through(values)
             if size not in sizes:
-                sizes[size] = graph.call_function(_sized, (tuple(size), *numbers))
+                used = size.draws or size.both, size.rows or size.both
+                needed = [each if use else 0 for each, use in zip(numbers, used, strict=True)]
+                sizes[size] = graph.call_function(sized, (tuple(size), *needed))
             return sizes[size]
         if not all(_alike(one, value) for value in values):
             raise NotRecorded(f"an argument that is {one} or {values[-1]}")
@@ -339,7 +341,7 @@ def _merged(graphs: Mapping[Corner, fx.GraphModule]) -> fx.GraphModule:
     return fx.GraphModule(root, graph)
 
 
-def _sized(size: tuple[int, int, int, int], draws: object, rows: object) -> Any:
+def sized(size: tuple[int, int, int, int], draws: object, rows: object) -> Any:
     return Size(*size).at(draws, rows)
 
 

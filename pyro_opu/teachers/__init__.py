@@ -126,6 +126,10 @@ def as_teacher(
 def _made(options: SourceOptions, output: Output | None = None) -> Any:
     """The teacher of a source, as far as it is known without a look at the inputs."""
     source, site, inputs = posterior_of(options.source), options.site, options.inputs
+    if not isinstance(source, BaseTeacher) and isinstance(
+        found := getattr(source, "teacher", None), BaseTeacher
+    ):  # exact answers
+        source = found
     if output is not None:
         return with_output(_networks(source), output)
     if isinstance(source, PredictiveTeacher) and site is not None:

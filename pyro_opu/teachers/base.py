@@ -17,6 +17,8 @@ from pyro_opu.parts.sites import layouts_of
 from pyro_opu.parts.values import read_values
 from pyro_opu.programs.cost import Cost, Meter, counted, metered
 from pyro_opu.programs.plug_in import PlugIn
+from pyro_opu.programs.posterior import PosteriorProgram
+from pyro_opu.programs.recorded import NotRecorded
 from pyro_opu.programs.vmap_rewrites import MOST_COLUMNS
 from pyro_opu.rng import full_precision, preserve_rng
 from pyro_opu.teachers.options import SourceOptions
@@ -176,6 +178,22 @@ class BaseTeacher(Teacher, Generic[D]):
     def plug_ins(self, x: Tensor) -> list[PlugIn]:
         """Networks that a student may begin with, none where the posterior is over no network."""
         return []
+
+    def posterior_program(self, x: Tensor, num_draws: int | None = None) -> PosteriorProgram:
+        """The answers as a program of (draws, inputs), and draws that are picked now.
+
+        The teacher has seen an input. What the program gives are the numbers of :meth:`stream`.
+
+        Raises:
+            NotRecorded: they are no program of tensors, and why.
+        """
+        if type(self)._pick is BaseTeacher._pick:
+            raise NotRecorded(f"{self!r} holds its draws inside: there is no program of them")
+        return self._as_program(self._pick(x, self._checked(num_draws)), x)
+
+    def _as_program(self, draws: D, x: Tensor) -> PosteriorProgram:
+        """:meth:`posterior_program` under picked draws."""
+        raise NotRecorded(f"{self!r} is no program of tensors")
 
     def _pick(self, x: Tensor, num_draws: int) -> D:
         """Choose ``num_draws`` draws."""

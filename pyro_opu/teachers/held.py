@@ -12,6 +12,7 @@ from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_inputs
 from pyro_opu.inputs import Form
 from pyro_opu.programs.cost import Cost
 from pyro_opu.programs.plug_in import PlugIn
+from pyro_opu.programs.posterior import PosteriorProgram
 from pyro_opu.programs.samples import Latents, choose
 from pyro_opu.rng import preserve_rng
 from pyro_opu.teachers.base import BaseTeacher, Picked
@@ -102,6 +103,10 @@ class HeldTeacher(BaseTeacher[Picked]):
         """Indices of all draws, or of a random subset, in order."""
         return choose(self.size, self._checked(num_draws)).sort().values
 
+    def _as_program(self, draws: Picked, x: Tensor) -> PosteriorProgram:
+        found: PosteriorProgram = self.teacher._as_program(draws, x)
+        return found
+
     def _evaluate(self, draws: Picked, x: Tensor) -> Tensor:
         found: Tensor = self.teacher._evaluate(draws, x)
         self._outcome = self.teacher._outcome or self._outcome
@@ -166,10 +171,24 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
             "it return all S draws, x -> (S, N, C), from parameters drawn before, or pass the "
             "Predictive, network or ensemble itself."
         )
-    draws = choose(size, count).sort().values if whole and size else teacher._pick(x, count)
-    held = HeldTeacher(teacher, draws)
+    held = fixed(teacher, x, count)
     _check_repeats(held, x)
     return held
+
+
+def fixed(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldTeacher:
+    """A teacher of draws that are picked now, once; it may draw latents of a row at every call."""
+    count, size = teacher._checked(num_draws), teacher.max_draws
+    if isinstance(teacher, MixtureTeacher):
+        share, more = divmod(count, len(teacher.members))
+        members = enumerate(teacher.members[:count])
+        return _HeldMixture(teacher, [fixed(e, x, share + (k < more)) for k, e in members])
+    if isinstance(teacher, HeldTeacher):
+        return teacher.chosen(choose(teacher.size, count))
+    whole = _answers_whole(teacher) and size
+    return HeldTeacher(
+        teacher, choose(size, count).sort().values if whole else teacher._pick(x, count)
+    )
 
 
 def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:

@@ -15,9 +15,11 @@ from pyro_opu.inputs import Form, Unpacked
 from pyro_opu.programs.agreement import close
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn
+from pyro_opu.programs.posterior import SAID, PosteriorProgram
+from pyro_opu.programs.recorded import NotRecorded
 from pyro_opu.programs.samples import choose
-from pyro_opu.programs.sites import are_probs, log_probs_of_output, normalised
-from pyro_opu.programs.vmap import Batched, Draws
+from pyro_opu.programs.sites import are_probs, log_probs_of_output, logits_of, normalised
+from pyro_opu.programs.vmap import Batched, Draws, vectorized
 from pyro_opu.rng import evaluating, seeded
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.classifiers import WithLogits, as_classifier
@@ -138,17 +140,35 @@ class DropoutTeacher(BaseTeacher[Tensor]):
             ]
         return log_probs_of_output(torch.stack(answers))
 
-    def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
+    def _as_program(self, draws: Tensor, x: Tensor) -> PosteriorProgram:
+        self._measured(draws, x)
+        found = self._random[x.shape[1:]]
+        with found.running(), SharedMasks():
+            probs = are_probs(logits_of(self.module(some_rows(x, 2))))
+
+        def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+            (x,) = inputs
+            with found.running():
+                answers = vectorized(lambda drawn: logits_of(self._under(drawn, x)), draws)
+            return {SAID: normalised(answers, probs)}
+
+        return PosteriorProgram(program, self._drawn(draws, x))
+
+    def _drawn(self, draws: Tensor, x: Tensor) -> Draws:
+        """What the draws, seeds, give to the random calls, ``(S, ...)`` of each."""
         found = self._random[x.shape[1:]]
         by_call = enumerate(zip(*(found.drawn(seed) for seed in draws.tolist()), strict=True))
-        stacked = {str(call): torch.stack(each).to(x.device) for call, each in by_call}
+        return {str(call): torch.stack(each).to(x.device) for call, each in by_call}
 
-        def one(drawn: Draws) -> Tensor:
-            with SharedMasks(given_by(found.calls, drawn.values())):
-                return self.module(x)
+    def _under(self, drawn: Draws, x: Tensor) -> Any:
+        """What the network returns where its random calls are given these."""
+        with SharedMasks(given_by(self._random[x.shape[1:]].calls, drawn.values())):
+            return self.module(x)
 
-        with found.running():
-            return log_probs_of_output(self._run(one, stacked, x))
+    def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
+        with self._random[x.shape[1:]].running():
+            drawn = self._drawn(draws, x)
+            return log_probs_of_output(self._run(lambda each: self._under(each, x), drawn, x))
 
 
 class EnsembleTeacher(BaseTeacher[Tensor]):
@@ -236,15 +256,40 @@ class EnsembleTeacher(BaseTeacher[Tensor]):
             return False
         return torch.allclose(stacked, expected, rtol=1e-3, atol=1e-4, equal_nan=True)
 
+    def _as_program(self, draws: Tensor, x: Tensor) -> PosteriorProgram:
+        self._measured(draws, x)
+        if not self._stackable:
+            raise NotRecorded("its networks are not of one architecture")
+        chosen = [self.modules[index] for index in draws.tolist()]
+        states, skeleton = _states(chosen), _skeleton(chosen)
+        with evaluating(chosen[0]):
+            probs = are_probs(logits_of(chosen[0](some_rows(x, 2))))
+
+        def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+            def one(state: Draws) -> Any:
+                return logits_of(functional_call(skeleton, state, tuple(inputs)))
+
+            return {SAID: normalised(vectorized(one, draws), probs)}
+
+        return PosteriorProgram(program, states)
+
     def _stacked(self, chosen: list[nn.Module], x: Tensor) -> Tensor:
-        states = [dict([*m.named_parameters(), *m.named_buffers()]) for m in chosen]
-        together = {name: torch.stack([state[name] for state in states]) for name in states[0]}
-        skeleton = copy.deepcopy(chosen[0]).to("meta").eval()
+        skeleton = _skeleton(chosen)
 
         def one(state: Draws) -> Tensor:
             return functional_call(skeleton, state, (x,))
 
-        return log_probs_of_output(self._run(one, together, x))
+        return log_probs_of_output(self._run(one, _states(chosen), x))
+
+
+def _states(chosen: list[nn.Module]) -> Draws:
+    """Parameters and buffers of the networks, ``(S, ...)`` each."""
+    states = [dict([*m.named_parameters(), *m.named_buffers()]) for m in chosen]
+    return {name: torch.stack([state[name] for state in states]).detach() for name in states[0]}
+
+
+def _skeleton(chosen: list[nn.Module]) -> nn.Module:
+    return copy.deepcopy(chosen[0]).to("meta").eval()
 
 
 def _plug_in(modules: list[nn.Module], x: Tensor) -> PlugIn:

@@ -14,7 +14,9 @@ from pyro_opu.checks import ArgumentError, one_of
 from pyro_opu.inputs import Form
 from pyro_opu.parts import Part, Real, Table
 from pyro_opu.programs.cost import Cost
+from pyro_opu.programs.posterior import SAID, PosteriorProgram
 from pyro_opu.programs.sites import logits_of
+from pyro_opu.programs.vmap import Draws
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.classifiers import WithLogits, returned_by
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
@@ -125,8 +127,18 @@ class NetworkTeacher(BaseTeacher[Tensor]):
     def _measured(self, draws: Tensor, x: Tensor) -> Cost:
         return self.teacher._measured(draws, x)
 
+    def _as_program(self, draws: Tensor, x: Tensor) -> PosteriorProgram:
+        inner = self.teacher._as_program(draws, x)
+
+        def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+            return {SAID: self._of_log_probs(inner.program(draws, inputs)[SAID])}
+
+        return PosteriorProgram(program, inner.draws)
+
     def _evaluate(self, draws: Tensor, x: Tensor) -> Tensor:
-        log_probs = self.teacher._evaluate(draws, x)
+        return self._of_log_probs(self.teacher._evaluate(draws, x))
+
+    def _of_log_probs(self, log_probs: Tensor) -> Tensor:
         numbers = log_probs[..., :-1] - log_probs[..., -1:] - 1
         return self._said(numbers.to(self.reading.dtype))
 

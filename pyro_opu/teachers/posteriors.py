@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -12,10 +13,13 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_bool, check_callable
 from pyro_opu.inputs import Form
+from pyro_opu.parts.values import said_by
 from pyro_opu.programs.cost import Cost
+from pyro_opu.programs.posterior import SAID, PosteriorProgram
+from pyro_opu.programs.recorded import NotRecorded
 from pyro_opu.programs.samples import choose
 from pyro_opu.programs.signature import Call, first_argument
-from pyro_opu.programs.vmap import Batched, Draws
+from pyro_opu.programs.vmap import Batched, Draws, vectorized
 from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction, as_arrays, as_tensors
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.utils.chunks import some_rows
@@ -124,22 +128,36 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
             raise ArgumentError(f"`posterior` must have one axis of draws; got {said}.")
         warn_user(f"`posterior` has {said}. It is read as {shape[0]} draws.")
 
+    def _as_program(self, draws: Tensor, x: Tensor) -> PosteriorProgram:
+        if self._of_arrays(x):
+            raise NotRecorded(f"{self!r} computes in arrays, not in tensors")
+
+        def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+            one = partial(self._of_one, inputs[0])
+            found = one(draws) if self.of_all else vectorized(one, draws)
+            return {SAID: said_by(tuple(found.values()))}
+
+        return PosteriorProgram(program, self._chosen(draws, x))
+
+    def _chosen(self, index: Tensor, x: Tensor) -> Draws:
+        chosen = {name: value[index.numpy()] for name, value in self.samples.items()}
+        return as_tensors_like(chosen, x)
+
+    def _of_one(self, x: Tensor, draw: Draws) -> dict[str, Tensor]:
+        """What the function says under one draw, or under all, part by part."""
+        args, kwargs = self.call(x)
+        found = self._function(*args, **kwargs, draw=draw)
+        outputs = found if isinstance(found, tuple) else (found,)
+        if not self.of_all:
+            outputs = _of_one(outputs, x)
+        return {str(number): each for number, each in enumerate(outputs)}
+
     def _values(self, index: Tensor, x: Tensor) -> Any:
         """What the function says under these draws, stacked."""
         if not self._compared:
             self._compared = True
             self._check_ungrouped(x[:2])
-        args, kwargs = self.call(x)
-        chosen = {name: value[index.numpy()] for name, value in self.samples.items()}
-        draws: Draws = as_tensors_like(chosen, x)
-
-        def one(draw: Draws) -> dict[str, Tensor]:
-            found = self._function(*args, **kwargs, draw=draw)
-            outputs = found if isinstance(found, tuple) else (found,)
-            if not self.of_all:
-                outputs = _of_one(outputs, x)
-            return {str(number): each for number, each in enumerate(outputs)}
-
+        draws, one = self._chosen(index, x), partial(self._of_one, x)
         if self.of_all:
             found = one(draws)
         elif not self._function.known or isinstance(self._function.function, ArrayFunction):

@@ -6,11 +6,12 @@ It asks about any number of rows, so at its first call the model is compared wit
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+import torch
 from pyro.infer import Predictive
 from torch import Tensor
 
@@ -23,11 +24,14 @@ from pyro_opu.parts.sites import layouts_of
 from pyro_opu.programs.cost import Cost, Meter, metered
 from pyro_opu.programs.enumerated import Mixture
 from pyro_opu.programs.plug_in import CANDIDATES, PlugIn, at_means, plug_in, plug_in_draws
+from pyro_opu.programs.posterior import SAID, PosteriorProgram
 from pyro_opu.programs.program import Program
+from pyro_opu.programs.recorded import VALID, NotRecorded
 from pyro_opu.programs.samples import Latents, check_samples, check_unweighed
 from pyro_opu.programs.signature import Call, Given, first_argument
 from pyro_opu.programs.trace import quiet
-from pyro_opu.programs.vmap import Draws
+from pyro_opu.programs.vmap import Draws, vectorized
+from pyro_opu.programs.vmap_rewrites import later
 from pyro_opu.programs.written import (
     ROWS,
     AsWritten,
@@ -203,6 +207,25 @@ class PredictiveTeacher(BaseTeacher[Latents]):
         if known and not self._mixture:
             return two, three, self._outputs
         return super()._meters(draws, x)
+
+    def _as_program(self, draws: Latents, x: Tensor) -> PosteriorProgram:
+        run, posterior = self.program.run, self.program.posterior
+        if run.use_vmap is False:
+            raise NotRecorded("its draws are looped over, as a warning has said")
+        varying, shared = draws.divided()
+
+        def program(draws: Draws, inputs: Sequence[Tensor]) -> Draws:
+            (x,) = inputs
+
+            def one(draw: Draws) -> Draws:
+                latents = {**shared, **{name: value for name, value in draw.items() if name}}
+                return {SAID: self._at(posterior.at(latents, x), x)}
+
+            with quiet(), later() as checks:
+                found = vectorized(one, draws, own_tensors=run.own_tensors)
+            return found | ({VALID: torch.stack(checks).all()} if checks else {})
+
+        return PosteriorProgram(program, varying)
 
     def _evaluate(self, draws: Latents, x: Tensor) -> Tensor:
         return self.program.over(draws, x, partial(self._at, x=x))

@@ -19,7 +19,6 @@ from pyro_opu.inputs import call_with
 from pyro_opu.programs.bound import put
 from pyro_opu.programs.cost import Cost, metered
 from pyro_opu.programs.forms import Call, Forms
-from pyro_opu.programs.samples import check_unweighed
 from pyro_opu.programs.site_programs import COMPARED, Runs, Shape, SitePrograms
 from pyro_opu.programs.sites import unwrap
 from pyro_opu.programs.trace import quiet
@@ -36,63 +35,20 @@ FEWEST_ATTENDED = 5
 MEASURED = 2, 3
 
 
-def batched(predictive: Predictive, *, chunk_size: int | None = None) -> BatchedPredictive:
-    r"""Make a :class:`pyro.infer.Predictive` that evaluates its draws together, not in a loop.
+class BatchedPredictive(Predictive):
+    """A ``Predictive`` that evaluates its draws together; :func:`~pyro_opu.exact` makes it.
 
-    Nothing is learned: ``batched(predictive)(x)`` has the sites, shapes and dtypes of
-    ``predictive(x)`` under the same posterior draws, joint over the inputs. What a draw determines
-    (its latents, deterministic sites, class probabilities) is equal to rounding; what the model
-    samples afresh, such as labels, has the same distribution. The first call
-    records what the model does to tensors, under all draws at once (``pyro_opu.programs``);
-    later calls of that form run this record alone, without Pyro, for any number of rows where the
-    model allows it. So change what the model reads besides its arguments, its parameters and its
-    modules' mode, and make another. The first call compares with the loop; what cannot be recorded
-    runs under :func:`torch.vmap`, and what that cannot run is looped over, and a warning says why.
+    Every draw sees the model as it is written, whatever ``parallel`` says. Under handlers of the
+    caller it is the loop of ``Predictive``, into which they can look.
 
     Args:
-        predictive: From posterior samples, a guide or the prior; it is not changed. ``parallel`` is
-            not looked at: every draw sees the model as it is written.
-        chunk_size: Numbers in the widest tensor of one evaluation, which bounds memory beside the
-            samples and the results: draws are evaluated in blocks of as many as that allows. By
-            default 2 million on a processor and 67 million on a GPU.
-
-    Returns:
-        A ``Predictive``, called as the one it replaces, with all of its arguments.
-
-    Raises:
-        TypeError: ``predictive`` is not a ``Predictive``, or one with weights.
-        ValueError: ``chunk_size`` is not a positive integer.
-
-    Example:
-        >>> import pyro, pyro.distributions as dist, torch
-        >>> from pyro.infer import Predictive
-        >>> from pyro_opu import batched
-        >>> def model(x, y=None):
-        ...     w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
-        ...     with pyro.plate("data", len(x)):
-        ...         probs = pyro.deterministic("probs", torch.sigmoid(x @ w))
-        ...         pyro.sample("obs", dist.Bernoulli(probs), obs=y)
-        >>> predictive = batched(Predictive(model, {"w": torch.randn(300, 2)}))
-        >>> {site: tuple(draws.shape) for site, draws in predictive(torch.randn(5, 2)).items()}
-        {'obs': (300, 5), 'probs': (300, 5)}
-    """
-    check_unweighed("predictive", predictive)
-    if not isinstance(predictive, Predictive):
-        raise ArgumentTypeError(
-            f"`predictive` must be a pyro.infer.Predictive; got {type(predictive).__name__}. For "
-            "another posterior take pyro_opu.as_teacher(source).probs(x)."
-        )
-    return BatchedPredictive(predictive, chunk_size)
-
-
-class BatchedPredictive(Predictive):
-    """The ``Predictive`` that :func:`~pyro_opu.batched` makes; its arguments are those.
-
-    Under handlers of the caller it is the loop of ``Predictive``, into which they can look.
+        predictive: From posterior samples, a guide or the prior; it is not changed.
+        chunk_size: Numbers in the widest tensor of one evaluation.
     """
 
     def __init__(self, predictive: Predictive, chunk_size: int | None = None) -> None:
-        super().__init__(
+        Predictive.__init__(
+            self,
             predictive.model,
             dict(predictive.posterior_samples),
             predictive.guide,

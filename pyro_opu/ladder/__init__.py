@@ -1,0 +1,1 @@
+"""Ways to answer as ``Predictive`` does, from exact to one pass, each in the place of the last."""

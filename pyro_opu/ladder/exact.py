@@ -1,0 +1,362 @@
+"""Exact answers of any posterior: its own draws, all at once, with nothing learned."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pyro_opu.checks import positive_int
+from pyro_opu.ladder.sums import Sums, sums_of
+from pyro_opu.metrics.uncertainty import table_of
+from pyro_opu.parts import Outcome, Part
+from pyro_opu.programs.batched import BatchedPredictive
+from pyro_opu.programs.posterior import Said
+from pyro_opu.programs.recorded import NotRecorded
+from pyro_opu.rng import exclusive, full_precision
+from pyro_opu.teachers import PredictiveTeacher, Source, as_teacher
+from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.teachers.held import fixed
+
+__all__ = ["Exact", "ExactPosterior", "ExactPredictive", "exact"]
+
+
+def exact(
+    source: Source,
+    site: str | None = None,
+    *,
+    num_draws: int | None = None,
+    chunk_size: int | None = None,
+) -> Any:
+    r"""Make the exact answer of a posterior fast: the same draws as one program, nothing learned.
+
+    What the posterior does to tensors is recorded under all draws at once, at the first call of a
+    form; later calls run this record alone, without Pyro, for any number of rows where the model
+    allows it. What follows from the draws alone, or from the inputs alone, is computed once. The
+    record is compared with the model at every new number of rows. What cannot be recorded is
+    evaluated as :func:`~pyro_opu.as_teacher` does, by :func:`torch.vmap` or in a loop, and a
+    warning says why. Change what a model reads besides its arguments, its parameters and its
+    modules' mode, and make another.
+
+    Args:
+        source: What :func:`~pyro_opu.as_teacher` takes, or what it has made. Of a ``Predictive``
+            (samples, guide or prior) the result is one: ``exact(predictive)(x)`` has all of its
+            sites, keys, shapes and dtypes, under the same posterior draws, joint over the inputs;
+            what a draw determines is equal to rounding, and what the model samples afresh, such as
+            labels, has the same distribution. Of any other posterior it is called with the inputs,
+            and gives draws of what is observed.
+        site: The observed site of ``.probs`` and ``.uncertainty``, where a model has several.
+        num_draws: Draws behind ``.probs`` and ``.uncertainty``; by default all of a posterior that
+            holds them, and of any other those of its ``num_samples``, drawn once.
+        chunk_size: Numbers in the widest tensor of one evaluation, which bounds memory beside the
+            samples and the results. By default 2 million on a processor and more on a GPU.
+
+    Returns:
+        An :class:`~pyro_opu.ladder.exact.Exact`: a teacher, with ``.uncertainty(x)``.
+
+    Raises:
+        TypeError: ``source`` is none of these, or a ``Predictive`` with weights.
+        ValueError: ``num_draws`` or ``chunk_size`` is not a positive integer.
+
+    Example:
+        >>> import pyro, pyro.distributions as dist, torch
+        >>> from pyro.infer import Predictive
+        >>> from pyro_opu import exact
+        >>> def model(x, y=None):
+        ...     w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        ...     with pyro.plate("data", len(x)):
+        ...         probs = pyro.deterministic("probs", torch.sigmoid(x @ w))
+        ...         pyro.sample("obs", dist.Bernoulli(probs), obs=y)
+        >>> predictive, x = exact(Predictive(model, {"w": torch.randn(300, 2)})), torch.randn(5, 2)
+        >>> {site: tuple(draws.shape) for site, draws in predictive(x).items()}
+        {'obs': (300, 5), 'probs': (300, 5)}
+        >>> predictive.uncertainty(x).epistemic.shape, predictive.probs(x).shape
+        (torch.Size([5]), torch.Size([300, 5, 2]))
+    """
+    for name, value in (("num_draws", num_draws), ("chunk_size", chunk_size)):
+        if value is not None:
+            positive_int(name, value, advice="Leave it out.")
+    if isinstance(source, Exact):
+        source = source.teacher
+    teacher: BaseTeacher = as_teacher(source, site)
+    kind = ExactPredictive if isinstance(teacher, PredictiveTeacher) else ExactPosterior
+    return kind(teacher, num_draws, chunk_size)
+
+
+class Exact:
+    """What exact answers of every posterior have; :func:`~pyro_opu.exact` makes them.
+
+    Attributes:
+        teacher: The posterior as :func:`~pyro_opu.as_teacher` reads it.
+        reason: Why its answers are not recorded, "" where they are or it is not known yet.
+    """
+
+    teacher: BaseTeacher
+    chunk_size: int | None
+    reason: str
+    _wanted: int | None
+    _held: BaseTeacher | None
+    _said: dict[Hashable, Said | None]
+
+    def _begin(self, teacher: BaseTeacher, num_draws: int | None, chunk_size: int | None) -> None:
+        self.teacher, self.chunk_size, self._wanted = teacher, chunk_size, num_draws
+        self.reason, self._held, self._said = "", None, {}
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is observed; known once an input has been seen."""
+        return self.teacher.outcome
+
+    @property
+    def num_classes(self) -> int:
+        """C; known once an input has been seen."""
+        return self.teacher.num_classes
+
+    @property
+    def max_draws(self) -> int | None:
+        """Draws behind ``.probs``; ``None`` before an input has been seen of what draws afresh."""
+        return self._wanted or (self._held or self.teacher).max_draws
+
+    def probs(self, x: Any, num_draws: int | None = None) -> Tensor:
+        """Class probabilities ``(S, N, C)`` of joint posterior draws; see :meth:`log_probs`."""
+        return self.log_probs(x, num_draws).exp()
+
+    def log_probs(self, x: Any, num_draws: int | None = None) -> Tensor:
+        """Log class probabilities ``(S, N, C)``.
+
+        Args:
+            x: Inputs ``(N, ...)``, or several, as ``distill`` takes them.
+            num_draws: S; fewer than there are are a random subset. By default all.
+
+        Raises:
+            TypeError: what is observed is no class label.
+            ValueError: bad ``x`` or ``num_draws``.
+        """
+        found = self._whole(x, num_draws)
+        self.outcome.check_classes("a posterior")
+        return found
+
+    def draws(self, x: Any, num_draws: int | None = None) -> Tensor:
+        """What joint draws say of the inputs, ``(S, N, K)``: a teacher's ``draws``."""
+        return self.outcome.plain(self._whole(x, num_draws))
+
+    @torch.no_grad()
+    @full_precision()
+    def uncertainty(self, x: Any, *, quantiles: Sequence[float] | None = None) -> Any:
+        """Mean, total, aleatoric and epistemic uncertainty, and more, without draws ``(S, N, C)``.
+
+        Draws are added up block by block, in float64, so that memory does not grow with S N.
+
+        Args:
+            x: Inputs ``(N, ...)``, or several.
+            quantiles: Levels, such as ``(0.05, 0.95)``, of the class probabilities (or of the mean
+                of a real y) over the draws; they hold all draws of a block of rows, and sort them.
+
+        Returns:
+            The table of :func:`pyro_opu.uncertainty`, as of ``fast.uncertainty(x)``, with the
+            ``mean`` and the ``quantiles``, ``(N, ...)`` each; a dict of these where several sites
+            are observed.
+
+        Raises:
+            ValueError: a posterior of one draw; a level that is not between 0 and 1.
+        """
+        x = self._look(x)
+        levels = _checked_levels(quantiles)
+        parts = _parts_of(self.outcome)
+        found: dict[str, list[Any]] = {part.site: [] for part in parts}
+        start = 0
+        for rows, answers in self._blocks(x):
+            for site, table in self._of_block(parts, x[start : start + rows], answers, levels):
+                found[site].append(table)
+            start += rows
+        by_site = {part.site: _laid_out(part, found[part.site]) for part in parts}
+        return self.outcome.shown(by_site)
+
+    def _of_block(
+        self, parts: Sequence[Part], x: Tensor, answers: Iterator[Tensor], levels: Tensor | None
+    ) -> Iterator[tuple[str, Any]]:
+        """Tables of the sites at a block of rows."""
+        sums: list[Sums] = []
+        kept: list[list[Tensor]] = [[] for _ in parts]
+        for said in answers:
+            values = _split(said, parts)
+            if not sums:
+                sums = [sums_of(p, v[0], x) for p, v in zip(parts, values, strict=True)]
+            for each, value, keep in zip(sums, values, kept, strict=True):
+                each.add(value)
+                if levels is not None:
+                    keep.append(value)
+        for part, each, keep in zip(parts, sums, kept, strict=True):
+            measures = each.measures()
+            extra: dict[str, Tensor] = {}
+            if measures.kind == "classes":
+                extra = measures.rounded(["mean"])
+            if levels is not None:
+                shown = torch.cat(keep)
+                shown = shown.exp() if part.on_simplex else shown[..., 0]
+                extra["quantiles"] = torch.quantile(shown, levels.to(shown), dim=0)
+            yield part.site, replace(table_of(measures), **extra)
+
+    @torch.no_grad()
+    @full_precision()
+    def _whole(self, x: Any, num_draws: int | None) -> Tensor:
+        x = self._look(x)
+        said = self._said_at(x)
+        if said is None:
+            assert self._held is not None
+            return torch.cat(list(self._held.stream(x, num_draws)), 1)
+        whole = said.whole(x)
+        if num_draws is not None and self._held is not None:
+            index = torch.randperm(len(whole))[: self._held._checked(num_draws)]
+            whole = whole[index.sort().values.to(whole.device)]
+        return self.outcome.checked(whole, len(x), True)
+
+    def _blocks(self, x: Tensor) -> Iterator[tuple[int, Iterator[Tensor]]]:
+        """Rows of each block, and what successive draws say of them."""
+        said = self._said_at(x)
+        if said is None:
+            assert self._held is not None
+            for block in self._held.stream(x):
+                yield block.shape[1], iter([block])
+        else:
+            yield from said.blocks(x)
+
+    def _look(self, x: Any) -> Tensor:
+        """Inputs as one tensor; at the first the posterior is looked at, and its draws are held."""
+        packed = self.teacher.packed(x)
+        if self._held is None:
+            with exclusive():
+                self.teacher.finish(packed, self._wanted)
+                fresh = self.teacher.max_draws is None or self._wanted is not None
+                self._held = fixed(self.teacher, packed, self._wanted) if fresh else self.teacher
+        return packed
+
+    def _said_at(self, x: Tensor) -> Said | None:
+        """The record that serves inputs of this shape, ``None`` where there is none."""
+        key = x.shape[1:], x.dtype, x.device
+        if key not in self._said:
+            with exclusive():
+                self._said[key] = self._recorded(x)
+        said = self._said[key]
+        try:
+            if said is not None:
+                said.check(x[: said.rows_at_once(x)])
+        except NotRecorded as error:
+            self.reason, said = str(error), None
+        return said
+
+    def _recorded(self, x: Tensor) -> Said | None:
+        assert self._held is not None
+        try:
+            return Said(self._held.posterior_program(x), x, self.chunk_size)
+        except Exception as error:  # noqa: BLE001 - whatever cannot be recorded is evaluated
+            self.reason = (str(error).splitlines() or [type(error).__name__])[0]
+            return None
+
+
+class ExactPredictive(Exact, BatchedPredictive):
+    """The exact answers of a ``Predictive``, which is a ``Predictive`` itself."""
+
+    teacher: PredictiveTeacher
+
+    def __init__(
+        self, teacher: PredictiveTeacher, num_draws: int | None, chunk_size: int | None
+    ) -> None:
+        BatchedPredictive.__init__(self, teacher.predictive, chunk_size)
+        self._begin(teacher, num_draws, chunk_size)
+
+
+class ExactPosterior(Exact):
+    """The exact answers of a posterior that is no ``Predictive``, called as a student is.
+
+    ``exact(x)`` gives draws of what is observed, ``{"obs": (S, N)}``, one for every posterior draw:
+    they are joint over the inputs. Several inputs are given by position or by name, as to the
+    posterior itself.
+    """
+
+    def __init__(self, teacher: BaseTeacher, num_draws: int | None, chunk_size: int | None) -> None:
+        self._begin(teacher, num_draws, chunk_size)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Draws of what is observed, and of its parameters where ``return_sites`` asks for them."""
+        x = self._look((args[0] if len(args) == 1 else args) if args else kwargs)
+        said = self._whole(x, None)
+        asked = None if self.teacher.options is None else self.teacher.options.return_sites
+        layouts = self.teacher.layouts(x, asked)
+        return self.outcome.sample(_Drawn(said, self.outcome), layouts, len(said))
+
+    def __repr__(self) -> str:
+        return f"ExactPosterior({self.teacher!r})"
+
+
+class _Drawn:
+    """Draws ``(S, N, K)`` in the place of a student's answer."""
+
+    def __init__(self, said: Tensor, outcome: Outcome) -> None:
+        self._said, self._parts = said, _parts_of(outcome)
+        self.batch_shape = said.shape[1:2]
+
+    def draw(self, count: int, parameters: bool = True) -> list[tuple[Tensor, Tensor]]:
+        """Of each part what is observed ``(S, N L)``, and what it was drawn with."""
+        pairs = zip(self._parts, _split(self._said, self._parts), strict=True)
+        return [_observed(part, values) for part, values in pairs]
+
+    def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor]:
+        """The same of the only part."""
+        return self.draw(count)[0]
+
+
+def _observed(part: Part, said: Tensor) -> tuple[Tensor, Tensor]:
+    """One draw of what is observed under every draw, and the parameters."""
+    if part.kind == "classes":
+        probs = said.exp()
+        below = probs.cumsum(-1)[..., :-1] <= torch.rand_like(probs[..., :1])
+        return below.sum(-1), probs
+    if part.kind == "real":
+        mean, log_scale = said.unbind(-1)
+        return mean + log_scale.exp() * torch.randn_like(mean), mean
+    raise TypeError(
+        f"`source` observes {part.described}, of which a draw says mean and variance alone. Pass a "
+        "Predictive, which samples it, or call .draws(x)."
+    )
+
+
+def _parts_of(outcome: Outcome) -> tuple[Part, ...]:
+    """What is observed, as the parts of a table."""
+    if outcome.parts:
+        return outcome.parts
+    kind = "real" if outcome.num_classes is None else "classes"
+    return (Part("", kind, (), outcome.num_outputs),)  # type: ignore[arg-type]
+
+
+def _split(said: Tensor, parts: Sequence[Part]) -> list[Tensor]:
+    """Draws ``(s, n, K)`` as ``(s, n L, width)`` of each part."""
+    split = said.split([part.columns * part.width for part in parts], -1)
+    return [
+        value.reshape(len(said), -1, part.width) for value, part in zip(split, parts, strict=True)
+    ]
+
+
+def _laid_out(part: Part, tables: list[Any]) -> Any:
+    """Tables of successive rows as one, each number of a row in its place."""
+    found: dict[str, Tensor] = {}
+    for name in tables[0].to_dict():
+        axis = 1 if name == "quantiles" else 0
+        values = torch.cat([table[name] for table in tables], axis)
+        found[name] = values.unflatten(axis, (-1, *part.shape)) if part.shape else values
+    return replace(tables[0], **found)
+
+
+def _checked_levels(quantiles: Sequence[float] | None) -> Tensor | None:
+    if quantiles is None:
+        return None
+    levels = torch.as_tensor(quantiles, dtype=torch.float64).reshape(-1)
+    if not len(levels) or not bool(((levels >= 0) & (levels <= 1)).all()):
+        raise ValueError(
+            f"`quantiles` must be levels between 0 and 1; got {quantiles!r}. For a central "
+            "interval of 90 % pass (0.05, 0.95)."
+        )
+    return levels

@@ -1,0 +1,141 @@
+"""Measures of draws that are added up block by block, while a block is in cache."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pyro_opu.distributions.measures import DrawMeasures, Measures, NormalMeasures
+from pyro_opu.parts import Part
+
+__all__ = ["Sums", "sums_of"]
+
+
+class Sums:
+    """Sums over draws of what they say of M numbers, in float64.
+
+    Args:
+        like: One draw, ``(M, width)``.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.count, self.dtype = 0, like.dtype
+        self._sums: list[Tensor] = []
+
+    def add(self, said: Tensor) -> None:
+        """Add draws ``(s, M, width)``."""
+        self.count += len(said)
+        found = [each.sum(0, dtype=torch.float64) for each in self._terms(said)]
+        self._sums = [a + b for a, b in zip(self._sums, found, strict=True)] or found
+
+    def means(self) -> list[Tensor]:
+        """Averages over the draws."""
+        return [total / self.count for total in self._sums]
+
+    def _terms(self, said: Tensor) -> list[Tensor]:
+        raise NotImplementedError
+
+    def measures(self) -> Measures:
+        """The measures of all draws so far."""
+        raise NotImplementedError
+
+
+class ClassSums(Sums):
+    """Of log class probabilities ``(s, M, C)``."""
+
+    def _terms(self, said: Tensor) -> list[Tensor]:
+        log_probs = said.clamp_min(math.log(torch.finfo(said.dtype).tiny))
+        probs = log_probs.exp()
+        return [probs, log_probs, probs * log_probs, probs.square()]
+
+    def measures(self) -> Measures:
+        return SummedDraws(self.count, self.dtype, *self.means())
+
+
+class SummedDraws(DrawMeasures):
+    """What :class:`.DrawMeasures` tells of draws, from sums over them.
+
+    Args:
+        count: S.
+        dtype: What measures are rounded to.
+        mean, mean_log, plogp, square: Averages ``(M, C)`` of the probabilities, their logarithms,
+            the product of both, and squares.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        dtype: torch.dtype,
+        mean: Tensor,
+        mean_log: Tensor,
+        plogp: Tensor,
+        square: Tensor,
+    ) -> None:
+        self.draws, self.dtype = mean.new_empty(count, 0), dtype
+        self.mean, self.mean_log = mean, mean_log
+        self.aleatoric, self._square = -plogp.sum(-1), square
+
+    @cached_property
+    def within(self) -> Tensor:
+        return (self.mean - self._square).sum(-1)
+
+    @cached_property
+    def variance(self) -> Tensor:
+        between = (self._square - self.mean.square()).sum(-1).clamp(min=0.0)
+        return between * (self.count / (self.count - 1))
+
+
+class TrialSums(ClassSums):
+    """Of two log probabilities, of failure and success in each of some trials."""
+
+    def __init__(self, like: Tensor, trials: Tensor) -> None:
+        super().__init__(like)
+        self._trials = trials.double()
+
+    def measures(self) -> Measures:
+        found, n = SummedDraws(self.count, self.dtype, *self.means()), self._trials
+        made = NormalMeasures(
+            n * found.mean[..., 1], n * found.within / 2, n.square() * found.variance / 2
+        )
+        made.dtype = self.dtype
+        return made
+
+
+class RealSums(Sums):
+    """Of mean and log deviation ``(s, M, 2)`` of a real y or a count."""
+
+    def __init__(self, like: Tensor) -> None:
+        super().__init__(like)
+        self._near = like[..., 0].double()  # of the means, so that squares do not cancel
+
+    def _terms(self, said: Tensor) -> list[Tensor]:
+        off = said[..., 0].double() - self._near
+        return [off, off.square(), (2 * said[..., 1].double()).exp()]
+
+    def measures(self) -> Measures:
+        off, square, noise = self.means()
+        between = (square - off.square()).clamp(min=0.0) * (self.count / max(1, self.count - 1))
+        made = NormalMeasures(self._near + off, noise, between)
+        made.dtype = self.dtype
+        return made
+
+
+def sums_of(part: Part, like: Tensor, x: Tensor) -> Sums:
+    """The sums of a site's numbers.
+
+    Args:
+        part: The site.
+        like: What one draw says of them, ``(N L, width)``.
+        x: Inputs ``(N, ...)``, which may say how many trials there are.
+    """
+    if part.kind == "classes":
+        return ClassSums(like)
+    if part.kind != "trials":
+        return RealSums(like)
+    trials = torch.full((len(x),), float(part.trials), device=x.device)
+    if part.trials_column is not None:
+        trials = x[:, part.trials_column]
+    return TrialSums(like, trials.repeat_interleave(part.columns))
