@@ -66,9 +66,7 @@ if TYPE_CHECKING:
         transfer,
     )
     from pyro_opu.interop.arviz import to_inference_data
-    from pyro_opu.ladder.exact import exact
-
-    batched = exact
+    from pyro_opu.ladder.exact import batched, exact
     from pyro_opu.reports.detection import detection, misclassification, out_of_domain
     from pyro_opu.reports.fidelity import FidelityReport, fidelity
     from pyro_opu.samplers import SGLD, PolyaGammaGibbs

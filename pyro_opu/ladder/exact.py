@@ -17,11 +17,11 @@ from pyro_opu.programs.batched import BatchedPredictive
 from pyro_opu.programs.posterior import Said
 from pyro_opu.programs.recorded import NotRecorded
 from pyro_opu.rng import exclusive, full_precision
-from pyro_opu.teachers import PredictiveTeacher, Source, as_teacher
+from pyro_opu.teachers import PredictiveTeacher, Source, Teacher, as_teacher
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.held import fixed
 
-__all__ = ["Exact", "ExactPosterior", "ExactPredictive", "exact"]
+__all__ = ["Exact", "ExactPosterior", "ExactPredictive", "batched", "exact"]
 
 
 def exact(
@@ -82,11 +82,15 @@ def exact(
     if isinstance(source, Exact):
         source = source.teacher
     teacher: BaseTeacher = as_teacher(source, site)
-    kind = ExactPredictive if isinstance(teacher, PredictiveTeacher) else ExactPosterior
-    return kind(teacher, num_draws, chunk_size)
+    if isinstance(teacher, PredictiveTeacher):
+        return ExactPredictive(teacher, num_draws, chunk_size)
+    return ExactPosterior(teacher, num_draws, chunk_size)
 
 
-class Exact:
+batched = exact
+
+
+class Exact(Teacher):
     """What exact answers of every posterior have; :func:`~pyro_opu.exact` makes them.
 
     Attributes:
@@ -141,7 +145,8 @@ class Exact:
 
     def draws(self, x: Any, num_draws: int | None = None) -> Tensor:
         """What joint draws say of the inputs, ``(S, N, K)``: a teacher's ``draws``."""
-        return self.outcome.plain(self._whole(x, num_draws))
+        found = self._whole(x, num_draws)
+        return self.outcome.plain(found)
 
     @torch.no_grad()
     @full_precision()
@@ -230,8 +235,7 @@ class Exact:
         if self._held is None:
             with exclusive():
                 self.teacher.finish(packed, self._wanted)
-                fresh = self.teacher.max_draws is None or self._wanted is not None
-                self._held = fixed(self.teacher, packed, self._wanted) if fresh else self.teacher
+                self._held = fixed(self.teacher, packed, self._wanted)
         return packed
 
     def _said_at(self, x: Tensor) -> Said | None:
@@ -239,7 +243,7 @@ class Exact:
         key = x.shape[1:], x.dtype, x.device
         if key not in self._said:
             with exclusive():
-                self._said[key] = self._recorded(x)
+                self._said[key] = self._record(x)
         said = self._said[key]
         try:
             if said is not None:
@@ -248,7 +252,7 @@ class Exact:
             self.reason, said = str(error), None
         return said
 
-    def _recorded(self, x: Tensor) -> Said | None:
+    def _record(self, x: Tensor) -> Said | None:
         assert self._held is not None
         try:
             return Said(self._held.posterior_program(x), x, self.chunk_size)

@@ -29,7 +29,8 @@ class Sums:
         """Add draws ``(s, M, width)``."""
         self.count += len(said)
         found = [each.sum(0, dtype=torch.float64) for each in self._terms(said)]
-        self._sums = [a + b for a, b in zip(self._sums, found, strict=True)] or found
+        before = self._sums or [torch.zeros((), dtype=torch.float64)] * len(found)
+        self._sums = [a + b for a, b in zip(before, found, strict=True)]
 
     def means(self) -> list[Tensor]:
         """Averages over the draws."""
@@ -48,8 +49,8 @@ class ClassSums(Sums):
 
     def _terms(self, said: Tensor) -> list[Tensor]:
         log_probs = said.clamp_min(math.log(torch.finfo(said.dtype).tiny))
-        probs = log_probs.exp()
-        return [probs, log_probs, probs * log_probs, probs.square()]
+        probs = said.exp()
+        return [probs, log_probs, probs * log_probs, probs * (1.0 - probs)]
 
     def measures(self) -> Measures:
         return SummedDraws(self.count, self.dtype, *self.means())
@@ -61,8 +62,8 @@ class SummedDraws(DrawMeasures):
     Args:
         count: S.
         dtype: What measures are rounded to.
-        mean, mean_log, plogp, square: Averages ``(M, C)`` of the probabilities, their logarithms,
-            the product of both, and squares.
+        mean, mean_log, product, within: Averages ``(M, C)`` of the probabilities p, of log p, of
+            p log p, and of p (1 - p).
     """
 
     def __init__(
@@ -71,21 +72,17 @@ class SummedDraws(DrawMeasures):
         dtype: torch.dtype,
         mean: Tensor,
         mean_log: Tensor,
-        plogp: Tensor,
-        square: Tensor,
+        product: Tensor,
+        within: Tensor,
     ) -> None:
         self.draws, self.dtype = mean.new_empty(count, 0), dtype
         self.mean, self.mean_log = mean, mean_log
-        self.aleatoric, self._square = -plogp.sum(-1), square
-
-    @cached_property
-    def within(self) -> Tensor:
-        return (self.mean - self._square).sum(-1)
+        self.aleatoric, self.within = -product.sum(-1), within.sum(-1)
 
     @cached_property
     def variance(self) -> Tensor:
-        between = (self._square - self.mean.square()).sum(-1).clamp(min=0.0)
-        return between * (self.count / (self.count - 1))
+        between = (self.mean * (1.0 - self.mean)).sum(-1) - self.within
+        return between.clamp(min=0.0) * (self.count / (self.count - 1))
 
 
 class TrialSums(ClassSums):

@@ -24,17 +24,21 @@ class Bound:
     """A recorded program with its draws: what follows from them alone is computed once.
 
     What follows from the inputs alone is computed once for all blocks of draws.
+
+    Attributes:
+        trunk: What follows from the inputs alone.
+        late: All that is left.
     """
 
     def __init__(self, recorded: Recorded, draws: Draws) -> None:
         self.recorded = recorded
         self.num_draws = len(next(iter(draws.values())))
-        early, self._trunk, self._late, sliced = _split(recorded.program, draws)
+        early, self.trunk, self.late, sliced = _split(recorded.program, draws)
         with torch.no_grad():
             values = early(self.num_draws, 0, *draws.values())
         self._values = list(zip(values, sliced, strict=True))
         self._whole = list(values)
-        self._own = _made_anew(self._late)
+        self._own = _made_anew(self.late)
 
     def __call__(self, inputs: Sequence[Tensor], block: slice = slice(None)) -> Draws:
         """What the program gives under a block of the draws."""
@@ -43,14 +47,14 @@ class Bound:
     def at(self, inputs: Sequence[Tensor]) -> Callable[[slice], Draws]:
         """What the program gives at these inputs, by the block of draws."""
         rows = self.recorded.of_rows(inputs)
-        trunk = self._trunk.forward(rows, *inputs)
+        trunk = self.trunk.forward(rows, *inputs)
 
         def under(block: slice) -> Draws:
             start, stop, _ = block.indices(self.num_draws)
             values = self._whole
             if stop - start < self.num_draws:
                 values = [value[start:stop] if cut else value for value, cut in self._values]
-            found = self._late.forward(stop - start, rows, *values, *trunk, *inputs)
+            found = self.late.forward(stop - start, rows, *values, *trunk, *inputs)
             return {
                 name: value if own else value.clone(memory_format=torch.contiguous_format)
                 for name, value, own in zip(self.recorded.names, found, self._own, strict=True)

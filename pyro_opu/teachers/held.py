@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -171,24 +171,28 @@ def hold(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldT
             "it return all S draws, x -> (S, N, C), from parameters drawn before, or pass the "
             "Predictive, network or ensemble itself."
         )
-    held = fixed(teacher, x, count)
+    held = cast(HeldTeacher, fixed(teacher, x, count))
     _check_repeats(held, x)
     return held
 
 
-def fixed(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> HeldTeacher:
-    """A teacher of draws that are picked now, once; it may draw latents of a row at every call."""
+def fixed(teacher: BaseTeacher, x: Tensor, num_draws: int | None = None) -> BaseTeacher:
+    """A teacher of draws that are picked now, once; it may draw latents of a row at every call.
+
+    A function that draws afresh at every call is left as it is.
+    """
     count, size = teacher._checked(num_draws), teacher.max_draws
     if isinstance(teacher, MixtureTeacher):
         share, more = divmod(count, len(teacher.members))
         members = enumerate(teacher.members[:count])
-        return _HeldMixture(teacher, [fixed(e, x, share + (k < more)) for k, e in members])
+        found = [fixed(each, x, share + (k < more)) for k, each in members]
+        held = [each for each in found if isinstance(each, HeldTeacher)]
+        return _HeldMixture(teacher, held) if len(held) == len(found) else teacher
     if isinstance(teacher, HeldTeacher):
         return teacher.chosen(choose(teacher.size, count))
-    whole = _answers_whole(teacher) and size
-    return HeldTeacher(
-        teacher, choose(size, count).sort().values if whole else teacher._pick(x, count)
-    )
+    if _answers_whole(teacher):
+        return HeldTeacher(teacher, choose(size, count).sort().values) if size else teacher
+    return HeldTeacher(teacher, teacher._pick(x, count))
 
 
 def held_from(teacher: BaseTeacher, tensors: dict[str, Tensor]) -> HeldTeacher:

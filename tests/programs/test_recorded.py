@@ -183,7 +183,7 @@ class TestBound:
     def test_computes_once_what_follows_from_the_draws(self) -> None:
         x = torch.randn(6, D)
         bound = Bound(Recorded(affine, DRAWS, [x]), DRAWS)
-        targets = {str(node.target) for node in bound._late.graph.nodes}
+        targets = {str(node.target) for node in bound.late.graph.nodes}
         assert not any("exp.default" in each for each in targets)
         assert any("exp.default" in str(n.target) for n in bound.recorded.program.graph.nodes)
 
