@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import positive_int
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, positive_int
 from pyro_opu.ladder.sums import Sums, sums_of
 from pyro_opu.metrics.uncertainty import table_of
 from pyro_opu.parts import Outcome, Part
@@ -42,12 +42,12 @@ def exact(
     modules' mode, and make another.
 
     Args:
-        source: What :func:`~pyro_opu.as_teacher` takes, or what it has made. Of a ``Predictive``
-            (samples, guide or prior) the result is one: ``exact(predictive)(x)`` has all of its
-            sites, keys, shapes and dtypes, under the same posterior draws, joint over the inputs;
-            what a draw determines is equal to rounding, and what the model samples afresh, such as
-            labels, has the same distribution. Of any other posterior it is called with the inputs,
-            and gives draws of what is observed.
+        source: What :func:`~pyro_opu.as_teacher` takes, or what it has made. A ``Predictive``
+            (samples, guide or prior) gives one: ``exact(predictive)(x)`` has all of its sites,
+            keys, shapes and dtypes, under the same posterior draws, joint over the inputs; what a
+            draw determines is equal to rounding, and what the model samples afresh, such as
+            labels, has the same distribution. The result for any other posterior is called with
+            the inputs, and gives draws of what is observed.
         site: The observed site of ``.probs`` and ``.uncertainty``, where a model has several.
         num_draws: Draws behind ``.probs`` and ``.uncertainty``; by default all of a posterior that
             holds them, and of any other those of its ``num_samples``, drawn once.
@@ -304,7 +304,7 @@ class _Drawn:
         self.batch_shape = said.shape[1:2]
 
     def draw(self, count: int, parameters: bool = True) -> list[tuple[Tensor, Tensor]]:
-        """Of each part what is observed ``(S, N L)``, and what it was drawn with."""
+        """What is observed of each part, ``(S, N L)``, and what it was drawn with."""
         pairs = zip(self._parts, _split(self._said, self._parts), strict=True)
         return [_observed(part, values) for part, values in pairs]
 
@@ -322,7 +322,7 @@ def _observed(part: Part, said: Tensor) -> tuple[Tensor, Tensor]:
     if part.kind == "real":
         mean, log_scale = said.unbind(-1)
         return mean + log_scale.exp() * torch.randn_like(mean), mean
-    raise TypeError(
+    raise ArgumentTypeError(
         f"`source` observes {part.described}, of which a draw says mean and variance alone. Pass a "
         "Predictive, which samples it, or call .draws(x)."
     )
@@ -359,7 +359,7 @@ def _checked_levels(quantiles: Sequence[float] | None) -> Tensor | None:
         return None
     levels = torch.as_tensor(quantiles, dtype=torch.float64).reshape(-1)
     if not len(levels) or not bool(((levels >= 0) & (levels <= 1)).all()):
-        raise ValueError(
+        raise ArgumentError(
             f"`quantiles` must be levels between 0 and 1; got {quantiles!r}. For a central "
             "interval of 90 % pass (0.05, 0.95)."
         )

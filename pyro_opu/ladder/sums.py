@@ -45,7 +45,7 @@ class Sums:
 
 
 class ClassSums(Sums):
-    """Of log class probabilities ``(s, M, C)``."""
+    """Sums of log class probabilities ``(s, M, C)``."""
 
     def _terms(self, said: Tensor) -> list[Tensor]:
         log_probs = said.clamp_min(math.log(torch.finfo(said.dtype).tiny))
@@ -86,7 +86,7 @@ class SummedDraws(DrawMeasures):
 
 
 class TrialSums(ClassSums):
-    """Of two log probabilities, of failure and success in each of some trials."""
+    """Sums of two log probabilities, of failure and success in each of some trials."""
 
     def __init__(self, like: Tensor, trials: Tensor) -> None:
         super().__init__(like)
@@ -102,7 +102,7 @@ class TrialSums(ClassSums):
 
 
 class RealSums(Sums):
-    """Of mean and log deviation ``(s, M, 2)`` of a real y or a count."""
+    """Sums of mean and log deviation ``(s, M, 2)`` of a real y or a count."""
 
     def __init__(self, like: Tensor) -> None:
         super().__init__(like)
