@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, positive_int
+from pyro_opu.distributions import Answer
 from pyro_opu.ladder.sums import Sums, sums_of
 from pyro_opu.metrics.uncertainty import table_of
 from pyro_opu.parts import Outcome, Part
@@ -296,7 +297,7 @@ class ExactPosterior(Exact):
         return f"ExactPosterior({self.teacher!r})"
 
 
-class _Drawn:
+class _Drawn(Answer):
     """Draws ``(S, N, K)`` in the place of a student's answer."""
 
     def __init__(self, said: Tensor, outcome: Outcome) -> None:

@@ -81,7 +81,7 @@ def compare_with_written(
 
     Args:
         model: The model.
-        latents: Those of one draw at inputs.
+        latents: The draw at inputs.
         x: Inputs ``(N, ...)``.
         observed: Sites that are read.
 
