@@ -78,8 +78,8 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
         network = dropout_network((x.shape[1], 128, 128, classes), 0.5)
         fit_network(network, x[train], y[train], epochs=3 if args.quick else 100)
         steps = {"num_steps": 5} if args.quick else {}
-        fast = pyro_opu.distill(network, x[train], seed=seed, progress=False, **steps)
-        source = pyro_opu.as_teacher(network)
+        source = pyro_opu.as_teacher(network, output="classes")
+        fast = pyro_opu.distill(source, x[train], seed=seed, progress=False, **steps)
         ways = {
             "student": lambda rows, fast=fast: fast.distribution(rows).mean,
             "teacher": lambda rows, source=source: source.probs(rows, DRAWS).mean(0),

@@ -204,7 +204,7 @@ def dropout(x: Tensor, y: Tensor, args, generator: torch.Generator):
     """Two sets of masks, and the network without dropout."""
     network = dropout_network((x.shape[1], HIDDEN, HIDDEN, CLASSES), RATE_OF_DROPOUT)
     fit_network(network, x, y, epochs=5 if args.quick else EPOCHS)
-    teacher = pyro_opu.as_teacher(network)
+    teacher = pyro_opu.as_teacher(network, output="classes")
     first, other = (hold(teacher, x, args.draws) for _ in range(2))
 
     @torch.no_grad()

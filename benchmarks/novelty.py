@@ -77,7 +77,8 @@ def of_seed(seed: int, args) -> dict[str, list[dict]]:
         effort = "quick" if name in IMAGES else "default"  # so many rows are taught quickly
         start = time.perf_counter()
         steps = {"num_steps": 5} if args.quick else {"effort": effort}
-        fast = pyro_opu.distill(network, x, seed=seed, progress=False, **steps)
+        source = pyro_opu.as_teacher(network, output="classes")
+        fast = pyro_opu.distill(source, x, seed=seed, progress=False, **steps)
         spent = time.perf_counter() - start
         scores = scorers(fast, network, x, y, seed)
         inside = {each: score(fresh) for each, score in scores.items()}
@@ -204,7 +205,7 @@ def scorers(fast, network, x, y, seed: int) -> dict[str, Callable[[Tensor], Tens
     inverse = torch.as_tensor(np.linalg.pinv(shrunk)).float()
     anchors = nn.functional.normalize(features)
     neighbour = min(NEIGHBOUR, len(anchors) // 20)
-    source = pyro_opu.as_teacher(network)
+    source = pyro_opu.as_teacher(network, output="classes")
     found: dict[int, Any] = {}
 
     def measures(rows: Tensor) -> Any:

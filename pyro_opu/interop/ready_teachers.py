@@ -18,7 +18,7 @@ from pyro_opu.checks import ArgumentTypeError, check_callable, positive_float, p
 from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.samplers import PolyaGammaGibbs
-from pyro_opu.teachers import Source
+from pyro_opu.teachers import Source, as_teacher
 
 __all__ = ["TeacherFunction", "dropout_teacher", "linear_teacher", "logistic_teacher"]
 
@@ -104,7 +104,7 @@ def dropout_teacher(
     network = dropout_network((columns.shape[1], *hidden, outputs), p)
     fit_network(network, columns, y, epochs=epochs, weights=sample_weight)
     if not real:
-        return Encoded(network, sizes) if sizes else network
+        return as_teacher(Encoded(network, sizes) if sizes else network, output="classes")
     network.train()  # for its masks
 
     def regression(x: Tensor, num_draws: int) -> tuple[Tensor, Tensor]:

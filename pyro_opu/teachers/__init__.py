@@ -93,7 +93,8 @@ def as_teacher(
         num_samples: S of a student's answers; by default the ``Predictive``'s.
         output: What the numbers of a network are: "classes", "labels" ``(N, L)``, the "mean" of a
             real y (whose noise is then not known, and taken for 1e-3), or its "mean and log
-            variance", ``(N, 2)`` or a pair. By default classes, where nothing speaks against it.
+            variance", ``(N, 2)`` or a pair. By default classes; of two numbers that are no
+            probabilities it must be said.
 
     Returns:
         A teacher with ``.probs(x, num_draws=None) -> (S, N, C)``, ``.log_probs``, ``.num_classes``.

@@ -16,7 +16,6 @@ from pyro_opu.programs.sites import are_probs, logits_of
 from pyro_opu.rng import evaluating, preserve_rng
 from pyro_opu.teachers.shared import Function
 from pyro_opu.utils.chunks import some_rows
-from pyro_opu.utils.warnings import warn_user
 
 _OF_CLASSES = (dist.Categorical, dist.OneHotCategorical)
 _SIGMOIDS = {torch.sigmoid, F.sigmoid, Tensor.sigmoid, torch.special.expit}
@@ -78,7 +77,7 @@ def as_classifier(network: nn.Module, x: Tensor) -> nn.Module:
 
     Raises:
         ValueError: its numbers are made by a sigmoid and no probabilities of classes, or are those
-            of a distribution of something else.
+            of a distribution of something else; or they are two, of which nothing says what.
     """
     returned, by_sigmoid = returned_by(network, x, network)
     if isinstance(returned, dist.Distribution) and not isinstance(returned, _OF_CLASSES):
@@ -98,9 +97,10 @@ def as_classifier(network: nn.Module, x: Tensor) -> nn.Module:
             )
         sums = output.logsumexp(-1).abs().max() if rows else 0.0
         if columns == 2 and not are_probs(output) and sums > 1e-3:
-            warn_user(
-                "the two numbers that the network returns of every input are read as the logits of "
-                'two classes. Say as_teacher(network, output="classes"), or for a real y '
+            raise ArgumentError(
+                "`source`'s network must be known to be of classes or of a real y: it returns two "
+                "numbers of every input, which may be the logits of two classes, or a mean and a "
+                'log variance. Say which, as_teacher(network, output="classes") or '
                 'output="mean and log variance".'
             )
     return network if output is returned else WithLogits(network)

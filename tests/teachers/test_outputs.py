@@ -150,11 +150,13 @@ def test_what_are_no_classes_is_refused_with_its_cure(
         as_teacher(network).probs(X)
 
 
-def test_probabilities_are_classes_and_two_numbers_are_named() -> None:
+def test_probabilities_are_classes_and_two_numbers_must_be_named() -> None:
     found = as_teacher(members(2, lambda z: z.softmax(-1))).probs(X)
     torch.testing.assert_close(found, numbers(2).softmax(-1), **ROUNDING)
-    with pytest.warns(UserWarning, match="read as the logits of two classes"):
-        as_teacher(members(2)).probs(X)
+    for network in (members(2), Network(2)):
+        with pytest.raises(ValueError, match='logits of two classes, or a mean.*output="classes"'):
+            as_teacher(network).probs(X)
+        assert as_teacher(network, output="classes").probs(X).shape[1:] == (N, 2)
 
 
 def test_bad_outputs() -> None:
