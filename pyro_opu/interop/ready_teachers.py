@@ -22,12 +22,12 @@ from pyro_opu.teachers import Source, as_teacher
 
 __all__ = ["TeacherFunction", "dropout_teacher", "linear_teacher", "logistic_teacher"]
 
-#: Standardised numbers ``(N, D)``; or these, if any, and codes ``(N,)`` of each category.
-Inputs = Tensor | tuple[Tensor, ...]
+#: Standardised numbers and masks ``(N, D)``; or these, if any, and codes ``(N,)`` of each category.
+TeacherInputs = Tensor | tuple[Tensor, ...]
 
 
 def logistic_teacher(
-    x: Inputs,
+    x: TeacherInputs,
     y: Tensor,
     *,
     num_draws: int = 1000,
@@ -48,7 +48,7 @@ def logistic_teacher(
 
 
 def linear_teacher(
-    x: Inputs,
+    x: TeacherInputs,
     y: Tensor,
     *,
     num_draws: int = 1000,
@@ -86,7 +86,7 @@ def linear_teacher(
 
 
 def dropout_teacher(
-    x: Inputs,
+    x: TeacherInputs,
     y: Tensor,
     *,
     hidden: tuple[int, ...] = (64, 64),
@@ -143,7 +143,7 @@ class TeacherFunction(BaseEstimator):
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(partial(self.function, **self.parameters))
 
-    def __call__(self, x: Inputs, y: Tensor, **options: object) -> Any:
+    def __call__(self, x: TeacherInputs, y: Tensor, **options: object) -> Any:
         """The teacher of these data."""
         return self.function(x, y, **self.parameters, **options)
 
@@ -158,12 +158,12 @@ class TeacherFunction(BaseEstimator):
         return self
 
 
-def parts_of(x: Inputs) -> tuple[Tensor, ...]:
+def parts_of(x: TeacherInputs) -> tuple[Tensor, ...]:
     """The inputs as a tuple."""
     return (x,) if isinstance(x, Tensor) else x
 
 
-def sizes_of(x: Inputs) -> list[int]:
+def sizes_of(x: TeacherInputs) -> list[int]:
     """Numbers of categories of the codes among the inputs, of which there may be none."""
     return [int(part.max()) + 1 for part in parts_of(x) if not part.is_floating_point()]
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_X_y
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
@@ -21,13 +21,14 @@ from pyro_opu.checks import ArgumentError, ArgumentTypeError, one_of
 from pyro_opu.choosing import GuideName, LossName
 from pyro_opu.distillation import distill
 from pyro_opu.distributions import PredictiveNormal, SimplexDistribution
+from pyro_opu.inputs import Inputs
 from pyro_opu.interop.ready_teachers import (
     CLASSIFIERS,
     REGRESSORS,
     ClassTeacher,
-    Inputs,
     RealTeacher,
     TeacherFunction,
+    TeacherInputs,
     dropout_teacher,
     linear_teacher,
     logistic_teacher,
@@ -70,15 +71,18 @@ class OnePassEstimator(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: object = None) -> Any:
-        """Teach by ``X`` ``(N, D)``, finite with at least 4 rows, and ``y`` ``(N,)``.
+        """Teach by ``X`` ``(N, D)``, at least 4 rows, finite or a data frame, and ``y`` ``(N,)``.
 
         A row with a weight counts so many times to a teacher that takes ``sample_weight``; one of
         weight 0 is left out.
         """
         make = self._maker()
-        X = self._coded(X, reset=True)
-        kinds = {"dtype": np.float64, "y_numeric": isinstance(self, RegressorMixin)}
-        X, y = validate_data(self, X, y, **kinds, ensure_min_samples=LEAST_ROWS)
+        X = self._matrix(X, reset=True)
+        checks = {"y_numeric": isinstance(self, RegressorMixin), "ensure_min_samples": LEAST_ROWS}
+        if self.form_ is None:
+            X, y = validate_data(self, X, y, dtype=np.float64, **checks)
+        else:
+            X, y = check_X_y(X, y, dtype=np.float64, estimator=self, **checks)
         options: dict[str, Any] = {}
         if sample_weight is not None:
             weights = _check_sample_weight(sample_weight, X, ensure_non_negative=True)
@@ -94,7 +98,7 @@ class OnePassEstimator(BaseEstimator):
                 )
             options["sample_weight"] = torch.tensor(weights, dtype=torch.float32)
         target = self._target(y, options.get("sample_weight"))
-        numbers = X[:, self._numbers(X)]
+        numbers = X[:, _measured(self._kinds(X))]
         self.scaler_ = StandardScaler()
         if numbers.shape[1]:
             self.scaler_.fit(numbers, sample_weight=weights if options else None)
@@ -130,62 +134,68 @@ class OnePassEstimator(BaseEstimator):
         advice = "Or pass a function (x, y) -> teacher, or an estimator."
         return self.teachers[one_of("teacher", self.teacher, self.teachers, advice)]
 
-    def _coded(self, X: Any, reset: bool) -> Any:
-        """A data frame with the codes of categorical columns in their place."""
-        frame = hasattr(X, "select_dtypes") and hasattr(X, "assign")
+    def _matrix(self, X: Any, reset: bool) -> Any:
+        """A data frame with other columns than numbers, or with missing values, as a matrix."""
+        frame = hasattr(X, "select_dtypes")
         if reset:
-            names = list(X.select_dtypes("category")) if frame else []
-            self.categories_ = {
-                name: X[name].cat.remove_unused_categories().cat.categories for name in names
-            }
-        if not self.categories_:
+            missing = [name for name in X.columns if X[name].isna().any()] if frame else []
+            numbers = not frame or X.select_dtypes("number").shape[1] == X.shape[1]
+            self.form_ = None
+            if missing or not numbers:
+                validate_data(self, X, skip_check_array=True)
+                self.form_ = Inputs.of(X, missing=missing, name="X").form
+        if self.form_ is None:
             return X
-        if not frame or not set(self.categories_) <= set(X.columns):
+        if not frame:
             raise ArgumentError(
-                f"`X` must be a data frame with the columns {list(self.categories_)}, which were "
-                "categorical in fit. Pass one with the same columns in the same order."
+                f"`X` must be a data frame with the columns {list(self.feature_names_in_)}, as in "
+                f"fit; got {type(X).__name__}. Pass one with the same columns in the same order."
             )
-        codes = {name: known.get_indexer(X[name]) for name, known in self.categories_.items()}
-        for name, found in codes.items():
-            if (found < 0).any():
-                new = X[name][found < 0].unique().tolist()
-                raise ArgumentError(
-                    f"`X`'s column {name!r} must hold categories that fit has seen, and none "
-                    f"missing; got {new[:5]}. Fit with rows of them, or name them otherwise."
-                )
-        return X.assign(**codes)
+        validate_data(self, X, reset=False, skip_check_array=True)
+        return self.form_.pack(X, "X", check_seen=not reset).double().numpy()
 
-    def _numbers(self, X: np.ndarray) -> np.ndarray:
-        """Which columns hold numbers, ``(D,)``."""
-        names = getattr(self, "feature_names_in_", range(X.shape[1]))
-        return np.array([name not in self.categories_ for name in names])
+    def _kinds(self, X: np.ndarray) -> np.ndarray:
+        """Kinds of the columns of the matrix, ``(D,)``: number, date, category or missing."""
+        if self.form_ is None:
+            return np.repeat("number", X.shape[1])
+        return np.array([column.kind for part in self.form_.parts for column in part.source])
 
-    def _inputs(self, X: np.ndarray, dtype: torch.dtype) -> Inputs:
-        """Standardised numbers; or these, if any, and the codes of each category."""
-        where = self._numbers(X)
-        codes = torch.tensor(X[:, ~where]).long().unbind(1)
-        if not where.any():
+    def _inputs(self, X: np.ndarray, dtype: torch.dtype) -> TeacherInputs:
+        """Standardised numbers and masks; or these, if any, and the codes of each category."""
+        kinds = self._kinds(X)
+        codes = torch.tensor(X[:, kinds == "category"]).long().unbind(1)
+        if (kinds == "category").all():
             return codes
-        numbers = torch.tensor(self.scaler_.transform(X[:, where]), dtype=dtype)
+        measured, masks = X[:, _measured(kinds)], X[:, kinds == "missing"]
+        if measured.shape[1]:
+            measured = self.scaler_.transform(measured)
+        numbers = torch.tensor(np.hstack([measured, masks]), dtype=dtype)
         return (numbers, *codes) if codes else numbers
 
     @torch.no_grad()
-    def _answer(self, X: Any) -> Any:
+    def _answer(self, X: object) -> Any:
         check_is_fitted(self)
-        X = validate_data(self, self._coded(X, reset=False), dtype=np.float64, reset=False)
+        matrix = self._matrix(X, reset=False)
+        if self.form_ is None:
+            matrix = validate_data(self, matrix, dtype=np.float64, reset=False)
         student: Any = self.student_
-        return student.distribution(self._inputs(X, torch.float64))
+        return student.distribution(self._inputs(matrix, torch.float64))
+
+
+def _measured(kinds: np.ndarray) -> np.ndarray:
+    """Which columns are standardised, ``(D,)``."""
+    return (kinds == "number") | (kinds == "date")
 
 
 def fitting(estimator: Any) -> Callable[..., Any]:
     """``(x, y) ->`` a fitted copy of an estimator."""
 
     @wraps(estimator.fit)
-    def fitted(x: Inputs, y: Tensor, **options: Any) -> Any:
+    def fitted(x: TeacherInputs, y: Tensor, **options: Any) -> Any:
         if not isinstance(x, Tensor):
             raise ArgumentError(
-                "`X` must hold numbers alone for a `teacher` that is an estimator; got categorical "
-                "columns. Encode them before, or pass a function (x, y) -> teacher."
+                "`X` must hold numbers alone for a `teacher` that is an estimator; got columns of "
+                "names. Encode them before, or pass a function (x, y) -> teacher."
             )
         arrays = {name: value.numpy() for name, value in options.items()}
         return clone(estimator).fit(x.numpy(), y.numpy(), **arrays)
@@ -203,9 +213,11 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
     "logistic" knows only what a linear model can be unsure of, "dropout" is a rough posterior whose
     spread follows its rate.
 
-    Categorical columns of a pandas data frame are indices to teacher and student: a function is
-    given ``x = (numbers, code, ...)``, an int64 code ``(N,)`` for each of them in order, and asked
-    ``teacher(numbers, code, ...)``; without numbers they are left out.
+    Columns of a pandas data frame are read as by :class:`~pyro_opu.Inputs`: categories, text and
+    truth values are indices, dates are numbers, and a column with missing values in ``fit`` is a
+    value and a mask. A function is given ``x = (numbers, code, ...)``, standardised numbers and
+    then the masks, 0 or 1, and an int64 code ``(N,)`` for each of the others in order; and it is
+    asked ``teacher(numbers, code, ...)``. Without numbers or without codes these are left out.
 
     Args:
         teacher: "dropout" (:func:`~.ready_teachers.dropout_teacher`), "logistic"
@@ -221,7 +233,7 @@ class OnePassClassifier(ClassifierMixin, OnePassEstimator):
     Attributes:
         classes_: The class labels, sorted, ``(C,)``.
         scaler_: The ``StandardScaler`` of the numbers.
-        categories_: Categories by column, in the order of their codes.
+        form_: The :class:`~pyro_opu.inputs.Form` of a data frame, ``None`` of numbers alone.
         student_: The :class:`~pyro_opu.OnePassPredictive`, of standardised inputs.
 
     Example:
@@ -283,7 +295,7 @@ class OnePassRegressor(RegressorMixin, OnePassEstimator):
         mean_: The mean of y.
         scale_: Its deviation.
         scaler_: See :class:`OnePassClassifier`.
-        categories_: See :class:`OnePassClassifier`.
+        form_: See :class:`OnePassClassifier`.
         student_: See :class:`OnePassClassifier`.
 
     Example:
