@@ -35,5 +35,5 @@ def as_network(x: Tensor, classes: int) -> Any:
     """A guide that begins as a dropout network on the inputs, 40 units wide."""
     first = nn.Linear(x.shape[1], 40)
     source = nn.Sequential(first, nn.ReLU(), nn.Dropout(0.2), nn.Linear(40, classes)).eval()
-    teacher = as_teacher(source)
+    teacher = as_teacher(source, output="classes")
     return guide_at("dirichlet", find_beginning(teacher.plug_ins(x), x, teacher.probs(x)), x)

@@ -79,7 +79,7 @@ def of_regression(scale: float) -> Callable[[], Tensor]:
 
 def of_ensemble(scale: float) -> Callable[[], Tensor]:
     """Two networks in training mode, which all threads share."""
-    found = as_teacher(ENSEMBLE)
+    found = as_teacher(ENSEMBLE, output="classes")
     return lambda: found.probs(scale * X)[..., 1]
 
 

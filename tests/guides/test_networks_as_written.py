@@ -14,6 +14,7 @@ from pyro.infer import Predictive
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from pyro_opu import as_teacher
 from pyro_opu.guides import beginning
 from pyro_opu.guides.beginning import NoBeginning, check_digits
 from pyro_opu.guides.networks import SET_UP, Standardize
@@ -248,7 +249,7 @@ def test_scales_of_few_rows_are_those_of_all() -> None:
     """2,048 rows of a normal law give a deviation to 1.6 %."""
     x = torch.randn(9000, 1, generator=torch.Generator().manual_seed(0))
     source = [nn.Sequential(nn.Linear(1, 4), nn.Tanh(), nn.Linear(4, 2)) for _ in range(3)]
-    fast = quick(source, x, num_samples=5, **STILL)
+    fast = quick(as_teacher(source, output="classes"), x, num_samples=5, **STILL)
     features = fast.guide.trunk.shaped(x)
     whole = Standardize((4,))
     whole.fit(features.detach(), (0,))
@@ -295,7 +296,7 @@ def test_moments_are_told_in_either_precision(form: str, kind: torch.dtype) -> N
 
 def test_a_network_in_float64_is_read_unless_digits_are_lost() -> None:
     def network(columns: int) -> nn.Module:
-        layers = nn.Linear(columns, 8), nn.Tanh(), nn.Dropout(), nn.Linear(8, 2)
+        layers = nn.Linear(columns, 8), nn.Tanh(), nn.Dropout(), nn.Linear(8, 3)
         return nn.Sequential(*layers).double()
 
     x = NUMBERS.double()

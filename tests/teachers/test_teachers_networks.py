@@ -131,7 +131,7 @@ class TestDropout:
     )
     def test_distributed_as_in_training_mode(self, layer: nn.Module, shape: tuple) -> None:
         """A row repeated in training mode meets as many masks as the teacher has draws."""
-        net, count = nn.Sequential(layer, nn.Flatten(), nn.Linear(6, 2)), 4000
+        net, count = nn.Sequential(layer, nn.Flatten(), nn.Linear(6, 3)), 4000
         x = torch.randn(1, *shape)
         with torch.no_grad():
             theirs = net.train()(x.expand(count, *shape)).log_softmax(-1)[:, 0]
