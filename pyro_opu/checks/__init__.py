@@ -14,6 +14,7 @@ from pyro_opu.checks.tensors import (
     is_traced,
     lent,
     numbers_of,
+    recording,
     rows_off_simplex,
     simplex_tolerance,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "check_floating",
     "check_inputs",
     "is_traced",
+    "recording",
     "check_labels",
     "check_log_probs",
     "check_mapping",

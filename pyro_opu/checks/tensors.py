@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -42,10 +43,24 @@ def _fake(x: Tensor) -> bool:
     return type(x).__name__ == "FakeTensor" and not torch.compiler.is_compiling()
 
 
+_RECORDING: ContextVar[bool] = ContextVar("recording a graph", default=False)
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Inside, a graph is recorded: numbers of tensors are those of one call, and not looked at."""
+    token = _RECORDING.set(True)
+    try:
+        yield
+    finally:
+        _RECORDING.reset(token)
+
+
 def is_traced() -> bool:
     """Whether a graph is being recorded, in which tensors stand for others."""
     proxies = sys.modules.get("torch.fx.experimental.proxy_tensor")  # loaded by what records
     recorded = proxies is not None and proxies.get_proxy_mode() is not None
+    recorded |= _RECORDING.get()
     return recorded or torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 

@@ -21,6 +21,7 @@ from torch.func import functionalize
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from pyro_opu.checks import recording
 from pyro_opu.programs.forms import rows_of
 from pyro_opu.programs.vmap import Draws
 
@@ -207,7 +208,7 @@ class _Recorder(TorchDispatchMode):
         recorder, own = cls(), [leaf.view_as(leaf) for leaf in leaves]  # known to nobody else
         for i, leaf in enumerate(own):
             recorder._enter(leaf, recorder.graph.placeholder(f"leaf_{i}"))
-        with recorder:
+        with recording(), recorder:
             found = run(*own)
         recorder.graph.output([recorder._node(each) for each in found])
         return fx.GraphModule(recorder.root, recorder.graph)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from posteriors import SOURCES, X, model, samples
+from posteriors import SOURCES, X, model
 from pyro.infer import Predictive
 from torch import Tensor, nn
 
 from pyro_opu import batched
+from pyro_opu.models.gaussian_process import gaussian_process
+from pyro_opu.models.logistic_regression import logistic_regression
+from pyro_opu.models.neural_network import bayesian_network
 from pyro_opu.programs.bound import Bound, Pace
 from pyro_opu.programs.recorded import NotRecorded, Recorded, Size
 from pyro_opu.rng import seeded
@@ -233,14 +237,25 @@ class TestPace:
 class TestModels:
     """Of ``batched``: what a recorded form of call follows, and what it does not."""
 
-    def test_no_model_runs_after_the_first_call(self) -> None:
+    @pytest.mark.parametrize(
+        "source",
+        [
+            model,
+            logistic_regression(2),
+            logistic_regression(3),
+            bayesian_network(nn.Linear(X.shape[1], 3)),
+            gaussian_process(X[:4], 2, joint_rows=4),
+        ],
+        ids=["written here", "two classes", "three classes", "network", "process"],
+    )
+    def test_no_model_runs_after_the_first_call(self, source: Callable[[Tensor], Any]) -> None:
         runs: list[int] = []
 
         def counted(x: Tensor) -> None:
             runs.append(len(x))
-            model(x)
+            source(x)
 
-        exact = batched(Predictive(counted, samples(), return_sites=None))
+        exact = batched(Predictive(counted, num_samples=S, return_sites=("obs",)))
         exact(X)
         first = len(runs)
         exact(X + 1)
