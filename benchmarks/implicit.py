@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from benchmarks.results import Tables, parser, record_seeds
 from benchmarks.timing import timed
-from pyro_opu import distill
+from pyro_opu import Training, distill
 from pyro_opu.guides import ImplicitGuide
 from pyro_opu.guides.table import TableGuide
 from pyro_opu.objectives.energy import joint_energy_distance
@@ -41,7 +41,7 @@ STUDENTS: dict[str, dict[str, Any]] = {
     "implicit, critic": {
         "guide": "implicit",
         "loss": "wasserstein",
-        "warm_start": False,
+        "training": Training(warm_start=False),
         "num_steps": 600,
     },
 }
