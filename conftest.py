@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import sys
@@ -94,6 +95,17 @@ def _restore(state: dict[str, object]) -> None:
     torch.use_deterministic_algorithms(bool(state["torch deterministic algorithms"]))
     torch.set_num_threads(int(str(state["torch number of threads"])))
     del pyro.poutine.runtime._PYRO_STACK[int(str(state["Pyro handler stack"])) :]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What is imported and collected stays to the end: garbage is not looked for in it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def _seed() -> None:

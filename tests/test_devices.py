@@ -36,7 +36,7 @@ from pyro_opu.models.sgpmc import sgpmc
 from pyro_opu.objectives import Objective
 from pyro_opu.samplers import SGLD
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 #: Of float32 in another order of sums; a GPU's products of matrices have their own.
 ROUNDING = {"rtol": 1e-3, "atol": 1e-4}

@@ -34,7 +34,7 @@ from pyro_opu import (
 )
 from pyro_opu.metrics.distances import energy_distance
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pyro_opu.transfer import HeldOut
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 #: Largest mean and alpha_0 of three kinds of inputs, which a column of 1 tells apart.
 MEANS, ALPHA_0 = torch.tensor([0.5, 0.9, 0.99]), torch.tensor([5.0, 20.0, 20.0])

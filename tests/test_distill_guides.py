@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from pyro_opu import PredictiveDirichlet, PredictiveGuide
 from pyro_opu.metrics.distances import energy_distance
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 class Plain(nn.Module):

@@ -29,7 +29,7 @@ from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.teachers.held import hold
 from pyro_opu.training import joint as taught
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 S, N = 60, 120
 STEPS = 200  # of a network

@@ -24,7 +24,7 @@ from pyro_opu.teachers import finished
 from pyro_opu.training.fit import Phase
 from pyro_opu.training.tuned import EFFORTS, FOLLOWING
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 LONGER: dict[str, Any] = {"loss": None, "batch_size": 64, "num_draws": 32}
 

@@ -102,6 +102,9 @@ class Distance(nn.Module):
 
 def _principal(rows: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """Largest variances ``(rank,)`` and their directions ``(D, rank)`` of centred rows."""
+    if len(rows) < rows.shape[1] <= MOST_EXACT:
+        _, values, directions = torch.linalg.svd(rows, full_matrices=False)
+        return values[:rank].square() / len(rows), directions.mT[:, :rank]
     if rows.shape[1] <= MOST_EXACT:
         values, directions = torch.linalg.eigh(rows.mT @ rows / len(rows))
         return values.flip(0)[:rank].clamp_min(0), directions.flip(1)[:, :rank]

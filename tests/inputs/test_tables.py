@@ -30,7 +30,7 @@ from pyro_opu.inputs import PLAIN, Form, form_of
 from pyro_opu.transfer import Jitter
 from pyro_opu.transfer.default import transfer_for
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 WARDS = ["A", "B", "ER", "ICU"]
 BEGIN = pd.Timestamp("2024-01-01")

@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score, log_loss
 import pyro_opu
 from pyro_opu.metrics.scores import calibration, expected_calibration_error
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from pyro_opu import (
 from pyro_opu.judging.yardstick import in_draws
 from pyro_opu.predictive.distillation_report import DistillationReport
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 STUDENTS: dict[str, Any] = {
     "dirichlet": lambda: quick(loss=None),

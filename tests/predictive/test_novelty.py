@@ -20,7 +20,7 @@ from pyro_opu.guides.novelty import (
     fit_novelty,
 )
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 WEIGHTS = torch.randn(20, 6, 3, generator=torch.Generator().manual_seed(3))
 
@@ -100,6 +100,14 @@ def test_what_is_left_of_a_subspace_counts_too() -> None:
     distance.directions, distance.weights = directions.float(), values.reciprocal().float()
     distance.rest = rest.reciprocal().float()[None]
     torch.testing.assert_close(distance(x).double(), slow, rtol=1e-4, atol=1e-4)
+
+
+def test_of_few_rows_directions_are_those_of_the_covariance() -> None:
+    z = torch.randn(20, 30).double()
+    values, directions = _principal(z, 7)
+    exact, expected = (found.flip(-1)[..., :7] for found in torch.linalg.eigh(z.mT @ z / 20))
+    torch.testing.assert_close(values, exact)
+    torch.testing.assert_close(directions @ directions.mT, expected @ expected.mT)
 
 
 def test_of_many_features_directions_are_found_at_random() -> None:

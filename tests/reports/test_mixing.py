@@ -31,7 +31,7 @@ from pyro_opu.reports.mixing import (
     r_hat,
 )
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 def autoregressive(draws: int, columns: int, rho: float) -> Tensor:

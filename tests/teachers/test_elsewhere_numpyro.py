@@ -21,7 +21,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import Predictive
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 S, D, C = 30, 3, 4
 RANDOM = np.random.default_rng(0)

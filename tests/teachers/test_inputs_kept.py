@@ -19,7 +19,7 @@ from pyro_opu.teachers import bagged_contexts
 from pyro_opu.teachers.alone import check_alone
 from pyro_opu.teachers.finished import finished_teacher
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 torch.manual_seed(0)
 X, W = torch.randn(60, 3), torch.randn(40, 3, 4)

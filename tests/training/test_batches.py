@@ -25,7 +25,7 @@ from pyro_opu.training.plan import Plan, affordable
 from pyro_opu.training.tuned import FEWEST_STEPS
 from pyro_opu.transfer import HeldOut
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 def batches(held: Tensor, *labels: int, rows: int = 8) -> Batches:

@@ -16,7 +16,7 @@ from pyro_opu import PolyaGammaGibbs, as_teacher, distill
 from pyro_opu.reports.mixing import MixingWarning
 from pyro_opu.utils.warnings import warn_user
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 HERE = Path(__file__)
 X = torch.linspace(-1.0, 1.0, 40).reshape(20, 2)
