@@ -109,19 +109,8 @@ def test_the_marginal_answer_is_that_of_the_default(fast: OnePassPredictive) -> 
     assert torch.equal(fast.dirichlet(NEW).mean, default.dirichlet(NEW).mean)
 
 
-@pytest.mark.slow
-def test_the_marginal_answer_of_a_network_is_that_of_the_default(
-    bent: OnePassPredictive, network: nn.Module
-) -> None:
-    default = distill(network, X, num_steps=STEPS, seed=0, progress=False)
-    assert torch.equal(bent.dirichlet(NEW).mean, default.dirichlet(NEW).mean)
-
-
-@pytest.mark.parametrize(
-    "loss", [quick_wasserstein, pytest.param(lambda: "wasserstein", marks=pytest.mark.slow)]
-)
 def test_a_witness_of_groups_is_learned_beside_that_of_the_marginal(
-    loss: Any, network: nn.Module, monkeypatch: pytest.MonkeyPatch
+    network: nn.Module, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, method = [], JointWitness.loss
 
@@ -133,7 +122,9 @@ def test_a_witness_of_groups_is_learned_beside_that_of_the_marginal(
     monkeypatch.setattr(taught, "WARM", 3)
     monkeypatch.setattr(taught, "_apart", lambda *args: 1.0)  # so that waves are always tried
     options: dict[str, Any] = {"num_steps": 12, "seed": 0, "progress": False}
-    fast = distill_flat(network, X, guide="joint", num_samples=20, loss=loss(), **options)
+    fast = distill_flat(
+        network, X, guide="joint", num_samples=20, loss=quick_wasserstein(), **options
+    )
     assert len(rounds) == 3 + 2 + 2  # before each of a quarter of the steps
     assert fast.joint and fast.report["loss"] == "WassersteinELBO"
     assert fast.report["joint"]["spread"] > 0
@@ -141,7 +132,7 @@ def test_a_witness_of_groups_is_learned_beside_that_of_the_marginal(
     torch.testing.assert_close(draws.sum(-1), torch.ones(20, len(NEW)))
     both = torch.cat([fast.probs(part, 20, seed=1) for part in NEW.split(11)], 1)
     torch.testing.assert_close(both, draws)  # a draw is one function of x
-    plain = distill_flat(network, X, loss=loss(), **options)
+    plain = distill_flat(network, X, loss=quick_wasserstein(), **options)
     assert len(rounds) == 7
     assert torch.equal(fast.dirichlet(NEW).mean, plain.dirichlet(NEW).mean)
 
