@@ -19,7 +19,7 @@ from pyro_opu.training.phases import distillation_phase
 from pyro_opu.training.plan import Plan
 from pyro_opu.transfer import HeldOut
 
-pytestmark = pytest.mark.usefixtures("coarse")
+pytestmark = pytest.mark.usefixtures("brief")
 
 
 class Counting:
