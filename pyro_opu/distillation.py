@@ -26,11 +26,11 @@ from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.training import tuned
 from pyro_opu.training.arguments import checked_arguments
 from pyro_opu.training.batches import Batches
-from pyro_opu.training.choose import check_start, choose_guide
+from pyro_opu.training.choose import at_rest, check_start, choose_guide
 from pyro_opu.training.held_out import hold_out, label_rows
 from pyro_opu.training.joint import held_draws, joint_guide
 from pyro_opu.training.options import Request, Training
-from pyro_opu.training.plan import plan_of
+from pyro_opu.training.plan import AT_REST, plan_of
 from pyro_opu.training.run import run_of
 from pyro_opu.training.train import recalibrated, train
 from pyro_opu.training.tuned import Effort
@@ -96,6 +96,8 @@ def distill(
             many rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
         guide: By default the posterior's own network where it can be read off what the model
             computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
+            where every draw is affine in the inputs for each index, a closed form beside a small
+            network (``pyro_opu/guides/affine.py``);
             where the posterior is over a linear head alone, or is a Gaussian process, a small
             network that reads mean and variance of the logits, or where those are too many their
             average, by which g begins, and learns a temperature. It answers with a Dirichlet or
@@ -123,8 +125,10 @@ def distill(
             the posterior's network.
         effort: "quick", "default" or "thorough": 1,000, 3,000 or 12,000 steps, at inputs labelled
             once, at most 2^14, 2^16 or 2^18 of them. A student that reads the one logit of two
-            classes, or begins as near as 1,000 draws, gets the quick ones. Or about so
-            many seconds for all, of which a trial decides; another run then takes other steps.
+            classes, or begins as near as 1,000 draws, gets the quick ones; one in closed form that
+            is excellent as it begins takes none, unless "thorough", steps or a ``loss`` are asked
+            for. Or about so many seconds for all, of which a trial decides; another run then takes
+            other steps.
         num_steps: Steps in all, in place of those of ``effort``, at most: the closed-form ones end
             early where the held-out energy distance no longer falls, sooner where the mean is as
             near as that of 2,000 draws.
@@ -197,11 +201,14 @@ def distill(
             learned = isinstance(objective, Adversarial)
             if request.law_is_open and not training.warm_start and learned:
                 choice.teach_as(student, judge)
-            plan = plan_of(request, student, *losses, teacher, rest, judge, run.ranks)
+            rests = request.may_rest(loss) and at_rest(chosen, judge, request.law_is_open)
+            measured = request, student, *losses, teacher, rest, judge, run.ranks
+            plan = AT_REST if run.ranks.broadcast(rests) else plan_of(*measured)
             ask = at_made_up_inputs(request.ask(teacher))
             batches = Batches(ask, sampler, plan, run.device, teacher.max_draws, run.ranks)
         report = train(student, *losses, batches, judge, run)
-        if training.recalibrate and not request.single_draw and choice.recalibrates(student):
+        calibrates = training.recalibrate and not request.single_draw and plan != AT_REST
+        if calibrates and choice.recalibrates(student):
             many = partial(label, x, plan.calibration, "calibration")
             report["recalibration"] = recalibrated(student, choice, many, request.law_is_open, run)
         answering, queries = student, teacher.queries

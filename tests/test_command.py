@@ -42,7 +42,7 @@ def test_inspect_and_check(folder: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["inspect", str(folder)]) == 0
     shown = capsys.readouterr().out
     assert "input (3,) -> 4 classes" in shown
-    assert "posterior draws, held out" in shown
+    assert "draws, held out" in shown
     assert main(["check", str(folder)]) == 0
     assert "whole" in capsys.readouterr().out
 

@@ -32,7 +32,7 @@ def test_first_example_runs_without_a_warning(tmp_path, capsys, recwarn):
     shorter = {"x[300:500])": "x[300:500], num_steps=20, progress=False)"}
     names = run(BLOCKS[0], shorter, tmp_path)
     shown = capsys.readouterr().out
-    assert "posterior draws, held out" in shown and "tensor([" in shown
+    assert "draws, held out" in shown and "tensor([" in shown
     assert names["fast"].dirichlet(names["x"][:5]).batch_shape == (5,)
     assert not [str(each.message) for each in recwarn if "pyro_opu" in each.filename]
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
+from pyro_opu.distributions.table import Part
 from pyro_opu.guides import ClassGuideName
 from pyro_opu.guides.base import student_at
 from pyro_opu.guides.beginning import SCRATCH, Start
@@ -43,11 +44,17 @@ class Choice(ABC):
     def __init__(self, outcome: Outcome) -> None:
         self.outcome: Any = outcome
 
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What is observed of every row, as parts of a table."""
+        kind, width = self.outcome.kind, self.outcome.num_outputs
+        return (Part("obs", kind, (), width),)
+
     def beginning(
         self, x: Tensor, held_out: Any, plug_ins: list[PlugIn], form: Form = PLAIN
     ) -> Start:
         """Where a student of these networks begins; arguments as of :meth:`guide`."""
-        return Start(None, f"students of {self.outcome.quantity} begin at no network")
+        return Start(None)
 
     @abstractmethod
     def guide(

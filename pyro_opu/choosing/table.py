@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing.base import NETWORK, Choice, GuideName, LossName
 from pyro_opu.distributions.implicit import ImplicitTable
-from pyro_opu.distributions.table import by_part
+from pyro_opu.distributions.table import Part, by_part
+from pyro_opu.guides import table_at
 from pyro_opu.guides.beginning import SCRATCH, Start
 from pyro_opu.guides.implicit import ImplicitTableGuide
 from pyro_opu.guides.table import TableGuide
@@ -25,6 +26,11 @@ class ChoiceOfTable(Choice):
     """What suits a student of several numbers of every row."""
 
     guides: ClassVar[Mapping[Any, Any]] = {"table": TableGuide, "implicit": ImplicitTableGuide}
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        found: tuple[Part, ...] = self.outcome.parts
+        return found
 
     def guide(
         self,
@@ -41,12 +47,14 @@ class ChoiceOfTable(Choice):
                 f"`guide` must be one of {[NETWORK, *self.guides]}, or left out, as the teacher "
                 f"observes several numbers of every row; got {name!r}."
             )
-        given = Inputs(x, form)
-        family = self.guides["table" if name in (None, NETWORK) else name]
-        guide = family.for_inputs(given, self.outcome.parts)
-        shaped = by_part(held_out.draws, self.outcome.parts)
         rows = len(held_out.x)
-        return guide.start_at([draws.unflatten(1, (rows, -1)) for draws in shaped])
+        shaped = by_part(held_out.draws, self.outcome.parts)
+        draws = [each.unflatten(1, (rows, -1)) for each in shaped]
+        if start.beginning is not None and name is None:
+            return table_at(start.beginning, x, draws)
+        family = self.guides["table" if name in (None, NETWORK) else name]
+        guide: nn.Module = family.for_inputs(Inputs(x, form), self.outcome.parts).start_at(draws)
+        return guide
 
     def objectives(
         self, guide: nn.Module, x: Tensor, loss: LossName | Objective | None

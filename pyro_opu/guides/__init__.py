@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from pyro_opu.guides.affine import Affine, AffineTrunk
 from pyro_opu.guides.base import HeadGuide, TrunkGuide, student_at
 from pyro_opu.guides.base import family as family
 from pyro_opu.guides.beginning import Beginning
@@ -14,8 +17,9 @@ from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide, PointGuide, SingleHeadGuide
 from pyro_opu.guides.implicit import ImplicitGuide
 from pyro_opu.guides.networks import Perceptron
-from pyro_opu.guides.normal import REGRESSION_GUIDES
+from pyro_opu.guides.normal import REGRESSION_GUIDES, GaussianGuide
 from pyro_opu.guides.plug_in import NetworkTrunk
+from pyro_opu.guides.table import UNITS, TableGuide
 from pyro_opu.inputs import PLAIN, Form, Unpacked
 
 __all__ = [
@@ -47,7 +51,7 @@ def of_form(guide: nn.Module, form: Form) -> nn.Module:
 @torch.no_grad()
 def guide_at(
     family: type[PredictiveGuide] | type[TrunkGuide],
-    start: Beginning,
+    start: Beginning | Affine,
     x: Tensor,
     log_concentration: float = 0.0,
 ) -> PredictiveGuide | TrunkGuide:
@@ -59,11 +63,14 @@ def guide_at(
         x: Inputs ``(N, *input_shape)``, by which features are standardised.
         log_concentration: The g of every input, where the moments do not say it.
     """
-    config = NetworkTrunk.describe(start, x)
-    shape = {"trunk": config, "num_classes": len(start.head), "shared": True}
+    if isinstance(start, Affine):
+        config, classes = start.describe(x), start.parts[0].width
+    else:
+        config, classes = NetworkTrunk.describe(start, x), len(start.head)
+    shape = {"trunk": config, "num_classes": classes, "shared": True}
     guide = family.from_config(shape).to(x.device)
-    assert isinstance(guide.trunk, NetworkTrunk)
-    head = guide.trunk.start_at(start, x)
+    trunk: Any = guide.trunk
+    head: Tensor = trunk.start_at(start, x)
     if isinstance(guide, PredictiveGuide):
         for layer, rows in ((guide.mean_head, head[:-1]), (guide.concentration_head, head[-1:])):
             layer.weight.copy_(rows[:, :-1])
@@ -71,3 +78,31 @@ def guide_at(
         if not bool(head[-1].any()):
             guide.start_at(log_concentration)
     return guide
+
+
+@torch.no_grad()
+def real_at(start: Affine, x: Tensor, y: Tensor) -> GaussianGuide:
+    """A guide of a real y that begins with its moments; ``y`` has values of any shape."""
+    guide = GaussianGuide.from_config({"trunk": start.describe(x), "options": {}}).to(x.device)
+    guide.fit_units(y)
+    _begin(guide, start.in_units([guide.shift[None]], [guide.scale[None]]), x)
+    return guide
+
+
+@torch.no_grad()
+def table_at(start: Affine, x: Tensor, draws: Sequence[Tensor]) -> TableGuide:
+    """A guide of several numbers that begins so; ``draws`` ``(S, N, L, width)`` of each part."""
+    parts = [asdict(part) for part in start.parts]
+    config = {"trunk": start.describe(x), "options": {"parts": parts}}
+    guide = TableGuide.from_config(config).to(x.device).start_at(draws)
+    units = ([getattr(guide, f"{name}_{k}") for k in range(len(parts))] for name in UNITS)
+    _begin(guide, start.in_units(*units), x)
+    return guide
+
+
+def _begin(guide: HeadGuide, start: Affine, x: Tensor) -> None:
+    """Let the head of a guide on an :class:`.AffineTrunk` give what the trunk says."""
+    assert isinstance(guide.trunk, AffineTrunk)
+    head = guide.trunk.start_at(start, x)
+    guide.head.weight.copy_(head[:, :-1])
+    guide.head.bias.copy_(head[:, -1])

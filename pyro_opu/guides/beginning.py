@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -53,7 +54,7 @@ class NoBeginning(Exception):
 class Start:
     """Where a student begins, or why it begins from scratch."""
 
-    beginning: Beginning | None
+    beginning: Any
     reason: str = ""
 
 
@@ -89,6 +90,11 @@ class Beginning:
         """Whether the inputs are rounded to float32 before they are centred."""
         weights = {} if self.trunk is None else self.trunk.weights
         return any(value.is_floating_point() for value in weights.values())
+
+    @property
+    def has_all_moments(self) -> bool:
+        """Whether a student is told mean and covariance of what the head says, as they are."""
+        return self.draws is not None and self.head.shape[1] ** 2 <= MOST_TOLD
 
     def has_few_moments(self) -> bool:
         """Whether a student can read mean and covariance of the logits: of one, always."""

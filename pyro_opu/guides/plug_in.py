@@ -66,6 +66,8 @@ class NetworkTrunk(DefaultTrunk):
     stays = False
     #: Whether the student begins with what one normal logit averages to, which is exact.
     has_one_logit = False
+    #: Whether it begins with all moments of what the posterior says, if that is normal.
+    is_closed_form = False
     rows = 0  #: of every pass that a compiler for a GPU makes, where they are known
     read_by_first = "standardize"
 
@@ -229,6 +231,7 @@ class MomentsTrunk(NetworkTrunk):
     def _build(self, config: dict[str, Any], size: int, hidden: tuple[int, ...]) -> None:
         self.outputs = outputs = int(config["outputs"])
         self.has_one_logit = outputs == 1
+        self.is_closed_form = self.has_one_logit and self.kind == MomentsTrunk.kind
         self.beside = 2 if outputs == 1 else outputs  # one logit has a concentration beside it
         self.num_features = hidden[-1] + self.beside
         self.register_buffer("mean", torch.zeros(outputs, size + 1))
@@ -256,7 +259,7 @@ class MomentsTrunk(NetworkTrunk):
 
     def update_moments(self, start: Beginning) -> None:
         """Take the moments of the logits of a posterior that has changed."""
-        if start.draws is not None:
+        if isinstance(start, Beginning) and start.draws is not None:
             self._take_moments(start.draws)
 
     @torch.no_grad()
@@ -336,7 +339,7 @@ class ProcessTrunk(MomentsTrunk):
 
         Other functions, as of more inducing inputs, are not taken: training learns them.
         """
-        if self.network is not None and start.trunk is not None:
+        if self.network is not None and isinstance(start, Beginning) and start.trunk is not None:
             if not self.network.fits(start.trunk):
                 return
             self.network.start_at(start.trunk.weights.values())

@@ -38,8 +38,9 @@ class Limits(NamedTuple):
 
 
 #: The grades, the best first. A faithful student is at least good.
+EXCELLENT = "excellent"
 GRADES = {
-    "excellent": Limits(500, 1.1, 0.01, 0.05),
+    EXCELLENT: Limits(500, 1.1, 0.01, 0.05),
     "good": Limits(100, 1.25, 0.03, 0.1),
     "fair": Limits(30, 1.6, 0.1, 0.2),
 }

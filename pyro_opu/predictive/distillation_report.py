@@ -29,6 +29,7 @@ COLUMNS = 80
 _STARTS = {
     "network": "at the teacher's network",
     "moments": "with the moments of the logits",
+    "closed form": "in closed form",
     "student": "at an earlier student",
     "scratch": "from scratch",
 }
@@ -50,10 +51,10 @@ class DistillationReport(dict[str, Any]):
     nats (of a real y "epistemic_share", that of the variance), and "epistemic_factor", by which it
     is typically off at single inputs. The last lines are the grade by these numbers, and a next
     step (``pyro_opu/judging/advice.py``).
-    "start" says where it began: at the teacher's "network", with the "moments" of its logits, at an
-    earlier "student", or from "scratch"; "start_reason" says why. "earlier" is of students that
-    begin at another, and has the KL of that one (``pyro_opu/training/choose.py``);
-    "family_by_default" is whether such a one may choose the family of its answers anew.
+    "start" says where it began: at the teacher's "network", with the "moments" of its logits, in
+    "closed form", at an earlier "student", or from "scratch"; "start_reason" says why. "earlier"
+    is of students that begin at another, and has the KL of that one
+    (``pyro_opu/training/choose.py``); "family_by_default" is whether such a one may choose the family of its answers anew.
     "critic" is of an adversarial loss, at held-out inputs: the share with a "negative_gain", the
     mean "slope" of the witnesses and the "steep" share of points where it is above 1, the "value",
     a lower bound on W1 that they prove, and for two classes the "exact" W1 of the same draws.

@@ -13,22 +13,27 @@ from torch import Tensor, nn
 from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing import Choice
 from pyro_opu.guides import PredictiveGuide, of_form
-from pyro_opu.guides.beginning import Start
+from pyro_opu.guides.affine import find_affine
+from pyro_opu.guides.beginning import NoBeginning, Start
 from pyro_opu.guides.fused import is_fused
 from pyro_opu.guides.joint import marginal_of
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.inputs import Form, Inputs
 from pyro_opu.judging import Judge
-from pyro_opu.judging.advice import BY_GUIDE
+from pyro_opu.judging.advice import BY_GUIDE, graded
+from pyro_opu.judging.yardstick import EXCELLENT
 from pyro_opu.parts import Outcome, SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
 from pyro_opu.teachers.base import BaseTeacher
+from pyro_opu.rng import preserve_rng
+from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
+from pyro_opu.training import tuned
 from pyro_opu.training.options import BY_DEFAULT, Request
 from pyro_opu.training.run import Run
 from pyro_opu.utils.warnings import warn_user
 
-__all__ = ["Chosen", "check_start", "choose_guide"]
+__all__ = ["Chosen", "affine_start", "at_rest", "check_start", "choose_guide"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,12 @@ def find_start(
     if not request.guide_is_open:
         return Start(None, BY_GUIDE)
     found = choice.beginning(x, held_out, teacher.plug_ins(x), form)
+    single = request.single_draw  # whose queries cost much
+    if not single and (found.beginning is None or not found.beginning.has_all_moments):
+        affine = affine_start(teacher, choice, x, form)
+        reasons = [each.reason for each in (found, affine) if each.reason]
+        either = affine.beginning or found.beginning
+        found = Start(either, "" if either else "; ".join(reasons))
     of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
     scratch = not request.follows and found.beginning is None
     if scratch and of_networks and choice.begins_at_networks:
@@ -136,6 +147,43 @@ def find_start(
             " It takes more steps, and may not come as near: see fast.report['start_reason']."
         )
     return found
+
+
+def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) -> Start:
+    """The closed form of a teacher whose draws are affine in the inputs; it is asked quietly."""
+    if teacher.in_steps or x.ndim != 2:
+        return Start(None, "every draw is constant in pieces")
+    try:
+        with preserve_rng():
+            held = teacher
+            if teacher.max_draws is None or teacher.max_draws > tuned.AFFINE_DRAWS:
+                held = hold(teacher, x, tuned.AFFINE_DRAWS)
+            ask = lambda rows: torch.cat(list(held.stream(rows)), 1)  # noqa: E731
+            if not torch.equal(ask(x[:2]), ask(x[:2])):
+                return Start(None, "a draw does not answer the same twice")
+            return Start(find_affine(ask, x, form, choice.parts))
+    except NoBeginning as error:
+        return Start(None, str(error))
+    except Exception as error:  # noqa: BLE001 - at rows that a model may refuse
+        return Start(None, f"at rows between those of x it raised {type(error).__name__}")
+
+
+def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool) -> bool:
+    """Whether a guide in closed form is excellent as it begins: as near as 500 draws, and more.
+
+    Of two classes it then answers with a normal logit; otherwise it stays as it is taught.
+    """
+    guide = chosen.guide
+    if not getattr(getattr(guide, "trunk", None), "is_closed_form", False):
+        return False
+    if law_is_open and isinstance(guide, PredictiveGuide):
+        guide.read_as("sticks")  # of two classes the one normal logit itself
+    report = held_out.scores(guide) | held_out.summary(guide) | chosen.described
+    if graded(report)[0] == EXCELLENT:
+        return True
+    if isinstance(guide, PredictiveGuide):
+        guide.read_as("dirichlet")
+    return False
 
 
 def begun_at(request: Request, guide: nn.Module, found: Start) -> dict[str, Any]:

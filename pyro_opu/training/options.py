@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -153,6 +154,12 @@ class Request:
     def single_draw(self) -> bool:
         """Whether the teacher is asked for one draw at a time, and every input twice."""
         return self.training.num_draws == 1
+
+    def may_rest(self, loss: Any) -> bool:
+        """Whether a student in closed form may take no step: nobody has asked for any."""
+        asked = loss is not None or self.training.num_steps is not None or self.single_draw
+        special = self.joint or self.follows or not self.training.warm_start
+        return not (asked or special) and self.effort in ("quick", "default")
 
     @property
     def look(self) -> int | None:

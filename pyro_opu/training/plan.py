@@ -24,7 +24,7 @@ from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training import tuned
 from pyro_opu.training.options import Request
 
-__all__ = ["Facts", "Plan", "affordable", "pass_operations", "plan_of"]
+__all__ = ["AT_REST", "Facts", "Plan", "affordable", "pass_operations", "plan_of", "trial"]
 
 #: Inputs of a batch, draws at each, and draws at one input that are asked for after the steps ->
 #: steps, and inputs to label before them, for which there is time.
@@ -268,6 +268,10 @@ class Plan:
         )
 
 
+#: Of a student that takes no step.
+AT_REST = Plan(0, 0, 1, 1, 1, 0.0, 1)
+
+
 def plan_of(
     request: Request,
     guide: nn.Module,
@@ -283,13 +287,13 @@ def plan_of(
     facts = ranks.broadcast(Facts.of(request, guide, teacher, x, held_out))
     first = closed_form if request.training.warm_start else objective
 
-    def trial(batch_size: int, draws: int, later: int) -> tuple[int, int]:
+    def tried(batch_size: int, draws: int, later: int) -> tuple[int, int]:
         some = x[:batch_size].to(held_out.x.device)
         seconds = float(request.effort) - (time.perf_counter() - request.begun)
         found = affordable(guide, first, teacher.draws, some, draws, seconds, later)
         return ranks.broadcast(found)
 
-    return Plan.of(request, facts, closed_form, objective, ranks=ranks.size, trial=trial)
+    return Plan.of(request, facts, closed_form, objective, ranks=ranks.size, trial=tried)
 
 
 def pass_operations(guide: nn.Module, x: Tensor) -> int:
@@ -329,6 +333,21 @@ def affordable(
         seconds: How many there are.
         later: Draws at one input that are asked for after the steps.
     """
+    label, step = trial(guide, objective, ask, x, draws)
+    seconds -= later * label / draws
+    steps = int(seconds * (1 - tuned.LABEL_SHARE) / (tuned.STEP_SPENT * step))
+    inputs = int(seconds * tuned.LABEL_SHARE / label)
+    return max(tuned.FEWEST_STEPS, steps), max(len(x), inputs)
+
+
+def trial(
+    guide: nn.Module,
+    objective: Objective,
+    ask: Callable[[Tensor, int], Tensor],
+    x: Tensor,
+    draws: int,
+) -> tuple[float, float]:
+    """Seconds to label an input, and of a loss and its gradient; arguments as of `affordable`."""
     student, loss = copy.deepcopy(guide), copy.deepcopy(objective)
 
     def now() -> float:
@@ -343,8 +362,4 @@ def affordable(
         for parts in loss.of_step(student_at(student, x), statistics, x):
             torch.stack(list(parts.values())).sum().backward(retain_graph=True)
         step = now() - labelled
-    label = (labelled - begun) / len(x)
-    seconds -= later * label / draws
-    steps = int(seconds * (1 - tuned.LABEL_SHARE) / (tuned.STEP_SPENT * step))
-    inputs = int(seconds * tuned.LABEL_SHARE / label)
-    return max(tuned.FEWEST_STEPS, steps), max(len(x), inputs)
+    return (labelled - begun) / len(x), step

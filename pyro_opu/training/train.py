@@ -20,7 +20,13 @@ from pyro_opu.training.checkpoint import fingerprint
 from pyro_opu.training.descent import settling
 from pyro_opu.training.fit import KeepBest, fit, kept_record
 from pyro_opu.training.phases import distillation_phase, few_threads
+from pyro_opu.training.plan import AT_REST
 from pyro_opu.training.run import Run
+
+#: What stands in the record of an evaluation beside its scores, and what a report says of a student
+#: that takes no step.
+OF_START = ("phase", "step", "kept")
+KEPT_AT_REST = "the closed form kept: it is as near as it begins as held-out draws can tell"
 
 
 def train(
@@ -55,6 +61,10 @@ def train(
     if not selection.history:
         with random.borrowed():
             selection.evaluate("start", 0, {})
+    if plan == AT_REST:
+        guide.eval()
+        scores = {k: v for k, v in selection.history[0].items() if k not in OF_START}
+        return {**scores, "kept": KEPT_AT_REST, "history": selection.history}
     if ranks.size > 1:  # alike so far; from here on each rank draws its own
         random.begin(fold_in(run.seed, 1 + ranks.rank))
     cold = not plan.warm_steps

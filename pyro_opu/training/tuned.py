@@ -30,6 +30,9 @@ FOLLOWING = (10, 5)
 ONE_LOGIT = 4
 #: Share of the steps that the closed-form warm start takes before another objective.
 WARM_SHARE = 0.9
+#: Draws by which coefficients of a closed form are known, at most, and of a posterior that draws
+#: afresh: four times what a student must be as near as. Test: ``tests/guides/test_affine.py``.
+AFFINE_DRAWS = 2000
 #: Share of the warm start in which the rate falls, and evaluations without an improvement that
 #: begin it. Test: ``tests/training/test_pool.py``.
 SETTLE_SHARE, PLATEAU = 0.5, 6

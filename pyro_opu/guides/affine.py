@@ -1,0 +1,363 @@
+r"""Closed forms: where every draw is affine in the floating inputs, for each value of the indices.
+
+Then the moments of what a draw says of a row are those of its coefficients, and so are the answers:
+
+.. math::
+    \eta_s(x, g) = b_s(g)^\top (1, x), \qquad
+    \mathbb{E}\,\eta = \bar b(g)^\top (1, x), \quad
+    \operatorname{Var} \eta = (1, x)^\top \Sigma(g)\, (1, x)
+
+Logits of varying intercepts and slopes are so, and log rates and means of crossed groups, whatever
+the latents behind them do: a scale times an offset is one coefficient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from pyro_opu.distributions.normal_logits import LEAST, averaged_logit
+from pyro_opu.distributions.table import Part, by_part
+from pyro_opu.guides.beginning import NoBeginning, evenly
+from pyro_opu.guides.networks import SET_UP, Perceptron, Standardize, in_blocks
+from pyro_opu.guides.plug_in import MomentsTrunk
+from pyro_opu.inputs import Form
+from pyro_opu.utils.chunks import chunks
+
+__all__ = ["Affine", "AffineTrunk", "find_affine"]
+
+#: Floating columns, numbers in a table, and numbers in all draws at the rows that are asked about,
+#: at most; rows that are looked at first.
+MOST_COLUMNS, MOST_TABLE, MOST_ASKED, LOOKED = 256, 2**21, 2**28, 32
+#: Error of what is taken for affine, as a share of one and the number itself, which is rounding; or
+#: of a probability, where a logit has no digits.
+ROUNDING, ROUNDING_OF_PROBS = 3e-4, 1e-5
+#: Aleatoric variance of a count beyond its mean, as a share of it, that is rounding; its logarithm.
+NO_EXCESS, LOG_NO_EXCESS = 1e-4, -30.0
+#: What the draws say of a row, ``(S, N, K)``; logarithms of probabilities.
+Asked = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Coefficients of all draws, by their moments.
+
+    Attributes:
+        parts: What is observed; a label is a part by itself.
+        indices: Pairs of a column that holds an index, and its values.
+        standardize: Of the other columns, F.
+        mean: ``(G, A, F + 1)`` for G combinations of indices and A affine numbers, the constant
+            last.
+        factor: ``(G, F + 1, A, F + 1)``, whose squares sum to the variance.
+    """
+
+    parts: tuple[Part, ...]
+    indices: list[tuple[int, tuple[int, ...]]]
+    standardize: Standardize
+    mean: Tensor
+    factor: Tensor
+    has_all_moments = True
+
+    def describe(self, x: Tensor) -> dict[str, Any]:
+        """The config of the trunk that begins so, at inputs like x."""
+        groups, outputs, size = self.mean.shape
+        return {
+            "kind": AffineTrunk.kind,
+            "input_shape": list(x.shape[1:]),
+            "network": None,
+            "size": size - 1,
+            "outputs": outputs,
+            "rank": size,
+            "hidden": [32, 32],
+            "groups": groups,
+            "indices": [[column, list(values)] for column, values in self.indices],
+            "numbers": [[part.kind, part.columns] for part in self.parts],
+        }
+
+    def in_units(self, shifts: Sequence[Tensor], scales: Sequence[Tensor]) -> Affine:
+        """Real numbers in the units of a guide, one shift ``(L,)`` and scale for each part."""
+        mean, factor, place = self.mean.clone(), self.factor.clone(), 0
+        for part, shift, scale in zip(self.parts, shifts, scales, strict=True):
+            count = part.columns * _READS[part.kind]
+            if part.kind == "real":
+                values, logs = (slice(place + k, place + count, 2) for k in (0, 1))
+                mean[:, values, -1] -= shift.double()
+                mean[:, values] /= scale.double()[:, None]
+                factor[:, :, values] /= scale.double()[:, None]
+                mean[:, logs, -1] -= scale.double().log()
+            place += count
+        return replace(self, mean=mean, factor=factor)
+
+
+#: Affine numbers that are read of each number of a part.
+_READS = {"classes": 1, "trials": 1, "real": 2, "counts": 2}
+
+
+@torch.no_grad()
+def find_affine(ask: Asked, x: Tensor, form: Form, parts: Sequence[Part]) -> Affine:
+    """Moments of the coefficients, where every draw is affine; a few rows are tried first.
+
+    Args:
+        ask: The same draws at every call.
+        x: Inputs ``(N, D)``.
+        form: Says which columns hold an index.
+        parts: What is observed.
+
+    Raises:
+        NoBeginning: it is not, has too many coefficients, or several classes.
+    """
+    if x.ndim != 2:
+        raise NoBeginning("inputs of several axes are not affine")
+    if any(part.on_simplex and part.width > 2 for part in parts):
+        raise NoBeginning("logits of several classes have no closed form")
+    indices, columns = form.indices, [k for k in range(x.shape[1])]
+    floats = [column for column in columns if column not in form.index_columns]
+    groups = math.prod(len(values) for _, values in indices)
+    size, outputs = len(floats) + 1, sum(p.columns * _READS[p.kind] for p in parts)
+    if size > MOST_COLUMNS or groups * outputs * size**2 > MOST_TABLE:
+        raise NoBeginning("it would have too many coefficients")
+
+    def numbers(rows: Tensor) -> Tensor:
+        return _affine_numbers(ask(rows), parts)
+
+    draws = _check_lines(numbers, x, floats, parts)
+    if draws * groups * outputs * size > MOST_ASKED:
+        raise NoBeginning("its coefficients would take too many evaluations")
+    standardize = Standardize((len(floats),)).to(x.device)
+    if floats:
+        standardize.fit(x[:, floats], (0,))
+    probes = pad(torch.eye(len(floats), dtype=torch.float64, device=x.device), (0, 0, 0, 1))
+    at = x[:1].repeat(size, 1)
+    at[:, floats] = standardize.inverse(probes).to(x.dtype)
+    codes = _combinations(indices, x)
+    moments: list[tuple[Tensor, Tensor]] = []
+    for some in chunks(groups, draws, size * outputs):
+        rows = at.repeat(len(codes[some]), 1)
+        rows[:, form.index_columns] = codes[some].repeat_interleave(size, 0)
+        said = numbers(rows).double().unflatten(1, (-1, size)).movedim(2, -1)  # (S, g, A, F + 1)
+        heads = torch.cat([said[..., :-1] - said[..., -1:], said[..., -1:]], -1)
+        _check_rows(numbers, x, floats, form.index_columns, codes[some], heads, standardize, parts)
+        moments.append(_moments(heads, parts))
+    mean, factor = (torch.cat(each) for each in zip(*moments, strict=True))
+    return Affine(tuple(parts), indices, standardize, mean, factor)
+
+
+def _affine_numbers(said: Tensor, parts: Sequence[Part]) -> Tensor:
+    """Logits, means, log rates and log deviations ``(S, N, A)`` of draws ``(S, N, K)``."""
+    found = []
+    for part, values in zip(parts, by_part(said, parts), strict=True):
+        if part.on_simplex:
+            read = values[..., 1:] - values[..., :1]
+        elif part.kind == "real":
+            read = values
+        else:
+            f = values[..., 0].double()
+            excess = (2 * values[..., 1].double()).exp() - f
+            none = excess <= NO_EXCESS * f
+            logs = torch.where(none, LOG_NO_EXCESS, excess.clamp_min(1e-30).log())
+            read = torch.stack([f.log(), logs], -1)
+        found.append(read.reshape(len(said), said.shape[1], -1))
+    return torch.cat(found, -1)
+
+
+def _combinations(indices: list[tuple[int, tuple[int, ...]]], x: Tensor) -> Tensor:
+    """All combinations of values ``(G, I)``, the last index running fastest."""
+    values = [torch.tensor(each, dtype=x.dtype, device=x.device) for _, each in indices]
+    if not values:
+        return x.new_zeros(1, 0)
+    return torch.cartesian_prod(*values).reshape(-1, len(values))
+
+
+def _check_lines(numbers: Asked, x: Tensor, floats: list[int], parts: Sequence[Part]) -> int:
+    """Refuse what bends on a line through two rows, as far beyond the second; returns S."""
+    one, two = x[evenly(len(x), LOOKED)], x[evenly(len(x), LOOKED)].flip(0).clone()
+    others = [column for column in range(x.shape[1]) if column not in floats]
+    two[:, others] = one[:, others]
+    three = two.clone()
+    three[:, floats] = 2 * two[:, floats] - one[:, floats]
+    first, second, third = numbers(torch.cat([one, two, three])).double().chunk(3, 1)
+    _check(2 * second - first, third, parts)
+    return len(first)
+
+
+def _check_rows(
+    numbers: Asked,
+    x: Tensor,
+    floats: list[int],
+    others: list[int],
+    codes: Tensor,
+    heads: Tensor,
+    standardize: Standardize,
+    parts: Sequence[Part],
+) -> None:
+    """Refuse coefficients ``(S, g, A, F + 1)`` that are wrong at rows of each combination."""
+    times = max(1, LOOKED // len(codes))
+    rows = x[torch.arange(times * len(codes), device=x.device) * 7919 % len(x)].clone()
+    rows[:, others] = codes.repeat(times, 1)
+    z = pad(standardize(rows[:, floats]).double(), (0, 1), value=1.0)
+    found = torch.einsum(
+        "stgad,tgd->stga", heads[:, None].expand(-1, times, -1, -1, -1), z.unflatten(0, (times, -1))
+    )
+    _check(found.flatten(1, 2), numbers(rows).double(), parts)
+
+
+def _check(found: Tensor, said: Tensor, parts: Sequence[Part]) -> None:
+    """Refuse numbers ``(S, N, A)`` that are not what is said."""
+    off, place = (found - said).abs(), 0
+    for part in parts:
+        count = part.columns * _READS[part.kind]
+        own = slice(place, place + count)
+        wrong = off[..., own] > ROUNDING * (1 + said[..., own].abs())
+        if part.on_simplex:
+            moved = (found[..., own].sigmoid() - said[..., own].sigmoid()).abs()
+            wrong &= moved > ROUNDING_OF_PROBS
+        if bool(wrong.any()) or not bool(said[..., own].isfinite().all()):
+            raise NoBeginning(f"'{part.site}' is not affine in the inputs")
+        place += count
+
+
+def _moments(heads: Tensor, parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
+    """Mean ``(g, A, F + 1)`` and factor ``(g, F + 1, A, F + 1)`` of coefficients, in float64.
+
+    A log deviation that no input changes is told its mean square, whatever its law.
+    """
+    mean = heads.mean(0)
+    centred = (heads - mean).movedim(0, -2)  # (g, A, S, F + 1)
+    covariance = centred.mT @ centred / (len(heads) - 1)
+    values, directions = torch.linalg.eigh(covariance)
+    factor = (values.clamp_min(0).sqrt()[..., None, :] * directions).mT.movedim(-2, 1)
+    place = 0
+    for part in parts:
+        for number in range(place, place + part.columns * _READS[part.kind]):
+            if part.kind == "real" and (number - place) % 2:
+                fixed = ~(heads[..., number, :-1].abs() > ROUNDING).any(-1).any(0)  # (g,)
+                square = (2 * heads[..., number, -1]).exp().mean(0).log() / 2
+                mean[fixed, number, :-1] = 0
+                mean[fixed, number, -1] = square[fixed]
+                factor[fixed, :, number] = 0
+        place += part.columns * _READS[part.kind]
+    return mean, factor
+
+
+class AffineTrunk(MomentsTrunk):
+    r"""What affine numbers with normal coefficients average to, in closed form.
+
+    A logit is moderated (:func:`~pyro_opu.distributions.normal_logits.averaged_logit`), and its
+    log concentration stands beside it. A real y has its mean, :math:`\log \mathbb{E}\sigma^2` and
+    :math:`\log \operatorname{Var} f`; a count :math:`\log \mathbb{E}\mu = m + v / 2`, the aleatoric
+    variance over it, and :math:`\operatorname{Var} \mu / (\mathbb{E}\mu)^2 = e^v - 1`. The heads
+    begin at these, and the small network learns what draws that are not normal add.
+
+    Args:
+        config: From :meth:`Affine.describe`.
+    """
+
+    kind = "affine"
+    is_closed_form = True
+    begins = "closed form", "every draw is affine in the inputs, for each index"
+    columns: Tensor
+
+    def _build(self, config: dict[str, Any], size: int, hidden: tuple[int, ...]) -> None:
+        self.numbers = [(str(kind), int(count)) for kind, count in config["numbers"]]
+        self.indexed = [(int(column), [*map(int, values)]) for column, values in config["indices"]]
+        self.outputs, rank, groups = (int(config[name]) for name in ("outputs", "rank", "groups"))
+        self.has_one_logit = self.numbers == [("classes", 1)]
+        self.beside = sum(count * _WRITES[kind] for kind, count in self.numbers)
+        self.num_features = hidden[-1] + self.beside
+        self.register_buffer("mean", torch.zeros(groups, self.outputs, size + 1))
+        self.register_buffer("factor", torch.zeros(groups, rank, self.outputs, size + 1))
+        held = {column for column, _ in self.indexed}
+        floats = [k for k in range(int(config["input_shape"][0])) if k not in held]
+        self.register_buffer("columns", torch.tensor(floats, dtype=torch.long))
+        for number, (_, values) in enumerate(self.indexed):
+            table = torch.zeros(max(values) + 1, dtype=torch.long)
+            table[values] = torch.arange(len(values))
+            self.register_buffer(f"place_{number}", table)
+        small = Perceptron((size + 2 * self.outputs + self.beside,), hidden)
+        self.scale, self.layers = small.standardize, small.layers
+
+    @torch.no_grad()
+    def start_at(self, start: Any, x: Tensor) -> Tensor:
+        """Begin there; returns heads ``(B', H + B + 1)``, whose last columns are biases."""
+        self.update_moments(start)
+        x = x[evenly(len(x), SET_UP)]
+        self.scale.fit(in_blocks(lambda rows: torch.cat(self._read(rows)[0], -1), x), (0,))
+        heads = torch.block_diag(
+            *(_HEADS[kind] for kind, count in self.numbers for _ in range(count))
+        )
+        return pad(heads, (self.num_features - self.beside, 1)).to(x.device, self.mean.dtype)
+
+    @torch.no_grad()
+    def update_moments(self, start: Any) -> None:
+        """Take the coefficients of a posterior that has changed, if it has the same."""
+        if isinstance(start, Affine) and start.factor.shape == self.factor.shape:
+            self.standardize.load_state_dict(start.standardize.state_dict())
+            self.mean.copy_(start.mean)
+            self.factor.copy_(start.factor)
+
+    def shaped(self, x: Tensor) -> Tensor:
+        """Columns that hold no index."""
+        return x[:, self.columns]
+
+    def _code(self, x: Tensor) -> Tensor:
+        """Number of the combination of indices of every row, ``(N,)``."""
+        code = torch.zeros(len(x), dtype=torch.long, device=x.device)
+        for number, (column, values) in enumerate(self.indexed):
+            table: Tensor = getattr(self, f"place_{number}")
+            code = code * len(values) + table[x[:, column].long().clamp(0, len(table) - 1)]
+        return code
+
+    def moments_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Standardised floats ``(N, F)``, mean and variance of the affine numbers ``(N, A)``."""
+        z = self.standardize(self.shaped(x))
+        whole = torch.cat([self.mean[:, None], self.factor], 1)  # (G, 1 + F + 1, A, F + 1)
+        if len(whole) == 1:
+            weights = whole[0].flatten(0, 1)
+            found = torch.addmm(weights[:, -1], z, weights[:, :-1].mT)
+        else:
+            weights = whole.flatten(1, 2)[self._code(x)]
+            found = (weights[..., :-1] @ z[..., None]).squeeze(-1) + weights[..., -1]
+        found = found.unflatten(-1, (-1, self.outputs))
+        return z, found[:, 0], found[:, 1:].square().sum(1)
+
+    def _read(self, x: Tensor) -> tuple[list[Tensor], Tensor]:
+        z, mean, variance = self.moments_of(x)
+        answers, place = [], 0
+        for kind, count in self.numbers:
+            own = slice(place, place + count * _READS[kind])
+            m, v = (each[:, own].reshape(len(x) * count, -1) for each in (mean, variance))
+            answers.append(_ANSWERS[kind](m, v).reshape(len(x), -1))
+            place = own.stop
+        plain = torch.cat(answers, -1)
+        return [z.asinh(), mean.asinh(), variance.clamp_min(LEAST).log(), plain], plain
+
+
+def _of_logit(mean: Tensor, variance: Tensor) -> Tensor:
+    """Logit of the mean and log concentration ``(n, 2)`` of one logit ``(n, 1)``."""
+    return torch.cat(averaged_logit(mean, variance), -1)
+
+
+def _of_real(mean: Tensor, variance: Tensor) -> Tensor:
+    """Mean and log variances ``(n, 3)`` of f and log sigma ``(n, 2)``."""
+    aleatoric = 2 * (mean[:, 1] + variance[:, 1])
+    return torch.stack([mean[:, 0], aleatoric, variance[:, 0].clamp_min(LEAST).log()], -1)
+
+
+def _of_count(mean: Tensor, variance: Tensor) -> Tensor:
+    """What :class:`~pyro_opu.guides.table.TableGuide` writes of a count ``(n, 3)``."""
+    log_mean, log_excess = (mean + variance / 2).unbind(-1)
+    aleatoric = (log_excess - log_mean).exp().log1p()
+    return torch.stack([log_mean, aleatoric, variance[:, 0].clamp_min(LEAST).expm1().log()], -1)
+
+
+_ANSWERS = {"classes": _of_logit, "trials": _of_logit, "real": _of_real, "counts": _of_count}
+#: Numbers that are written of each number of a part, and the heads that read them.
+_WRITES = {"classes": 2, "trials": 2, "real": 3, "counts": 3}
+_LOGIT = torch.tensor([[-0.5, 0.0], [0.5, 0.0], [0.0, 1.0]])
+_HEADS = {"classes": _LOGIT, "trials": _LOGIT, "real": torch.eye(3), "counts": torch.eye(3)}

@@ -1,0 +1,222 @@
+"""Closed forms: draws that are affine in the inputs, for every value of the indices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from pyro.infer import Predictive
+from torch import Tensor
+
+import pyro_opu
+from pyro_opu.choosing import choice_of
+from pyro_opu.guides.affine import AffineTrunk
+from pyro_opu.teachers.finished import finished_teacher
+from pyro_opu.training import plan
+from pyro_opu.training.choose import affine_start
+
+S, N, G, H, D = 400, 300, 6, 4, 3
+Rows = tuple[Tensor, Tensor, Tensor]
+
+
+def rows(seed: int = 0, count: int = N) -> Rows:
+    """Numbers, groups and another grouping; all pairs of the latter occur."""
+    torch.manual_seed(seed)
+    both = torch.arange(count) % (G * H)
+    return torch.randn(count, D) * torch.tensor([1.0, 5.0, 0.1]) + 2.0, both // H, both % H
+
+
+def draws(seed: int = 0) -> dict[str, Tensor]:
+    torch.manual_seed(seed)
+    sizes: dict[str, tuple[int, ...]] = {
+        "a": (G,),
+        "b": (G, D),
+        "c": (H,),
+        "mean": (D,),
+        "tau": (),
+    }
+    found = {k: 0.3 * torch.randn(size) + 0.1 * torch.randn(S, *size) for k, size in sizes.items()}
+    return {**found, "tau": found["tau"].exp()}
+
+
+def model(observed: Callable[[dict[str, Tensor], Tensor, Tensor, Tensor], Any]) -> Any:
+    """A model with the latents of :func:`draws`; ``observed`` gives the law of a row."""
+
+    def run(x: Tensor, group: Tensor, other: Tensor) -> None:
+        found = {
+            "tau": pyro.sample("tau", dist.HalfNormal(1.0)),
+            "mean": pyro.sample("mean", dist.Normal(torch.zeros(D), 1.0).to_event(1)),
+        }
+        with pyro.plate("others", H):
+            found["c"] = pyro.sample("c", dist.Normal(0.0, 1.0))
+        with pyro.plate("groups", G):
+            found["a"] = pyro.sample("a", dist.Normal(0.0, 1.0))
+            found["b"] = pyro.sample("b", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", observed(found, x, group, other))
+
+    return run
+
+
+def slopes(t: dict[str, Tensor], x: Tensor, group: Tensor) -> Tensor:
+    return t["a"][group] + (x * (t["mean"] + t["b"][group])).sum(-1)
+
+
+#: What is observed; and the affine numbers, mean and log deviation or log rate, that it reads.
+AFFINE: dict[str, Any] = {
+    "varying slopes": lambda t, x, g, h: dist.Bernoulli(logits=0.3 * slopes(t, x, g)),
+    "crossed": lambda t, x, g, h: dist.Bernoulli(logits=t["a"][g] + t["c"][h] * x[:, 0]),
+    "scale times offset": lambda t, x, g, h: dist.Bernoulli(
+        logits=t["tau"] * t["a"][g] + 0.3 * (x @ t["mean"])
+    ),
+    "no index": lambda t, x, g, h: dist.Categorical(
+        logits=torch.stack([x @ t["mean"], -0.2 * x[:, 0]], -1)
+    ),
+    "real": lambda t, x, g, h: dist.Normal(slopes(t, x, g), t["tau"]),
+    "noise that varies": lambda t, x, g, h: dist.Normal(
+        slopes(t, x, g), (t["c"][h] + 0.1 * x[:, 0]).exp()
+    ),
+    "Poisson": lambda t, x, g, h: dist.Poisson((t["a"][g] + 0.2 * (x @ t["mean"])).exp()),
+    "negative binomial": lambda t, x, g, h: dist.GammaPoisson(
+        4.0, 4.0 * (-t["a"][g] - 0.2 * (x @ t["mean"])).exp()
+    ),
+}
+
+
+def closed_form(name: str) -> tuple[Any, Rows]:
+    x = rows()
+    teacher = Predictive(model(AFFINE[name]), draws(), return_sites=("obs",))
+    return pyro_opu.distill(teacher, x, seed=0, progress=False), x
+
+
+def teacher_draws(name: str, x: Rows, found: dict[str, Tensor] | None = None) -> Tensor:
+    """What every draw says of the rows, ``(S, N, K)``."""
+    source = Predictive(model(AFFINE[name]), found or draws())
+    return pyro_opu.as_teacher(source).draws(x).double()
+
+
+@pytest.mark.parametrize("name", AFFINE)
+def test_every_affine_model_takes_no_step_and_is_excellent(name: str) -> None:
+    fast, x = closed_form(name)
+    assert fast.report["start"] in ("closed form", "moments"), fast.report["start_reason"]
+    assert fast.report["spent"]["steps"] == 0, str(fast.report)
+    assert "closed form kept" in str(fast.report) and "excellent" in str(fast.report)
+    new = rows(1, 50)
+    answer, said = fast.distribution(new), teacher_draws(name, new)
+    if fast.outcome.kind == "classes":
+        torch.testing.assert_close(answer.mean.double(), said.mean(0), rtol=0, atol=2e-3)
+        return
+    mean, scale = said[..., 0].mean(0), said[..., 1].exp()
+    torch.testing.assert_close(answer.mean.double(), mean, rtol=3e-3, atol=1e-4)
+    epistemic = answer.normal().epistemic.double()
+    torch.testing.assert_close(epistemic, said[..., 0].var(0), rtol=0.1, atol=1e-6)
+    aleatoric = answer.normal().aleatoric.double()
+    torch.testing.assert_close(aleatoric, scale.square().mean(0), rtol=2e-2, atol=1e-6)
+
+
+def test_moments_of_logits_are_those_of_the_draws_at_pairs_that_x_lacks() -> None:
+    """Brute force: the draws' own logits, in float64."""
+    x, group, other = rows()
+    some = ~((group == 1) & (other == 2))
+    source = Predictive(model(AFFINE["crossed"]), draws(), return_sites=("obs",))
+    fast = pyro_opu.distill(source, (x[some], group[some], other[some]), seed=0, progress=False)
+    trunk = fast.guide.trunk
+    assert isinstance(trunk, AffineTrunk)
+    lacking = torch.tensor([[0.5, -1.0, 2.0]]), torch.tensor([1]), torch.tensor([2])
+    t = draws()
+    logits = t["a"][:, 1] + 0.5 * t["c"][:, 2]
+    _, mean, variance = trunk.moments_of(fast.form.pack(lacking))
+    torch.testing.assert_close(mean.item(), logits.mean().item(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(variance.item(), logits.var().item(), rtol=1e-4, atol=1e-6)
+
+
+#: Models whose draws bend, and what the report says of each.
+BENT: dict[str, tuple[Any, str]] = {
+    "product of inputs": (
+        lambda t, x, g, h: dist.Bernoulli(logits=t["a"][g] + t["tau"] * x[:, 0] * x[:, 2]),
+        "'obs' is not affine",
+    ),
+    "one group alone": (
+        lambda t, x, g, h: dist.Bernoulli(logits=t["a"][g] + (g == 5) * (x[:, 0].cos())),
+        "'obs' is not affine",
+    ),
+    "clamped": (
+        lambda t, x, g, h: dist.Normal((x @ t["mean"]).clamp(-0.5, 0.5), 1.0),
+        "'obs' is not affine",
+    ),
+    "a mean that is no rate": (
+        lambda t, x, g, h: dist.Poisson(1.0 + t["tau"] * x[:, 0].square()),
+        "'obs' is not affine",
+    ),
+    "noise of one draw": (
+        lambda t, x, g, h: dist.Normal(x @ t["mean"], (t["c"][h] * x[:, 2].square()).exp()),
+        "'obs' is not affine",
+    ),
+    "three classes": (
+        lambda t, x, g, h: dist.Categorical(logits=x * t["mean"]),
+        "several classes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BENT)
+def test_what_bends_has_no_closed_form_and_says_why(name: str) -> None:
+    law, reason = BENT[name]
+    inputs = pyro_opu.Inputs.of(rows())
+    teacher = finished_teacher(Predictive(model(law), draws()), inputs.tensor, form=inputs.form)
+    found = affine_start(teacher, choice_of(teacher.outcome), inputs.tensor, inputs.form)
+    assert found.beginning is None and reason in found.reason
+
+
+@pytest.mark.filterwarnings("ignore::pyro_opu.FidelityWarning")
+def test_draws_that_are_not_normal_are_taught_from_the_closed_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two groups of draws far apart: its moments are right, and the grade says that is not all."""
+    monkeypatch.setattr(plan, "EFFORTS", {"quick": (4, 64), "default": (4, 64)})
+    t = draws()
+    t["a"] = t["a"] + 3.0 * (torch.arange(S) % 2 - 0.5)[:, None]
+    source = Predictive(model(AFFINE["crossed"]), t, return_sites=("obs",))
+    fast = pyro_opu.distill(source, rows(), seed=0, progress=False)
+    assert fast.report["spent"]["steps"] == 4 and "closed form kept" not in fast.report["kept"]
+
+
+def test_it_takes_the_steps_that_are_asked_for() -> None:
+    source = Predictive(model(AFFINE["crossed"]), draws(), return_sites=("obs",))
+    fast = pyro_opu.distill(source, rows(), seed=0, progress=False, num_steps=3)
+    assert fast.report["start"] == "closed form" and fast.report["spent"]["steps"] == 3
+
+
+@pytest.mark.parametrize("name", ["varying slopes", "noise that varies", "negative binomial"])
+def test_it_is_saved_and_answers_the_same(name: str, tmp_path: Path) -> None:
+    fast, x = closed_form(name)
+    fast.save(tmp_path / "fast.safetensors")
+    again = pyro_opu.OnePassPredictive.load(tmp_path / "fast.safetensors")
+    one, two = (each.distribution(x).as_tensors() for each in (fast, again))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+def test_a_guide_that_draws_afresh_has_a_closed_form_too() -> None:
+    def regression(x: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("obs", dist.Normal(x @ w, 0.5))
+
+    def guide(x: Tensor) -> None:
+        pyro.sample("w", dist.Normal(torch.tensor([1.0, -2.0]), 0.3).to_event(1))
+
+    source = Predictive(regression, guide=guide, num_samples=200, return_sites=("obs",))
+    torch.manual_seed(0)
+    x = torch.randn(200, 2)
+    fast = pyro_opu.distill(source, x, seed=0, progress=False)
+    assert fast.report["start"] == "closed form" and fast.report["spent"]["steps"] == 0
+    answer = fast.distribution(x)
+    torch.testing.assert_close(answer.mean, x @ torch.tensor([1.0, -2.0]), rtol=0, atol=0.1)
+    torch.testing.assert_close(answer.epistemic, 0.09 * x.square().sum(-1), rtol=0.15, atol=1e-4)
+    assert math.isclose(float(answer.aleatoric.mean()), 0.25, rel_tol=1e-4)
