@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         transfer,
     )
     from pyro_opu.interop.arviz import to_inference_data
+    from pyro_opu.ladder.advice import Advice, advise
     from pyro_opu.ladder.exact import batched, exact
     from pyro_opu.reports.detection import detection, misclassification, out_of_domain
     from pyro_opu.reports.fidelity import FidelityReport, fidelity
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SGLD",
+    "Advice",
     "CrossEntropy",
     "DirichletLikelihood",
     "DistillationError",
@@ -91,6 +93,7 @@ __all__ = [
     "Teacher",
     "Training",
     "WassersteinELBO",
+    "advise",
     "aleatoric_uncertainty",
     "as_teacher",
     "batched",
@@ -134,6 +137,8 @@ __all__ = [
 #: quickly.
 _LATER = {
     "SGLD": "samplers",
+    "Advice": "ladder.advice",
+    "advise": "ladder.advice",
     "PolyaGammaGibbs": "samplers",
     "batched": "ladder.exact",
     "detection": "reports.detection",

@@ -18,6 +18,7 @@ import pytest
 import pyro_opu
 
 CONTRACT = [
+    "advise",
     "as_teacher",
     "Teacher",
     "distill",

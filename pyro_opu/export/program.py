@@ -14,6 +14,7 @@ from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.export.plain_ops import PLAIN_OPS
+from pyro_opu.guides.affine import AffineTrunk
 from pyro_opu.guides.base import TrunkGuide
 from pyro_opu.guides.fused import fused
 from pyro_opu.guides.joint import marginal_of
@@ -199,7 +200,7 @@ def far_inputs(guide: nn.Module, like: Tensor) -> Tensor:
     if not centres(guide):
         return like[:0]
     trunk: Any = guide.trunk
-    if isinstance(trunk, Indexed):  # indices stay
+    if isinstance(trunk, (Indexed, AffineTrunk)):  # indices stay
         far, shift = like[:1].repeat(10, 1), trunk.standardize.shift
         far[:, trunk.columns] = _far_from(trunk, far[:, trunk.columns]) if len(shift) else shift
         return far

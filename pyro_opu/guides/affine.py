@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,9 +35,12 @@ __all__ = ["Affine", "AffineTrunk", "find_affine"]
 #: Floating columns, numbers in a table, and numbers in all draws at the rows that are asked about,
 #: at most; rows that are looked at first.
 MOST_COLUMNS, MOST_TABLE, MOST_ASKED, LOOKED = 256, 2**21, 2**28, 32
-#: Error of what is taken for affine, as a share of one and the number itself, which is rounding; or
-#: of a probability, where a logit has no digits.
-ROUNDING, ROUNDING_OF_PROBS = 3e-4, 1e-5
+#: Between rows at which coefficients are checked: a prime, so that they are others than in order.
+STRIDE = 7919
+#: Error of what is taken for affine, which is rounding: as a share of one, or of the deviation of a
+#: real y, and of how far a number is from the mean; of a probability, where a logit has no digits;
+#: and as a share of the number itself.
+ROUNDING, ROUNDING_OF_PROBS, DIGITS = 3e-4, 1e-5, 1e-6
 #: Aleatoric variance of a count beyond its mean, as a share of it, that is rounding; its logarithm.
 NO_EXCESS, LOG_NO_EXCESS = 1e-4, -30.0
 #: What the draws say of a row, ``(S, N, K)``; logarithms of probabilities.
@@ -50,19 +53,20 @@ class Affine:
 
     Attributes:
         parts: What is observed; a label is a part by itself.
+        kinds: The key of each in :data:`KINDS`.
         indices: Pairs of a column that holds an index, and its values.
-        standardize: Of the other columns, F.
+        standardize: What centres and scales the F other columns.
         mean: ``(G, A, F + 1)`` for G combinations of indices and A affine numbers, the constant
             last.
         factor: ``(G, F + 1, A, F + 1)``, whose squares sum to the variance.
     """
 
     parts: tuple[Part, ...]
+    kinds: tuple[str, ...]
     indices: list[tuple[int, tuple[int, ...]]]
     standardize: Standardize
     mean: Tensor
     factor: Tensor
-    has_all_moments = True
 
     def describe(self, x: Tensor) -> dict[str, Any]:
         """The config of the trunk that begins so, at inputs like x."""
@@ -77,26 +81,24 @@ class Affine:
             "hidden": [32, 32],
             "groups": groups,
             "indices": [[column, list(values)] for column, values in self.indices],
-            "numbers": [[part.kind, part.columns] for part in self.parts],
+            "numbers": [[kind, p.columns] for kind, p in zip(self.kinds, self.parts, strict=True)],
         }
 
     def in_units(self, shifts: Sequence[Tensor], scales: Sequence[Tensor]) -> Affine:
         """Real numbers in the units of a guide, one shift ``(L,)`` and scale for each part."""
         mean, factor, place = self.mean.clone(), self.factor.clone(), 0
-        for part, shift, scale in zip(self.parts, shifts, scales, strict=True):
-            count = part.columns * _READS[part.kind]
+        for part, kind, shift, scale in zip(self.parts, self.kinds, shifts, scales, strict=True):
+            count, unit = part.columns * KINDS[kind].reads, scale.double()
+            values, noise = (slice(place + k, place + count, 2) for k in (0, 1))
             if part.kind == "real":
-                values, logs = (slice(place + k, place + count, 2) for k in (0, 1))
                 mean[:, values, -1] -= shift.double()
-                mean[:, values] /= scale.double()[:, None]
-                factor[:, :, values] /= scale.double()[:, None]
-                mean[:, logs, -1] -= scale.double().log()
+            for own in (values, noise) if kind == "scale" else (values,) if kind == "real" else ():
+                mean[:, own] /= unit[:, None]
+                factor[:, :, own] /= unit[:, None]
+            if kind == "real":
+                mean[:, noise, -1] -= unit.log()
             place += count
         return replace(self, mean=mean, factor=factor)
-
-
-#: Affine numbers that are read of each number of a part.
-_READS = {"classes": 1, "trials": 1, "real": 2, "counts": 2}
 
 
 @torch.no_grad()
@@ -116,17 +118,69 @@ def find_affine(ask: Asked, x: Tensor, form: Form, parts: Sequence[Part]) -> Aff
         raise NoBeginning("inputs of several axes are not affine")
     if any(part.on_simplex and part.width > 2 for part in parts):
         raise NoBeginning("logits of several classes have no closed form")
-    indices, columns = form.indices, [k for k in range(x.shape[1])]
-    floats = [column for column in columns if column not in form.index_columns]
-    groups = math.prod(len(values) for _, values in indices)
-    size, outputs = len(floats) + 1, sum(p.columns * _READS[p.kind] for p in parts)
+    kinds = tuple(str(part.kind) for part in parts)
+    try:
+        return _found(_Read(ask, tuple(parts), kinds), x, form)
+    except NoBeginning:
+        if "real" not in kinds:
+            raise
+    other = tuple("scale" if kind == "real" else kind for kind in kinds)
+    return _found(_Read(ask, tuple(parts), other), x, form)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Numbers of a row that may be affine."""
+
+    ask: Asked
+    parts: tuple[Part, ...]
+    kinds: tuple[str, ...]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Logits, means, scales and log rates ``(S, N, A)``, in float64."""
+        said, found = self.ask(rows), []
+        for kind, values in zip(self.kinds, by_part(said, self.parts), strict=True):
+            read = KINDS[kind].read(values.double())
+            found.append(read.reshape(len(said), len(rows), -1))
+        return torch.cat(found, -1)
+
+    def slices(self) -> list[tuple[Part, str, slice]]:
+        """Which numbers are of each part."""
+        found, place = [], 0
+        for part, kind in zip(self.parts, self.kinds, strict=True):
+            found.append((part, kind, slice(place, place + part.columns * KINDS[kind].reads)))
+            place = found[-1][-1].stop
+        return found
+
+    def check(self, found: Tensor, said: Tensor) -> None:
+        """Refuse numbers ``(S, N, A)`` that are not what is said."""
+        off, mean = (found - said).abs(), said.mean((0, 1))
+        unit = torch.ones_like(mean)
+        for _, kind, own in self.slices():
+            if kind in ("real", "scale"):  # in units of y, which may lie far from 0
+                f = slice(own.start, own.stop, 2)
+                unit[f] = said[..., f].std((0, 1))
+            if kind == "scale":
+                unit[own.start + 1 : own.stop : 2] = mean[own.start + 1 : own.stop : 2]
+        most = ROUNDING * (unit + (said - mean).abs()) + DIGITS * said.abs()
+        for part, _, own in self.slices():
+            wrong = off[..., own] > most[..., own]
+            if part.on_simplex:
+                moved = (found[..., own].sigmoid() - said[..., own].sigmoid()).abs()
+                wrong &= moved > ROUNDING_OF_PROBS
+            if bool(wrong.any()) or not bool(said[..., own].isfinite().all()):
+                raise NoBeginning(f"'{part.site}' is not affine in the inputs")
+
+
+def _found(numbers: _Read, x: Tensor, form: Form) -> Affine:
+    """:func:`find_affine` of these numbers."""
+    indices, others = form.indices, form.index_columns
+    floats = [column for column in range(x.shape[1]) if column not in others]
+    groups, size = math.prod(len(values) for _, values in indices), len(floats) + 1
+    outputs = numbers.slices()[-1][-1].stop
     if size > MOST_COLUMNS or groups * outputs * size**2 > MOST_TABLE:
         raise NoBeginning("it would have too many coefficients")
-
-    def numbers(rows: Tensor) -> Tensor:
-        return _affine_numbers(ask(rows), parts)
-
-    draws = _check_lines(numbers, x, floats, parts)
+    draws = _check_lines(numbers, x, floats)
     if draws * groups * outputs * size > MOST_ASKED:
         raise NoBeginning("its coefficients would take too many evaluations")
     standardize = Standardize((len(floats),)).to(x.device)
@@ -139,31 +193,18 @@ def find_affine(ask: Asked, x: Tensor, form: Form, parts: Sequence[Part]) -> Aff
     moments: list[tuple[Tensor, Tensor]] = []
     for some in chunks(groups, draws, size * outputs):
         rows = at.repeat(len(codes[some]), 1)
-        rows[:, form.index_columns] = codes[some].repeat_interleave(size, 0)
-        said = numbers(rows).double().unflatten(1, (-1, size)).movedim(2, -1)  # (S, g, A, F + 1)
+        rows[:, others] = codes[some].repeat_interleave(size, 0)
+        said = numbers(rows).unflatten(1, (-1, size)).movedim(2, -1)  # (S, g, A, F + 1)
         heads = torch.cat([said[..., :-1] - said[..., -1:], said[..., -1:]], -1)
-        _check_rows(numbers, x, floats, form.index_columns, codes[some], heads, standardize, parts)
-        moments.append(_moments(heads, parts))
+        times = max(1, LOOKED // len(codes[some]))
+        rows = x[torch.arange(times * len(codes[some]), device=x.device) * STRIDE % len(x)].clone()
+        rows[:, others] = codes[some].repeat(times, 1)
+        z = pad(standardize(rows[:, floats]).double(), (0, 1), value=1.0)
+        z = z.unflatten(0, (times, -1))
+        numbers.check(torch.einsum("sgad,tgd->stga", heads, z).flatten(1, 2), numbers(rows))
+        moments.append(_moments(heads, numbers))
     mean, factor = (torch.cat(each) for each in zip(*moments, strict=True))
-    return Affine(tuple(parts), indices, standardize, mean, factor)
-
-
-def _affine_numbers(said: Tensor, parts: Sequence[Part]) -> Tensor:
-    """Logits, means, log rates and log deviations ``(S, N, A)`` of draws ``(S, N, K)``."""
-    found = []
-    for part, values in zip(parts, by_part(said, parts), strict=True):
-        if part.on_simplex:
-            read = values[..., 1:] - values[..., :1]
-        elif part.kind == "real":
-            read = values
-        else:
-            f = values[..., 0].double()
-            excess = (2 * values[..., 1].double()).exp() - f
-            none = excess <= NO_EXCESS * f
-            logs = torch.where(none, LOG_NO_EXCESS, excess.clamp_min(1e-30).log())
-            read = torch.stack([f.log(), logs], -1)
-        found.append(read.reshape(len(said), said.shape[1], -1))
-    return torch.cat(found, -1)
+    return Affine(numbers.parts, numbers.kinds, indices, standardize, mean, factor)
 
 
 def _combinations(indices: list[tuple[int, tuple[int, ...]]], x: Tensor) -> Tensor:
@@ -174,74 +215,34 @@ def _combinations(indices: list[tuple[int, tuple[int, ...]]], x: Tensor) -> Tens
     return torch.cartesian_prod(*values).reshape(-1, len(values))
 
 
-def _check_lines(numbers: Asked, x: Tensor, floats: list[int], parts: Sequence[Part]) -> int:
+def _check_lines(numbers: _Read, x: Tensor, floats: list[int]) -> int:
     """Refuse what bends on a line through two rows, as far beyond the second; returns S."""
     one, two = x[evenly(len(x), LOOKED)], x[evenly(len(x), LOOKED)].flip(0).clone()
     others = [column for column in range(x.shape[1]) if column not in floats]
     two[:, others] = one[:, others]
     three = two.clone()
     three[:, floats] = 2 * two[:, floats] - one[:, floats]
-    first, second, third = numbers(torch.cat([one, two, three])).double().chunk(3, 1)
-    _check(2 * second - first, third, parts)
+    first, second, third = numbers(torch.cat([one, two, three])).chunk(3, 1)
+    numbers.check(2 * second - first, third)
     return len(first)
 
 
-def _check_rows(
-    numbers: Asked,
-    x: Tensor,
-    floats: list[int],
-    others: list[int],
-    codes: Tensor,
-    heads: Tensor,
-    standardize: Standardize,
-    parts: Sequence[Part],
-) -> None:
-    """Refuse coefficients ``(S, g, A, F + 1)`` that are wrong at rows of each combination."""
-    times = max(1, LOOKED // len(codes))
-    rows = x[torch.arange(times * len(codes), device=x.device) * 7919 % len(x)].clone()
-    rows[:, others] = codes.repeat(times, 1)
-    z = pad(standardize(rows[:, floats]).double(), (0, 1), value=1.0)
-    found = torch.einsum(
-        "stgad,tgd->stga", heads[:, None].expand(-1, times, -1, -1, -1), z.unflatten(0, (times, -1))
-    )
-    _check(found.flatten(1, 2), numbers(rows).double(), parts)
-
-
-def _check(found: Tensor, said: Tensor, parts: Sequence[Part]) -> None:
-    """Refuse numbers ``(S, N, A)`` that are not what is said."""
-    off, place = (found - said).abs(), 0
-    for part in parts:
-        count = part.columns * _READS[part.kind]
-        own = slice(place, place + count)
-        wrong = off[..., own] > ROUNDING * (1 + said[..., own].abs())
-        if part.on_simplex:
-            moved = (found[..., own].sigmoid() - said[..., own].sigmoid()).abs()
-            wrong &= moved > ROUNDING_OF_PROBS
-        if bool(wrong.any()) or not bool(said[..., own].isfinite().all()):
-            raise NoBeginning(f"'{part.site}' is not affine in the inputs")
-        place += count
-
-
-def _moments(heads: Tensor, parts: Sequence[Part]) -> tuple[Tensor, Tensor]:
+def _moments(heads: Tensor, numbers: _Read) -> tuple[Tensor, Tensor]:
     """Mean ``(g, A, F + 1)`` and factor ``(g, F + 1, A, F + 1)`` of coefficients, in float64.
 
-    A log deviation that no input changes is told its mean square, whatever its law.
+    A log deviation that no input changes is given its mean square, whatever its law.
     """
     mean = heads.mean(0)
     centred = (heads - mean).movedim(0, -2)  # (g, A, S, F + 1)
-    covariance = centred.mT @ centred / (len(heads) - 1)
-    values, directions = torch.linalg.eigh(covariance)
+    values, directions = torch.linalg.eigh(centred.mT @ centred / (len(heads) - 1))
     factor = (values.clamp_min(0).sqrt()[..., None, :] * directions).mT.movedim(-2, 1)
-    place = 0
-    for part in parts:
-        for number in range(place, place + part.columns * _READS[part.kind]):
-            if part.kind == "real" and (number - place) % 2:
-                fixed = ~(heads[..., number, :-1].abs() > ROUNDING).any(-1).any(0)  # (g,)
-                square = (2 * heads[..., number, -1]).exp().mean(0).log() / 2
-                mean[fixed, number, :-1] = 0
-                mean[fixed, number, -1] = square[fixed]
-                factor[fixed, :, number] = 0
-        place += part.columns * _READS[part.kind]
+    for _, kind, own in numbers.slices():
+        for number in range(own.start + 1, own.stop, 2) if kind == "real" else ():
+            fixed = ~(heads[..., number, :-1].abs() > ROUNDING).any(-1).any(0)  # (g,)
+            square = (2 * heads[..., number, -1]).exp().mean(0).log() / 2
+            mean[fixed, number, :-1] = 0
+            mean[fixed, number, -1] = square[fixed]
+            factor[fixed, :, number] = 0
     return mean, factor
 
 
@@ -268,7 +269,7 @@ class AffineTrunk(MomentsTrunk):
         self.indexed = [(int(column), [*map(int, values)]) for column, values in config["indices"]]
         self.outputs, rank, groups = (int(config[name]) for name in ("outputs", "rank", "groups"))
         self.has_one_logit = self.numbers == [("classes", 1)]
-        self.beside = sum(count * _WRITES[kind] for kind, count in self.numbers)
+        self.beside = sum(count * KINDS[kind].writes for kind, count in self.numbers)
         self.num_features = hidden[-1] + self.beside
         self.register_buffer("mean", torch.zeros(groups, self.outputs, size + 1))
         self.register_buffer("factor", torch.zeros(groups, rank, self.outputs, size + 1))
@@ -289,7 +290,7 @@ class AffineTrunk(MomentsTrunk):
         x = x[evenly(len(x), SET_UP)]
         self.scale.fit(in_blocks(lambda rows: torch.cat(self._read(rows)[0], -1), x), (0,))
         heads = torch.block_diag(
-            *(_HEADS[kind] for kind, count in self.numbers for _ in range(count))
+            *(KINDS[kind].head for kind, count in self.numbers for _ in range(count))
         )
         return pad(heads, (self.num_features - self.beside, 1)).to(x.device, self.mean.dtype)
 
@@ -307,11 +308,12 @@ class AffineTrunk(MomentsTrunk):
 
     def _code(self, x: Tensor) -> Tensor:
         """Number of the combination of indices of every row, ``(N,)``."""
-        code = torch.zeros(len(x), dtype=torch.long, device=x.device)
+        code: Any = 0
         for number, (column, values) in enumerate(self.indexed):
             table: Tensor = getattr(self, f"place_{number}")
             code = code * len(values) + table[x[:, column].long().clamp(0, len(table) - 1)]
-        return code
+        found: Tensor = code
+        return found
 
     def moments_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Standardised floats ``(N, F)``, mean and variance of the affine numbers ``(N, A)``."""
@@ -330,34 +332,73 @@ class AffineTrunk(MomentsTrunk):
         z, mean, variance = self.moments_of(x)
         answers, place = [], 0
         for kind, count in self.numbers:
-            own = slice(place, place + count * _READS[kind])
-            m, v = (each[:, own].reshape(len(x) * count, -1) for each in (mean, variance))
-            answers.append(_ANSWERS[kind](m, v).reshape(len(x), -1))
+            own = slice(place, place + count * KINDS[kind].reads)
+            m, v = (each[:, own].unflatten(-1, (count, -1)) for each in (mean, variance))
+            answers.append(KINDS[kind].answer(m, v).flatten(1))
             place = own.stop
         plain = torch.cat(answers, -1)
         return [z.asinh(), mean.asinh(), variance.clamp_min(LEAST).log(), plain], plain
 
 
+class _Kind(NamedTuple):
+    """What is read of each number of a part, affine, and what is written of it."""
+
+    reads: int
+    read: Callable[[Tensor], Tensor]  #: From draws ``(S, n, width)``, logarithms of probabilities.
+    answer: Callable[[Tensor, Tensor], Tensor]  #: From means and variances ``(n, L, reads)``.
+    head: Tensor  #: ``(outputs of the guide, writes)``.
+
+    @property
+    def writes(self) -> int:
+        return self.head.shape[1]
+
+
+def _log_odds(said: Tensor) -> Tensor:
+    return said[..., 1:] - said[..., :1]
+
+
+def _rate(said: Tensor) -> Tensor:
+    """Log mean, and log of what the aleatoric variance is beyond it."""
+    f = said[..., 0]
+    excess = (2 * said[..., 1]).exp() - f
+    none = excess <= NO_EXCESS * f
+    return torch.stack([f.log(), torch.where(none, LOG_NO_EXCESS, excess.log())], -1)
+
+
+def _scale(said: Tensor) -> Tensor:
+    return torch.stack([said[..., 0], said[..., 1].exp()], -1)
+
+
 def _of_logit(mean: Tensor, variance: Tensor) -> Tensor:
-    """Logit of the mean and log concentration ``(n, 2)`` of one logit ``(n, 1)``."""
+    """Logit of the mean and log concentration ``(n, L, 2)``."""
     return torch.cat(averaged_logit(mean, variance), -1)
 
 
 def _of_real(mean: Tensor, variance: Tensor) -> Tensor:
-    """Mean and log variances ``(n, 3)`` of f and log sigma ``(n, 2)``."""
-    aleatoric = 2 * (mean[:, 1] + variance[:, 1])
-    return torch.stack([mean[:, 0], aleatoric, variance[:, 0].clamp_min(LEAST).log()], -1)
+    """Mean and log variances ``(n, L, 3)``, by f and log sigma."""
+    aleatoric = 2 * (mean[..., 1] + variance[..., 1])
+    return torch.stack([mean[..., 0], aleatoric, variance[..., 0].clamp_min(LEAST).log()], -1)
+
+
+def _of_scale(mean: Tensor, variance: Tensor) -> Tensor:
+    """The same, by f and sigma."""
+    aleatoric = (mean[..., 1].square() + variance[..., 1]).clamp_min(LEAST).log()
+    return torch.stack([mean[..., 0], aleatoric, variance[..., 0].clamp_min(LEAST).log()], -1)
 
 
 def _of_count(mean: Tensor, variance: Tensor) -> Tensor:
-    """What :class:`~pyro_opu.guides.table.TableGuide` writes of a count ``(n, 3)``."""
+    """What :class:`~pyro_opu.guides.table.TableGuide` writes of a count ``(n, L, 3)``."""
     log_mean, log_excess = (mean + variance / 2).unbind(-1)
     aleatoric = (log_excess - log_mean).exp().log1p()
-    return torch.stack([log_mean, aleatoric, variance[:, 0].clamp_min(LEAST).expm1().log()], -1)
+    return torch.stack([log_mean, aleatoric, variance[..., 0].clamp_min(LEAST).expm1().log()], -1)
 
 
-_ANSWERS = {"classes": _of_logit, "trials": _of_logit, "real": _of_real, "counts": _of_count}
-#: Numbers that are written of each number of a part, and the heads that read them.
-_WRITES = {"classes": 2, "trials": 2, "real": 3, "counts": 3}
-_LOGIT = torch.tensor([[-0.5, 0.0], [0.5, 0.0], [0.0, 1.0]])
-_HEADS = {"classes": _LOGIT, "trials": _LOGIT, "real": torch.eye(3), "counts": torch.eye(3)}
+_LOGIT = _Kind(1, _log_odds, _of_logit, torch.tensor([[-0.5, 0.0], [0.5, 0.0], [0.0, 1.0]]))
+#: By the kind of a part; a real y by its log scale, or by its scale.
+KINDS = {
+    "classes": _LOGIT,
+    "trials": _LOGIT,
+    "real": _Kind(2, lambda said: said, _of_real, torch.eye(3)),
+    "scale": _Kind(2, _scale, _of_scale, torch.eye(3)),
+    "counts": _Kind(2, _rate, _of_count, torch.eye(3)),
+}

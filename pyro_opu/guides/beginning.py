@@ -92,9 +92,9 @@ class Beginning:
         return any(value.is_floating_point() for value in weights.values())
 
     @property
-    def has_all_moments(self) -> bool:
-        """Whether a student is told mean and covariance of what the head says, as they are."""
-        return self.draws is not None and self.head.shape[1] ** 2 <= MOST_TOLD
+    def lacks_moments(self) -> bool:
+        """Whether the posterior is over the head, but a student is not given all its covariance."""
+        return self.draws is not None and self.head.shape[1] ** 2 > MOST_TOLD
 
     def has_few_moments(self) -> bool:
         """Whether a student can read mean and covariance of the logits: of one, always."""

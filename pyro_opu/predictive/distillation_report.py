@@ -54,7 +54,8 @@ class DistillationReport(dict[str, Any]):
     "start" says where it began: at the teacher's "network", with the "moments" of its logits, in
     "closed form", at an earlier "student", or from "scratch"; "start_reason" says why. "earlier"
     is of students that begin at another, and has the KL of that one
-    (``pyro_opu/training/choose.py``); "family_by_default" is whether such a one may choose the family of its answers anew.
+    (``pyro_opu/training/choose.py``); "family_by_default" is whether such a one may choose the
+    family of its answers anew.
     "critic" is of an adversarial loss, at held-out inputs: the share with a "negative_gain", the
     mean "slope" of the witnesses and the "steep" share of points where it is above 1, the "value",
     a lower bound on W1 that they prove, and for two classes the "exact" W1 of the same draws.
@@ -68,7 +69,7 @@ class DistillationReport(dict[str, Any]):
     Example:
         >>> report = DistillationReport(draws=310.2, kl_ratio=3.2, kl_attainable=0.001)
         >>> str(report).splitlines()[1]
-        'mean      errs as that of 310 posterior draws, held out: KL 0.0032 nats (trivial: 0)'
+        'mean      errs as that of 310 draws, held out: KL 0.0032 nats (trivial: 0)'
     """
 
     def __str__(self) -> str:
@@ -112,7 +113,7 @@ class DistillationReport(dict[str, Any]):
     def _mean(self) -> str:
         kl, trivial = self["kl_ratio"] * self.get("kl_attainable", 0.0), self.get("kl_trivial", 0.0)
         return (
-            f"errs as that of {in_draws(self['draws'])} posterior draws, held out: KL {kl:.2g} "
+            f"errs as that of {in_draws(self['draws'])} draws, held out: KL {kl:.2g} "
             f"nats (trivial: {trivial:.2g})"
         )
 

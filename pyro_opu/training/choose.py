@@ -24,8 +24,8 @@ from pyro_opu.judging.advice import BY_GUIDE, graded
 from pyro_opu.judging.yardstick import EXCELLENT
 from pyro_opu.parts import Outcome, SiteLayout
 from pyro_opu.predictive.one_pass import OnePassPredictive
-from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.rng import preserve_rng
+from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.held import hold
 from pyro_opu.teachers.networks import DropoutTeacher, EnsembleTeacher
 from pyro_opu.training import tuned
@@ -134,11 +134,9 @@ def find_start(
         return Start(None, BY_GUIDE)
     found = choice.beginning(x, held_out, teacher.plug_ins(x), form)
     single = request.single_draw  # whose queries cost much
-    if not single and (found.beginning is None or not found.beginning.has_all_moments):
+    if not single and (found.beginning is None or found.beginning.lacks_moments):
         affine = affine_start(teacher, choice, x, form)
-        reasons = [each.reason for each in (found, affine) if each.reason]
-        either = affine.beginning or found.beginning
-        found = Start(either, "" if either else "; ".join(reasons))
+        found = Start(affine.beginning or found.beginning, found.reason or affine.reason)
     of_networks = isinstance(teacher, (DropoutTeacher, EnsembleTeacher))
     scratch = not request.follows and found.beginning is None
     if scratch and of_networks and choice.begins_at_networks:
@@ -171,7 +169,7 @@ def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) ->
 def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool) -> bool:
     """Whether a guide in closed form is excellent as it begins: as near as 500 draws, and more.
 
-    Of two classes it then answers with a normal logit; otherwise it stays as it is taught.
+    A label of two classes is then a normal logit; otherwise the guide stays as it is taught.
     """
     guide = chosen.guide
     if not getattr(getattr(guide, "trunk", None), "is_closed_form", False):

@@ -18,7 +18,7 @@ import pyro_opu
 from pyro_opu.choosing import choice_of
 from pyro_opu.guides.affine import AffineTrunk
 from pyro_opu.teachers.finished import finished_teacher
-from pyro_opu.training import plan
+from pyro_opu.training import tuned
 from pyro_opu.training.choose import affine_start
 
 S, N, G, H, D = 400, 300, 6, 4, 3
@@ -81,6 +81,9 @@ AFFINE: dict[str, Any] = {
     "real": lambda t, x, g, h: dist.Normal(slopes(t, x, g), t["tau"]),
     "noise that varies": lambda t, x, g, h: dist.Normal(
         slopes(t, x, g), (t["c"][h] + 0.1 * x[:, 0]).exp()
+    ),
+    "noise that is an input": lambda t, x, g, h: dist.Normal(
+        1e4 + slopes(t, x, g), 1.0 + 0.1 * (x[:, 1] + 30.0)
     ),
     "Poisson": lambda t, x, g, h: dist.Poisson((t["a"][g] + 0.2 * (x @ t["mean"])).exp()),
     "negative binomial": lambda t, x, g, h: dist.GammaPoisson(
@@ -150,6 +153,10 @@ BENT: dict[str, tuple[Any, str]] = {
         lambda t, x, g, h: dist.Normal((x @ t["mean"]).clamp(-0.5, 0.5), 1.0),
         "'obs' is not affine",
     ),
+    "bent far from 0": (
+        lambda t, x, g, h: dist.Normal(1e4 + (x @ t["mean"]).sin(), 1.0),
+        "'obs' is not affine",
+    ),
     "a mean that is no rate": (
         lambda t, x, g, h: dist.Poisson(1.0 + t["tau"] * x[:, 0].square()),
         "'obs' is not affine",
@@ -179,7 +186,7 @@ def test_draws_that_are_not_normal_are_taught_from_the_closed_form(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two groups of draws far apart: its moments are right, and the grade says that is not all."""
-    monkeypatch.setattr(plan, "EFFORTS", {"quick": (4, 64), "default": (4, 64)})
+    monkeypatch.setattr(tuned, "EFFORTS", {"quick": (4, 64), "default": (4, 64)})
     t = draws()
     t["a"] = t["a"] + 3.0 * (torch.arange(S) % 2 - 0.5)[:, None]
     source = Predictive(model(AFFINE["crossed"]), t, return_sites=("obs",))
@@ -200,6 +207,17 @@ def test_it_is_saved_and_answers_the_same(name: str, tmp_path: Path) -> None:
     again = pyro_opu.OnePassPredictive.load(tmp_path / "fast.safetensors")
     one, two = (each.distribution(x).as_tensors() for each in (fast, again))
     assert all(torch.equal(one[key], two[key]) for key in one)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["varying slopes", "noise that varies", "Poisson"])
+def test_it_is_exported_for_any_number_of_rows(name: str, tmp_path: Path) -> None:
+    """The export compares itself with the student, far from the data too."""
+    fast, x = closed_form(name)
+    fast.export(tmp_path / "fast.pt2")
+    program = torch.export.load(tmp_path / "fast.pt2").module()
+    found = program(*(part[:7] for part in x))
+    torch.testing.assert_close(found["mean"], fast.distribution([part[:7] for part in x]).mean)
 
 
 def test_a_guide_that_draws_afresh_has_a_closed_form_too() -> None:

@@ -12,12 +12,13 @@ import pytest
 import torch
 from input_forms import FORMS, GROUP, NUMBERS, G, N, TwoInputs, posterior, quick
 from pyro.infer import Predictive
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import embedding
 
 import pyro_opu
 from pyro_opu import OnePassPredictive
 from pyro_opu.guides import products
+from pyro_opu.guides.affine import AffineTrunk
 from pyro_opu.guides.networks import Indexed
 from pyro_opu.guides.plug_in import NetworkTrunk
 from pyro_opu.guides.products import with_products
@@ -110,17 +111,21 @@ def test_a_networks_embedding_is_read() -> None:
     assert any(value.shape == (G, 3) for value in fast.guide.trunk.network.state_dict().values())
 
 
-@pytest.mark.parametrize("why", ["large", "float64"])
-def test_otherwise_indices_are_embedded(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if why == "large":
-        monkeypatch.setattr(products, "MOST_ROWS", G - 1)
-        fast = quick(posterior(), FORMS["dict"], num_steps=1)
-        reason = "nothing in its network determines"
-    else:  # which a recorded network would round
-        with pytest.warns(UserWarning, match="begins from scratch.*too few digits for column 0"):
-            stamps = (1e9 + NUMBERS.double(), GROUP)
-            fast = quick(TwoInputs().double(), stamps, num_steps=1, num_samples=20)
-        reason = "float32, in which its network is read, has too few digits"
+def test_otherwise_two_classes_have_a_closed_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "MOST_ROWS", G - 1)
+    stamps = (1e9 + NUMBERS.double(), GROUP)  # which a recorded network would round
+    for source, x in ((posterior(), FORMS["dict"]), (TwoInputs().double(), stamps)):
+        fast = quick(source, x, num_steps=1, num_samples=20)
+        assert isinstance(fast.guide.trunk, AffineTrunk) and fast.report["start"] == "closed form"
+
+
+def test_otherwise_indices_are_embedded() -> None:
+    network = TwoInputs()
+    network.layer = nn.Linear(5, 3)
+    with pytest.warns(UserWarning, match="begins from scratch.*too few digits for column 0"):
+        stamps = (1e9 + NUMBERS.double(), GROUP)
+        fast = quick(network.double(), stamps, num_steps=1, num_samples=20)
+    reason = "float32, in which its network is read, has too few digits"
     assert isinstance(fast.guide.trunk, Indexed)
     assert fast.report["start"] == "scratch" and reason in fast.report["start_reason"]
     assert f"start     from scratch: {reason[:20]}" in str(fast.report)

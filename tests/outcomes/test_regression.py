@@ -42,7 +42,8 @@ class TestLearning:
 
     def test_conjugate_linear_regression(self) -> None:
         source, mean, covariance = self.conjugate()
-        fast = quick(source, torch.randn(400, D), num_steps=500, batch_size=128, evaluate_every=100)
+        learning = {"guide": "gaussian", "num_steps": 500, "batch_size": 128, "evaluate_every": 100}
+        fast = quick(source, torch.randn(400, D), **learning)
         x = torch.randn(300, D)
         found = fast.uncertainty(x)
         epistemic = ((x @ covariance) * x).sum(-1)
@@ -65,7 +66,7 @@ class TestLearning:
         def source(x: Tensor) -> tuple[Tensor, Tensor]:
             return 1000 + slopes * x[:, 0], 100 * torch.exp(x[:, 0]).expand(300, -1)
 
-        fast = quick(source, torch.randn(400, 1), num_steps=500, batch_size=128)
+        fast = quick(source, torch.randn(400, 1), guide="gaussian", num_steps=500, batch_size=128)
         x = torch.linspace(-2, 2, 50)[:, None]
         found = fast.uncertainty(x)
         aleatoric, spread = 1e4 * torch.exp(2 * x[:, 0]), slopes.var() * x[:, 0].square()

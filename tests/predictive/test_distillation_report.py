@@ -38,7 +38,7 @@ def test_a_report_prints_in_few_lines_of_80_columns(name: str, tmp_path: Path) -
     starts = ["student", "start", "mean", "energy", "epistemic", "spent", "kept", "grade", "next"]
     assert [line.split()[0] for line in lines] == starts
     assert max(map(len, lines[:-1])) <= 90, lines
-    assert f"that of {in_draws(fast.report['draws'])} posterior draws" in lines[2]
+    assert f"that of {in_draws(fast.report['draws'])} draws, held out" in lines[2]
     family = {"normal": "Normal", "logistic-normal": "Logistic Normal"}.get(name, "Dirichlet")
     assert f"{fast.report['guide']}, {family}" in lines[0]
     fast.save(tmp_path / "student.safetensors")
