@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pyro_opu.guides.affine import Affine, AffineTrunk
-from pyro_opu.guides.base import HeadGuide, TrunkGuide, student_at
-from pyro_opu.guides.base import family as family
+from pyro_opu.guides.base import HeadGuide, TrunkGuide, family, student_at
 from pyro_opu.guides.beginning import Beginning
 from pyro_opu.guides.dirichlet import PredictiveGuide
 from pyro_opu.guides.families import LogisticNormalGuide, MixtureGuide, PointGuide, SingleHeadGuide
@@ -50,7 +49,7 @@ def of_form(guide: nn.Module, form: Form) -> nn.Module:
 
 @torch.no_grad()
 def guide_at(
-    family: type[PredictiveGuide] | type[TrunkGuide],
+    kind: type[PredictiveGuide] | type[TrunkGuide],
     start: Beginning | Affine,
     x: Tensor,
     log_concentration: float = 0.0,
@@ -58,7 +57,7 @@ def guide_at(
     """Build a guide of a family that begins at a network, or with moments of its logits.
 
     Args:
-        family: One of :data:`GUIDES`.
+        kind: One of :data:`GUIDES`.
         start: The network.
         x: Inputs ``(N, *input_shape)``, by which features are standardised.
         log_concentration: The g of every input, where the moments do not say it.
@@ -68,7 +67,7 @@ def guide_at(
     else:
         config, classes = NetworkTrunk.describe(start, x), len(start.head)
     shape = {"trunk": config, "num_classes": classes, "shared": True}
-    guide = family.from_config(shape).to(x.device)
+    guide = kind.from_config(shape).to(x.device)
     trunk: Any = guide.trunk
     head: Tensor = trunk.start_at(start, x)
     if isinstance(guide, PredictiveGuide):

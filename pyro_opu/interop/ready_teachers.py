@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from pyro.infer import MCMC, Predictive
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.runtime import Message
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from pyro_opu.models.logistic_regression import logistic_regression
 from pyro_opu.models.neural_network import dropout_network, fit_network
 from pyro_opu.samplers import PolyaGammaGibbs
 from pyro_opu.teachers import Source, as_teacher
+from pyro_opu.utils.laws import Node
 
 __all__ = ["TeacherFunction", "dropout_teacher", "linear_teacher", "logistic_teacher"]
 
@@ -210,7 +210,7 @@ class _Weighted(Messenger):
         super().__init__()
         self.weights = weights
 
-    def _pyro_sample(self, msg: Message) -> None:
+    def _pyro_sample(self, msg: Node) -> None:
         if msg["is_observed"]:
             msg["scale"] = msg["scale"] * self.weights
 

@@ -11,12 +11,13 @@ from torch.distributions import Distribution
 
 from pyro_opu.interop.groups import log_prob_of
 from pyro_opu.programs.sites import site_kind, unwrap, wrapped_log_probs
+from pyro_opu.utils.laws import Node
 from pyro_opu.utils.warnings import warn_user
 
 __all__ = ["is_of_rows", "of_rows", "of_site"]
 
 
-def is_of_rows(node: dict[str, Any], lengths: set[int]) -> bool:
+def is_of_rows(node: Node, lengths: set[int]) -> bool:
     """Whether the one event of a site holds rows that can be taken apart.
 
     They are as many as another of the model's arguments has, by its ``lengths``.
@@ -35,7 +36,7 @@ def is_of_rows(node: dict[str, Any], lengths: set[int]) -> bool:
     return True
 
 
-def of_rows(node: dict[str, Any]) -> Tensor:
+def of_rows(node: Node) -> Tensor:
     """Log-density ``(N,)`` of the rows of one event, each given the others."""
     fn, value = _whole(node["fn"]), node["value"]
     if isinstance(fn, dist.Independent):
@@ -47,7 +48,7 @@ def of_rows(node: dict[str, Any]) -> Tensor:
     return dist.Normal(mean, variance.sqrt(), validate_args=False).log_prob(value)
 
 
-def of_site(node: dict[str, Any]) -> Tensor:
+def of_site(node: Node) -> Tensor:
     """Log-density of a site's value by its batch dimensions."""
     found = _log_prob(node["fn"], node["value"])
     return node["unscaled_log_prob"] if found is None else found

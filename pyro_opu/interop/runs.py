@@ -12,8 +12,6 @@ from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
-from pyro.poutine.runtime import Message
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
@@ -26,6 +24,7 @@ from pyro_opu.programs.vmap import Batched, Draws
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.latents import PossibleValues
 from pyro_opu.utils.chunks import NUMBERS
+from pyro_opu.utils.laws import Node, is_subsample
 
 #: Beside the names of sites, none of which is empty; before those of deterministic ones.
 _LOG_JOINT, _SAID = "", "\0"
@@ -151,14 +150,14 @@ def _sites(read: _Read) -> dict[str, Any]:
             f"{str(error).splitlines()[0]}. Pass x and y of the shapes that it was fitted to."
         ) from error
     sites: dict[str, Any] = {n: v for n, v in trace.nodes.items() if v["type"] == "sample"}
-    for name, plate in ((n, v["fn"]) for n, v in sites.items() if site_is_subsample(v)):
+    for name, plate in ((n, v["fn"]) for n, v in sites.items() if is_subsample(v)):
         if plate.subsample_size not in (None, plate.size):
             raise ArgumentError(
                 f"`run`'s model must see all rows at once; its plate '{name}' draws "
                 f"{plate.subsample_size} of {plate.size} at random. Pass log_likelihood=False and "
                 "posterior_predictive=False."
             )
-    sites = {n: v for n, v in sites.items() if not (site_is_subsample(v) or is_deterministic(v))}
+    sites = {n: v for n, v in sites.items() if not (is_subsample(v) or is_deterministic(v))}
     free = [n for n, node in sites.items() if not node["is_observed"]]  # nor conditioned
     if free:
         raise ArgumentError(
@@ -205,7 +204,7 @@ def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[A
     return densities, _over_draws(batched, label, read) if wanted.posterior_predictive else {}
 
 
-def _is_said(node: Message) -> bool:
+def _is_said(node: Node) -> bool:
     return node["type"] == "sample" and is_deterministic(node)
 
 
@@ -303,7 +302,7 @@ def _probs_name(site: str, classes: list[str]) -> str:
     return "probs" if len(classes) == 1 else f"probs_{site}"
 
 
-def _plate_names(name: str, node: Any) -> list[str]:
+def _plate_names(name: str, node: Node) -> list[str]:
     """For every batch dimension of a site the plate's name, or else the site's and a number."""
     shape = node["fn"].batch_shape
     plates = {

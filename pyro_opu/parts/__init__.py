@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyro.poutine.runtime import Message
-from torch.distributions import Distribution
-
-from pyro_opu.distributions import Answer
 from pyro_opu.distributions.table import Part
 from pyro_opu.parts.base import Outcome, SiteLayout
 from pyro_opu.parts.classes import Classes

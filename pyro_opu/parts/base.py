@@ -15,6 +15,7 @@ from torch.distributions import Distribution
 from pyro_opu.checks import ArgumentTypeError
 from pyro_opu.distributions import Answer
 from pyro_opu.distributions.table import Part
+from pyro_opu.utils.laws import Node
 
 __all__ = ["Outcome", "SiteLayout"]
 
@@ -159,7 +160,7 @@ class Outcome(ABC):
         """Event shape of a student's answer: ``(C,)``, or ``()`` for a real y."""
 
     @abstractmethod
-    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
+    def kinds(self, nodes: Mapping[str, Node], site: str) -> dict[str, str]:
         """Kinds of the sites that one pass can give, of a run at two inputs with this site."""
 
     def layouts_of_obs(self, dtype: str) -> list[SiteLayout]:
@@ -167,7 +168,7 @@ class Outcome(ABC):
         kind, own = self.label
         return [SiteLayout("obs", kind, own or dtype, (-1,))]
 
-    def shown_by(self, nodes: dict[str, Any], name: str) -> str:
+    def shown_by(self, nodes: Mapping[str, Node], name: str) -> str:
         """The observed site whose values or parameters a site shows; "" where there is one."""
         return ""
 

@@ -17,6 +17,7 @@ from pyro_opu.parts.base import Outcome, SiteLayout
 from pyro_opu.programs.enumerated import log_probs_apart, mixed_log_probs
 from pyro_opu.programs.sites import check_one_trial, class_log_probs, site_kind
 from pyro_opu.programs.trace import is_deterministic
+from pyro_opu.utils.laws import Node
 
 __all__ = ["Classes"]
 
@@ -123,7 +124,7 @@ class Classes(Outcome):
     def apart(self, one: Tensor, two: Tensor) -> float:
         return log_probs_apart(one, two)
 
-    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
+    def kinds(self, nodes: Mapping[str, Node], site: str) -> dict[str, str]:
         """The observed site, and those that hold the class probabilities."""
         probs = class_log_probs(nodes[site]["fn"], 2, site).exp()
         kinds = {name: _kind(node, probs) for name, node in nodes.items()}
@@ -157,7 +158,7 @@ class Classes(Outcome):
         return draws
 
 
-def _kind(node: Any, probs: Tensor) -> str | None:
+def _kind(node: Node, probs: Tensor) -> str | None:
     """Whether a site holds the class probabilities ``(2, C)``, or the second class's."""
     value = node["value"]
     if not is_deterministic(node) or not value.is_floating_point():

@@ -18,6 +18,7 @@ from pyro_opu.parts.kinds import said
 from pyro_opu.programs.enumerated import mixed_normals, normals_apart
 from pyro_opu.programs.sites import one_per_row
 from pyro_opu.programs.trace import is_deterministic
+from pyro_opu.utils.laws import Node
 
 __all__ = ["Real"]
 
@@ -73,7 +74,7 @@ class Real(Outcome):
     def apart(self, one: Tensor, two: Tensor) -> float:
         return normals_apart(one, two)
 
-    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
+    def kinds(self, nodes: Mapping[str, Node], site: str) -> dict[str, str]:
         """The observed site, and those that hold the mean of y."""
         mean = self.read({site: nodes[site]["fn"]}, 2, {})[:, 0]
         kinds = {name: "mean" for name, node in nodes.items() if _holds(node, mean)}
@@ -102,7 +103,7 @@ class Real(Outcome):
         return draws[..., :1]
 
 
-def _holds(node: Any, mean: Tensor) -> bool:
+def _holds(node: Node, mean: Tensor) -> bool:
     """Whether a deterministic site holds the mean of y at two inputs."""
     value = node["value"]
     if not is_deterministic(node) or not value.is_floating_point() or value.numel() != 2:

@@ -26,6 +26,7 @@ from pyro_opu.programs.enumerated import (
 )
 from pyro_opu.programs.sites import site_kind, unwrap
 from pyro_opu.programs.trace import is_deterministic
+from pyro_opu.utils.laws import Node
 
 __all__ = ["Table", "check_trials", "unlike_trials"]
 
@@ -148,7 +149,7 @@ class Table(Outcome):
         """How many numbers of a row there are, as a shape."""
         return (sum(part.columns for part in self.parts),)
 
-    def kinds(self, nodes: dict[str, Any], site: str) -> dict[str, str]:
+    def kinds(self, nodes: Mapping[str, Node], site: str) -> dict[str, str]:
         """The observed sites, and those that hold the parameters of one."""
         kinds = {}
         for name, node in nodes.items():
@@ -166,7 +167,7 @@ class Table(Outcome):
             for p in self.parts
         ]
 
-    def shown_by(self, nodes: dict[str, Any], name: str) -> str:
+    def shown_by(self, nodes: Mapping[str, Node], name: str) -> str:
         """The observed site whose values or parameters a site shows."""
         return next(p.site for p in self.parts if _kind(nodes[name], p, nodes) is not None)
 
@@ -204,7 +205,7 @@ class Table(Outcome):
         return torch.cat(found, -1)
 
 
-def _kind(node: Any, part: Part, nodes: dict[str, Any]) -> str | None:
+def _kind(node: Node, part: Part, nodes: Mapping[str, Node]) -> str | None:
     """What a site shows of a part: its values, its parameters, or nothing."""
     observed = nodes[part.site]
     if node is observed:

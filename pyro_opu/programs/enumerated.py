@@ -20,7 +20,7 @@ from torch.distributions import Distribution
 
 from pyro_opu.programs.sites import unwrap
 from pyro_opu.programs.trace import Run
-from pyro_opu.utils.laws import is_known
+from pyro_opu.utils.laws import Node, is_known
 from pyro_opu.utils.warnings import warn_user
 
 #: Combinations of values up to which latents are summed out; each takes a run of the model.
@@ -102,14 +102,14 @@ class Fixed(Messenger):
         self.latents, self.numbers = latents, dict(zip(latents, numbers, strict=True))
         self.log_weights: dict[str, Tensor] = {}
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: Node) -> None:
         if (name := msg["name"]) in self.latents:
             found = self.latents[name].at(msg["fn"], self.numbers[name])
             msg["value"], self.log_weights[name] = found
         elif name in self.drawn:
             msg["value"] = self.drawn[name]
 
-    def _pyro_post_sample(self, msg: Any) -> None:
+    def _pyro_post_sample(self, msg: Node) -> None:
         if msg["name"] in self.apart:
             self.drawn[msg["name"]] = msg["value"]
 

@@ -29,7 +29,7 @@ from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, few_rows, is_deterministic, quiet, trace_of
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import preserve_rng
-from pyro_opu.utils.laws import is_known
+from pyro_opu.utils.laws import Node, is_known
 from pyro_opu.utils.warnings import warn_user
 
 #: Combinations of values up to which all are tried.
@@ -42,7 +42,7 @@ MOST_ROWS = 16
 SUMMED, DRAWN, SHARED = "summed out", "one per row, drawn anew", "shared by all rows, drawn anew"
 
 
-def other_values(node: Any) -> list[Tensor]:
+def other_values(node: Node) -> list[Tensor]:
     """Values that a site may have: all of a finite support, the same at all rows, or a few."""
     fn, value, base = node["fn"], node["value"], unwrap(node["fn"])
     if (support := finite_support(fn)) is not None:

@@ -14,7 +14,6 @@ import torch
 from pyro import primitives
 from pyro.poutine.messenger import Messenger
 from pyro.poutine.subsample_messenger import SubsampleMessenger
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -26,6 +25,7 @@ from pyro_opu.programs.signature import Arguments, Call, Model, parameters_of
 from pyro_opu.programs.trace import fresh_latents, is_deterministic
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import exclusive, replaced
+from pyro_opu.utils.laws import Node, is_subsample
 from pyro_opu.utils.warnings import warn_user
 
 T = TypeVar("T")
@@ -242,15 +242,15 @@ class _Rows(Messenger):
         self.plates: dict[str, tuple[int, int]] = {}
         self.model = model
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: Node) -> None:
         fn, value = msg["fn"], msg["value"]
-        if site_is_subsample(msg):
+        if is_subsample(msg):
             self.plates[msg["name"]] = fn.size, fn.subsample_size or fn.size
         elif msg["is_observed"] and isinstance(value, Tensor) and not is_deterministic(msg):
             if IMPUTED not in msg["infer"] and not self.model.knows(msg["name"], value, fn.shape()):
                 msg["value"] = fn.sample()
 
-    def _pyro_post_sample(self, msg: Any) -> None:
+    def _pyro_post_sample(self, msg: Node) -> None:
         if IMPUTED in msg["infer"] and msg["value"].shape != msg["fn"].shape():
             found, expected = tuple(msg["value"].shape), tuple(msg["fn"].shape())
             raise ValueError(f"'{msg['name']}' has shape {found} for {expected}")

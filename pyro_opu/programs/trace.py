@@ -12,7 +12,6 @@ import torch
 from pyro import poutine
 from pyro.poutine.condition_messenger import ConditionMessenger
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -21,6 +20,7 @@ from pyro_opu.programs.sites import stand_in
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import exclusive
 from pyro_opu.utils.chunks import some_rows
+from pyro_opu.utils.laws import Node, is_subsample
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Run:
             trace = poutine.trace(model).get_trace(*args, **kwargs)
         sites = _sample_sites(trace)
         dims = [each.dim for n in sites for each in n["cond_indep_stack"] if each.vectorized]
-        nodes = {node["name"]: node for node in sites if not site_is_subsample(node)}
+        nodes = {node["name"]: node for node in sites if not is_subsample(node)}
         returned, left_out = trace.nodes["_RETURN"]["value"], frozenset(fixed.left_out)
         return cls(nodes, -min(dims, default=0), returned, left_out)
 
@@ -88,7 +88,7 @@ class Observed(Messenger):
         self.sites = sites
         self.fns: dict[str, Any] = {}
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: Node) -> None:
         if msg["name"] in self.sites:
             self.fns[msg["name"]] = msg["fn"]
             msg["value"] = stand_in(msg["fn"])  # in the place of labels, too
@@ -101,8 +101,8 @@ class GivenValues(Messenger):
         super().__init__()
         self.value = value
 
-    def _pyro_sample(self, msg: Any) -> None:
-        if msg["value"] is None and not site_is_subsample(msg):
+    def _pyro_sample(self, msg: Node) -> None:
+        if msg["value"] is None and not is_subsample(msg):
             msg["value"] = self.value(msg["fn"], msg["name"])
 
 
@@ -116,11 +116,11 @@ def _sample_sites(trace: poutine.Trace) -> list[Any]:
     return [node for node in trace.nodes.values() if node["type"] == "sample"]
 
 
-def _fresh(sites: Iterable[Any], without: str | None) -> Draws:
+def _fresh(sites: Iterable[Node], without: str | None) -> Draws:
     return {
         node["name"]: node["value"]
         for node in sites
-        if node["name"] != without and not node["is_observed"] and not site_is_subsample(node)
+        if node["name"] != without and not node["is_observed"] and not is_subsample(node)
     }
 
 
@@ -141,6 +141,6 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def is_deterministic(node: Any) -> bool:
+def is_deterministic(node: Node) -> bool:
     """Whether a site was made by ``pyro.deterministic``."""
     return bool(node["infer"].get("_deterministic", False))

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError
@@ -25,6 +24,7 @@ from pyro_opu.programs.trace import is_deterministic, quiet, trace_of
 from pyro_opu.programs.vmap import Batched, Draws, loop, vectorized
 from pyro_opu.rng import preserve_rng
 from pyro_opu.utils.chunks import some_rows, spread_rows
+from pyro_opu.utils.laws import is_subsample
 
 #: Rows that are compared, and at least.
 ROWS, FEWEST = 32, 3
@@ -46,7 +46,7 @@ class AsWritten:
         fixed, rows, picks = dict(latents), x, {}
         written = _sites(model.as_written, latents, x)
         for name, node in written.items():
-            if not site_is_subsample(node):
+            if not is_subsample(node):
                 drawn = not (node["is_observed"] or is_deterministic(node))
                 if drawn or name in model.redrawn - set(observed):
                     fixed[name] = node["value"]
@@ -153,5 +153,5 @@ def _drawn(sites: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     return {
         name: node["fn"]
         for name, node in nodes.items()
-        if not (is_deterministic(node) or site_is_subsample(node))
+        if not (is_deterministic(node) or is_subsample(node))
     }

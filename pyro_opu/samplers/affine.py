@@ -14,7 +14,7 @@ from torch import distributions as dist
 from pyro_opu.checks import ArgumentError, check_inputs, check_tensor
 from pyro_opu.rng import exclusive
 from pyro_opu.samplers.latents import Latents, latent_and_observed
-from pyro_opu.utils import is_known, warn_user
+from pyro_opu.utils import Node, is_known, warn_user
 
 Model = Callable[..., object]
 _CHANGE = "Sample such a model with pyro.infer.NUTS."
@@ -88,7 +88,7 @@ def _unwrap(fn: Any) -> Any:
     return fn
 
 
-def _prior(nodes: dict[str, Any]) -> tuple[Tensor, Tensor]:
+def _prior(nodes: Mapping[str, Node]) -> tuple[Tensor, Tensor]:
     """Mean (P,) and precision (P, P) of all latents together."""
     means, blocks = [], []
     for name, node in nodes.items():
@@ -117,7 +117,7 @@ def _prior(nodes: dict[str, Any]) -> tuple[Tensor, Tensor]:
     return mean, precision
 
 
-def _weight(node: dict[str, Any]) -> Tensor:
+def _weight(node: Node) -> Tensor:
     """The factor of a site's log-density by poutine.scale and poutine.mask."""
     weight = torch.as_tensor(node["scale"]).double()
     if node["mask"] is not None:
@@ -141,7 +141,7 @@ def _logits(fn: Any) -> Tensor:
     return check_inputs(logits, "model's logits")
 
 
-def _counts(node: dict[str, Any], name: str, shape: torch.Size) -> tuple[Tensor, Tensor]:
+def _counts(node: Node, name: str, shape: torch.Size) -> tuple[Tensor, Tensor]:
     """Weighted numbers of trials (N,) and of labels of each class (N, C)."""
     fn, value = _unwrap(node["fn"]), check_tensor("obs", node["value"])
     if value.shape != fn.batch_shape:

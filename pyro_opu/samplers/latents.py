@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,12 @@ import torch
 from pyro import poutine
 from pyro.infer.autoguide.initialization import InitMessenger
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 
 from pyro_opu.checks import ArgumentError
 from pyro_opu.rng import preserve_rng
 from pyro_opu.samplers.minibatches import Minibatches
+from pyro_opu.utils import Node, is_subsample
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class Latents:
             )
 
 
-def latent_and_observed(nodes: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def latent_and_observed(nodes: Mapping[str, Node]) -> tuple[dict[str, Any], list[str]]:
     """Latent sites of a trace, and names of the observed ones; refuses plates that subsample."""
     latents: dict[str, Any] = {}
     observed: list[str] = []
     for name, site in nodes.items():
         if site["type"] != "sample" or (site["infer"] or {}).get("_deterministic"):
             continue
-        if site_is_subsample(site):
+        if is_subsample(site):
             if site["fn"].subsample_size not in (None, site["fn"].size):
                 raise ArgumentError(
                     f"`model` must see all its data: its plate {name!r} must not subsample; got "
@@ -85,7 +85,8 @@ def check_model(
         args, kwargs = batches.cut(rows)
         with torch.no_grad(), preserve_rng(), poutine.block():
             started = InitMessenger(init_strategy)(checked(model))
-            return latent_and_observed(poutine.trace(started).get_trace(*args, **kwargs).nodes)
+            nodes: Any = poutine.trace(started).get_trace(*args, **kwargs).nodes
+            return latent_and_observed(nodes)
 
     latents, observed = sites(torch.arange(batches.batch_size), _NoDiscrete())
     if not latents:
@@ -120,8 +121,8 @@ def check_model(
 class PossibleValues(Messenger):
     """Raises at an observed value outside its distribution's support."""
 
-    def _pyro_post_sample(self, msg: Any) -> None:
-        if not msg["is_observed"] or site_is_subsample(msg):
+    def _pyro_post_sample(self, msg: Node) -> None:
+        if not msg["is_observed"] or is_subsample(msg):
             return
         shape = msg["fn"].shape()
         if msg["fn"].batch_shape and not _expands(msg["value"].shape, shape):
@@ -152,8 +153,8 @@ def _expands(shape: torch.Size, to: torch.Size) -> bool:
 class _NoDiscrete(Messenger):
     """Raises at a discrete latent, before it is given a value."""
 
-    def _pyro_sample(self, msg: Any) -> None:
-        latent = not (msg["is_observed"] or site_is_subsample(msg))
+    def _pyro_sample(self, msg: Node) -> None:
+        latent = not (msg["is_observed"] or is_subsample(msg))
         if latent and msg["fn"].support.is_discrete:
             raise ArgumentError(
                 f"`model`'s latent site {msg['name']!r} must be continuous, to have a gradient; "

@@ -10,13 +10,12 @@ import pyro.distributions as dist
 import torch
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.runtime import Message
-from pyro.poutine.util import site_is_subsample
 from torch import Tensor
 from torch.distributions import Transform, constraints
 
 from pyro_opu.samplers.latents import Latents
 from pyro_opu.samplers.minibatches import Minibatches
+from pyro_opu.utils import Node, is_subsample
 
 #: Entries of the record from which a chain is resumed.
 PARTS = ("params", "step", "order", "position", "mean_square")
@@ -94,12 +93,12 @@ class _LogJoint(Messenger):
         self.total: Any = 0.0
         self.normals: list[_Weighted] = []
 
-    def _pyro_sample(self, msg: Message) -> None:
+    def _pyro_sample(self, msg: Node) -> None:
         if msg["name"] in self.values:
             msg["value"] = self.values[msg["name"]]
 
-    def _pyro_post_sample(self, msg: Any) -> None:
-        if site_is_subsample(msg) or msg["infer"].get("_deterministic"):
+    def _pyro_post_sample(self, msg: Node) -> None:
+        if is_subsample(msg) or msg["infer"].get("_deterministic"):
             return
         normal = _fixed_normal(msg) if msg["name"] in self.real else None
         if normal is not None:
@@ -109,7 +108,7 @@ class _LogJoint(Messenger):
             self.total = self.total + scale_and_mask(log_prob, msg["scale"], msg["mask"]).sum()
 
 
-def _fixed_normal(msg: Any) -> dist.Normal | None:
+def _fixed_normal(msg: Node) -> dist.Normal | None:
     """The Normal of a site, if its parameters need no gradient."""
     fn = msg["fn"]
     while type(fn) is dist.Independent:

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pyro.poutine.messenger import Messenger
-from pyro.poutine.runtime import Message
-from pyro.poutine.util import site_is_subsample
 
 from pyro_opu.checks import check_callable, positive_float
+from pyro_opu.utils import Node, is_subsample
 
 
 class Tempered(Messenger):
@@ -24,8 +23,8 @@ class Tempered(Messenger):
     def __repr__(self) -> str:
         return f"Tempered(likelihood={self.likelihood!r}, prior={self.prior!r})"
 
-    def _pyro_sample(self, msg: Message) -> None:
-        if not site_is_subsample(msg):
+    def _pyro_sample(self, msg: Node) -> None:
+        if not is_subsample(msg):
             msg["scale"] = msg["scale"] * (self.likelihood if msg["is_observed"] else self.prior)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeGuard
 
 from pyro.infer import MCMC, Predictive
-from pyro.poutine.runtime import Message
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError

@@ -2,6 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+from torch import Tensor
+
+
+class Node(TypedDict):
+    """A sample site of a run, as Pyro's messengers and traces have it."""
+
+    name: str
+    type: str
+    fn: Any  # a distribution, as a rule
+    value: Any
+    is_observed: bool
+    infer: dict[str, Any]
+    cond_indep_stack: Sequence[Any]
+    scale: Any
+    mask: Any
+    unscaled_log_prob: Tensor
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    stop: bool
+
+
+def is_subsample(node: Node) -> bool:
+    """Whether the site draws the rows of a plate."""
+    return node["type"] == "sample" and type(node["fn"]).__name__ == "_Subsample"
+
+
 #: Packages whose distributions do.
 _OWNERS = ("torch.", "pyro.", "numpyro.")
 #: What a subclass may define without another law than its parent's.
