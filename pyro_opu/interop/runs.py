@@ -168,7 +168,7 @@ def _sites(read: _Read) -> dict[str, Any]:
     return sites
 
 
-def _evaluated(read: _Read, observed: dict[str, Any], wanted: Wanted) -> tuple[Arrays, Arrays]:
+def _evaluated(read: _Read, observed: Mapping[str, Node], wanted: Wanted) -> tuple[Arrays, Arrays]:
     """Log densities of observed sites (and the joint one), and labels drawn there, per draw."""
 
     def run(draw: Draws) -> Any:
@@ -270,7 +270,7 @@ def _constants(read: _Read, observed: Arrays) -> Arrays:
 
 
 def _site_dims(
-    sites: dict[str, Any], observed: dict[str, Any], groups: dict[str, Arrays]
+    sites: Mapping[str, Node], observed: Mapping[str, Node], groups: dict[str, Arrays]
 ) -> dict[str, list[str]]:
     """Axes of variables after chain and draw: plates of the sites, classes, and rows of inputs."""
     names = {name: _plate_names(name, node) for name, node in sites.items()}
@@ -286,7 +286,7 @@ def _site_dims(
     return names
 
 
-def _probs(nodes: Any, observed: list[str]) -> Draws:
+def _probs(nodes: Mapping[str, Node], observed: list[str]) -> Draws:
     """Class probabilities ``(..., C)`` of the sites that have some."""
     classes = [name for name in observed if site_kind(nodes[name]["fn"]) is not None]
     found = {}

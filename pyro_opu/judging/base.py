@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +35,12 @@ SPLIT_SEED = 190_612_751
 JOINT_DRAWS = 128
 
 
+A = TypeVar("A", bound=Answer)
+M = TypeVar("M")
+
+
 @dataclass(frozen=True)
-class Judge(ABC):
+class Judge(ABC, Generic[A]):
     """Inputs with draws of the posterior there, by which answers are judged.
 
     Attributes:
@@ -53,11 +57,11 @@ class Judge(ABC):
     jointly: bool = False
 
     @abstractmethod
-    def scores_of(self, answer: Answer) -> dict[str, float]:
+    def scores_of(self, answer: A) -> dict[str, float]:
         """:meth:`scores` of an answer."""
 
     @abstractmethod
-    def summary_of(self, answer: Answer) -> dict[str, Any]:
+    def summary_of(self, answer: A) -> dict[str, Any]:
         """:meth:`summary` of an answer."""
 
     @property
@@ -123,7 +127,7 @@ class Judge(ABC):
 
 
 @dataclass(frozen=True)
-class PartJudge(Judge):
+class PartJudge(Judge[A], Generic[A, M]):
     """Judges one number of every row, or several alike.
 
     The mean is judged by two halves of the draws in turn, since all draws may be all that teach,
@@ -142,27 +146,27 @@ class PartJudge(Judge):
     fewest: ClassVar[int] = 1
 
     @abstractmethod
-    def mean_of(self, answer: Any) -> Any:
+    def mean_of(self, answer: A) -> M:
         """What an answer says of the mean, in the form of :meth:`mean_of_draws`."""
 
     @abstractmethod
-    def mean_of_draws(self, draws: Tensor) -> Any:
+    def mean_of_draws(self, draws: Tensor) -> M:
         """What draws ``(S, N, K)`` say of the mean, with as many moments as are judged."""
 
     @abstractmethod
-    def kl(self, mean: Any, other: Any) -> Tensor:
+    def kl(self, mean: M, other: M) -> Tensor:
         """KL between two means, in nats, ``(N,)``; the ``other`` may be one for all inputs."""
 
     @abstractmethod
-    def energy(self, answer: Any) -> Tensor:
+    def energy(self, answer: A) -> Tensor:
         """Energy distance of an answer from what the draws are a sample of, ``(N,)``."""
 
     @abstractmethod
-    def energies(self, answer: Any) -> tuple[float, float]:
+    def energies(self, answer: A) -> tuple[float, float]:
         """Mean energy distances of an answer and of S draws from the posterior."""
 
     @abstractmethod
-    def epistemic_parts(self, answer: Any) -> tuple[Tensor, Tensor, Tensor]:
+    def epistemic_parts(self, answer: A) -> tuple[Tensor, Tensor, Tensor]:
         """Epistemic parts of an answer and of the posterior ``(N,)``, and of each draw ``(S, N)``,
         whose mean the posterior's is."""
 
@@ -175,11 +179,11 @@ class PartJudge(Judge):
             return split(self.draws[: 2 * self.num_judging])
 
     @cached_property
-    def means(self) -> list[Any]:
+    def means(self) -> list[M]:
         """What each half of the draws says of the mean."""
         return [self.mean_of_draws(half) for half in self.halves]
 
-    def turns(self, answer: Answer, trivial: Answer, costly: Tensor) -> list[Judged]:
+    def turns(self, answer: A, trivial: A, costly: Tensor) -> list[Judged]:
         """Numbers of every input for a report, by column and quantity.
 
         Each half of the draws judges in turn, the other being the floor; where the posterior draws
@@ -195,11 +199,11 @@ class PartJudge(Judge):
         return [common | self.turn(answer, trivial, *each, costly) for each in order]
 
     @abstractmethod
-    def of_all(self, answer: Any) -> Judged:
+    def of_all(self, answer: A) -> Judged:
         """What all draws say, in every turn."""
 
     @abstractmethod
-    def turn(self, answer: Any, trivial: Any, one: int, other: int, costly: Tensor) -> Judged:
+    def turn(self, answer: A, trivial: A, one: int, other: int, costly: Tensor) -> Judged:
         """What the half ``one`` says of the answers and of the ``other``."""
 
     def extrapolated(self, whole: Tensor, halves: Sequence[Tensor]) -> Tensor:
@@ -213,7 +217,7 @@ class PartJudge(Judge):
         """
         return whole - (2 * self.left - 1) * (torch.stack(list(halves)).mean(0) - whole)
 
-    def kl_by_halves(self, mean: object) -> float:
+    def kl_by_halves(self, mean: M) -> float:
         """The mean KL from both halves of the draws."""
         found = [float(self.kl(half, mean).mean()) for half in self.means]
         return sum(found) / len(found)
@@ -235,7 +239,7 @@ class PartJudge(Judge):
         """The KL of one answer for all inputs, by halves."""
         return self.kl_by_halves(self.mean_of_draws(self.draws.reshape(-1, 1, self.draws.shape[2])))
 
-    def scores_of(self, answer: Answer) -> dict[str, float]:
+    def scores_of(self, answer: A) -> dict[str, float]:
         mean = self.mean_of(answer)
         ratio = self.kl_by_halves(mean) / self.attainable
         return {
@@ -245,7 +249,7 @@ class PartJudge(Judge):
             "draws": as_draws(ratio, self.num_judging, self.held),
         }
 
-    def summary_of(self, answer: Answer) -> dict[str, Any]:
+    def summary_of(self, answer: A) -> dict[str, Any]:
         energy, of_draws = self.energies(answer)
         mine, theirs, per_draw = self.epistemic_parts(answer)
         factor = single_factor(mine, theirs, per_draw, self.size)

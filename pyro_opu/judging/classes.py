@@ -104,7 +104,7 @@ class Best(NamedTuple):
     distance: Tensor  #: Its energy distance to the posterior, ``(N,)``.
 
 
-class ClassJudge(PartJudge):
+class ClassJudge(PartJudge[SimplexDistribution, Tensor]):
     """Judges answers by draws of class probabilities ``(S, N, C)``."""
 
     epistemic = "mutual_information"

@@ -32,7 +32,7 @@ VARIANCES = ("aleatoric", "epistemic")
 
 
 @dataclass(frozen=True)
-class RealJudge(PartJudge):
+class RealJudge(PartJudge[RealAnswer, PredictiveNormal]):
     """Judges answers by draws of mean and log deviation of y, ``(S, N, 2)``.
 
     Attributes:
@@ -110,7 +110,7 @@ class RealJudge(PartJudge):
     def turn(
         self,
         answer: RealAnswer,
-        trivial: PredictiveNormal,
+        trivial: RealAnswer,
         one: int,
         other: int,
         costly: Tensor,
@@ -124,7 +124,8 @@ class RealJudge(PartJudge):
             "best": self.best_energies,
             "trivial": energies(trivial, a, self.size),
         }
-        normals = {"student": answer.normal(), "floor": floor, "best": best, "trivial": trivial}
+        normals = {"student": answer.normal(), "floor": floor, "best": best}
+        normals["trivial"] = trivial.normal()
         out = {("teacher", name): getattr(teacher, name) for name in VARIANCES}
         for column, normal in normals.items():
             out |= {(column, name): getattr(normal, name) for name in VARIANCES}

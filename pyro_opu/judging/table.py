@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pyro_opu.distributions.table import Part, by_part
+from pyro_opu.distributions.table import Part, TableAnswer, by_part
 from pyro_opu.judging.base import Judge
 from pyro_opu.judging.classes import ClassJudge
 from pyro_opu.judging.real import RealJudge
@@ -20,7 +20,7 @@ _WORST = ("epistemic_factor", "energy_share")
 
 
 @dataclass(frozen=True)
-class TableJudge(Judge):
+class TableJudge(Judge[TableAnswer]):
     """Judges answers by draws of several numbers of every row.
 
     Attributes:
@@ -39,7 +39,7 @@ class TableJudge(Judge):
             for part, draws in zip(self.parts, by_part(self.draws, self.parts), strict=True)
         ]
 
-    def scores_of(self, answer: Any) -> dict[str, float]:
+    def scores_of(self, answer: TableAnswer) -> dict[str, float]:
         """Sums over the parts, and the draws of each by its name."""
         pairs = list(zip(self.each, answer.answers, strict=True))
         found = [judge.scores_of(part) for judge, part in pairs]
@@ -53,7 +53,7 @@ class TableJudge(Judge):
             **{f"draws of {p.site}": r["draws"] for p, r in zip(self.parts, found, strict=True)},
         }
 
-    def summary_of(self, answer: Any) -> dict[str, Any]:
+    def summary_of(self, answer: TableAnswer) -> dict[str, Any]:
         """Sums over the parts, the worst of them, or averages; and each, by name, in "sites"."""
         pairs = zip(self.each, answer.answers, strict=True)
         found = [judge.summary_of(part) for judge, part in pairs]
