@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +20,8 @@ ROOMS = {path.stem if path.is_file() else path.name for path in HOUSE.iterdir()}
 MOST_FILES = 9
 #: Statements of a file, docstrings left out.
 MOST_STATEMENTS = 260
+#: Share of annotated arguments that may be anything, and calls of isinstance in 1,000 lines.
+MOST_ANY, MOST_ISINSTANCE = 0.06, 10.0
 
 
 def room_of(path: Path) -> str:
@@ -121,6 +124,42 @@ def test_errors_of_arguments_are_of_the_package() -> None:
             if builtin and ast.unparse(node.args[0]).lstrip("f")[1:2] == "`":
                 wrong.append(f"{name_of(path)}: {node.lineno}")
     assert not wrong
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Names in an annotation, or in the value of an alias."""
+    inside = (each for each in ast.walk(node) if isinstance(each, (ast.Name, ast.Attribute)))
+    return {each.id if isinstance(each, ast.Name) else each.attr for each in inside}
+
+
+def test_arguments_say_what_they_are() -> None:
+    """Few annotations of arguments hold ``Any``, or an alias that holds it, in the whole house."""
+    trees = [ast.parse(path.read_text()) for path in FILES]
+    aliases = {
+        each.targets[0].id: names_in(each.value)
+        for tree in trees
+        for each in tree.body
+        if isinstance(each, ast.Assign)
+        and isinstance(each.targets[0], ast.Name)
+        and re.fullmatch("[A-Z]+[a-z]+[A-Za-z]*", each.targets[0].id)
+    }
+    loose, before = {"Any"}, set[str]()
+    while loose != before:
+        before, loose = loose, loose | {name for name, held in aliases.items() if held & loose}
+    given = [
+        names_in(argument.annotation)
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.arguments)
+        for argument in (*node.posonlyargs, *node.args, *node.kwonlyargs, node.vararg, node.kwarg)
+        if argument is not None and argument.annotation is not None
+    ]
+    assert sum(bool(names & loose) for names in given) / len(given) <= MOST_ANY
+
+
+def test_kinds_are_asked_for_rarely() -> None:
+    text = "".join(path.read_text() for path in FILES)
+    assert 1000 * text.count("isinstance(") / text.count("\n") <= MOST_ISINSTANCE
 
 
 def test_few_files_lie_beside_the_folders() -> None:

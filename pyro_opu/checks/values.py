@@ -39,7 +39,7 @@ def positive_int(name: str, value: object, least: int = 1, advice: str = "") -> 
 
 def sizes(name: str, value: object, advice: str = "", least: int = 1) -> tuple[int, ...]:
     """At least ``least`` positive integers, such as a shape or the widths of layers."""
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    if not is_sequence(value):
         raise ArgumentTypeError(_message(name, "a tuple of positive integers", value, advice))
     if len(value) < least or not all(_is_integer(v) and v > 0 for v in value):
         kind = "a tuple of " + (f"at least {least} " if least > 1 else "") + "positive integers"
@@ -95,11 +95,11 @@ def check_seed(value: object, name: str = "seed") -> int | None:
 
 def one_of(name: str, value: object, options: Collection[Name], advice: str = "") -> Name:
     """One of several names."""
-    if isinstance(value, str):
-        for option in options:
-            if option == value:
-                return option
-    kind = ArgumentError if isinstance(value, str) else ArgumentTypeError
+    text = isinstance(value, str)
+    for option in options if text else ():
+        if option == value:
+            return option
+    kind = ArgumentError if text else ArgumentTypeError
     raise kind(_message(name, f"one of {sorted(options)}", value, advice))
 
 
@@ -129,11 +129,16 @@ def check_callable(name: str, value: object, form: str) -> Callable[..., Any]:
 def check_path(name: str, path: object) -> Path:
     """The path of a file, which need not exist."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if isinstance(text, str) and "\0" not in text:
-        return Path(text)
     if isinstance(text, str):
-        raise ArgumentError(_message(name, "a path without NUL characters", text))
+        if "\0" in text:
+            raise ArgumentError(_message(name, "a path without NUL characters", text))
+        return Path(text)
     raise ArgumentTypeError(_message(name, "the path of a file", path))
+
+
+def is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether it is a sequence, and no text."""
+    return isinstance(value, Sequence) and not isinstance(value, str)
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

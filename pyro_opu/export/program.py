@@ -10,7 +10,7 @@ import pyro
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import ArgumentError, ArgumentTypeError
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, is_sequence
 from pyro_opu.distributions import Answer, as_answer
 from pyro_opu.distributions.table import TableAnswer
 from pyro_opu.export.plain_ops import PLAIN_OPS
@@ -129,7 +129,7 @@ def _checked(
 ) -> tuple[str, ...]:
     """Check the names of the outputs; by default all that can be traced."""
     known = [name for name in units if name not in answer.untraceable]
-    if outputs is not None and (isinstance(outputs, str) or not isinstance(outputs, Sequence)):
+    if outputs is not None and not is_sequence(outputs):
         raise ArgumentTypeError(
             f"`outputs` must be a list of names; got {outputs!r}. Write ['mean', 'epistemic']."
         )

@@ -27,14 +27,14 @@ KINDS = get_args(Kind)
 
 def leaves(x: object, name: str) -> dict[str, Any]:
     """Tensors, arrays and columns by keyword, or by position."""
-    if isinstance(x, Tensor) or is_column(x):
+    if _is_one(x):
         return {"x": x}
     if is_table(x):
         return series_of(x.to_pandas() if hasattr(x, "to_pandas") else x, name)
     pairs: Iterable[tuple[Any, Any]]
     if isinstance(x, Mapping):
         pairs = x.items()
-    elif isinstance(x, (tuple, list)) and (not x or _is_leaf(x[0])):
+    elif isinstance(x, (tuple, list)) and (not x or _is_one(x[0]) or is_table(x[0])):
         pairs = enumerate(x)
     else:
         kind = type(x).__name__
@@ -49,12 +49,12 @@ def leaves(x: object, name: str) -> dict[str, Any]:
     return given
 
 
-def _is_leaf(x: object) -> bool:
-    return isinstance(x, Tensor) or is_column(x) or is_table(x)
+def _is_one(x: object) -> bool:
+    return isinstance(x, Tensor) or is_column(x)
 
 
 def kind_of(x: object) -> Kind:
-    if isinstance(x, Tensor) or is_column(x):
+    if _is_one(x):
         return "tensor"
     return "dict" if isinstance(x, Mapping) or is_table(x) else "tuple"
 

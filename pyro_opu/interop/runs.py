@@ -12,12 +12,12 @@ from pyro import poutine
 from pyro.distributions.util import scale_and_mask
 from pyro.infer import MCMC, Predictive
 from pyro.infer.predictive import WeighedPredictive
-from torch import Tensor, nn
+from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError
 from pyro_opu.interop.groups import Arrays, Groups, Wanted, arrays, chains_of, new_call
 from pyro_opu.interop.rows import is_of_rows, of_rows, of_site
-from pyro_opu.programs.signature import parameters_of
+from pyro_opu.programs.signature import function_of, parameters_of
 from pyro_opu.programs.sites import class_log_probs, site_kind
 from pyro_opu.programs.trace import is_deterministic
 from pyro_opu.programs.vmap import Batched, Draws
@@ -225,7 +225,7 @@ def _over_draws(batched: Batched, fn: Callable[[Draws], Draws], read: _Read) -> 
 def _predicted(read: _Read, observed: list[str], wanted: Wanted) -> dict[str, Arrays]:
     """What the observed sites draw at new rows, under every draw."""
     args, kwargs = new_call(wanted.predictions)
-    model: Any = read.model.forward if isinstance(read.model, nn.Module) else read.model
+    model = function_of(read.model)
     try:
         bound = inspect.signature(model).bind_partial(*args, **kwargs)
         needed = [n for n, p in parameters_of(model).items() if p.default is p.empty]
@@ -259,9 +259,9 @@ def _predicted(read: _Read, observed: list[str], wanted: Wanted) -> dict[str, Ar
 
 def _constants(read: _Read, observed: Arrays) -> Arrays:
     """The tensors that the model was called with, by name, other than the observed values."""
-    model = read.model.forward if isinstance(read.model, nn.Module) else read.model
+    model = function_of(read.model)
     try:
-        given = inspect.signature(model).bind(*read.args, **read.kwargs).arguments  # type: ignore[arg-type]
+        given = inspect.signature(model).bind(*read.args, **read.kwargs).arguments
     except (TypeError, ValueError):  # Python cannot tell the names
         return {}
     found = arrays({name: value for name, value in given.items() if isinstance(value, Tensor)})

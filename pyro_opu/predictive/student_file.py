@@ -11,7 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import ArgumentError, ArgumentTypeError, check_callable, instance_of
+from pyro_opu.checks import (
+    ArgumentError,
+    ArgumentTypeError,
+    check_callable,
+    instance_of,
+    is_sequence,
+)
 from pyro_opu.choosing import choice_of
 from pyro_opu.guides import of_form
 from pyro_opu.guides.fused import is_fused
@@ -43,8 +49,7 @@ def check_parts(guide: Any, sites: Any, arguments: Sequence[str], inputs: Any, r
     """Raise a TypeError where a part of a student is of a wrong type."""
     advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
     instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)
-    listed = isinstance(sites, Sequence) and not isinstance(sites, str)
-    if not (listed and all(isinstance(site, SiteLayout) for site in sites)):
+    if not (is_sequence(sites) and all(isinstance(site, SiteLayout) for site in sites)):
         raise ArgumentTypeError(
             '`sites` must be a list such as [SiteLayout("obs", "label", "int64", (-1,))]; got '
             f"{sites!r}."

@@ -57,11 +57,15 @@ class Given:
                 )
 
 
+def function_of(model: Model | None) -> Any:
+    """What is called, the ``forward`` of a module."""
+    return model.forward if isinstance(model, nn.Module) else model
+
+
 def parameters_of(model: Model) -> dict[str, inspect.Parameter]:
     """The model's parameters that can be given by name; none where Python cannot tell."""
-    function = model.forward if isinstance(model, nn.Module) else model
     try:
-        parameters = inspect.signature(function).parameters
+        parameters = inspect.signature(function_of(model)).parameters
     except (TypeError, ValueError):
         return {}
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -70,10 +74,9 @@ def parameters_of(model: Model) -> dict[str, inspect.Parameter]:
 
 def names_of(model: Model) -> tuple[str, ...]:
     """Names of the model's arguments, and :data:`ANY` where it takes others, or may."""
-    function = model.forward if isinstance(model, nn.Module) else model
     named = tuple(parameters_of(model))
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function_of(model)).parameters.values()
     except (TypeError, ValueError):
         return (ANY,)
     return (*named, ANY) if any(p.kind is p.VAR_KEYWORD for p in parameters) else named

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.checks import ArgumentError
+from pyro_opu.checks import ArgumentError, is_sequence
 from pyro_opu.reports.comparing import Comparison, RealComparison
 from pyro_opu.reports.regions import Region
 
@@ -76,7 +76,7 @@ def _described(x: Tensor, where: Where) -> tuple[Tensor, list[str], Tensor | Non
         features = features[:, None] if features.ndim == 1 else features
         if features.ndim == 2 and len(features) == len(x):
             return features, [f"feature {i}" for i in range(features.shape[1])], None
-    elif isinstance(where, Sequence) and not isinstance(where, str):
+    elif is_sequence(where):
         if len(where) == plain.shape[1]:
             return plain, [str(name) for name in where], None
     raise ArgumentError(

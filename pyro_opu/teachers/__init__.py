@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeGuard
 from pyro.infer import MCMC, Predictive
 from torch import Tensor, nn
 
-from pyro_opu.checks import ArgumentError, ArgumentTypeError
+from pyro_opu.checks import ArgumentError, ArgumentTypeError, is_sequence
 from pyro_opu.programs.samples import posterior_of
 from pyro_opu.programs.signature import call_of
 from pyro_opu.programs.sites import refuse_site
@@ -148,7 +148,7 @@ def _made(options: SourceOptions, output: Output | None = None) -> Any:
         return EstimatorsTeacher(source)
     if is_posterior(source):
         return PosteriorTeacher(*source)
-    if isinstance(source, (Sequence, nn.ModuleList)) and not isinstance(source, str):
+    if _are_several(source):
         return EnsembleTeacher(source)
     if isinstance(source, Teacher):
         return MembersTeacher(source)
@@ -177,8 +177,8 @@ def _made(options: SourceOptions, output: Output | None = None) -> Any:
 
 def _networks(source: Any) -> Any:
     """A network, or several, for which alone `output` is given."""
-    several = isinstance(source, (Sequence, nn.ModuleList)) and not isinstance(source, str)
-    if isinstance(source, nn.Module) or (several and all(isinstance(e, nn.Module) for e in source)):
+    several = source if _are_several(source) else [source]
+    if all(isinstance(each, nn.Module) for each in several):
         return source
     raise ArgumentError(
         "`output` says what the numbers of an nn.Module are, or of a sequence of them; got a "
@@ -187,8 +187,12 @@ def _networks(source: Any) -> Any:
     )
 
 
+def _are_several(source: object) -> TypeGuard[Sequence[Any]]:
+    return is_sequence(source) or isinstance(source, nn.ModuleList)
+
+
 def _is_mixture(source: object) -> TypeGuard[Sequence[Any]]:
     """Whether ``source`` is a sequence that holds a posterior, not plain networks alone."""
-    if isinstance(source, (str, nn.Module)) or not isinstance(source, Sequence):
-        return False
-    return any(isinstance(each, (Predictive, MCMC, BaseTeacher, Teacher)) for each in source)
+    return is_sequence(source) and any(
+        isinstance(each, (Predictive, MCMC, BaseTeacher, Teacher)) for each in source
+    )

@@ -66,20 +66,20 @@ class ArrayFunction:
             for start in range(0, rows, self.rows)
         ]
         first = self.function(*parts[0])
-        if not all(each.ndim > 1 and each.shape[1] == self.rows for each in _outputs(first)[:1]):
+        if not all(each.ndim > 1 and each.shape[1] == self.rows for each in outputs_of(first)[:1]):
             return first  # no draws at rows: the teacher says so
         rest: Iterable[Any] = map(self.function, *zip(*parts[1:], strict=True))
         if self.threads > 1:
             with ThreadPoolExecutor(self.threads) as pool:
                 rest = list(pool.map(self.function, *zip(*parts[1:], strict=True)))
-        answers = [np.broadcast_arrays(*_outputs(each)) for each in (first, *rest)]
+        answers = [np.broadcast_arrays(*outputs_of(each)) for each in (first, *rest)]
         whole = tuple(np.concatenate(each, 1) for each in zip(*answers, strict=True))
         return whole if isinstance(first, tuple) else whole[0]
 
     def _same_twice(self, args: tuple[Any, ...]) -> bool:
         if self._repeats is None:
             few = [each[:2] for each in args]
-            pairs = zip(*(_outputs(self.function(*few)) for _ in "ab"), strict=True)
+            pairs = zip(*(outputs_of(self.function(*few)) for _ in "ab"), strict=True)
             self._repeats = all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
         return self._repeats
 
@@ -95,8 +95,13 @@ class AnyFunction:
     def __init__(self, function: Callable[..., object]) -> None:
         self.function = function
         #: Whether that is known.
-        self.known = isinstance(function, ArrayFunction)
+        self.known = self.of_arrays
         self.__wrapped__ = function
+
+    @property
+    def of_arrays(self) -> bool:
+        """Whether it is known to be one of arrays."""
+        return isinstance(self.function, ArrayFunction)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         if self.known:
@@ -109,11 +114,11 @@ class AnyFunction:
                 values = arrays(*args, **kwargs)
             except Exception:  # noqa: BLE001 - the first error is of the function as it was called
                 values = None
-            if not all(isinstance(each, Tensor) for each in _outputs(values)):
+            if not all(isinstance(each, Tensor) for each in outputs_of(values)):
                 raise
             self.function = arrays
         else:
-            if all(isinstance(each, np.ndarray) for each in _outputs(values)):
+            if all(isinstance(each, np.ndarray) for each in outputs_of(values)):
                 values = as_tensors(values, _first_tensor(args, kwargs))
                 self.function = arrays
         self.known = True
@@ -143,5 +148,5 @@ def _first_tensor(args: tuple[object, ...], kwargs: Mapping[str, object]) -> Ten
     return next(each for each in tree_leaves((args, kwargs)) if isinstance(each, Tensor))
 
 
-def _outputs(values: object) -> tuple[Any, ...]:
+def outputs_of(values: object) -> tuple[Any, ...]:
     return values if isinstance(values, tuple) else (values,)

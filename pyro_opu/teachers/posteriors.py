@@ -20,7 +20,7 @@ from pyro_opu.programs.recorded import NotRecorded
 from pyro_opu.programs.samples import choose
 from pyro_opu.programs.signature import Call, first_argument
 from pyro_opu.programs.vmap import Batched, Draws, vectorized
-from pyro_opu.teachers.arrays import AnyFunction, ArrayFunction, as_arrays, as_tensors
+from pyro_opu.teachers.arrays import AnyFunction, as_arrays, as_tensors, outputs_of
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.utils.chunks import some_rows
 from pyro_opu.utils.printing import name_of
@@ -101,7 +101,7 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
     def _of_arrays(self, x: Tensor) -> bool:
         if not self._function.known:
             self._values(torch.arange(1), some_rows(x, 2))
-        return isinstance(self._function.function, ArrayFunction)
+        return self._function.of_arrays
 
     def _check_ungrouped(self, x: Tensor) -> None:
         """Refuse draws by chain ``(chains, S, ...)`` if the function takes them joined alone."""
@@ -112,7 +112,7 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
             args, kwargs = self.call(x)
             try:
                 found = self._function(*args, **kwargs, draw=as_tensors_like(draw, x))
-                outputs = _of_one(found if isinstance(found, tuple) else (found,), x)
+                outputs = _of_one(outputs_of(found), x)
             except Exception:  # noqa: BLE001 - of a function that cannot take such a draw
                 return False
             return len(outputs) == 2 or bool((outputs[0].sum(-1) - 1).abs().max() < LEAST_SUM)
@@ -147,7 +147,7 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
         """What the function says under one draw, or under all, part by part."""
         args, kwargs = self.call(x)
         found = self._function(*args, **kwargs, draw=draw)
-        outputs = found if isinstance(found, tuple) else (found,)
+        outputs = outputs_of(found)
         if not self.of_all:
             outputs = _of_one(outputs, x)
         return {str(number): each for number, each in enumerate(outputs)}
@@ -160,7 +160,7 @@ class PosteriorTeacher(BaseTeacher[Tensor]):
         draws, one = self._chosen(index, x), partial(self._of_one, x)
         if self.of_all:
             found = one(draws)
-        elif not self._function.known or isinstance(self._function.function, ArrayFunction):
+        elif not self._function.known or self._function.of_arrays:
             each = [one({k: v[s] for k, v in draws.items()}) for s in range(len(index))]
             found = {name: torch.stack([e[name] for e in each]) for name in each[0]}
         else:

@@ -6,7 +6,7 @@ import hashlib
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pyro_opu.checks import ArgumentError
+from pyro_opu.checks import ArgumentError, is_sequence
 from pyro_opu.distributed import ALONE, Ranks, differences
 from pyro_opu.judging import Judge
 from pyro_opu.objectives import Objective
@@ -210,7 +210,7 @@ def describe(value: object) -> Any:
         return {"type": type(value).__qualname__, **{k: describe(getattr(value, k)) for k in own}}
     if isinstance(value, Mapping):
         return {str(key): describe(each) for key, each in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if is_sequence(value):
         return [describe(each) for each in value]
     return value if value is None or isinstance(value, (bool, int, float, str)) else text(value)
 
