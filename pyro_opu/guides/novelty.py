@@ -102,7 +102,7 @@ class Distance(nn.Module):
 
 def _principal(rows: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """Largest variances ``(rank,)`` and their directions ``(D, rank)`` of centred rows."""
-    if len(rows) < rows.shape[1] <= MOST_EXACT:
+    if 2 * len(rows) <= rows.shape[1] <= MOST_EXACT:  # else it takes longer
         _, values, directions = torch.linalg.svd(rows, full_matrices=False)
         return values[:rank].square() / len(rows), directions.mT[:, :rank]
     if rows.shape[1] <= MOST_EXACT:

@@ -103,7 +103,7 @@ def test_what_is_left_of_a_subspace_counts_too() -> None:
 
 
 def test_of_few_rows_directions_are_those_of_the_covariance() -> None:
-    z = torch.randn(20, 30).double()
+    z = torch.randn(20, 50).double()
     values, directions = _principal(z, 7)
     exact, expected = (found.flip(-1)[..., :7] for found in torch.linalg.eigh(z.mT @ z / 20))
     torch.testing.assert_close(values, exact)
