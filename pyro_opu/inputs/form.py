@@ -51,7 +51,7 @@ class Form:
 
     def pack(
         self,
-        x: Any,
+        x: object,
         name: str = "x",
         *,
         check_seen: bool = False,

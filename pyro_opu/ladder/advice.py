@@ -193,7 +193,7 @@ def _exact_ways(teacher: BaseTeacher, draws: int) -> dict[str, Callable[[Tensor]
 
 
 @torch.no_grad()
-def _milliseconds(way: Callable[[Tensor], Any], x: Tensor) -> tuple[float | None, float | None]:
+def _milliseconds(way: Callable[[Tensor], object], x: Tensor) -> tuple[float | None, float | None]:
     """A call at one row and at all takes so long; ``None`` where it cannot be made."""
     pair: list[float | None] = []
     for rows in (x[:1], x[:TIMED]):
@@ -205,7 +205,7 @@ def _milliseconds(way: Callable[[Tensor], Any], x: Tensor) -> tuple[float | None
     return pair[0], whole
 
 
-def _best(way: Callable[[Tensor], Any], x: Tensor) -> float:
+def _best(way: Callable[[Tensor], object], x: Tensor) -> float:
     """Milliseconds of the quickest of several calls, the first of which may record a program."""
     found, begun = math.inf, time.perf_counter()
     for number in range(100):

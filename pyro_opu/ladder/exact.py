@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, positive_int
 from pyro_opu.distributions import Answer
+from pyro_opu.inputs import InputLike
 from pyro_opu.ladder.sums import Sums, sums_of
 from pyro_opu.metrics.uncertainty import table_of
 from pyro_opu.parts import Outcome, Part
@@ -125,11 +126,11 @@ class Exact(Teacher):
         """Draws behind ``.probs``; ``None`` before an input has been seen of what draws afresh."""
         return self._wanted or (self._held or self.teacher).max_draws
 
-    def probs(self, x: Any, num_draws: int | None = None) -> Tensor:
+    def probs(self, x: InputLike, num_draws: int | None = None) -> Tensor:
         """Class probabilities ``(S, N, C)`` of joint posterior draws; see :meth:`log_probs`."""
         return self.log_probs(x, num_draws).exp()
 
-    def log_probs(self, x: Any, num_draws: int | None = None) -> Tensor:
+    def log_probs(self, x: InputLike, num_draws: int | None = None) -> Tensor:
         """Log class probabilities ``(S, N, C)``.
 
         Args:
@@ -144,14 +145,14 @@ class Exact(Teacher):
         self.outcome.check_classes("a posterior")
         return found
 
-    def draws(self, x: Any, num_draws: int | None = None) -> Tensor:
+    def draws(self, x: InputLike, num_draws: int | None = None) -> Tensor:
         """What joint draws say of the inputs, ``(S, N, K)``: a teacher's ``draws``."""
         found = self._whole(x, num_draws)
         return self.outcome.plain(found)
 
     @torch.no_grad()
     @full_precision()
-    def uncertainty(self, x: Any, *, quantiles: Sequence[float] | None = None) -> Any:
+    def uncertainty(self, x: InputLike, *, quantiles: Sequence[float] | None = None) -> Any:
         """Mean, total, aleatoric and epistemic uncertainty, and more, without draws ``(S, N, C)``.
 
         Draws are added up block by block, in float64, so that memory does not grow with S N.
@@ -208,7 +209,7 @@ class Exact(Teacher):
 
     @torch.no_grad()
     @full_precision()
-    def _whole(self, x: Any, num_draws: int | None) -> Tensor:
+    def _whole(self, x: InputLike, num_draws: int | None) -> Tensor:
         x = self._look(x)
         said = self._said_at(x)
         if said is None:
@@ -285,7 +286,7 @@ class ExactPosterior(Exact):
     def __init__(self, teacher: BaseTeacher, num_draws: int | None, chunk_size: int | None) -> None:
         self._begin(teacher, num_draws, chunk_size)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+    def __call__(self, *args: object, **kwargs: object) -> dict[str, Tensor]:
         """Draws of what is observed, and of its parameters where ``return_sites`` asks for them."""
         x = self._look((args[0] if len(args) == 1 else args) if args else kwargs)
         said = self._whole(x, None)

@@ -100,7 +100,7 @@ def read(source: Source | Student, x: Tensor, num_draws: int) -> Reading:
     return Reader(source, x, is_student(source, x), num_draws, None).together(x)
 
 
-def read_by_halves(source: Any, x: Tensor, num_draws: int) -> list[Reading]:
+def read_by_halves(source: Source | Student, x: Tensor, num_draws: int) -> list[Reading]:
     """What a teacher says by all of its draws, and by every other one; a student says one thing."""
     check_inputs(x)
     if is_student(source, x):

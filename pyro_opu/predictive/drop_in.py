@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
@@ -21,7 +20,7 @@ def student_of(
     teacher: BaseTeacher,
     x: Tensor,
     sites: Sequence[SiteLayout] | None = None,
-    report: dict[str, Any] | None = None,
+    report: Mapping[str, object] | None = None,
 ) -> OnePassPredictive:
     """Freeze the guide, and make the drop-in for the teacher's source that answers by it.
 

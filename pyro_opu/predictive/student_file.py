@@ -45,7 +45,9 @@ _ENTRIES: dict[str, tuple[type, ...]] = {
 _OF_NOVELTY = "novelty/"
 
 
-def check_parts(guide: Any, sites: Any, arguments: Sequence[str], inputs: Any, report: Any) -> None:
+def check_parts(
+    guide: object, sites: object, arguments: Sequence[str], inputs: object, report: object
+) -> None:
     """Raise a TypeError where a part of a student is of a wrong type."""
     advice = "Build one with PredictiveGuide.for_inputs(x, num_classes), or call distill."
     instance_of("guide", guide, nn.Module, "an nn.Module x -> Dirichlet", advice)

@@ -175,7 +175,7 @@ def _made(options: SourceOptions, output: Output | None = None) -> Any:
     )
 
 
-def _networks(source: Any) -> Any:
+def _networks(source: object) -> Any:
     """A network, or several, for which alone `output` is given."""
     several = source if _are_several(source) else [source]
     if all(isinstance(each, nn.Module) for each in several):

@@ -299,7 +299,7 @@ def attention(
 
 
 @cache
-def _opened(func: Any) -> Function:
+def _opened(func: Callable[..., object]) -> Function:
     """A function of ``torch.nn.functional`` that does not hand itself to a mode."""
     asks = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
     within = {**func.__globals__, **{name: lambda *_: False for name in asks}}
