@@ -1,16 +1,19 @@
-"""A student as a file that needs neither Pyro nor this package: ONNX, or torch.export's."""
+"""A program as a file that needs neither Pyro nor this package: ONNX, or torch.export's."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError, check_inputs, check_path, instance_of
 from pyro_opu.export.formats import FORMATS, check_packages, run_onnx
-from pyro_opu.export.program import StudentProgram, differing, trace
+from pyro_opu.export.program import FileProgram, StudentProgram, differing, trace
 from pyro_opu.guides.base import in_dtype_of
 from pyro_opu.guides.novelty import Novelty
 from pyro_opu.inputs import PLAIN, Form
@@ -77,6 +80,20 @@ def export(
     """
     advice = "Pass fast.guide, or call the student's own method."
     instance_of("guide", guide, nn.Module, "a module x -> answer", advice)
+    checked_path(path)
+    student = StudentProgram(guide, example_x.shape[1:], outputs, novelty, form)
+    check_inputs(example_x, "example_x", dtype=student.dtype)
+    write(student, path, in_dtype_of(student.guide, example_x.detach().cpu()), sites)
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """The place of a file in a format that can be written.
+
+    Raises:
+        TypeError, ValueError: no path, or of another suffix.
+        FileNotFoundError: its folder does not exist.
+        ImportError: for ``.onnx`` without the extra "onnx".
+    """
     path = check_path("path", path)
     if path.suffix not in FORMATS:
         raise ArgumentError(
@@ -85,29 +102,58 @@ def export(
         )
     files.placed(path)
     check_packages(path.suffix)
-    shape = example_x.shape[1:]
-    student = StudentProgram(guide, shape, outputs, novelty, form)
-    check_inputs(example_x, "example_x", dtype=student.dtype)
-    inputs = student.inputs(in_dtype_of(student.guide, example_x.detach().cpu()))
-    program = trace(student, tuple(inputs.values()))
-    described = _description(student, inputs, sites)
-    content = FORMATS[path.suffix](program, student, described)
+    return path
+
+
+def write(
+    module: FileProgram, path: str | os.PathLike[str], x: Tensor, sites: Sequence[str] = ()
+) -> int:
+    """Trace a module, check the file's answers at inputs in one tensor, and put it there.
+
+    Returns:
+        The size of the file in bytes.
+
+    Raises:
+        ValueError: it cannot be traced, ONNX cannot express it, or it answers otherwise.
+    """
+    path = checked_path(path)
+    inputs = module.inputs(x)
+    program = trace(module, tuple(inputs.values()))
+    described = _description(module, inputs, sites)
+    try:
+        content = FORMATS[path.suffix](program, module, described)
+    except torch.onnx.OnnxExporterError as error:
+        raise ArgumentError(_inexpressible(module, error)) from error
     if path.suffix == ".onnx":
-        run = run_onnx(content, list(inputs), student.outputs)
-        wrong = differing(student, run, tuple(inputs.values()))
+        run = run_onnx(content, list(inputs), module.outputs)
+        wrong = differing(module, run, tuple(inputs.values()))
         if wrong:
             raise ArgumentError(
-                f"`guide` must be one that ONNX can express; the model's {wrong!r} is not the "
-                "student's. Leave that output out with outputs=..., or write a .pt2."
+                f"`{module.argument}` must be one that ONNX can express; the model's {wrong!r} is "
+                "another one. Leave that output out with outputs=..., or write a .pt2."
             )
     files.put(path, content)
+    return len(content)
+
+
+def _inexpressible(module: FileProgram, error: Exception) -> str:
+    """The error of an operation that ONNX lacks, by its name where it is told."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    found = re.search(r"aten[.:]+[\w.]+", f"{cause} {error}")
+    what = found.group() if found else (str(cause).splitlines() or [type(cause).__name__])[0]
+    return (
+        f"`{module.argument}` must be one that ONNX can express; it has no {what[:200]}. Write a "
+        ".pt2, which has all of torch's operations."
+    )
 
 
 def _description(
-    student: StudentProgram, inputs: dict[str, Tensor], sites: Sequence[str]
+    module: FileProgram, inputs: dict[str, Tensor], sites: Sequence[str]
 ) -> dict[str, Any]:
     """The metadata of the file."""
-    columns = {part.name: part.describe()["source"] for part in student.form.parts if part.source}
+    columns = {part.name: part.describe()["source"] for part in module.form.parts if part.source}
     described = [
         {
             "name": name,
@@ -120,10 +166,10 @@ def _description(
     return {
         "pyro_opu_version": __version__,
         **({"input": described[0]} if len(described) == 1 else {"inputs": described}),
-        "num_classes": student.num_classes,
+        "num_classes": module.num_classes,
         "sites": list(sites),
         "outputs": {
-            name: {"shape": student.shapes[name], "unit": unit}
-            for name, unit in student.units.items()
+            name: {"shape": module.shapes[name], "unit": unit}
+            for name, unit in module.units.items()
         },
     }

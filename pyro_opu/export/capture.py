@@ -216,7 +216,19 @@ def capture(guide: nn.Module, example: Tensor, *, precision: torch.dtype | None 
             module.rows = len(like)
     with torch.no_grad():
         answer = as_answer(copied(like))  # errors of the guide itself are raised here
-    forward, rebuild = tensor_pass(copied, answer)
+    return captured(*tensor_pass(copied, answer), like)
+
+
+def captured(
+    forward: Callable[[Tensor], Tensors], rebuild: Callable[..., Any], like: Tensor
+) -> Captured:
+    """A pass from tensor to tensors, compiled, and on a GPU as a CUDA graph.
+
+    Args:
+        forward: The pass, without checks.
+        rebuild: What an answer is, from these tensors.
+        like: Inputs ``(B, ...)``.
+    """
     reason = ""
     try:
         forward = _compiled(forward, like)

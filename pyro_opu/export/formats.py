@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pyro_opu.export.program import StudentProgram
+from pyro_opu.export.program import FileProgram
 
 #: Operator set of the ONNX files, read by ONNX Runtime 1.14 (December 2022) and later.
 OPSET = 18
@@ -22,16 +22,16 @@ METADATA = "pyro_opu"
 Program = torch.export.ExportedProgram
 
 
-def archive(program: Program, student: StudentProgram, description: Mapping[str, object]) -> bytes:
+def archive(program: Program, module: FileProgram, description: Mapping[str, object]) -> bytes:
     """The file that ``torch.export.load`` reads, with the description as an extra file."""
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={METADATA: json.dumps(description)})
     return file.getvalue()
 
 
-def onnx(program: Program, student: StudentProgram, description: dict[str, Any]) -> bytes:
+def onnx(program: Program, module: FileProgram, description: dict[str, Any]) -> bytes:
     """The ONNX model, with the description in its metadata."""
-    outputs = student.outputs
+    outputs = module.outputs
     inputs = description.get("inputs") or [description["input"]]
     written = torch.onnx.export(
         program,
@@ -39,7 +39,7 @@ def onnx(program: Program, student: StudentProgram, description: dict[str, Any])
         opset_version=OPSET,
         input_names=[each["name"] for each in inputs],
         output_names=list(outputs),
-        dynamic_shapes=student.dynamic_shapes,
+        dynamic_shapes=module.dynamic_shapes,
         custom_translation_table=_exact_numbers(),
         verbose=False,
     )
@@ -118,7 +118,7 @@ def check_packages(suffix: str) -> None:
 
 
 #: Makers of the file's bytes, by suffix.
-FORMATS: dict[str, Callable[[Program, StudentProgram, dict[str, Any]], bytes]] = {
+FORMATS: dict[str, Callable[[Program, FileProgram, dict[str, Any]], bytes]] = {
     ".pt2": archive,
     ".onnx": onnx,
 }

@@ -1,4 +1,4 @@
-"""A student as one traced program of tensor operations: x -> named outputs."""
+"""One traced program of tensor operations: x -> named outputs, of a student or another module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,49 @@ _NOTES = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from
 Arguments = tuple[Tensor, ...]
 
 
-class StudentProgram(nn.Module):
+class FileProgram(nn.Module):
+    """A module that is traced for a file: the parts of x, in order -> named outputs.
+
+    Attributes:
+        form: Of the inputs.
+        dtype: In which they are taken.
+        outputs: Names, in order.
+        units, shapes: Of every output.
+        num_classes: C, where one label is observed.
+        argument: What errors call the module by.
+        kind: Its name, for errors.
+        advice: What to do where it cannot be traced.
+    """
+
+    form: Form
+    dtype: torch.dtype
+    outputs: tuple[str, ...]
+    units: dict[str, str]
+    shapes: dict[str, list[Any]]
+    num_classes: int | None
+    argument: str
+    kind: str
+    advice: str
+
+    def inputs(self, x: Tensor) -> dict[str, Tensor]:
+        """The arguments of :meth:`forward` by name, from inputs in one tensor."""
+        return self.form.named_parts(x)
+
+    def joined(self, *inputs: Tensor) -> Tensor:
+        """The inverse of :meth:`inputs`."""
+        return self.form.join(inputs, self.dtype)
+
+    @property
+    def dynamic_shapes(self) -> Any:
+        """N of every input, as torch.export wants it."""
+        return (tuple({0: torch.export.Dim("N")} for _ in self.form.parts or "x"),)
+
+    def far(self, x: Tensor) -> Tensor:
+        """Inputs far from these, where answers must be of the same kind; by default none."""
+        return x[:0]
+
+
+class StudentProgram(FileProgram):
     """The module that is traced: x -> named outputs of a copy of a guide on the CPU.
 
     ``outputs`` are in this order; by default all that the guide's answer has. Several inputs are so
@@ -47,7 +89,11 @@ class StudentProgram(nn.Module):
         form: Form = PLAIN,
     ) -> None:
         super().__init__()
-        self.form = form
+        self.form, self.argument, self.kind = form, "guide", type(guide).__name__
+        self.advice = (
+            "The guides of pyro_opu are; in one of your own keep Python's control flow free of "
+            "tensors' values and of the number of rows, and answer with a PredictiveDirichlet."
+        )
         self.guide = fused(marginal_of(guide)).cpu()
         self.novelty = None if novelty is None else copy.deepcopy(novelty).cpu()
         weight = next(self.guide.parameters(), None)
@@ -68,9 +114,8 @@ class StudentProgram(nn.Module):
         shapes = {name: ["N", *value.shape[1:]] for name, value in found.items()}
         self.shapes = {"novelty": ["N"], **shapes}
 
-    def inputs(self, x: Tensor) -> dict[str, Tensor]:
-        """The arguments of :meth:`forward` by name, from the guide's inputs."""
-        return self.form.named_parts(x)
+    def far(self, x: Tensor) -> Tensor:
+        return far_inputs(self.guide, x)
 
     def joined(self, *inputs: Tensor) -> Tensor:
         """The inverse of :meth:`inputs`."""
@@ -114,11 +159,6 @@ class StudentProgram(nn.Module):
             named["novelty"] = self.novelty(x, features).to(self.dtype)
         return {name: named[name] for name in self.outputs}
 
-    @property
-    def dynamic_shapes(self) -> Any:
-        """N of every input, as torch.export wants it."""
-        return (tuple({0: torch.export.Dim("N")} for _ in self.form.parts or "x"),)
-
     def _named(self, answer: object) -> dict[str, Tensor]:
         names = [name for name in self.outputs if name != "novelty"]
         return as_answer(answer).measures().rounded(names)
@@ -143,32 +183,30 @@ def _checked(
     return tuple(chosen)
 
 
-def trace(student: StudentProgram, inputs: Arguments) -> torch.export.ExportedProgram:
+def trace(program: FileProgram, inputs: Arguments) -> torch.export.ExportedProgram:
     """The program as a graph for any number N >= 1 of rows, of operations that all runtimes have.
 
-    It is traced, and compared with the student, at ``inputs``, ``(N, ...)`` each.
+    It is traced, and compared with the module, at ``inputs``, ``(N, ...)`` each.
     """
     one = len(inputs[0]) == 1  # a traced dimension of 1 would stay 1
     rows = tuple(torch.cat([x, x]) if one else x for x in inputs)
     try:
         with exclusive(), pyro.validation_enabled(False):
-            shapes = student.dynamic_shapes
-            graph = torch.export.export(student, rows, dynamic_shapes=shapes, strict=False)
+            shapes = program.dynamic_shapes
+            graph = torch.export.export(program, rows, dynamic_shapes=shapes, strict=False)
             graph = graph.run_decompositions(PLAIN_OPS)
         run = graph.module()
         run(*(x[:1] for x in inputs))
     except Exception as error:
         raise ArgumentError(
-            f"`guide` must be one that torch.export can trace for any number of rows; "
-            f"{type(student.guide).__name__} is not ({type(error).__name__}: {error}). The guides "
-            "of pyro_opu are; in one of your own keep Python's control flow free of tensors' "
-            "values and of the number of rows, and answer with a PredictiveDirichlet."
+            f"`{program.argument}` must be one that torch.export can trace for any number of "
+            f"rows; {program.kind} is not ({type(error).__name__}: {error}). {program.advice}"
         ) from error
-    wrong = differing(student, run, inputs)
+    wrong = differing(program, run, inputs)
     if wrong:
         raise ArgumentError(
-            f"`guide` must not branch on the values of x; the traced graph gives another "
-            f"{wrong!r}. Is something in it random, or does it choose by looking at x?"
+            f"`{program.argument}` must not branch on the values of x; the traced graph gives "
+            f"another {wrong!r}. Is something in it random, or does it choose by looking at x?"
         )
     for node in graph.graph.nodes:
         for note in _NOTES:
@@ -177,18 +215,18 @@ def trace(student: StudentProgram, inputs: Arguments) -> torch.export.ExportedPr
 
 
 def differing(
-    student: StudentProgram, run: Callable[..., dict[str, Tensor]], inputs: Arguments
+    program: FileProgram, run: Callable[..., dict[str, Tensor]], inputs: Arguments
 ) -> str | None:
-    """Name the first output in which a program ``run`` differs from the student, if any.
+    """Name the first output in which a file that is ``run`` differs from the program, if any.
 
-    Compared at the ``inputs``, at their first row, and at :func:`far_inputs`.
+    Compared at the ``inputs``, at their first row, and far from them.
     """
     first = tuple(x[:1] for x in inputs)
-    far = tuple(student.inputs(far_inputs(student.guide, student.joined(*inputs))).values())
+    far = tuple(program.inputs(program.far(program.joined(*inputs))).values())
     for rows, same in ((inputs, _close), (first, _close), (far, _same_kind)):
         if len(rows[0]):
             found = run(*rows)
-            for name, value in student(*rows).items():
+            for name, value in program(*rows).items():
                 fits = _of_two_digits if name == "novelty" else same
                 if not fits(found[name], value):
                     return name

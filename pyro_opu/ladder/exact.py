@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,11 @@ from torch import Tensor
 
 from pyro_opu.checks import ArgumentError, ArgumentTypeError, positive_int
 from pyro_opu.distributions import Answer
+from pyro_opu.export import checked_path, write
+from pyro_opu.export.capture import Captured, captured
 from pyro_opu.inputs import InputLike
-from pyro_opu.ladder.sums import Sums, sums_of
+from pyro_opu.ladder.files import OUTPUTS, ExactProgram, Exported, nearest_draws
+from pyro_opu.ladder.sums import Sums, split, sums_of
 from pyro_opu.metrics.uncertainty import table_of
 from pyro_opu.parts import Outcome, Part
 from pyro_opu.programs.batched import BatchedPredictive
@@ -22,6 +26,9 @@ from pyro_opu.rng import exclusive, full_precision
 from pyro_opu.teachers import PredictiveTeacher, Source, Teacher, as_teacher
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.held import fixed
+
+#: Rows of the first call that are kept as an example.
+FEW = 64
 
 __all__ = ["Exact", "ExactPosterior", "ExactPredictive", "batched", "exact"]
 
@@ -104,12 +111,13 @@ class Exact(Teacher):
     chunk_size: int | None
     reason: str
     _wanted: int | None
+    _seen: Any
     _held: BaseTeacher | None
     _said: dict[Hashable, Said | None]
 
     def _begin(self, teacher: BaseTeacher, num_draws: int | None, chunk_size: int | None) -> None:
         self.teacher, self.chunk_size, self._wanted = teacher, chunk_size, num_draws
-        self.reason, self._held, self._said = "", None, {}
+        self.reason, self._held, self._said, self._seen = "", None, {}, None
 
     @property
     def outcome(self) -> Outcome:
@@ -182,6 +190,116 @@ class Exact(Teacher):
         by_site = {part.site: _laid_out(part, found[part.site]) for part in parts}
         return self.outcome.shown(by_site)
 
+    @torch.no_grad()
+    @full_precision()
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        example_x: Any = None,
+        *,
+        outputs: Sequence[str] | str = OUTPUTS,
+        num_draws: int | None = None,
+    ) -> Exported:
+        """Write one program with the draws inside, which needs neither Pyro nor this package.
+
+        The suffix says the format, ``.onnx`` or ``.pt2``, as in :func:`pyro_opu.export.export`; the
+        number of rows is free, and several inputs are so many named ones. What is written has been
+        compared with this object at the example. All draws of all rows of a call are in memory at
+        once. A file weighs what the draws do, 4 bytes a number: a warning tells it above 100 MB.
+
+        Args:
+            path: Ends in ``.onnx`` or ``.pt2``; replaced atomically.
+            example_x: Inputs ``(N, ...)``, or several; by default rows of the first call.
+            outputs: Names, in a list or with commas between: "mean", "total", "aleatoric",
+                "epistemic", "max_probability", "variance", "expected_pairwise_kl",
+                "concentration"; quantiles over the draws, such as "quantile_0.05"; "draws"
+                ``(S, N, K)``; "labels" ``(S, N)``, one per draw, for which the program takes an
+                input "seed", int64 ``(1,)``. Where several sites are observed, "site.mean".
+            num_draws: Fewer draws, those whose mean and mutual information at the example are
+                nearest to all.
+
+        Returns:
+            An :class:`~pyro_opu.ladder.files.Exported`: size, draws, and what fewer draws moved.
+
+        Raises:
+            ValueError: answers that are no program, are random under a draw, or that the format
+                cannot express, by what it lacks; another suffix; an unknown output.
+            ImportError: for ``.onnx`` without the extra "onnx".
+        """
+        place = checked_path(path)
+        x = self._example(example_x)
+        program, lost = self._program(x, outputs, num_draws)
+        program.check_size(place.name)
+        sites = [part.site or "obs" for part in program.parts]
+        size = write(program, place, x.cpu(), sites)
+        return Exported(os.fspath(path), size, program.count, program.outputs, lost)
+
+    def _program(
+        self, x: Tensor, outputs: Sequence[str] | str, num_draws: int | None
+    ) -> tuple[ExactProgram, dict[str, float]]:
+        """The program of these outputs, and what fewer draws moved in each."""
+        said = self._said_at(x)
+        if said is None or said.is_random:
+            why = self.reason or "it draws at random under a draw, for each row"
+            raise ArgumentError(
+                f"`source` must be a program of its draws, to be a file; {self.teacher!r} is not: "
+                f"{why.rstrip('.')}. Distil it, and export the student."
+            )
+        parts = _parts_of(self.outcome)
+        beside = said, parts, self.teacher.form, x, outputs
+        whole = ExactProgram(*beside, kind=repr(self.teacher))
+        if num_draws is None or num_draws == whole.count:
+            return whole, {}
+        count = self._checked_draws(num_draws, whole.count)
+        values = zip(parts, split(said.whole(x), parts), strict=True)
+        moments = torch.cat([sums_of(p, v[0], x).moments(v) for p, v in values], 1)
+        few = ExactProgram(*beside, nearest_draws(moments, count), kind=repr(self.teacher))
+        inputs = whole.inputs(x.cpu()).values()
+        pairs = zip(whole(*inputs).items(), few(*inputs).values(), strict=True)
+        rows = [name for name, shape in whole.shapes.items() if shape[0] == "N"]
+        return few, {k: float((a - b).abs().max()) for (k, a), b in pairs if k in rows}
+
+    def _checked_draws(self, num_draws: int, held: int) -> int:
+        if positive_int("num_draws", num_draws, 2) > held:
+            raise ArgumentError(
+                f"`num_draws` must be at most {held}, the draws that there are; got {num_draws}. "
+                "Leave it out."
+            )
+        return num_draws
+
+    @torch.no_grad()
+    def capture(self, example_x: Any = None, *, outputs: Sequence[str] | str = OUTPUTS) -> Captured:
+        """The outputs of :meth:`export` as compiled code, on a GPU as a CUDA graph.
+
+        ``captured(x)`` is a dict of tensors. It is compiled where that works, in some seconds; on
+        a processor it needs a C++ compiler. ``captured.kind`` says what it is, ``reason`` why not.
+
+        Args:
+            example_x: Inputs ``(N, ...)``, or several; a CUDA graph has as many rows.
+            outputs: As in :meth:`export`, without labels.
+        """
+        x = self._example(example_x, rows=None)
+        program, _ = self._program(x, outputs, None)
+        program = program.to(x.device)
+        names = program.outputs
+
+        def forward(x: Tensor) -> tuple[Tensor, ...]:
+            return tuple(program.of_packed(x).values())
+
+        made = captured(forward, lambda *values: dict(zip(names, values, strict=True)), x)
+        made.form = self.teacher.form
+        return made
+
+    def _example(self, example_x: Any, rows: int | None = FEW) -> Tensor:
+        """Inputs as one tensor, of the first call where none are given."""
+        if example_x is None and self._seen is None:
+            raise ArgumentError(
+                "`example_x` must be inputs of which the shape is that of all; got none, and it "
+                "has not been called yet. Pass a few rows, export(path, x[:100])."
+            )
+        x = self._look(self._seen if example_x is None else example_x)
+        return x if rows is None else x[:rows]
+
     def _of_block(
         self, parts: Sequence[Part], x: Tensor, answers: Iterator[Tensor], levels: Tensor | None
     ) -> Iterator[tuple[str, Any]]:
@@ -189,7 +307,7 @@ class Exact(Teacher):
         sums: list[Sums] = []
         kept: list[list[Tensor]] = [[] for _ in parts]
         for said in answers:
-            values = _split(said, parts)
+            values = split(said, parts)
             if not sums:
                 sums = [sums_of(p, v[0], x) for p, v in zip(parts, values, strict=True)]
             for each, value, keep in zip(sums, values, kept, strict=True):
@@ -234,6 +352,8 @@ class Exact(Teacher):
     def _look(self, x: Any) -> Tensor:
         """Inputs as one tensor; at the first the posterior is looked at, and its draws are held."""
         packed = self.teacher.packed(x)
+        if self._seen is None:
+            self._seen = packed[:FEW].clone()
         if self._held is None:
             with exclusive():
                 self.teacher.finish(packed, self._wanted)
@@ -274,6 +394,12 @@ class ExactPredictive(Exact, BatchedPredictive):
         BatchedPredictive.__init__(self, teacher.predictive, chunk_size)
         self._begin(teacher, num_draws, chunk_size)
 
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Draw from the predictive distribution: what ``Predictive`` gives, key by key."""
+        if self._seen is None:
+            self._seen = _few_rows(args, kwargs)
+        return super().forward(*args, **kwargs)
+
 
 class ExactPosterior(Exact):
     """The exact answers of a posterior that is no ``Predictive``, called as a student is.
@@ -298,6 +424,17 @@ class ExactPosterior(Exact):
         return f"ExactPosterior({self.teacher!r})"
 
 
+def _few_rows(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The first rows of a call's inputs, ``None`` where something else is among them."""
+    given = [*args, *kwargs.values()]
+    known = given and all(isinstance(each, Tensor) and each.dim() for each in given)
+    if not known or (args and kwargs) or len({len(each) for each in given}) > 1:
+        return None
+    few = {name: value[:FEW].clone() for name, value in kwargs.items()}
+    rows = tuple(value[:FEW].clone() for value in args)
+    return few or (rows[0] if len(rows) == 1 else rows)
+
+
 class _Drawn(Answer):
     """Draws ``(S, N, K)`` in the place of a student's answer."""
 
@@ -307,7 +444,7 @@ class _Drawn(Answer):
 
     def draw(self, count: int, parameters: bool = True) -> list[tuple[Tensor, Tensor]]:
         """What is observed of each part, ``(S, N L)``, and what it was drawn with."""
-        pairs = zip(self._parts, _split(self._said, self._parts), strict=True)
+        pairs = zip(self._parts, split(self._said, self._parts), strict=True)
         return [_observed(part, values) for part, values in pairs]
 
     def predict(self, count: int, parameters: bool = True) -> tuple[Tensor, Tensor]:
@@ -336,14 +473,6 @@ def _parts_of(outcome: Outcome) -> tuple[Part, ...]:
         return outcome.parts
     kind = "real" if outcome.num_classes is None else "classes"
     return (Part("", kind, (), outcome.num_outputs),)  # type: ignore[arg-type]
-
-
-def _split(said: Tensor, parts: Sequence[Part]) -> list[Tensor]:
-    """Draws ``(s, n, K)`` as ``(s, n L, width)`` of each part."""
-    split = said.split([part.columns * part.width for part in parts], -1)
-    return [
-        value.reshape(len(said), -1, part.width) for value, part in zip(split, parts, strict=True)
-    ]
 
 
 def _laid_out(part: Part, tables: list[Any]) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -11,11 +13,14 @@ from torch import Tensor
 from pyro_opu.distributions.measures import DrawMeasures, Measures, NormalMeasures
 from pyro_opu.parts import Part
 
-__all__ = ["Sums", "sums_of"]
+__all__ = ["Sums", "split", "sums_of"]
 
 
 class Sums:
     """Sums over draws of what they say of M numbers, in float64.
+
+    Attributes:
+        law: The measures that they give.
 
     Args:
         like: One draw, ``(M, width)``.
@@ -23,7 +28,10 @@ class Sums:
 
     def __init__(self, like: Tensor) -> None:
         self.count, self.dtype = 0, like.dtype
+        self.units = self.law.units
         self._sums: list[Tensor] = []
+
+    law: ClassVar[type[Measures]] = NormalMeasures
 
     def add(self, said: Tensor) -> None:
         """Add draws ``(s, M, width)``."""
@@ -39,6 +47,11 @@ class Sums:
     def _terms(self, said: Tensor) -> list[Tensor]:
         raise NotImplementedError
 
+    def moments(self, said: Tensor) -> Tensor:
+        """Numbers of each draw ``(s, F)`` whose averages say the measures, of like size."""
+        terms = torch.cat([each.flatten(1) for each in self._terms(said)], 1)
+        return terms / terms.std(0).clamp_min(1e-6)
+
     def measures(self) -> Measures:
         """The measures of all draws so far."""
         raise NotImplementedError
@@ -47,10 +60,16 @@ class Sums:
 class ClassSums(Sums):
     """Sums of log class probabilities ``(s, M, C)``."""
 
+    law: ClassVar[type[Measures]] = DrawMeasures
+
     def _terms(self, said: Tensor) -> list[Tensor]:
         log_probs = said.clamp_min(math.log(torch.finfo(said.dtype).tiny))
         probs = said.exp()
         return [probs, log_probs, probs * log_probs, probs * (1.0 - probs)]
+
+    def moments(self, said: Tensor) -> Tensor:
+        probs, _, product, _ = self._terms(said.double())
+        return torch.cat([probs.flatten(1), product.sum(-1)], 1)
 
     def measures(self) -> Measures:
         return SummedDraws(self.count, self.dtype, *self.means())
@@ -88,6 +107,8 @@ class SummedDraws(DrawMeasures):
 class TrialSums(ClassSums):
     """Sums of two log probabilities, of failure and success in each of some trials."""
 
+    law: ClassVar[type[Measures]] = NormalMeasures
+
     def __init__(self, like: Tensor, trials: Tensor) -> None:
         super().__init__(like)
         self._trials = trials.double()
@@ -120,6 +141,13 @@ class RealSums(Sums):
         return made
 
 
+def split(said: Tensor, parts: Sequence[Part]) -> list[Tensor]:
+    """Draws ``(s, n, K)`` as ``(s, n L, width)`` of each part."""
+    values = said.split([part.columns * part.width for part in parts], -1)
+    pairs = zip(values, parts, strict=True)
+    return [value.reshape(len(said), -1, part.width) for value, part in pairs]
+
+
 def sums_of(part: Part, like: Tensor, x: Tensor) -> Sums:
     """The sums of a site's numbers.
 
@@ -132,7 +160,7 @@ def sums_of(part: Part, like: Tensor, x: Tensor) -> Sums:
         return ClassSums(like)
     if part.kind != "trials":
         return RealSums(like)
-    trials = torch.full((len(x),), float(part.trials), device=x.device)
+    trials = torch.full((x.shape[0],), float(part.trials), device=x.device)
     if part.trials_column is not None:
         trials = x[:, part.trials_column]
     return TrialSums(like, trials.repeat_interleave(part.columns))

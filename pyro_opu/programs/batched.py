@@ -79,9 +79,7 @@ class BatchedPredictive(Predictive):
         for key in ((form, call.rows), form):
             programs = self._programs[key]
             if programs is not None and programs.serves(call):
-                with quiet():
-                    answered = programs(call.tensors)
-                if answered is not None:
+                if (answered := programs(call.tensors)) is not None:
                     return answered
         return self._run(call, form)
 
@@ -100,9 +98,7 @@ class BatchedPredictive(Predictive):
                 self._never.add(form)
             else:
                 self._programs[form if programs.free else (form, call.rows)] = programs
-                with quiet():
-                    answered = programs(call.tensors)
-                if answered is not None:
+                if (answered := programs(call.tensors)) is not None:
                     return answered
         found: dict[str, Tensor] = {}
         with quiet(), ops:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
+from pyro_opu.programs.agreement import close
 from pyro_opu.programs.recorded import Recorded, Size, after, is_random, is_view, output, sized
 from pyro_opu.programs.vmap import Draws
 
@@ -26,6 +28,7 @@ class Bound:
     What follows from the inputs alone is computed once for all blocks of draws.
 
     Attributes:
+        values: What follows from the draws alone, as ``late`` takes it.
         trunk: What follows from the inputs alone.
         late: All that is left.
     """
@@ -33,12 +36,40 @@ class Bound:
     def __init__(self, recorded: Recorded, draws: Draws) -> None:
         self.recorded = recorded
         self.num_draws = len(next(iter(draws.values())))
-        early, self.trunk, self.late, sliced = _split(recorded.program, draws)
-        with torch.no_grad():
-            values = early(self.num_draws, 0, *draws.values())
-        self._values = list(zip(values, sliced, strict=True))
-        self._whole = list(values)
+        refused: set[str] = set()
+        while True:
+            early, self.trunk, self.late, self._cuts = _split(recorded.program, draws, refused)
+            with torch.no_grad():
+                self.values: list[Tensor] = list(early(self.num_draws, 0, *draws.values()))
+            if not (wrong := self._not_in_order(early, draws)):
+                break
+            refused |= wrong
         self._own = _made_anew(self.late)
+
+    def values_of(self, index: Tensor) -> list[Tensor]:
+        """The values under some of the draws."""
+        pairs = zip(self.values, self._cuts, strict=True)
+        return [value if cut is None else cut.some(value, index) for value, cut in pairs]
+
+    def _under(self, start: int, stop: int) -> list[Tensor]:
+        """The values under a block of the draws."""
+        pairs = zip(self.values, self._cuts, strict=True)
+        return [value if cut is None else cut.block(value, start, stop) for value, cut in pairs]
+
+    def _not_in_order(self, early: fx.GraphModule, draws: Draws) -> set[str]:
+        """Values that are not laid out draw after draw along their axis, by a few draws of them."""
+        start, stop = 1, min(3, self.num_draws)
+        if stop <= start:
+            return set()
+        some = [value[start:stop] for value in draws.values()]
+        with torch.no_grad():
+            alone = early(stop - start, 0, *some)
+        names = [node.name for node in output(early)]
+        return {
+            name
+            for name, found, own in zip(names, self._under(start, stop), alone, strict=True)
+            if found.shape != own.shape or not close(found, own)
+        }
 
     def __call__(self, inputs: Sequence[Tensor], block: slice = slice(None)) -> Draws:
         """What the program gives under a block of the draws."""
@@ -51,9 +82,7 @@ class Bound:
 
         def under(block: slice) -> Draws:
             start, stop, _ = block.indices(self.num_draws)
-            values = self._whole
-            if stop - start < self.num_draws:
-                values = [value[start:stop] if cut else value for value, cut in self._values]
+            values = self.values if stop - start == self.num_draws else self._under(start, stop)
             found = self.late.forward(stop - start, rows, *values, *trunk, *inputs)
             return {
                 name: value if own else value.clone(memory_format=torch.contiguous_format)
@@ -63,10 +92,29 @@ class Bound:
         return under
 
 
+@dataclass(frozen=True)
+class _Cut:
+    """Where draws lie in a value: along an axis, so many numbers of each, draw after draw."""
+
+    axis: int
+    each: int
+
+    def block(self, value: Tensor, start: int, stop: int) -> Tensor:
+        return value.narrow(self.axis, start * self.each, (stop - start) * self.each)
+
+    def some(self, value: Tensor, index: Tensor) -> Tensor:
+        apart = value.unflatten(self.axis, (-1, self.each))
+        found = apart.index_select(self.axis, index.to(value.device))
+        return found.flatten(self.axis, self.axis + 1)
+
+
 def _split(
-    program: fx.GraphModule, draws: Draws
-) -> tuple[fx.GraphModule, fx.GraphModule, fx.GraphModule, list[bool]]:
-    """What follows from the draws alone, from the inputs alone, the rest, and what is of draws."""
+    program: fx.GraphModule, draws: Draws, refused: Collection[str] = ()
+) -> tuple[fx.GraphModule, fx.GraphModule, fx.GraphModule, list[_Cut | None]]:
+    """What follows from the draws alone, from the inputs alone, the rest, and where draws lie.
+
+    The values of ``refused`` nodes are computed with the rest.
+    """
     nodes = list(program.graph.nodes)
     numbers, taken = nodes[:2], nodes[2 : 2 + len(draws)]
     given = [node for node in nodes if node.op == "placeholder"][2 + len(draws) :]
@@ -74,15 +122,20 @@ def _split(
     late = after(program, lambda node: node in given or node is numbers[1] or is_random(node))
     per_draw = sum(value[0].numel() for value in draws.values())
 
+    def cut(node: fx.Node) -> _Cut | None:
+        if node in taken:
+            return _Cut(0, 1)
+        sizes = node.meta.get("sizes", ())
+        axes = [axis for axis, size in enumerate(sizes) if size.draws or size.both]
+        if len(axes) != 1 or sizes[axes[0]] != Size(0, sizes[axes[0]].draws, 0, 0):
+            return None
+        few = math.prod(size.at(1, 0) for size in sizes) <= KEPT * per_draw + 64
+        return _Cut(axes[0], sizes[axes[0]].draws) if few and node.name not in refused else None
+
     def keeps(node: fx.Node) -> bool:
         if node not in of_draws:
             return "sizes" in node.meta or node.op == "get_attr"
-        if node in taken:
-            return True
-        sizes = node.meta.get("sizes", ())
-        first = bool(sizes) and sizes[0] == Size(0, 1, 0, 0)
-        whole = all(not (size.draws or size.both) for size in sizes[1:])
-        return first and whole and math.prod(s.at(1, 0) for s in sizes) <= KEPT * per_draw + 64
+        return cut(node) is not None
 
     kept: list[fx.Node] = []
     for node in reversed(nodes):
@@ -98,7 +151,7 @@ def _split(
     trunk = _part(program, [numbers[1], *given], ends, varying)
     given_late = [*numbers, *kept, *ends, *given]
     rest = _part(program, given_late, output(program), set(nodes) - late)
-    return early, trunk, rest, [node in of_draws for node in kept]
+    return early, trunk, rest, [cut(node) if node in of_draws else None for node in kept]
 
 
 def _made_anew(program: fx.GraphModule) -> list[bool]:

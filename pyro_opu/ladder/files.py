@@ -1,0 +1,274 @@
+"""Exact answers as one program with the draws inside, for files and compiled code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from pyro_opu.checks import ArgumentError, ArgumentTypeError
+from pyro_opu.export.program import FileProgram
+from pyro_opu.inputs import Form
+from pyro_opu.ladder.sums import Sums, split, sums_of
+from pyro_opu.parts import Part
+from pyro_opu.programs.posterior import SAID, Said
+from pyro_opu.rng import exclusive
+from pyro_opu.utils.warnings import warn_user
+
+__all__ = ["ExactProgram", "Exported", "nearest_draws"]
+
+#: Outputs of a file by default.
+OUTPUTS = ("mean", "total", "aleatoric", "epistemic")
+#: Bytes of a file that are warned of, and that the format of ONNX cannot hold.
+LARGE, MOST = 10**8, 2 * 10**9
+#: Name of the input that labels are drawn by, and a prime below 2^31 for them.
+SEED, PRIME = "seed", 2**31 - 1
+_QUANTILE = re.compile(r"quantile_(0?\.\d+|[01])")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What a file holds, and what it lost.
+
+    Attributes:
+        path: The file.
+        size: In bytes.
+        num_draws: S in it.
+        outputs: Their names.
+        lost: The largest difference of each output to all draws, at the example's rows, where the
+            file has fewer.
+    """
+
+    path: str
+    size: int
+    num_draws: int
+    outputs: tuple[str, ...]
+    lost: dict[str, float]
+
+    def __str__(self) -> str:
+        lost = ", ".join(f"{name} by at most {off:.2g}" for name, off in self.lost.items())
+        said = f"; fewer draws move {lost}" if lost else ""
+        names = ", ".join(self.outputs)
+        return f"{self.path}: {self.size / 1e6:.2f} MB, {self.num_draws} draws, {names}{said}"
+
+
+class ExactProgram(FileProgram):
+    """Parts of x -> what all draws say together, by name.
+
+    Args:
+        said: The recorded answers.
+        parts: What is observed.
+        form: Of the inputs.
+        x: A few of them, in one tensor.
+        outputs: Names.
+        index: The draws that are kept, by default all.
+        kind: Name of the posterior, for errors.
+    """
+
+    def __init__(
+        self,
+        said: Said,
+        parts: Sequence[Part],
+        form: Form,
+        x: Tensor,
+        outputs: Sequence[str],
+        index: Tensor | None = None,
+        kind: str = "",
+    ) -> None:
+        super().__init__()
+        bound = said.bound
+        self.form, self.dtype, self.parts = form, x.dtype, tuple(parts)
+        self.argument, self.kind = "source", kind
+        self.advice = "Distil it, and export the student."
+        self.trunk, self.late = bound.trunk, bound.late
+        self.place = bound.recorded.names.index(SAID)
+        values = bound.values if index is None else bound.values_of(index)
+        self.count = bound.num_draws if index is None else len(index)
+        for number, value in enumerate(values):
+            self.register_buffer(f"draws_{number}", value.detach().cpu())
+        self.num_values = len(values)
+        self.units = self._units()
+        self.outputs = _checked_outputs(outputs, self.units)
+        self.units = {name: self.units[name] for name in self.outputs}
+        single = len(parts) == 1 and parts[0].kind == "classes" and not parts[0].shape
+        self.num_classes = parts[0].width if single else None
+        with exclusive(), torch.no_grad():
+            found = self(*self.inputs(x.cpu()).values())
+        self.shapes = {
+            name: [len(value), "N", *value.shape[2:]]
+            if name.endswith(("draws", "labels"))
+            else ["N", *value.shape[1:]]
+            for name, value in found.items()
+        }
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensors that a file holds."""
+        held = {id(each): each for each in self._held()}
+        return sum(each.numel() * each.element_size() for each in held.values())
+
+    def _held(self) -> list[Tensor]:
+        graphs: list[fx.GraphModule] = [self.trunk, self.late]
+        constants = [
+            getattr(graph, node.target)
+            for graph in graphs
+            for node in graph.graph.nodes
+            if node.op == "get_attr"
+        ]
+        return [*self.buffers(recurse=False), *constants]
+
+    def check_size(self, path: str) -> None:
+        """Refuse a file that no reader of ONNX takes, and warn of a large one."""
+        if self.size >= MOST and path.endswith(".onnx"):
+            raise ArgumentError(
+                f"`source` must have draws that one ONNX file can hold, below 2 GB; {self.count} "
+                f"draws take {self.size / 1e9:.1f} GB. Pass num_draws="
+                f"{int(self.count * LARGE / self.size)} for 100 MB, or distil it."
+            )
+        if self.size > LARGE:
+            warn_user(
+                f"the file will take {self.size / 1e6:.0f} MB, of {self.count} draws; num_draws="
+                f"{max(1, int(self.count * LARGE / self.size))} would take 100 MB."
+            )
+
+    def inputs(self, x: Tensor) -> dict[str, Tensor]:
+        found = self.form.named_parts(x)
+        return found | ({SEED: torch.zeros(1, dtype=torch.int64)} if self._samples else {})
+
+    @property
+    def dynamic_shapes(self) -> Any:
+        ((*inputs,),) = super().dynamic_shapes
+        return ((*inputs, *([None] if self._samples else [])),)
+
+    @property
+    def _samples(self) -> bool:
+        return any(name.endswith("labels") for name in self.outputs)
+
+    def forward(self, *inputs: Tensor) -> dict[str, Tensor]:
+        """The outputs at the parts ``(N, ...)``, in order, and a seed ``(1,)`` for labels."""
+        count = len(self.form.parts) or 1
+        return self.of_packed(self.joined(*inputs[:count]), *inputs[count:])
+
+    def of_packed(self, x: Tensor, *seed: Tensor) -> dict[str, Tensor]:
+        """The outputs at inputs in one tensor."""
+        said, found = self._said(x), {}
+        for part, values in zip(self.parts, split(said, self.parts), strict=True):
+            own = [name for name in self.outputs if name.startswith(self._prefix(part))]
+            sums = sums_of(part, values[0], x)
+            sums.add(values)
+            for name in own:
+                bare = name.removeprefix(self._prefix(part))
+                found[name] = _output(part, bare, values, sums, seed)
+        return {name: self._in_rows(found[name], x.shape[0]) for name in self.outputs}
+
+    def _in_rows(self, value: tuple[Part, int, Tensor], rows: int) -> Tensor:
+        """An output with the numbers of a row in their place, in the inputs' precision."""
+        part, axis, numbers = value
+        if part.shape:
+            numbers = numbers.reshape(
+                *numbers.shape[:axis], rows, *part.shape, *numbers.shape[axis + 1 :]
+            )
+        return numbers.to(self.dtype) if numbers.is_floating_point() else numbers
+
+    def _said(self, x: Tensor) -> Tensor:
+        rows = x.shape[0]
+        values = [getattr(self, f"draws_{number}") for number in range(self.num_values)]
+        trunk = self.trunk.forward(rows, x)
+        found: Tensor = self.late.forward(self.count, rows, *values, *trunk, x)[self.place]
+        return found
+
+    def _prefix(self, part: Part) -> str:
+        return f"{part.site}." if len(self.parts) > 1 else ""
+
+    def _units(self) -> dict[str, str]:
+        """Unit of every output that there may be."""
+        found: dict[str, str] = {}
+        for part in self.parts:
+            like = torch.zeros(1, part.width)
+            units = dict(sums_of(part, like, torch.zeros(1, 1)).units)
+            units.pop("differential_entropy", None)
+            units["draws"] = "probability" if part.on_simplex else "units of y, log deviation"
+            units |= {"labels": "class"} if part.kind == "classes" else {}
+            found |= {f"{self._prefix(part)}{name}": unit for name, unit in units.items()}
+        return found
+
+
+def _output(
+    part: Part, name: str, said: Tensor, sums: Sums, seed: Sequence[Tensor]
+) -> tuple[Part, int, Tensor]:
+    """An output of a part, and its axis of rows."""
+    if name == "labels":
+        probs = said.exp()
+        below = probs.cumsum(-1)[..., :-1] <= uniform(seed[0], said[..., 0])[..., None]
+        return part, 1, below.sum(-1)
+    shown = said.exp() if part.on_simplex else said
+    if name == "draws":
+        return part, 1, shown
+    if (found := _QUANTILE.fullmatch(name)) is not None:
+        place = float(found.group(1)) * (len(said) - 1)
+        low = int(place)
+        ordered = (shown if part.on_simplex else said[..., 0]).sort(0).values
+        high = ordered[min(low + 1, len(said) - 1)]
+        return part, 0, ordered[low] + (place - low) * (high - ordered[low])
+    return part, 0, getattr(sums.measures(), name)
+
+
+def uniform(seed: Tensor, like: Tensor) -> Tensor:
+    r"""Uniform numbers ``(S, M)`` by a seed ``(1,)``, from operations that every runtime has.
+
+    Rounds of :math:`h \leftarrow (a h + i)^2 + s` modulo a prime, i the place.
+    """
+    draws, rows = like.shape
+    place = torch.arange(draws)[:, None] * 7919 * 65537 + torch.arange(rows) * 40503
+    place, h = place % PRIME, seed % PRIME
+    for round_, factor in enumerate((48271, 69621, 16807, 39373)):
+        h = (h * factor + place + round_) % PRIME
+        h = (h * h + seed * 3 + round_) % PRIME
+    return ((h * 16807 % PRIME).to(torch.float64) / PRIME).to(like.dtype)
+
+
+def _checked_outputs(outputs: Sequence[str] | str, units: dict[str, str]) -> tuple[str, ...]:
+    """Names of outputs, from a list or from text with commas."""
+    names = [n.strip() for n in outputs.split(",")] if isinstance(outputs, str) else list(outputs)
+    if not all(isinstance(name, str) for name in names):
+        raise ArgumentTypeError(f"`outputs` must be names; got {outputs!r}. Write 'mean, total'.")
+    for name in names:
+        _, _, bare = name.rpartition(".") if name not in units else ("", "", name)
+        match = re.search(r"quantile_[\d.]+$", name)
+        if match and _QUANTILE.fullmatch(match.group()):
+            prefix = name[: match.start()]
+            unit = units.get(f"{prefix}mean")
+            if unit is not None:
+                units[name] = unit
+    wrong = [name for name in names if name not in units]
+    if wrong or not names or len(set(names)) < len(names):
+        raise ArgumentError(
+            f"`outputs` must name some of {', '.join(units)}, or a quantile such as quantile_0.05, "
+            f"each once; got {names}."
+        )
+    return tuple(names)
+
+
+def nearest_draws(moments: Tensor, count: int) -> Tensor:
+    """Indices of so many draws whose average of numbers ``(S, F)`` is nearest to that of all.
+
+    They are picked one after another, each so that the average of those picked comes nearest
+    (kernel herding with a linear kernel).
+
+    References:
+        Chen, Welling and Smola (2010), Super-samples from kernel herding, section 3.
+    """
+    off = moments - moments.mean(0)
+    gram, size = off @ off.T, len(moments)
+    own, total, picked = gram.diagonal(), torch.zeros(size, dtype=gram.dtype), []
+    free = torch.zeros(size, dtype=gram.dtype)
+    for _ in range(count):
+        best = int((2 * total + own + free).argmin())
+        picked.append(best)
+        free[best] = torch.inf
+        total = total + gram[best]
+    return torch.tensor(sorted(picked))

@@ -1,0 +1,203 @@
+"""Exact answers as a file: the same, for any number of rows, from a program without Pyro."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from posteriors import OUTCOMES, SIGMAS, SOURCES, C, D, S, X, model, network, samples
+from pyro.infer import Predictive
+from torch import Tensor, nn
+
+from pyro_opu import exact
+from pyro_opu.export.formats import METADATA
+from pyro_opu.ladder.exact import Exact
+from pyro_opu.ladder.files import ExactProgram, nearest_draws, uniform
+
+#: Outputs of each kind of outcome.
+ALL = (
+    "mean, total, aleatoric, epistemic, max_probability, variance, expected_pairwise_kl, "
+    "concentration, quantile_0.1, draws"
+)
+KINDS: dict[str, tuple[Callable[[], Any], str]] = {
+    **{name: (SOURCES[name][0], ALL) for name in ("samples", "guide", "ensemble", "pair")},
+    "dropout": (lambda: network([nn.Dropout()]), ALL),
+    "real": (OUTCOMES["real"], "mean, total, aleatoric, epistemic, quantile_0.5, draws"),
+}
+BEYOND = torch.randn(300, D, generator=torch.Generator().manual_seed(5))
+
+
+def expected(posterior: Exact, name: str, x: Tensor) -> Tensor:
+    if name == "draws":
+        return posterior.draws(x)
+    if name.startswith("quantile"):
+        found: Tensor = posterior.uncertainty(x, quantiles=[float(name[9:])]).quantiles[0]
+        return found
+    value: Tensor = posterior.uncertainty(x)[name]
+    return value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_program_says_what_exact_says(kind: str) -> None:
+    make, outputs = KINDS[kind]
+    posterior = exact(make())
+    posterior.draws(X)
+    program, lost = posterior._program(X, outputs, None)
+    assert program.outputs == tuple(outputs.split(", ")) and not lost
+    for rows in (1, 7, 300):
+        for name, value in program(BEYOND[:rows]).items():
+            torch.testing.assert_close(
+                value, expected(posterior, name, BEYOND[:rows]), rtol=2e-3, atol=1e-5
+            )
+            assert len(program.shapes[name]) == value.dim()
+
+
+def test_a_torch_file(tmp_path: Path) -> None:
+    posterior = exact(Predictive(model, samples()))
+    posterior(X)  # which tells the shape of the inputs
+    found = posterior.export(tmp_path / "exact.pt2", outputs="mean, epistemic, labels")
+    assert str(found).startswith(f"{tmp_path}/exact.pt2") and found.num_draws == S
+    assert found.size == (tmp_path / "exact.pt2").stat().st_size
+    extra = {METADATA: ""}
+    run = torch.export.load(tmp_path / "exact.pt2", extra_files=extra).module()
+    assert json.loads(extra[METADATA])["num_classes"] == C
+    table = posterior.uncertainty(BEYOND)
+    for rows in (0, 1, 7, 300):
+        value = run(BEYOND[:rows], torch.tensor([3]))
+        torch.testing.assert_close(value["mean"], table.mean[:rows])
+        torch.testing.assert_close(value["epistemic"], table.epistemic[:rows], rtol=0, atol=1e-6)
+    again = run(BEYOND, torch.tensor([3]))["labels"]
+    other = run(BEYOND, torch.tensor([4]))["labels"]
+    assert torch.equal(again, value["labels"]) and not torch.equal(again, other)
+    probs = posterior.probs(BEYOND).double()
+    error = (probs * (1 - probs)).sum((0, 1)).sqrt()
+    counts = (again[..., None] == torch.arange(C)).double().sum((0, 1))
+    assert ((counts - probs.sum((0, 1))).abs() <= SIGMAS * error).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["samples", "dropout"])
+def test_an_onnx_file(kind: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    make, outputs = KINDS[kind]
+    posterior = exact(make())
+    posterior.export(tmp_path / "exact.onnx", X, outputs=f"{outputs}, labels")
+    session = runtime.InferenceSession(str(tmp_path / "exact.onnx"))
+    assert [each.name for each in session.get_inputs()] == ["x", "seed"]
+    for rows in (0, 1, 7, 300):
+        given = {"x": BEYOND[:rows].numpy(), "seed": torch.tensor([0]).numpy()}
+        names = [each.name for each in session.get_outputs()]
+        found = dict(zip(names, session.run(None, given), strict=True))
+        assert found["mean"].shape == (rows, C)
+        for name in outputs.split(", ") if rows else ():
+            value = torch.as_tensor(found[name])
+            wanted = expected(posterior, name, BEYOND[:rows])
+            torch.testing.assert_close(value, wanted, rtol=2e-3, atol=1e-5)
+
+
+def test_several_inputs_and_sites(tmp_path: Path) -> None:
+    def grouped(x: Tensor, group: Tensor, y: Tensor | None = None) -> None:
+        a = pyro.sample("a", dist.Normal(torch.zeros(4), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("bought", dist.Bernoulli(logits=a[group] + x[:, 0]))
+            pyro.sample("spent", dist.Normal(a[group] * x[:, 1], 0.5))
+
+    group = torch.arange(len(X)) % 4
+    posterior = exact(Predictive(grouped, {"a": torch.randn(S, 4)}))
+    posterior(X, group)
+    posterior.export(tmp_path / "exact.pt2", outputs=["bought.mean", "spent.epistemic"])
+    found = torch.export.load(tmp_path / "exact.pt2").module()(X[:5], group[:5])
+    table = posterior.uncertainty((X[:5], group[:5]))
+    torch.testing.assert_close(found["bought.mean"], table["bought"].mean)
+    torch.testing.assert_close(found["spent.epistemic"], table["spent"].epistemic)
+
+
+def test_fewer_draws_are_those_that_come_nearest(tmp_path: Path) -> None:
+    posterior = exact(Predictive(model, samples(200)))
+    posterior.draws(BEYOND)
+    program, lost = posterior._program(BEYOND, "mean, epistemic", 20)
+    assert program.count == 20 and program.size < 200 * (D + 1) * C * 4
+    at_random = posterior.probs(BEYOND, 20).mean(0) - posterior.probs(BEYOND).mean(0)
+    assert 0 < lost["mean"] < 0.5 * float(at_random.abs().max())
+    assert nearest_draws(torch.randn(9, 3), 9).tolist() == list(range(9))
+
+
+def test_uniform_numbers() -> None:
+    """They fail by chance never: they are the same in every run."""
+    like = torch.zeros(200, 300)
+    u = uniform(torch.tensor([7]), like).double()
+    shares = u.flatten().histc(20, 0, 1) / u.numel()
+    assert ((shares - 0.05).abs() < 5 * (0.05 * 0.95 / u.numel()) ** 0.5).all()
+    v = uniform(torch.tensor([8]), like).double()
+    for one, two in ((u, v), (u[1:], u[:-1]), (u[:, 1:], u[:, :-1])):
+        pairs = torch.stack([one.flatten(), two.flatten()])
+        assert abs(float(torch.corrcoef(pairs)[0, 1])) < 5 / one.numel() ** 0.5
+
+
+def test_size_is_said_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    posterior = exact(Predictive(model, samples()))
+    posterior.draws(X)
+    size = posterior._program(X, "mean", None)[0].size
+    assert size == S * (D * C + C) * 4
+    monkeypatch.setattr("pyro_opu.ladder.files.LARGE", size - 1)
+    with pytest.warns(UserWarning, match="num_draws=39 would"):
+        posterior._program(X, "mean", None)[0].check_size("exact.pt2")
+    monkeypatch.setattr("pyro_opu.ladder.files.MOST", size)
+    with pytest.raises(ValueError, match="below 2 GB"):
+        posterior.export(tmp_path / "exact.onnx", X)
+    assert not list(tmp_path.iterdir())
+
+
+def local(x: Tensor) -> None:
+    with pyro.plate("data", len(x)):
+        z = pyro.sample("z", dist.Gamma(1.0, 1.0))
+        pyro.sample("obs", dist.Bernoulli(logits=x[:, 0] - z))
+
+
+@pytest.mark.filterwarnings("ignore:.*")
+@pytest.mark.parametrize(
+    ("make", "options", "says"),
+    [
+        (SOURCES["function"][0], {}, "no program of tensors"),
+        (lambda: Predictive(local, num_samples=S), {}, "draws at random under a draw"),
+        (SOURCES["pair"][0], {"outputs": "mean, nothing"}, "`outputs` must name some of mean"),
+        (SOURCES["pair"][0], {"num_draws": S + 1}, "`num_draws` must be at most"),
+        (SOURCES["pair"][0], {"path": "exact.txt"}, "`path` must end in"),
+    ],
+    ids=["function", "random rows", "output", "draws", "suffix"],
+)
+def test_refusals(
+    make: Callable[[], Any], options: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / options.pop("path", "exact.pt2")
+    with pytest.raises(ValueError, match=says):
+        exact(make()).export(path, X, **options)
+
+
+def test_an_example_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="it has not been called yet"):
+        exact(network([nn.Dropout()])).export(tmp_path / "exact.pt2")
+
+
+def test_captured_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the compiler makes is tested with students; here it cannot compile."""
+    monkeypatch.setattr("pyro_opu.export.capture._compiled", lambda *_: 1 / 0)
+    posterior = exact(Predictive(model, samples()))
+    captured = posterior.capture(X, outputs="mean, epistemic")
+    assert captured.kind == "eager"
+    found, table = captured(BEYOND), posterior.uncertainty(BEYOND)
+    torch.testing.assert_close(found["mean"], table.mean)
+    torch.testing.assert_close(found["epistemic"], table.epistemic, rtol=0, atol=1e-6)
+
+
+def test_programs_are_modules() -> None:
+    posterior = exact(Predictive(model, samples()))
+    posterior.draws(X)
+    program, _ = posterior._program(X, "mean", None)
+    assert isinstance(program, ExactProgram) and not list(program.parameters())
