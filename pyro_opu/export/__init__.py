@@ -137,7 +137,7 @@ def write(
 
 
 def _inexpressible(module: FileProgram, error: Exception) -> str:
-    """The error of an operation that ONNX lacks, by its name where it is told."""
+    """The error of an operation that ONNX lacks, by its name where it is known."""
     cause: BaseException = error
     while cause.__cause__ is not None:
         cause = cause.__cause__

@@ -35,10 +35,10 @@ class FileProgram(nn.Module):
     """A module that is traced for a file: the parts of x, in order -> named outputs.
 
     Attributes:
-        form: Of the inputs.
+        form: The form of the inputs.
         dtype: In which they are taken.
         outputs: Names, in order.
-        units, shapes: Of every output.
+        units, shapes: Unit and shape of every output.
         num_classes: C, where one label is observed.
         argument: What errors call the module by.
         kind: Its name, for errors.

@@ -62,7 +62,7 @@ class ExactProgram(FileProgram):
     Args:
         said: The recorded answers.
         parts: What is observed.
-        form: Of the inputs.
+        form: The form of the inputs.
         x: A few of them, in one tensor.
         outputs: Names.
         index: The draws that are kept, by default all.
