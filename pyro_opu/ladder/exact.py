@@ -195,7 +195,7 @@ class Exact(Teacher):
     def export(
         self,
         path: str | os.PathLike[str],
-        example_x: Any = None,
+        example_x: InputLike | None = None,
         *,
         outputs: Sequence[str] | str = OUTPUTS,
         num_draws: int | None = None,
@@ -268,7 +268,9 @@ class Exact(Teacher):
         return num_draws
 
     @torch.no_grad()
-    def capture(self, example_x: Any = None, *, outputs: Sequence[str] | str = OUTPUTS) -> Captured:
+    def capture(
+        self, example_x: InputLike | None = None, *, outputs: Sequence[str] | str = OUTPUTS
+    ) -> Captured:
         """The outputs of :meth:`export` as compiled code, on a GPU as a CUDA graph.
 
         ``captured(x)`` is a dict of tensors. It is compiled where that works, in some seconds; on
@@ -290,7 +292,7 @@ class Exact(Teacher):
         made.form = self.teacher.form
         return made
 
-    def _example(self, example_x: Any, rows: int | None = FEW) -> Tensor:
+    def _example(self, example_x: InputLike | None, rows: int | None = FEW) -> Tensor:
         """Inputs as one tensor, of the first call where none are given."""
         if example_x is None and self._seen is None:
             raise ArgumentError(
