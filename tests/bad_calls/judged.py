@@ -40,7 +40,7 @@ def judged(call: Callable[[], Any]) -> tuple[str, str]:
     An error is "clear" if the package itself raised it and its message names an argument in
     backticks; any other is "raw". A call that returns, or leaves a file behind, is "silent".
     """
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     pyro.clear_param_store()
     with confined() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
