@@ -76,7 +76,7 @@ class RandomCalls:
             )
         try:
             whole = answers(made.answer) is not None
-        except (TypeError, ValueError):
+        except ArgumentError:  # no log-probabilities
             whole = False
         found = cls(module, tuple(dict.fromkeys(made.by)), (), whole)
         with found.running():
