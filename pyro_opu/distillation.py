@@ -64,8 +64,7 @@ def distill(
     objective refines it, unless it is already nearer to the posterior than the judging draws
     themselves are. The best iterate on held-out transfer inputs is kept. At last these moments are
     read as the law that is nearer, Dirichlet or normal sticks, with a mutual information nearer to
-    the teacher's. ``print(fast.report)`` says in a few lines what was learnt, spent and kept, gives
-    a grade and proposes a next step.
+    the teacher's. ``print(fast.report)`` says what was learnt, spent and kept, and what to do next.
 
     A teacher whose held draws have not mixed is reported first (:func:`~pyro_opu.mixing`). No
     labels are needed, and where the student is taught decides what it knows: the transfer policy
@@ -94,23 +93,19 @@ def distill(
             position are a tuple inside it, ``((x, group), y)``. Its first rows, at most 16,384
             and about 2^24 numbers, give the held-out inputs and all scales; then a window of as
             many rows moves over it (:class:`~pyro_opu.transfer.stream.Stream`).
-        guide: By default the posterior's own network where it can be read off what the model
-            computes (``pyro_opu/guides/recording.py``), with a small network on its last features;
-            where every draw is affine in the inputs for each index, a closed form beside a small
-            network (``pyro_opu/guides/affine.py``);
-            where the posterior is over a linear head alone, or is a Gaussian process, a small
-            network that reads mean and variance of the logits, or where those are too many their
-            average, by which g begins, and learns a temperature. It answers with a Dirichlet or
-            :class:`.NormalSticks`, by the draws, or with a mixture where the best of both leave
-            more than 3 % of the draws' spread (``fast.report["misfit"]``), unless that has many
-            weights and more than twice as many. "network" is the same on a network of this
-            package, sized to the inputs, which also serves where nothing can be read; a name of
+        guide: By default the posterior's own network where it can be recorded, with a small network
+            on its last features; where every draw is affine in the inputs for each index, a closed
+            form beside a small network; where the posterior is over a linear head alone, or is a
+            Gaussian process, a small network that reads mean and variance of the logits, or of too
+            many their average. It answers with a Dirichlet or :class:`.NormalSticks`, by the draws,
+            or with a mixture where the best of both leave more than 3 % of the draws' spread
+            (``fast.report["misfit"]``), unless that costs much. "network" is the same on a network
+            of this package, which also serves where nothing can be recorded; a name of
             :data:`pyro_opu.guides.GUIDES` is that family on such a network. "joint" is the default
             with ``num_samples`` draws beside it that are joint over inputs
             (:class:`~pyro_opu.guides.joint.JointGuide`). "implicit" makes draws from noise, of all
             numbers of a row together, and has no density. Or any module ``x -> Dirichlet``, or to
-            another distribution on the simplex, trained in place; several inputs reach it as they
-            reach the model.
+            another distribution on the simplex, trained in place.
         loss: By default what suits the guide's family, for all steps: cross-entropy for h and
             moments for g of a Dirichlet, likelihood and then energy distance of a mixture or
             another density. Or "wasserstein", "moments", "energy", "likelihood", "cross_entropy",
@@ -202,15 +197,16 @@ def distill(
             if request.law_is_open and not training.warm_start and learned:
                 choice.teach_as(student, judge)
             rests = request.may_rest(loss) and at_rest(chosen, judge, request.law_is_open)
-            measured = request, student, *losses, teacher, rest, judge, run.ranks
-            plan = AT_REST if run.ranks.broadcast(rests) else plan_of(*measured)
-            ask = at_made_up_inputs(request.ask(teacher))
+            plan = AT_REST
+            if not run.ranks.broadcast(rests):
+                plan = plan_of(request, student, *losses, teacher, rest, judge, run.ranks)
+            asked = teacher.draws_apart if request.single_draw else teacher.draws
+            ask = at_made_up_inputs(asked)
             batches = Batches(ask, sampler, plan, run.device, teacher.max_draws, run.ranks)
         report = train(student, *losses, batches, judge, run)
-        calibrates = training.recalibrate and not request.single_draw and plan != AT_REST
-        if calibrates and choice.recalibrates(student):
+        if training.recalibrate and not request.single_draw and plan != AT_REST:
             many = partial(label, x, plan.calibration, "calibration")
-            report["recalibration"] = recalibrated(student, choice, many, request.law_is_open, run)
+            report |= recalibrated(student, choice, many, request.law_is_open, run)
         answering, queries = student, teacher.queries
         if held is not None:  # no draw of which has been taught before
             steps = training.num_steps or plan.num_steps * request.share[0]

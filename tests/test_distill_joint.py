@@ -28,6 +28,7 @@ from pyro_opu.objectives.joint import JointWitness
 from pyro_opu.predictive.distillation_report import DistillationReport
 from pyro_opu.teachers.held import hold
 from pyro_opu.training import joint as taught
+from pyro_opu.training import tuned
 
 pytestmark = pytest.mark.usefixtures("brief")
 
@@ -119,7 +120,7 @@ def test_a_witness_of_groups_is_learned_beside_that_of_the_marginal(
         return method(*args)
 
     monkeypatch.setattr(JointWitness, "loss", counted)
-    monkeypatch.setattr(taught, "WARM", 3)
+    monkeypatch.setattr(tuned, "WITNESS_WARM", 3)
     monkeypatch.setattr(taught, "_apart", lambda *args: 1.0)  # so that waves are always tried
     options: dict[str, Any] = {"num_steps": 12, "seed": 0, "progress": False}
     fast = distill_flat(

@@ -47,6 +47,19 @@ def of_form(guide: nn.Module, form: Form) -> nn.Module:
     return Unpacked(guide, form)
 
 
+def trainable(guide: nn.Module, form: Form, device: torch.device) -> nn.Module:
+    """Move a guide to the device; make one that is frozen, as distilled ones are, trainable.
+
+    It is trained as a Dirichlet: its moments are those of other families, too.
+    """
+    guide = of_form(guide, form).to(device).train()
+    if isinstance(guide, PredictiveGuide):
+        guide.read_as("dirichlet")
+    if not any(parameter.requires_grad for parameter in guide.parameters()):
+        guide.requires_grad_(True)
+    return guide
+
+
 @torch.no_grad()
 def guide_at(
     kind: type[PredictiveGuide] | type[TrunkGuide],

@@ -132,6 +132,12 @@ class BaseTeacher(Teacher, Generic[D]):
         said = _joined(list(self.stream(x, num_draws)), dim=1)
         return self.outcome.plain(said)
 
+    def draws_apart(self, x: Tensor, num_draws: int) -> Tensor:
+        """:meth:`draws` of a call each, where they are drawn afresh."""
+        if self.max_draws is not None:
+            return self.draws(x, num_draws)
+        return torch.cat([self.draws(x, 1) for _ in range(num_draws)])
+
     def probs(self, x: Tensor, num_draws: int | None = None) -> Tensor:
         """Class probabilities ``(S, N, C)``; see :meth:`log_probs`."""
         return self.log_probs(x, num_draws).exp_()

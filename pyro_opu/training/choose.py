@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing import Choice
-from pyro_opu.guides import PredictiveGuide, of_form
+from pyro_opu.guides import PredictiveGuide, trainable
 from pyro_opu.guides.affine import find_affine
 from pyro_opu.guides.beginning import NoBeginning, Start
 from pyro_opu.guides.fused import is_fused
@@ -66,28 +66,15 @@ def choose_guide(
     earlier: dict[str, Any] = {}
     if request.start is not None:
         own = copy.deepcopy(marginal_of(request.start.guide)).requires_grad_(True)
-        own = _trainable(own, form, run.device)
+        own = trainable(own, form, run.device)
         earlier = moved(request.start, own, held_out)
         found = follow(request, own, choice, x, held_out, described, begin, form)
     elif isinstance(request.marginal, nn.Module):
         found = request.marginal
     else:
         found = choice.guide(request.marginal, x, held_out, described, begin, form)
-    guide = _trainable(found, form, run.device)
-    return Chosen(guide, described, begun_at(request, guide, begin), earlier)
-
-
-def _trainable(guide: nn.Module, form: Form, device: torch.device) -> nn.Module:
-    """Move a guide to the device; make one that is frozen, as distilled ones are, trainable.
-
-    It is trained as a Dirichlet: its moments are those of other families, too.
-    """
-    guide = of_form(guide, form).to(device).train()
-    if isinstance(guide, PredictiveGuide):
-        guide.read_as("dirichlet")
-    if not any(parameter.requires_grad for parameter in guide.parameters()):
-        guide.requires_grad_(True)
-    return guide
+    started = begun_at(request, found, begin)
+    return Chosen(trainable(found, form, run.device), described, started, earlier)
 
 
 def check_start(

@@ -33,8 +33,6 @@ Judge = Callable[[nn.Module], dict[str, float]]
 Callback = Callable[[dict[str, Any]], object]
 #: Attributes of a selection that are saved beside the weights.
 _COUNTED = ("best", "score", "mark", "evals_since_best", "settling", "history")
-#: Weight of a step in the running mean of the loss.
-LOSS_WEIGHT = 0.01
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,8 @@ class Phase:
     """One stretch of training with its own losses, optimizers and schedule.
 
     Attributes:
-        turns: Descents of the student, taken in turn.
-        critics: Descents before each of these.
+        student: Its gradient steps.
+        critics: Steps before each of these.
         anneal: Called before every step with the share of the steps that is done.
         patience: Evaluations without an improvement that begin the settling.
         near: Posterior draws, whose mean errs as the student's, from which one is enough.
@@ -54,7 +52,7 @@ class Phase:
 
     name: str
     steps: int
-    turns: Sequence[Steps]
+    student: Steps
     critics: Sequence[Steps] = ()
     anneal: Callable[[float], None] = lambda done: None
     patience: int | None = None
@@ -65,8 +63,8 @@ class Phase:
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """The optimizers of all descents, in the order in which they are saved."""
-        return [descent.optimizer for descent in (*self.turns, *self.critics)]
+        """The optimizers, in the order in which they are saved."""
+        return [steps.optimizer for steps in (self.student, *self.critics)]
 
     def settled(self, step: int, selection: KeepLast) -> int | None:
         """Last step of a settling that begins now, if the evaluations say that it should.
@@ -84,7 +82,7 @@ class Phase:
         parts: Parts = {}
         for critic in self.critics:
             parts |= critic.step(number)
-        return parts | self.turns[number % len(self.turns)].step(number)
+        return parts | self.student.step(number)
 
 
 class KeepLast:
@@ -108,7 +106,7 @@ class KeepLast:
         """Note that a step, counted from 1 in its phase, has been taken."""
         total = sum(parts.values())
         known = math.isfinite(self.loss)
-        self.loss = self.loss + LOSS_WEIGHT * (total - self.loss) if known else total
+        self.loss = self.loss + tuned.LOSS_WEIGHT * (total - self.loss) if known else total
 
     def evaluate(self, phase: str, step: int, parts: dict[str, float]) -> None:
         """Judge the run."""
@@ -257,7 +255,7 @@ def minimize(
     """
     schedule = rate if callable(rate) else cosine(rate, num_steps)
     descent, selection = Descent(losses, optimizer, schedule, clip=clip), KeepLast()
-    fit([Phase(name, num_steps, [descent])], selection, progress=progress)
+    fit([Phase(name, num_steps, descent)], selection, progress=progress)
     return selection.loss
 
 

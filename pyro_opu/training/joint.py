@@ -14,6 +14,7 @@ from pyro_opu.objectives.joint import JointWitness, joint_energy
 from pyro_opu.rng import RandomStream, fold_in, seeded
 from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.teachers.held import HeldTeacher, hold
+from pyro_opu.training import tuned
 from pyro_opu.training.batches import Sampler
 from pyro_opu.training.console import tracked
 from pyro_opu.training.descent import Descent, Losses, cosine
@@ -24,24 +25,6 @@ __all__ = ["held_draws", "joint_guide"]
 
 #: Number of the seed that picks the draws.
 STREAM = 2**32
-#: Numbers in all draws at the inputs that teach, operations to ask for them, and how many inputs.
-NUMBERS, OPERATIONS, FEWEST, MOST = 2**26, 2**41, 2**11, 2**14
-#: Inputs in a batch, draws in a step, and Adam's rate.
-BATCH, DRAWS, RATE = 256, 64, 8e-3
-#: Widest features that the draws may be linear in, and the error that is rounding: a share of the
-#: largest logit.
-MOST_LINEAR, LINEAR = 256, 1e-4
-#: Logarithm of a factor by which the spread of draws may be off where waves are kept or not.
-RIGHT_SPREAD = 0.1
-#: Deviation of the heads' first weights.
-APART = 0.05
-#: Inputs of a group, groups in a step by joint laws, Adam's rate there, steps for one of the heads'
-#: own, and inputs that judge.
-GROUP, GROUPS, LAW_RATE, LAW_STEPS, JUDGED = 4, 64, 2e-3, 0.25, 256
-#: Numbers in what all groups of a step say, and in all distances that judge, at most.
-WIDEST, MOST_DISTANCES = 2**8, 2**30
-#: Adam's rate for a learned witness, and its steps before the student's first.
-WITNESS_RATE, WARM = 1e-3, 150
 
 
 def held_draws(teacher: BaseTeacher, x: Tensor, num_draws: int | None, run: Run) -> HeldTeacher:
@@ -148,8 +131,11 @@ def _taught(
 def _count(teacher: HeldTeacher, x: Tensor) -> int:
     """Inputs to teach at, by memory and cost."""
     count, cost = teacher.size, teacher.operations(x)
-    by_cost = MOST if cost is None else OPERATIONS // max(1, cost * count)
-    return max(FEWEST, min(MOST, NUMBERS // (count * teacher.num_outputs), by_cost))
+    by_cost = tuned.HEADS_MOST if cost is None else tuned.HEADS_OPERATIONS // max(1, cost * count)
+    return max(
+        tuned.HEADS_FEWEST,
+        min(tuned.HEADS_MOST, tuned.HEADS_NUMBERS // (count * teacher.num_outputs), by_cost),
+    )
 
 
 @torch.no_grad()
@@ -165,7 +151,7 @@ def _linear(
 ) -> JointGuide | None:
     """Heads by least squares; ``None`` where the draws are not linear."""
     u = inputs_of_heads(marginal, x, linear=True)
-    if u.shape[1] > min(MOST_LINEAR, len(x) // 4):
+    if u.shape[1] > min(tuned.MOST_LINEAR, len(x) // 4):
         return None
     heads = DrawHeads(u.shape[1], len(said), said.shape[-1], linear=True).to(x.device)
     guide = JointGuide(marginal, heads)
@@ -180,7 +166,7 @@ def _linear(
     heads.bias.copy_(found[..., -1])
     expected = guide.outputs_for(judged)
     mine = heads(inputs_of_heads(marginal, held_out, linear=True))
-    near = (mine - expected).abs().max() <= LINEAR * (1 + expected.abs().max())
+    near = (mine - expected).abs().max() <= tuned.LINEAR * (1 + expected.abs().max())
     return guide if bool(near) else None
 
 
@@ -189,7 +175,7 @@ def _fresh(marginal: nn.Module, x: Tensor, said: Tensor) -> JointGuide:
     u = inputs_of_heads(marginal, x[:4096], linear=False)
     heads = DrawHeads(u.shape[1], len(said), said.shape[-1]).to(x.device)
     heads.standardize.fit(u, (0,))
-    heads.weight.normal_(std=APART)
+    heads.weight.normal_(std=tuned.APART)
     return JointGuide(marginal, heads)
 
 
@@ -217,19 +203,27 @@ def _fit(
     """Descend the distance; all draws share a part of their weights while they learn."""
     heads, u = guide.heads, _read(guide, x)
     with random.borrowed():
-        shared = nn.Parameter(torch.randn_like(heads.weight[0]) * 2 * APART)
+        shared = nn.Parameter(torch.randn_like(heads.weight[0]) * 2 * tuned.APART)
     at = said.movedim(1, 0).contiguous()  # inputs first: a batch is one block of memory each
     count = len(said)
 
     def losses() -> tuple[dict[str, Tensor], Any]:
-        rows = torch.randint(len(u), (min(BATCH, len(u)),), device=u.device)
-        index = torch.randperm(count, device=u.device)[:DRAWS]
+        rows = torch.randint(len(u), (min(tuned.BATCH, len(u)),), device=u.device)
+        index = torch.randperm(count, device=u.device)[: tuned.HEADS_DRAWS]
         psi = heads.features(u[rows])
         outputs = outputs_of(psi, heads.weight[index] + shared, heads.bias[index])
         theirs = at[rows][:, index].movedim(0, 1)
         return {"joint": _distance(guide, theirs, guide.said(outputs))}, None
 
-    _descend("joint draws", losses, [*heads.parameters(), shared], RATE, steps, random, progress)
+    _descend(
+        "joint draws",
+        losses,
+        [*heads.parameters(), shared],
+        tuned.HEADS_RATE,
+        steps,
+        random,
+        progress,
+    )
     with torch.no_grad():
         heads.weight.add_(shared)
 
@@ -247,12 +241,12 @@ def _by_law(
 ) -> JointGuide:
     """Add random waves by the joint law of groups of inputs, if held-out groups are nearer."""
     u, count, numbers = _read(guide, x), len(said), said.shape[-1]
-    rows = min(JUDGED, max(4 * GROUP, MOST_DISTANCES // (count**2 * numbers)))
+    rows = min(tuned.JUDGED, max(4 * tuned.GROUP, tuned.MOST_DISTANCES // (count**2 * numbers)))
     chosen = held_out[:rows], judged[:, :rows]
     # One function is its law; and other draws of the posterior would be as far as 0, on average.
     if count < 2 or (before := _apart(guide, *chosen)) <= 0:
         return guide
-    groups = max(4, min(GROUPS, WIDEST // numbers))
+    groups = max(4, min(tuned.GROUPS, tuned.WIDEST // numbers))
     with random.borrowed():
         tried = _with_waves(guide, u, said)
         witness = JointWitness(u.shape[1], numbers).to(u.device)
@@ -260,11 +254,13 @@ def _by_law(
 
     def drawn() -> tuple[Tensor, Tensor, Tensor]:
         """Inputs of groups, and what draws of student and teacher say there."""
-        rows = torch.randint(len(u), (groups * GROUP,), device=u.device)
-        mine, theirs = (torch.randperm(count, device=u.device)[:DRAWS] for _ in range(2))
+        rows = torch.randint(len(u), (groups * tuned.GROUP,), device=u.device)
+        mine, theirs = (
+            torch.randperm(count, device=u.device)[: tuned.HEADS_DRAWS] for _ in range(2)
+        )
         found = _in_groups(guide, guide.said(heads(u[rows], mine)))
         asked = _in_groups(guide, said[theirs[:, None], rows])
-        return heads.standardize(u[rows]).unflatten(0, (groups, GROUP)), found, asked
+        return heads.standardize(u[rows]).unflatten(0, (groups, tuned.GROUP)), found, asked
 
     def losses() -> tuple[dict[str, Tensor], Any]:
         at, *laws = drawn()
@@ -275,11 +271,12 @@ def _by_law(
             seen = drawn()
         return {"witness": witness.loss(*seen)}, None
 
-    steps = max(1, round(LAW_STEPS * steps))
-    adam = torch.optim.Adam(witness.parameters(), lr=WITNESS_RATE, betas=(0.5, 0.99))
-    critics = [Descent(of_witness, adam, rounds=lambda step: 2 if step else WARM)]
-    run = (LAW_RATE, steps, random, progress, critics if learned else ())
-    _descend("joint law", losses, [*heads.parameters()], *run)
+    steps = max(1, round(tuned.LAW_STEPS * steps))
+    adam = torch.optim.Adam(witness.parameters(), lr=tuned.WITNESS_RATE, betas=(0.5, 0.99))
+    critics = [Descent(of_witness, adam, rounds=lambda step: 2 if step else tuned.WITNESS_WARM)]
+    critics = critics if learned else []
+    rate, trained = tuned.LAW_RATE, [*heads.parameters()]
+    _descend("joint law", losses, trained, rate, steps, random, progress, critics)
     nearer = _apart(tried, *chosen) < before
     return tried if nearer and _misspread(tried, *chosen) <= _misspread(guide, *chosen) else guide
 
@@ -290,7 +287,7 @@ def _with_waves(guide: JointGuide, u: Tensor, said: Tensor) -> JointGuide:
     tried = JointGuide(guide.marginal, guide.heads.with_waves())
     waves = tried.heads.waves
     assert waves is not None
-    rows = slice(0, JUDGED)
+    rows = slice(0, tuned.JUDGED)
     missed = guide.outputs_for(said[:, rows]) - guide.outputs_for(guide.said(guide.heads(u[rows])))
     waves.begin(missed.square().mean(0).sqrt().median(0).values)
     return tried
@@ -300,7 +297,7 @@ def _with_waves(guide: JointGuide, u: Tensor, said: Tensor) -> JointGuide:
 def _misspread(guide: JointGuide, x: Tensor, said: Tensor) -> float:
     """How far the spread of the draws is off, as a factor's logarithm; by a tenth none is."""
     mine, theirs = (max(_spread(guide, each), 1e-30) for each in (guide.draws(x), said))
-    return max(abs(math.log(mine / theirs)), RIGHT_SPREAD)
+    return max(abs(math.log(mine / theirs)), tuned.RIGHT_SPREAD)
 
 
 @torch.no_grad()
@@ -314,8 +311,8 @@ def _apart(guide: JointGuide, x: Tensor, said: Tensor) -> float:
 def _in_groups(guide: JointGuide, said: Tensor) -> Tensor:
     """What draws say of N inputs as points ``(S, N / k, k, K)``: probabilities, or units of y."""
     points = said.exp() if guide.units is None else guide.outputs_for(said)
-    whole = max(1, points.shape[1] // GROUP)
-    return points[:, : whole * GROUP].unflatten(1, (whole, -1))
+    whole = max(1, points.shape[1] // tuned.GROUP)
+    return points[:, : whole * tuned.GROUP].unflatten(1, (whole, -1))
 
 
 @torch.no_grad()
@@ -336,4 +333,4 @@ def _descend(
 ) -> None:
     adam = torch.optim.Adam(trained, lr=rate, betas=(0.9, 0.99), fused=True)
     descent = Descent(losses, adam, cosine(rate, steps))
-    fit([Phase(name, steps, [descent], critics)], KeepLast(), random=random, progress=progress)
+    fit([Phase(name, steps, descent, critics)], KeepLast(), random=random, progress=progress)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from pyro_opu.checks import ArgumentError, check_bool, positive_float, positive_int
 from pyro_opu.choosing import NETWORK, GuideName
 from pyro_opu.guides.joint import JointGuide
 from pyro_opu.predictive.one_pass import OnePassPredictive
-from pyro_opu.teachers.base import BaseTeacher
 from pyro_opu.training import tuned
 
 __all__ = ["Request", "Training"]
@@ -176,9 +173,3 @@ class Request:
         batch = self.training.batch_size or tuned.BATCH
         teach = min((self.training.num_steps or steps) * batch, most)
         return round(tuned.HELD_OUT_SHARE * teach / self.share[1])
-
-    def ask(self, teacher: BaseTeacher) -> Callable[[Tensor, int], Tensor]:
-        """The teacher's draws; two of one input are from two calls where it draws afresh."""
-        if not self.single_draw or teacher.max_draws is not None:
-            return teacher.draws
-        return lambda x, count: torch.cat([teacher.draws(x, 1) for _ in range(count)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -78,12 +77,8 @@ def distillation_phase(
     steps: int,
     rate: float,
     num_draws: int,
-    patience: int | None = None,
-    skip_below: float = -math.inf,
     pool: Pool | None = None,
     schedule: Schedule | None = None,
-    settle: int = 0,
-    near: float = math.inf,
 ) -> Phase:
     """A phase with fresh optimizers, of the student and of a critic.
 
@@ -129,18 +124,7 @@ def distillation_phase(
     turn: Steps = descent(losses, adam, rates)
     if recorded:
         turn = RecordedDescent(lambda r: losses(r)[0], rows, adam, rates, *critics)
-    return Phase(
-        name,
-        steps,
-        [turn],
-        critics,
-        objective.anneal,
-        patience,
-        near,
-        settle,
-        skip_below,
-        objective,
-    )
+    return Phase(name, steps, turn, critics, objective.anneal, module=objective)
 
 
 def _recordable(pool: Pool, objective: Objective, batches: Batches) -> bool:

@@ -36,15 +36,12 @@ class Facts:
     """What a plan rests on, of the teacher and of the student that is to be taught.
 
     Attributes:
-        rows: Transfer inputs to teach at.
-        columns: Numbers in one of them.
-        num_outputs: Numbers in what a draw says of it.
-        max_draws: The draws that the teacher holds; ``None`` where it draws afresh.
-        draw_cost: Operations of a draw at an input, where they are known.
-        weights: Numbers in all weights of the student.
-        width: Units of its widest layer: the smaller side of its weight, so that inputs and classes
-            do not count.
-        pass_cost: Operations of its pass at an input.
+        rows, columns: Transfer inputs to teach at, and numbers in one of them.
+        num_outputs, max_draws, draw_cost: Numbers in what a draw says of an input; the draws that
+            are held, ``None`` where they are drawn afresh; operations of one, where known.
+        weights, width: Numbers in all weights of the student, and units of its widest layer: the
+            smaller side of its weight, so that inputs and classes do not count.
+        pass_cost: Operations of its pass at an input, where it is large.
         begins_near: Posterior draws whose mean errs as the student's does before the first step.
         one_logit: Whether it begins with what one normal logit averages to, which is exact.
     """
@@ -122,8 +119,7 @@ class Facts:
         Args:
             objective: The loss that reads them.
             wanted: Inputs in all steps together, or fewer.
-            draws: Draws per input where they are ``fixed``, or the cost of one is not known.
-            fixed: Whether the user has said how many.
+            draws, fixed: Draws per input where they are fixed, or the cost of one is not known.
             share: The labels are to cost one over so much of what they may, in as many blocks.
             steps: Operations of all steps; 0 where they do not count.
         """
@@ -156,16 +152,12 @@ class Plan:
     """Numbers of a run, the same on all ranks.
 
     Attributes:
-        warm_steps: Steps of the closed-form warm start.
-        refine_steps: Steps of the objective.
+        warm_steps, refine_steps: Steps of the closed-form warm start, and of the objective.
         batch_size: Inputs in a batch of all ranks.
-        warm_draws: Teacher's draws per input in a step of the warm start.
-        num_draws: The same in a step of the objective after it.
+        warm_draws, num_draws: Teacher's draws per input in a step of the warm start, and after it.
         learning_rate: At the top of the first phase's schedule.
-        evaluate_every: Steps between evaluations.
-        labelled: Inputs of a rank that are labelled once, 0 where batches are as they come.
-        label_draws: Draws per input in these labels.
-        label_block: Inputs that share draws.
+        labelled, label_draws, label_block: Inputs of a rank that are labelled once, 0 where batches
+            are labelled as they come; draws at each; inputs that share draws.
         calibration: Numbers in the draws that calibrate.
         follows: Whether the student begins at an earlier one.
     """
@@ -235,7 +227,10 @@ class Plan:
         if request.single_draw:
             most = -(-most // 2)
         steps = training.num_steps or steps
-        warm_steps = _warm_steps(steps, objective, closed_form, training.warm_start)
+        warm_steps = 0
+        if training.warm_start:  # all, if the objective is of the same kind
+            same = isinstance(objective, type(closed_form))
+            warm_steps = steps if same else max(1, round(tuned.WARM_SHARE * steps))
         opening = first.batches(warm_steps or steps)
         cost = 3 * opening * batch_size * facts.pass_cost if large else 0
         labelled, label_draws, block = facts.labels(
@@ -303,16 +298,6 @@ def pass_operations(guide: nn.Module, x: Tensor) -> int:
     return (meter.operations or 0) // 2
 
 
-def _warm_steps(
-    num_steps: int, objective: Objective, closed_form: Objective, warm_start: bool
-) -> int:
-    """Steps of the warm start: all, if the objective is of the same kind."""
-    if not warm_start:
-        return 0
-    same = isinstance(objective, type(closed_form))
-    return num_steps if same else max(1, round(tuned.WARM_SHARE * num_steps))
-
-
 def affordable(
     guide: nn.Module,
     objective: Objective,
@@ -324,14 +309,8 @@ def affordable(
 ) -> tuple[int, int]:
     """Steps, and inputs to label before them, that take so many seconds, by a trial of each.
 
-    Args:
-        guide: The student, which stays as it is.
-        objective: The loss of the first phase.
-        ask: The teacher, ``(x, num_draws) -> (S, N, ...)``.
-        x: Inputs of a batch ``(N, ...)``, on the student's device.
-        draws: Draws per input.
-        seconds: How many there are.
-        later: Draws at one input that are asked for after the steps.
+    The trial is of a batch ``x``, by so many ``draws`` of ``ask(x, num_draws)`` each, with copies
+    of the guide and the loss; ``later`` draws at one input are asked for after the steps.
     """
     label, step = trial(guide, objective, ask, x, draws)
     seconds -= later * label / draws

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -73,33 +73,32 @@ def train(
     if plan.labelled and start[0] == 0:
         with random.borrowed():  # a run that is resumed makes the same pool again
             pool = labelled(batches, first, start[1], run.progress)
-    make_phase = partial(distillation_phase, guide=guide, batches=batches)
     steps, rate = plan.warm_steps or plan.refine_steps, plan.learning_rate
     settle = round(tuned.SETTLE_SHARE * steps) if first.sufficient else 0
-    opening = make_phase(
+    opening = distillation_phase(
         "objective" if cold else "warm start",
         first,
+        guide,
+        batches,
         steps=steps,
         rate=rate,
         num_draws=plan.warm_draws,
         pool=pool,
         schedule=settling(rate, steps, settle, lambda: selection.settling) if settle else None,
-        settle=settle,
-        patience=tuned.PLATEAU if settle else None,
-        near=tuned.NEAR,
     )
-    phases = [opening]
+    patience = tuned.PLATEAU if settle else None
+    phases = [replace(opening, patience=patience, settle=settle, near=tuned.NEAR)]
     if plan.refine_steps and not cold:
-        refinement = make_phase(
+        refinement = distillation_phase(
             "objective",
             objective,
+            guide,
+            batches,
             steps=plan.refine_steps,
             rate=objective.learning_rate,
             num_draws=plan.num_draws,
-            patience=tuned.PATIENCE,
-            skip_below=skip_below,
         )
-        phases.append(refinement)
+        phases.append(replace(refinement, patience=tuned.PATIENCE, skip_below=skip_below))
     with few_threads(selection.average, judge.x, batches.share):
         fit(
             phases,
@@ -122,14 +121,16 @@ def train(
 def recalibrated(
     guide: nn.Module, choice: Choice, label: Callable[[], Judge], law_is_open: bool, run: Run
 ) -> dict[str, Any]:
-    """Shift the guide's log concentration, and choose its law; what the first rank has found."""
+    """Shift a guide's log concentration and choose its law, and say it as "recalibration"."""
     found: dict[str, Any] = {}
+    if not choice.recalibrates(guide):
+        return found
     if run.ranks.first:
         with run.random.borrowed():
             found = choice.calibration(guide, label(), law_is_open)
     found = run.ranks.broadcast(found)
     choice.recalibrate(guide, found)
-    return found
+    return {"recalibration": found}
 
 
 @torch.no_grad()

@@ -58,8 +58,8 @@ BATCH, LARGE_BATCH, MANY = 2**8, 2**10, 2**18
 RATE, NARROW = 4e-3, 256
 #: Decay of the exponential average of the weights.
 AVERAGING = 0.99
-#: Largest norm of a gradient.
-CLIP = 5.0
+#: Largest norm of a gradient, and the weight of a step in the running mean of the loss.
+CLIP, LOSS_WEIGHT = 5.0, 0.01
 #: Teacher's draws per input and step. The noise of so few averages out over the steps, but not at
 #: inputs that few batches come near: the warm start takes more, up to so many operations in matrix
 #: products and so many numbers; of a posterior that draws afresh at most so many.
@@ -112,3 +112,22 @@ VALIDATION_NUMBERS, CALIBRATION_NUMBERS = 2**20, 2**23
 #: Inputs that validate, though, if they have no more numbers than those that calibrate: by four, as
 #: 1,000 classes would leave, no order is known.
 FEWEST_INPUTS = 32
+
+# Joint draws: heads on shared features, and waves. Test: tests/training/test_joint_law.py ---------
+
+#: Numbers in all draws at the inputs that teach, operations to ask for them, and how many inputs.
+HEADS_NUMBERS, HEADS_OPERATIONS, HEADS_FEWEST, HEADS_MOST = 2**26, 2**41, 2**11, 2**14
+#: Draws in a step, Adam's rate, and the deviation of the first weights.
+HEADS_DRAWS, HEADS_RATE, APART = 64, 8e-3, 0.05
+#: Widest features that the draws may be linear in, and the error that is rounding: a share of the
+#: largest logit.
+MOST_LINEAR, LINEAR = 256, 1e-4
+#: Logarithm of a factor by which the spread of draws may be off where waves are kept or not.
+RIGHT_SPREAD = 0.1
+#: Inputs of a group, groups in a step by joint laws, Adam's rate there, steps for one of the heads'
+#: own, and inputs that judge.
+GROUP, GROUPS, LAW_RATE, LAW_STEPS, JUDGED = 4, 64, 2e-3, 0.25, 256
+#: Numbers in what all groups of a step say, and in all distances that judge, at most.
+WIDEST, MOST_DISTANCES = 2**8, 2**30
+#: Adam's rate for a learned witness, and its steps before the student's first.
+WITNESS_RATE, WITNESS_WARM = 1e-3, 150

@@ -129,8 +129,8 @@ def test_a_plateau_begins_the_fall_of_the_rate(
         rates.append(optimizer.param_groups[0]["lr"])
         return {"loss": guide.weight.square().sum()}, None
 
-    descents = [Descent(losses, optimizer, schedule)]
-    phase = Phase("warm", 40, descents, patience=3, near=2e3, settle=8)
+    descent = Descent(losses, optimizer, schedule)
+    phase = Phase("warm", 40, descent, patience=3, near=2e3, settle=8)
     fit([phase], selection, evaluate_every=2, progress=False)
     assert len(rates) == last
     falling = rates[begin:]

@@ -14,6 +14,7 @@ from pyro_opu.guides.joint import DrawHeads, JointGuide
 from pyro_opu.objectives.joint import JointWitness
 from pyro_opu.rng import RandomStream
 from pyro_opu.training import joint as taught
+from pyro_opu.training import tuned
 from pyro_opu.training.joint import _by_law
 
 S, STEPS = 120, 400
@@ -101,7 +102,7 @@ def test_by_what_factor_the_spread_is_off() -> None:
     mean = own.mean(0)
     for half in (0.5, 0.97):  # of the deviations, and so a quarter of the variance
         found = taught._misspread(guide, x, (mean + half * (own - mean)).log())
-        expected = max(-2 * math.log(half), taught.RIGHT_SPREAD)
+        expected = max(-2 * math.log(half), tuned.RIGHT_SPREAD)
         assert found == pytest.approx(expected, rel=1e-3)
 
 
@@ -125,8 +126,8 @@ def test_a_witness_is_stepped_between_the_steps_of_the_draws(
             return found
 
         monkeypatch.setattr(JointWitness, name, counted)
-    monkeypatch.setattr(taught, "WARM", 5)
-    monkeypatch.setattr(taught, "GROUPS", 4)
+    monkeypatch.setattr(tuned, "WITNESS_WARM", 5)
+    monkeypatch.setattr(tuned, "GROUPS", 4)
     _by_law(guide, x, said, x, said, 12, RandomStream(0), False, learned=True)
     assert counts["loss"] == 5 + 2 + 2  # before each of three steps
     assert counts["gain"] == counts["loss"] + 3

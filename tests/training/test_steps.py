@@ -125,7 +125,7 @@ def test_a_step_leaves_the_other_side_without_a_gradient() -> None:
     guide = PredictiveGuide.for_inputs(inputs(), C, hidden=(8,))
     phase = objective_phase(guide)
     critic = phase.critics[0].optimizer.param_groups[0]["params"]
-    phase.turns[0].step(0)
+    phase.student.step(0)
     assert all(p.grad is None for p in critic)
     assert all(p.grad is not None for p in guide.parameters())
 
