@@ -61,12 +61,14 @@ nitpick_ignore_regex = [
         r"Tensor|Array|Axes|Figure|Captured|MCMC",
     ),  # the same, by the names they are imported as
     ("py:.*", r"pyro_opu\.models\..*|The model|Latent functions O"),  # the inner parts of `models`
-    ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf)"),  # type variables
+    ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf|D)"),  # type variables
     (
         "py:.*",
         r"pyro_opu\.(transfer\.stream\.Stream|guides\.beginning\.Start)",
     ),
-    ("py:.*", r"pyro_opu\.(choosing|judging|parts)\..*"),
+    ("py:.*", r"pyro_opu\.(choosing|judging|parts|programs|utils)\..*|NotRecorded"),
+    # Protocols, and names of what one argument may be: docstrings say it in words.
+    ("py:class", r"(pyro_opu\..*\.)?(Answering|Arrays|Estimator|InputLike|Measure|Source|Student)"),
 ]
 
 
