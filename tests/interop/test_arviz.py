@@ -66,7 +66,7 @@ def pair() -> tuple[Predictive, OnePassPredictive]:
     weight = torch.tensor([[1.5], [0.0]]) + 0.4 * torch.randn(400, 2, 1, generator=generator)
     bias = 0.3 * torch.randn(400, 1, generator=generator)
     predictive = Predictive(model, {"weight": weight, "bias": bias})
-    options = {"loss": "moments", "num_steps": 400, "progress": False}
+    options = {"loss": "moments", "num_steps": 150, "progress": False}
     fast = pyro_opu.distill(predictive, data()[0], seed=0, **options)
     return predictive, fast
 
@@ -253,7 +253,7 @@ def test_a_student_beside_its_teacher() -> None:
     table = az.compare(both)
     assert set(table.index) == {"teacher", "student"}
     teacher, student = (loo(both[name]) for name in ("teacher", "student"))
-    # 400 steps of distillation; at the two rows with the wrong label, whose LOO lives in the tail
+    # 150 steps of distillation; at the two rows with the wrong label, whose LOO lives in the tail
     # of the draws, a Dirichlet's tail is not that of a logistic normal.
     np.testing.assert_allclose(student[2], teacher[2], atol=0.4)
     assert np.median(abs(student[2] - teacher[2])) < 0.01
