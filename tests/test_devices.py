@@ -99,7 +99,7 @@ class TestPosteriors:
 
     @pytest.mark.parametrize(
         "loss",
-        ["moments", "energy", pytest.param("wasserstein", marks=pytest.mark.slow), "likelihood"],
+        ["moments", "energy", pytest.param("wasserstein", marks=pytest.mark.gpu), "likelihood"],
     )
     def test_losses(self, loss: str, there: Any, device: torch.device) -> None:
         source, x = there(SOURCES["dropout"][0]), X.to(device)
