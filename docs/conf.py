@@ -62,10 +62,7 @@ nitpick_ignore_regex = [
     ),  # the same, by the names they are imported as
     ("py:.*", r"pyro_opu\.models\..*|The model|Latent functions O"),  # the inner parts of `models`
     ("py:.*", r".*\.(Rows|Self|RealSelf|TrunkSelf|A|D|M)"),  # type variables
-    # Aliases and protocols of annotations, which their docstrings say in words.
-    ("py:.*", r"(.*\.)?(Arrays|Estimator|Answering|Node|InputLike|Source|Student|Measure)"),
     ("py:.*", r"(.*\.)?(GuideName|LossName|Effort|Law|Method|ImageKind|Picked|Function)"),
-    ("py:.*", r"pyro_opu\.programs\..*|NotRecorded"),  # what runs models is no page
     (
         "py:.*",
         r"pyro_opu\.(transfer\.stream\.Stream|guides\.beginning\.Start)",
