@@ -195,3 +195,12 @@ def test_papers_are_built_on_benchmarks_and_neither_carries_the_package() -> Non
                 above = {name.partition(".")[0] for name in named} & set(BESIDE[number + 1 :])
                 wrong += [f"{path.relative_to(HOUSE.parent)} imports {name}" for name in above]
     assert not wrong
+
+
+def test_what_ci_runs_by_its_name_is_there() -> None:
+    code = (HOUSE.parent / ".ci" / "short_form.py").read_text()
+    named = re.findall(r'"((?:tests|benchmarks)/[^"]+)"', code)
+    assert len(named) > 10
+    for path, _, test in (each.partition("::") for each in named):
+        assert (HOUSE.parent / path).exists(), path
+        assert not test or f"def {test}(" in (HOUSE.parent / path).read_text(), test
