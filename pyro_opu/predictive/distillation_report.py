@@ -187,6 +187,8 @@ class DistillationReport(dict[str, Any]):
         steps, most = spent.get("steps", 0), spent.get("num_steps", 0)
         if self["draws"] >= MOST_DRAWS:
             return "its mean cannot be distinguished from a perfect student's"
+        if spent and not most:
+            return "no step was needed"
         if steps < most:
             return f"at rest after {steps:,} of {most:,} steps: more would bring little"
         return f"the last quarter of the steps took {100 * last_gain(self):.0f} % off its KL"

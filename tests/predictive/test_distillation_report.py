@@ -74,6 +74,7 @@ def test_a_report_of_a_rival_prints_as_a_dict() -> None:
 
 KEPT: dict[str, tuple[dict[str, Any], str]] = {
     "at attainable": ({"draws": 1e4}, "cannot be distinguished from a perfect student's"),
+    "in closed form": ({"spent": {"steps": 0, "num_steps": 0}}, "no step was needed"),
     "at a plateau": ({"spent": {"steps": 900, "num_steps": 3000}}, "at rest after 900 of 3,000"),
     "in the midst": (
         {"history": [{"kl_ratio": r} for r in (50.0, 20.0, 8.0, 4.0, 3.0)]},
