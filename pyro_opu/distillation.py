@@ -196,9 +196,9 @@ def distill(
             learned = isinstance(objective, Adversarial)
             if request.law_is_open and not training.warm_start and learned:
                 choice.teach_as(student, judge)
-            rests = request.may_rest(loss) and at_rest(chosen, judge, request.law_is_open)
-            plan = AT_REST
-            if not run.ranks.broadcast(rests):
+            if request.may_rest(loss) and at_rest(chosen, judge, request.law_is_open, run.ranks):
+                plan = AT_REST
+            else:
                 plan = plan_of(request, student, *losses, teacher, rest, judge, run.ranks)
             asked = teacher.draws_apart if request.single_draw else teacher.draws
             ask = at_made_up_inputs(asked)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from pyro_opu.checks import ArgumentError
 from pyro_opu.choosing import Choice
+from pyro_opu.distributed import ALONE, Ranks
 from pyro_opu.guides import PredictiveGuide, trainable
 from pyro_opu.guides.affine import find_affine
 from pyro_opu.guides.beginning import NoBeginning, Start
@@ -153,10 +154,11 @@ def affine_start(teacher: BaseTeacher, choice: Choice, x: Tensor, form: Form) ->
         return Start(None, f"at rows between those of x it raised {type(error).__name__}")
 
 
-def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool) -> bool:
+def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool, ranks: Ranks = ALONE) -> bool:
     """Whether a guide in closed form is excellent as it begins: as near as 500 draws, and more.
 
-    A label of two classes is then a normal logit; otherwise the guide stays as it is taught.
+    A label of two classes is then a normal logit; otherwise the guide stays as it is taught. The
+    first rank decides for all.
     """
     guide = chosen.guide
     if not getattr(getattr(guide, "trunk", None), "is_closed_form", False):
@@ -164,11 +166,10 @@ def at_rest(chosen: Chosen, held_out: Judge, law_is_open: bool) -> bool:
     if law_is_open and isinstance(guide, PredictiveGuide):
         guide.read_as("sticks")  # of two classes the one normal logit itself
     report = held_out.scores(guide) | held_out.summary(guide) | chosen.described
-    if graded(report)[0] == EXCELLENT:
-        return True
-    if isinstance(guide, PredictiveGuide):
+    rests: bool = ranks.broadcast(graded(report)[0] == EXCELLENT)
+    if isinstance(guide, PredictiveGuide) and not rests:
         guide.read_as("dirichlet")
-    return False
+    return rests
 
 
 def begun_at(request: Request, guide: nn.Module, found: Start) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyro
@@ -19,7 +20,10 @@ from pyro_opu.choosing import choice_of
 from pyro_opu.guides.affine import AffineTrunk
 from pyro_opu.teachers.finished import finished_teacher
 from pyro_opu.training import tuned
-from pyro_opu.training.choose import affine_start
+from pyro_opu.training.choose import affine_start, at_rest, choose_guide
+from pyro_opu.training.held_out import label_rows
+from pyro_opu.training.options import Request
+from pyro_opu.training.run import run_of
 
 S, N, G, H, D = 400, 300, 6, 4, 3
 Rows = tuple[Tensor, Tensor, Tensor]
@@ -192,6 +196,20 @@ def test_draws_that_are_not_normal_are_taught_from_the_closed_form(
     source = Predictive(model(AFFINE["crossed"]), t, return_sites=("obs",))
     fast = pyro_opu.distill(source, rows(), seed=0, progress=False)
     assert fast.report["spent"]["steps"] == 4 and "closed form kept" not in fast.report["kept"]
+
+
+def test_the_first_rank_decides_whether_to_rest() -> None:
+    source = Predictive(model(AFFINE["varying slopes"]), draws(), return_sites=("obs",))
+    with run_of(source, rows(), 0, None, None, False, None) as run, run.random.borrowed():
+        inputs = run.inputs
+        teacher = finished_teacher(source, inputs.tensor, form=inputs.form)
+        choice = choice_of(teacher.outcome)
+        judge = label_rows(teacher, choice, inputs.tensor, 2**16, "", device=run.device)
+        chosen = choose_guide(Request(), teacher, choice, judge, run)
+    guide: Any = chosen.guide
+    assert not at_rest(chosen, judge, True, SimpleNamespace(broadcast=lambda mine: not mine))  # type: ignore[arg-type]
+    assert guide.law == "dirichlet"
+    assert at_rest(chosen, judge, True) and guide.law == "sticks"
 
 
 def test_it_takes_the_steps_that_are_asked_for() -> None:
