@@ -28,7 +28,7 @@ from torch import Tensor
 
 import pyro_opu
 
-S, ROWS, SECONDS = 500, (1, 1000), 12.0
+S, ROWS, SECONDS = 500, (1, 1000), 6.0
 SIZES = (64, 128, 128, 10)
 Way = Callable[[], Any]
 

@@ -365,7 +365,8 @@ class Exact(Teacher):
     def _said_at(self, x: Tensor) -> Said | None:
         """The record that serves inputs of this shape, ``None`` where there is none."""
         key = x.shape[1:], x.dtype, x.device
-        if key not in self._said:
+        before = self._said.get(key)
+        if key not in self._said or not (before is None or before.watched.unchanged()):
             with exclusive():
                 self._said[key] = self._record(x)
         said = self._said[key]
@@ -479,6 +480,8 @@ def _parts_of(outcome: Outcome) -> tuple[Part, ...]:
 
 def _laid_out(part: Part, tables: list[Any]) -> Any:
     """Tables of successive rows as one, each number of a row in its place."""
+    if len(tables) == 1 and not part.shape:
+        return tables[0]
     found: dict[str, Tensor] = {}
     for name in tables[0].to_dict():
         axis = 1 if name == "quantiles" else 0

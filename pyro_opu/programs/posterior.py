@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pyro_opu.programs.agreement import gaps
 from pyro_opu.programs.bound import Bound, Pace
-from pyro_opu.programs.recorded import VALID, NotRecorded, Recorded, Together, few
+from pyro_opu.programs.recorded import VALID, NotRecorded, Recorded, Together, Watched, few
 from pyro_opu.programs.vmap import Draws
 from pyro_opu.rng import exclusive, preserve_rng, seeded
 from pyro_opu.utils.chunks import numbers_at_once
@@ -50,6 +50,7 @@ class Said:
 
     Attributes:
         bound: The record with its draws.
+        watched: What it holds besides these.
 
     Raises:
         NotRecorded: the program is not one sequence of operations for all numbers of rows.
@@ -60,6 +61,7 @@ class Said:
         with preserve_rng():
             recorded = Recorded(posterior.program, posterior.draws, [x])
         self.bound = Bound(recorded, posterior.draws)
+        self.watched, self._width = Watched([recorded]), recorded.width(1)
         self._checked: set[int] = set()
         self._paces: dict[int, Pace] = {}
 
@@ -95,7 +97,7 @@ class Said:
 
     def rows_at_once(self, x: Tensor) -> int:
         """Rows of a block: one draw fits, and what is said under all."""
-        return max(1, min(ROWS, self._most(x) // self.bound.recorded.width(1)))
+        return max(1, min(ROWS, self._most(x) // self._width))
 
     def _most(self, x: Tensor) -> int:
         return self.most or numbers_at_once(x.device)

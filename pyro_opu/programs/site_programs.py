@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-import pyro
 import torch
 from pyro.distributions import Delta
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from pyro_opu.programs.agreement import compare
 from pyro_opu.programs.bound import Bound, Pace, put
 from pyro_opu.programs.forms import Call
-from pyro_opu.programs.recorded import VALID, Recorded, Together, few
+from pyro_opu.programs.recorded import VALID, Recorded, Together, Watched, few
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, quiet, trace_of
 from pyro_opu.programs.vmap import Draws, vectorized
@@ -124,12 +123,7 @@ class SitePrograms:
         fresh = [name for name in names if name not in latents]
         self._record(model.together(fresh, own_tensors[1]), latents, tensors)
         self._bound = None if self._guided else Bound(self._parts[-1][1], samples)
-        held = [each for _, recorded in self._parts for each in recorded.constants()]
-        self._params = {
-            name: param
-            for name, param in pyro.get_param_store().named_parameters()
-            if any(param is each for each in held)
-        }
+        self._watched = Watched([recorded for _, recorded in self._parts])
         self._dims = {name: len(shape) for name, shape in model.shapes.items()}
         self._checked: set[int] = set()
         self._paces: dict[int, Pace] = {}
@@ -148,9 +142,7 @@ class SitePrograms:
 
     def serves(self, call: Call) -> bool:
         """Whether the model is as it was, and gives what they give, compared once for N rows."""
-        store = dict(pyro.get_param_store().named_parameters()) if self._params else {}
-        same = all(store.get(name) is param for name, param in self._params.items())
-        if not same or self._states != [runs.state() for runs in self._runs]:
+        if not self._watched.unchanged() or self._states != [runs.state() for runs in self._runs]:
             return False
         if call.rows not in self._checked and self._agrees(call.tensors):
             self._checked.add(call.rows)

@@ -210,6 +210,23 @@ class TestOneProgram:
         torch.testing.assert_close(posterior.probs(X[:9])[..., 1], (w @ X[:9].T + 1).sigmoid())
         assert "another way" in posterior.reason
 
+    def test_a_tensor_that_is_written_into(self) -> None:
+        scale = torch.ones(())
+
+        def scaled(x: Tensor) -> None:
+            w = pyro.sample("w", dist.Normal(torch.zeros(D), 1.0).to_event(1))
+            with pyro.plate("data", len(x)):
+                p = pyro.deterministic("p", torch.sigmoid(x @ (scale * w)))
+                pyro.sample("obs", dist.Bernoulli(p))
+
+        w = torch.randn(S, D)
+        posterior = exact(Predictive(scaled, {"w": w}, return_sites=("p",)))
+        posterior.probs(X), posterior(X)
+        scale.fill_(2.0)
+        expected = (2 * w @ X.T).sigmoid()
+        torch.testing.assert_close(posterior(X)["p"], expected)
+        torch.testing.assert_close(posterior.probs(X)[..., 1], expected)
+
 
 class TestInItsPlace:
     def test_batched_is_another_name(self) -> None:
