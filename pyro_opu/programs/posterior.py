@@ -11,8 +11,9 @@ from torch import Tensor
 
 from pyro_opu.programs.agreement import gaps
 from pyro_opu.programs.bound import Bound, Pace
-from pyro_opu.programs.recorded import VALID, NotRecorded, Recorded, Together, Watched, few
+from pyro_opu.programs.recorded import VALID, NotRecorded, Recorded, Together, few
 from pyro_opu.programs.vmap import Draws
+from pyro_opu.programs.watched import Watched
 from pyro_opu.rng import exclusive, preserve_rng, seeded
 from pyro_opu.utils.chunks import numbers_at_once
 

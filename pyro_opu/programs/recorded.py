@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from operator import getitem
 from typing import Any, NamedTuple
 
-import pyro
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
@@ -117,6 +116,10 @@ class Recorded:
         self.random = {
             name for name, node in zip(self.names, outputs, strict=True) if node in varying
         }
+        if not self.random:  # what is drawn for sites that are not asked for
+            ends = ("placeholder", "output")
+            self.program.graph.eliminate_dead_code(lambda node: node.op in ends)
+            self.program.recompile()
 
     def __call__(self, draws: Draws, inputs: Sequence[Tensor]) -> Draws:
         """What the program gives for these draws and inputs."""
@@ -143,29 +146,6 @@ class Recorded:
     def of_rows(self, inputs: Sequence[Tensor]) -> int:
         """N of these inputs, or that which is fixed."""
         return rows_of(inputs) if self.rows is None else self.rows
-
-
-class Watched:
-    """Parameters and tensors that records hold: whether they are still those, with their numbers.
-
-    Args:
-        recorded: The records.
-    """
-
-    def __init__(self, recorded: Sequence[Recorded]) -> None:
-        held = [each for one in recorded for each in one.constants()]
-        self._versions = [(each, each._version) for each in held if not each.is_inference()]
-        self._params = {
-            name: param
-            for name, param in pyro.get_param_store().named_parameters()
-            if any(param is each for each in held)
-        }
-
-    def unchanged(self) -> bool:
-        """Whether none was replaced in Pyro's store, or written into."""
-        store = dict(pyro.get_param_store().named_parameters()) if self._params else {}
-        same = all(store.get(name) is param for name, param in self._params.items())
-        return same and all(each._version == version for each, version in self._versions)
 
 
 class _Graph(NamedTuple):

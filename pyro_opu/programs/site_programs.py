@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from pyro_opu.programs.agreement import compare
 from pyro_opu.programs.bound import Bound, Pace, put
 from pyro_opu.programs.forms import Call
-from pyro_opu.programs.recorded import VALID, Recorded, Together, Watched, few
+from pyro_opu.programs.recorded import VALID, Recorded, Together, few
 from pyro_opu.programs.sites import arguments_of, unwrap
 from pyro_opu.programs.trace import Run, quiet, trace_of
 from pyro_opu.programs.vmap import Draws, vectorized
 from pyro_opu.programs.vmap_rewrites import later
+from pyro_opu.programs.watched import Watched
 from pyro_opu.utils.chunks import numbers_at_once
 
 Shape = tuple[int, ...]
